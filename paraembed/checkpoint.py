@@ -1,0 +1,108 @@
+"""Encoder folder ↔ encoder: safetensors and JSON, never pickle.
+
+A folder holds ``config.json`` (encoder options, tokeniser, recipe, provenance, digests of the files beside it,
+fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and composition) and a ``README.md``.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from paraembed.encoders import Encoder, config_from_dict, config_to_dict
+from paraembed.files import digest_of, new_folder, read_json, require_file, sha256_of, write_json
+from paraembed.text import check_tokeniser
+from paraembed.words import Words, load_vocabulary, save_vocabulary, unknown_row
+
+FORMAT = "paraembed-encoder-1"
+
+
+def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: dict[str, Any], model_card: str) -> str:
+    """Write an encoder folder, whole or not at all; a folder that stands there is replaced.
+
+    Args:
+        encoder: what to save.
+        folder: where to.
+        recipe: what decided the result, for the record.
+        provenance: input digests, versions and counts, for the record.
+        model_card: text of ``README.md``.
+
+    Returns:
+        The fingerprint: a digest of encoder options, tokeniser, vocabulary and weights, so of all that a vector
+        depends on.
+    """
+    with new_folder(folder) as new:
+        save_vocabulary(encoder.vocabulary, new / "words.txt")
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
+        save_file(tensors, new / "model.safetensors")
+        (new / "README.md").write_text(model_card, encoding="utf-8")
+        decides = {
+            "encoder": config_to_dict(encoder.config),
+            "tokeniser": encoder.tokeniser,
+            "files": {name: sha256_of(new / name) for name in ("model.safetensors", "words.txt")},
+        }
+        fingerprint = digest_of(decides)
+        write_json(
+            new / "config.json",
+            {"format": FORMAT, **decides, "fingerprint": fingerprint, "recipe": recipe, "provenance": provenance},
+        )
+    return fingerprint
+
+
+def load(folder: str | Path) -> Encoder:
+    """Load an encoder folder.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: no folder there, or a file of it is missing.
+        ValueError: not an encoder folder, or a file that differs from the digest in ``config.json``.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    for name, digest in config["files"].items():
+        if Path(name).name != name:
+            raise ValueError(f"{folder}/config.json names a file outside its folder: {name!r}")
+        require_file(folder / name)
+        if sha256_of(folder / name) != digest:
+            raise ValueError(f"{folder / name} differs from the digest in config.json; fetch or train it again")
+    check_tokeniser(config["tokeniser"])
+    try:
+        tensors = load_file(folder / "model.safetensors")
+    except SafetensorError as error:
+        raise ValueError(f"{folder / 'model.safetensors'} is not a safetensors file: {error}") from None
+    vocabulary = load_vocabulary(folder / "words.txt")
+    unknown_row(vocabulary)
+    matrix = tensors.get("matrix")
+    if matrix is None or matrix.shape[0] != len(vocabulary):
+        raise ValueError(f"{folder}: words.txt has {len(vocabulary)} words, the word matrix has other rows")
+    with torch.random.fork_rng(devices=[]):
+        encoder = Encoder(config_from_dict(config["encoder"]), Words(vocabulary, matrix.numpy()), config["tokeniser"])
+    try:
+        encoder.load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        raise ValueError(f"{folder}: the weights do not fit the encoder in config.json: {error}") from None
+    encoder.requires_grad_(False).eval()
+    encoder.fingerprint = config["fingerprint"]
+    return encoder
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.json`` of an encoder folder.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, ValueError: as for ``load``.
+    """
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist; expected an encoder folder, as jobs/train.py writes")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; expected an encoder folder, as jobs/train.py writes")
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} holds no config.json; expected an encoder folder, as jobs/train.py writes")
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ValueError(f"{folder}/config.json is not of format {FORMAT!r}; expected an encoder folder")
+    decides = {key: config.get(key) for key in ("encoder", "tokeniser", "files")}
+    if digest_of(decides) != config.get("fingerprint"):
+        raise ValueError(f"{folder}/config.json does not match its fingerprint; it was changed after it was written")
+    return config

@@ -1,0 +1,1 @@
+"""Ray and MLflow: the only folder that imports them."""

@@ -1,0 +1,85 @@
+"""Run a job: flags in, exit status out; whatever goes wrong is one clear line."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import ray.exceptions
+import tyro
+
+Flags = TypeVar("Flags")
+
+FAILED, STOPPED = 1, 130
+
+
+def run(main: Callable[[Flags], None], flags: type[Flags], default: Flags | None = None) -> int:
+    """Parse the command line into ``flags`` and call ``main`` with it.
+
+    Args:
+        main: the job. ValueError and OSError tell the user what came, what is allowed and what to do.
+        flags: dataclass; its docstring is the help text, its fields are the options.
+        default: values for fields that the command line leaves out.
+
+    Returns:
+        Exit status: 0 done, 1 failed (one line on stderr; the traceback too when PARAEMBED_TRACEBACK is set),
+        130 stopped by Ctrl-C or SIGTERM. Wrong flags exit with 2.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    for noisy in ("mlflow", "alembic", "ray", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    values = tyro.cli(flags, default=default) if default is not None else tyro.cli(flags)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _stop)
+    try:
+        main(values)
+    except KeyboardInterrupt:
+        say("stopped; the same command continues from what is finished")
+        return STOPPED
+    except Exception as error:
+        cause = user_error(error)
+        if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
+            raise
+        say(f"error: {cause}")
+        return FAILED
+    return 0
+
+
+def say(*lines: str) -> None:
+    """Write lines to the user (stderr; results go to files)."""
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    sys.stderr.flush()
+
+
+def user_error(error: BaseException) -> Exception | None:
+    """The ValueError or OSError at the bottom of an error, through Ray's wrappers; None for any other."""
+    seen: list[BaseException] = [error]
+    while seen:
+        one = seen.pop()
+        if isinstance(one, ray.exceptions.RayTaskError):
+            seen.append(one.cause)
+        elif isinstance(one, ValueError | OSError):
+            return one
+        else:
+            seen.extend(getattr(one, "worker_failures", {}).values())
+            seen.extend(inner for inner in (getattr(one, "cause", None), one.__cause__) if inner is not None)
+    return None
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table to stdout; columns after the first are right-aligned."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, ["-" * width for width in widths], *rows):
+        cells = (
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    sys.stdout.flush()
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,165 @@
+"""One MLflow run a job. A store that does not answer costs a warning, never the job.
+
+The store is ``MLFLOW_TRACKING_URI``, else an SQLite file and an artifact folder under ``mlruns`` in the working
+folder (in a submitted job: beside the output, since the working folder is temporary there).
+"""
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # a dead server is noticed in seconds, not minutes
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+
+from mlflow.entities import Metric, Param
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
+
+from paraembed.cluster.session import in_submitted_job
+
+EXPERIMENT = "paraembed"
+_BATCH = 500  # metrics a call: 0.07-0.35 ms each in a batch, 6 ms each alone (SQLite)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunAddress:
+    """Where a run lives, so that another process can write to it."""
+
+    uri: str
+    run_id: str
+
+
+class Run:
+    """A run to write to; once the store fails it warns and stays silent."""
+
+    def __init__(self, address: RunAddress | None) -> None:
+        self.address = address
+        self._metrics: list[Metric] = []
+        self._client = MlflowClient(address.uri) if address else None
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Log settings; nested mappings become dotted names."""
+        params = [Param(name, str(value)[:6000]) for name, value in _flat(values)]
+        self._try(lambda client, run: client.log_batch(run, params=params))
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        """Set tags."""
+        for name, value in values.items():
+            self._try(lambda client, run, name=name, value=value: client.set_tag(run, name, value))
+
+    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Log numbers at a step; they are written in batches, and when the run ends."""
+        now = int(time.time() * 1000)
+        self._metrics += [Metric(name, float(value), now, step) for name, value in values.items()]
+        if len(self._metrics) >= _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the metrics that wait."""
+        waiting, self._metrics = self._metrics, []
+        for start in range(0, len(waiting), _BATCH):
+            batch = waiting[start : start + _BATCH]
+            self._try(lambda client, run, batch=batch: client.log_batch(run, metrics=batch))
+
+    def artifacts(self, path: Path, folder: str | None = None) -> None:
+        """Log a file, or all files of a folder."""
+        if path.is_dir():
+            self._try(lambda client, run: client.log_artifacts(run, str(path), folder))
+        else:
+            self._try(lambda client, run: client.log_artifact(run, str(path), folder))
+
+    def end(self, status: str) -> None:
+        """Write what waits and close the run: FINISHED, FAILED or KILLED."""
+        self.flush()
+        self._try(lambda client, run: client.set_terminated(run, status))
+
+    def _try(self, call: Any) -> None:
+        if self._client is None or self.address is None:
+            return
+        try:
+            call(self._client, self.address.run_id)
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            self._client = None
+            log.warning("MLflow at %s failed; the job goes on without it (%s)", _public(self.address.uri), _line(error))
+
+
+@contextmanager
+def tracked_run(name: str, out: Path) -> Iterator[Run]:
+    """An MLflow run for the length of the block; closed as FINISHED, FAILED or KILLED.
+
+    Args:
+        name: name of the run, for example ``train iclr2016/avg``.
+        out: the job's output; in a submitted job the default store goes beside it.
+    """
+    run = Run(_create(name, out))
+    try:
+        yield run
+    except KeyboardInterrupt:
+        run.end("KILLED")
+        raise
+    except BaseException:
+        run.end("FAILED")
+        raise
+    run.end("FINISHED")
+
+
+def ui_command(run: Run) -> str:
+    """What to type to look at a run; empty without a store."""
+    if run.address is None:
+        return ""
+    if run.address.uri.startswith("http"):
+        return f"open {_public(run.address.uri)}"
+    return f"mlflow ui --host 127.0.0.1 --backend-store-uri '{run.address.uri}'"
+
+
+def _create(name: str, out: Path) -> RunAddress | None:
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or None
+    artifacts = None
+    try:
+        if uri is None:
+            folder = (out.absolute().parent if in_submitted_job() else Path.cwd()) / "mlruns"
+            folder.mkdir(parents=True, exist_ok=True)
+            uri, artifacts = f"sqlite:///{folder / 'mlflow.db'}", str(folder / "artifacts")
+            # Two jobs that both make the database leave it broken for ever ("duplicate column name").
+            with (folder / ".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                return _create_in(uri, artifacts, name)
+        return _create_in(uri, artifacts, name)
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        log.warning("MLflow at %s does not answer; the job goes on without it (%s)", _public(uri or "?"), _line(error))
+        return None
+
+
+def _create_in(uri: str, artifacts: str | None, name: str) -> RunAddress:
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT, artifacts)
+    return RunAddress(uri, client.create_run(number, run_name=name).info.run_id)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _public(uri: str) -> str:
+    """A URI without the user and password it may hold."""
+    scheme, mark, rest = uri.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}" if mark else uri
+
+
+def _line(error: BaseException) -> str:
+    return _public(str(error).strip().split("\n")[0][:200])

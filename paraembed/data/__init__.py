@@ -1,0 +1,1 @@
+"""Pairs, scored pairs and the generated sample."""

@@ -1,0 +1,1 @@
+"""Embed a corpus by plan, part and manifest; no Ray."""

@@ -1,0 +1,42 @@
+"""The registry of encoders: name → configuration. One file an architecture."""
+
+from dataclasses import asdict, fields
+from typing import Any
+
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.base import Embedded, Encoder, EncoderConfig
+from paraembed.encoders.proj import ProjConfig
+
+ENCODERS: dict[str, type[EncoderConfig]] = {
+    "avg": AvgConfig,
+    "proj": ProjConfig,
+}
+
+__all__ = ["ENCODERS", "Embedded", "Encoder", "EncoderConfig", "config_from_dict", "config_to_dict", "encoder_name"]
+
+
+def encoder_name(config: EncoderConfig) -> str:
+    """Name under which a configuration's class is registered."""
+    return next(name for name, registered in ENCODERS.items() if registered is type(config))
+
+
+def config_to_dict(config: EncoderConfig) -> dict[str, Any]:
+    """``{"name": …, option: value, …}`` for JSON."""
+    return {"name": encoder_name(config), **asdict(config)}  # type: ignore[call-overload]
+
+
+def config_from_dict(values: dict[str, Any]) -> EncoderConfig:
+    """The configuration that ``config_to_dict`` wrote.
+
+    Raises:
+        ValueError: unknown encoder or option, with those that are allowed.
+    """
+    options = dict(values)
+    name = options.pop("name", None)
+    if name not in ENCODERS:
+        raise ValueError(f"unknown encoder {name!r}; allowed: {', '.join(ENCODERS)}")
+    allowed = [field.name for field in fields(ENCODERS[name])]  # type: ignore[arg-type]
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        raise ValueError(f"encoder {name!r} has no option {unknown[0]!r}; allowed: {', '.join(allowed) or 'none'}")
+    return ENCODERS[name](**options)

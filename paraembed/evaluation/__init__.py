@@ -1,0 +1,1 @@
+"""Scores: which sets, which metric, which table."""

@@ -1,0 +1,124 @@
+"""Files: open plain or gzipped, digest, and put into place so that a reader never sees half of one."""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+SUCCESS = "_SUCCESS"
+
+
+def require_file(path: Path) -> None:
+    """Raise FileNotFoundError or IsADirectoryError, in words for a user, unless ``path`` is a file."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; a file is expected")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; check the path")
+
+
+@contextmanager
+def open_binary(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, gunzipped when its name ends in ``.gz``.
+
+    Raises:
+        ValueError: the gzip stream is broken or cut off; said when the reading gets there.
+    """
+    try:
+        with path.open("rb") as raw:
+            yield (
+                cast("BinaryIO", io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20))
+                if path.suffix == ".gz"
+                else raw
+            )
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is not a whole gzip file ({error}); fetch or make it again") from None
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a value as canonical JSON, hexadecimal."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
+    """Write a file under a temporary name, flush it to disk, rename it into place.
+
+    Returns:
+        SHA-256 of the bytes, hexadecimal.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w+b") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return digest
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, whole or not at all."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    write_file(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: as said.
+        ValueError: not JSON.
+    """
+    require_file(path)
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries, so that a rename survives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears under its name only when the block ends well.
+
+    Whatever stood at ``path`` is replaced then; callers decide beforehand whether that is allowed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        sync_folder(temporary)
+        if path.exists():
+            shutil.rmtree(path)
+        temporary.rename(path)
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

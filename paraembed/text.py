@@ -1,0 +1,110 @@
+"""Tokenise text: the one definition that training, evaluation and embedding share.
+
+Two tokenisers, chosen by a name that is part of every fingerprint (a changed rule gets a new name):
+
+``space``  lower-case, split at Unicode white space. For text that is tokenised already, as PPDB is.
+
+``ptb-v1``  lower-case, then split as the Penn Treebank does where that is decidable by regular expressions:
+
+* punctuation leaves words; ``...``, ``--``, ```` `` ```` and ``''`` stay whole; hyphenated words stay whole;
+* clitics leave their word: ``it 's``, ``do n't``, ``we 're`` (``'s 're 've 'll 'd 'm n't``); ``o'clock`` stays;
+* curly quotes become straight ones;
+* abbreviations (``u.s.``) and numbers (``1,650``, ``0.11``, ``3:30``, ``1/2``) keep their inner marks;
+* URLs (``http://…``, ``www.…``), ``#tags`` and ``@names`` are one token each;
+* every Han, Hiragana or Katakana character is a token (there is no segmenter); other scripts split at white space;
+* control and format characters (NUL, soft hyphen, zero-width joiner) count as white space.
+
+Everything runs as Arrow compute over whole arrays: no Python loop over texts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TOKENISERS = ("ptb-v1", "space")
+
+_WORD = r"[\pL\pM\pN_]"
+_CLITIC = "'(?:s|re|ve|ll|d|m)"
+_TOKENS_WITH_MARKS = "|".join(
+    (
+        r"(?:https?://|www\.)[^\pZ]*[\pL\pN/]",
+        r"\b(?:\pL\.){2,}",
+        r"\pN+(?:[.,:/]\pN+)+",
+        rf"[#@]{_WORD}+",
+        rf"{_WORD}+(?:[-']{_WORD}+)+",
+        rf"{_CLITIC}\b",
+        r"\.{2,}|-{2,}|``|''",
+        r"[^\pL\pM\pN_\pZ]",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of n texts, ragged: text i owns ``flat[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        flat: string array [T], all tokens one after the other.
+        offsets: int64 [n + 1].
+    """
+
+    flat: pa.StringArray
+    offsets: npt.NDArray[np.int64]
+
+    def joined(self) -> pa.StringArray:
+        """The texts again, tokens joined by one space: string array [n]."""
+        lists = pa.LargeListArray.from_arrays(pa.array(self.offsets), self.flat)
+        return pc.binary_join(lists, " ")
+
+
+def check_tokeniser(name: str) -> None:
+    """Raise ValueError, with the names that are allowed, unless ``name`` is a tokeniser."""
+    if name not in TOKENISERS:
+        raise ValueError(f"unknown tokeniser {name!r}; allowed: {', '.join(TOKENISERS)}")
+
+
+def tokenise(texts: pa.StringArray, tokeniser: str) -> Tokens:
+    """Split n texts into lower-case tokens.
+
+    Args:
+        texts: string array [n] of valid UTF-8; null counts as empty.
+        tokeniser: one of ``TOKENISERS``.
+
+    Returns:
+        The tokens; a text without any has an empty range.
+
+    Raises:
+        ValueError: the tokeniser is unknown.
+    """
+    check_tokeniser(tokeniser)
+    texts = pc.utf8_lower(pc.fill_null(texts, ""))
+    if tokeniser == "ptb-v1":
+        texts = _mark_token_borders(texts)
+    lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts))
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    flat = lists.flatten()
+    offsets -= offsets[0]
+    # Splitting an empty text gives one empty token.
+    filled = pc.not_equal(pc.binary_length(flat), 0).to_numpy(zero_copy_only=False)
+    if not filled.all():
+        kept_before = np.concatenate(([0], np.cumsum(filled)))
+        flat, offsets = flat.filter(pa.array(filled)), kept_before[offsets]
+    return Tokens(flat, offsets)
+
+
+def _mark_token_borders(texts: pa.StringArray) -> pa.StringArray:
+    if not _is_ascii(texts):  # three passes that plain English is spared
+        texts = pc.replace_substring_regex(texts, "[‘’]", "'")
+        texts = pc.replace_substring_regex(texts, "[“”]", '"')
+        texts = pc.replace_substring_regex(texts, r"[\p{Han}\p{Hiragana}\p{Katakana}]", r" \0 ")
+    texts = pc.replace_substring_regex(texts, r"\pC", " ")
+    texts = pc.replace_substring_regex(texts, _TOKENS_WITH_MARKS, r" \0 ")
+    return pc.replace_substring_regex(texts, rf"(n't|{_CLITIC})(?: |$)", r" \1 ")
+
+
+def _is_ascii(texts: pa.StringArray) -> bool:
+    data = texts.buffers()[2]
+    return data is None or not len(data) or int(np.frombuffer(data, np.uint8).max()) < 128

@@ -1,0 +1,1 @@
+"""Train an encoder on pairs; plain torch."""
