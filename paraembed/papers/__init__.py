@@ -1,1 +1,22 @@
-"""The papers' recipes, by name."""
+"""The papers' recipes, by name: ``<paper>/<encoder>``."""
+
+from pathlib import Path
+
+from paraembed.papers import iclr2016
+from paraembed.recipe import Recipe, read_recipe
+
+RECIPES: dict[str, Recipe] = {**iclr2016.RECIPES}
+
+
+def find_recipe(name: str) -> Recipe:
+    """A recipe by its name, or from a ``.json`` file.
+
+    Raises:
+        ValueError: no such name (with those that exist), or not a recipe file.
+        FileNotFoundError: no such file.
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    if name.endswith(".json"):
+        return read_recipe(Path(name))
+    raise ValueError(f"unknown recipe {name!r}; allowed: {', '.join(RECIPES)}, or the path of a .json file")

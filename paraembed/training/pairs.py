@@ -1,0 +1,102 @@
+"""Pairs as word ids in flat memory, and the order in which an epoch visits them.
+
+Pair i is the texts 2i and 2i + 1 of one ragged array, so that consecutive pairs are one slice of it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_CHUNK_PAIRS = 65_536  # pairs brought into epoch order at a time: a few MB, and no work a pair inside the step
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Word ids of n texts: text i owns ``ids[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        ids: int32 [T].
+        offsets: int64 [n + 1], starting at 0.
+    """
+
+    ids: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def slice(self, start: int, stop: int) -> "Ragged":
+        """Texts start … stop - 1; the ids are not copied."""
+        first, last = self.offsets[start], self.offsets[stop]
+        return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first)
+
+    def take(self, texts: npt.NDArray[np.int64]) -> "Ragged":
+        """The texts with these numbers, in this order."""
+        starts = self.offsets[texts]
+        lengths = self.offsets[texts + 1] - starts
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return Ragged(self.ids[positions], offsets)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One worker's share of a step.
+
+    Attributes:
+        texts: the texts of its pairs, two a pair, side by side; empty where a last batch leaves none for a worker.
+        total: pairs of the step over all workers.
+    """
+
+    texts: Ragged
+    total: int
+
+
+def num_steps(num_pairs: int, batch_size: int, world: int = 1) -> int:
+    """Steps of an epoch; the last one may be smaller."""
+    return -(-num_pairs // (batch_size * world))
+
+
+def epoch_batches(
+    pairs: Ragged, *, epoch: int, seed: int, batch_size: int, rank: int = 0, world: int = 1, first_step: int = 0
+) -> Iterator[Batch]:
+    """The batches of one worker in one epoch.
+
+    The order of the pairs is f(seed, epoch), whatever the number of workers: step k takes the next
+    ``world * batch_size`` pairs and hands each worker ``batch_size`` of them (the last step: equal shares). So over
+    all workers every pair comes exactly once an epoch.
+
+    Args:
+        pairs: 2n texts.
+        epoch: from 0.
+        seed: of the run.
+        batch_size: pairs a step and worker.
+        rank: which worker, from 0.
+        world: how many workers.
+        first_step: steps of this epoch that are done already.
+
+    Yields:
+        ``num_steps(n, batch_size, world) - first_step`` batches.
+    """
+    order = np.random.default_rng((seed, epoch)).permutation(len(pairs) // 2)
+    step_size = batch_size * world
+    shares = [_share(start, len(order), batch_size, rank, world) for start in range(0, len(order), step_size)]
+    per_chunk = max(1, _CHUNK_PAIRS // batch_size)
+    for at in range(first_step, len(shares), per_chunk):
+        chunk = shares[at : at + per_chunk]
+        mine = np.concatenate([order[start:stop] for start, stop in chunk])
+        texts = pairs.take(np.stack([2 * mine, 2 * mine + 1], axis=1).reshape(-1))
+        done = 0
+        for step, (start, stop) in enumerate(chunk, at):
+            count = stop - start
+            total = min(step_size, len(order) - step * step_size)
+            yield Batch(texts.slice(2 * done, 2 * (done + count)), total)
+            done += count
+
+
+def _share(start: int, num_pairs: int, batch_size: int, rank: int, world: int) -> tuple[int, int]:
+    """Range of the epoch's order that is a worker's share of the step that begins at ``start``."""
+    total = min(batch_size * world, num_pairs - start)
+    return start + total * rank // world, start + total * (rank + 1) // world
