@@ -6,10 +6,12 @@ import io
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from uuid import uuid4
 
 SUCCESS = "_SUCCESS"
 
@@ -36,7 +38,7 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
                 if path.suffix == ".gz"
                 else raw
             )
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is not a whole gzip file ({error}); fetch or make it again") from None
 
 
@@ -57,7 +59,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
     Returns:
         SHA-256 of the bytes, hexadecimal.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")  # a pid repeats between containers
     try:
         with temporary.open("w+b") as file:
             write(file)
@@ -122,3 +124,25 @@ def new_folder(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def first_difference(saved: Any, asked: Any, name: str = "") -> str | None:
+    """Where two JSON values differ first, in words: ``settings.dtype is 'a' there, 'b' here``; None if they are equal."""
+    if isinstance(saved, dict) and isinstance(asked, dict):
+        for key in sorted(saved.keys() | asked.keys()):
+            found = first_difference(saved.get(key), asked.get(key), f"{name}.{key}" if name else key)
+            if found:
+                return found
+        return None
+    if isinstance(saved, list) and isinstance(asked, list) and len(saved) == len(asked):
+        for number, (one, other) in enumerate(zip(saved, asked, strict=True)):
+            found = first_difference(one, other, f"{name}[{number}]")
+            if found:
+                return found
+        return None
+    return None if saved == asked else f"{name} is {_short(saved)} there, {_short(asked)} here"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -31,7 +31,8 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Flags | None
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     for noisy in ("mlflow", "alembic", "ray", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    values = tyro.cli(flags, default=default) if default is not None else tyro.cli(flags)
+    plain = (tyro.conf.FlagCreatePairsOff,)
+    values = tyro.cli(flags, default=default, config=plain) if default is not None else tyro.cli(flags, config=plain)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)
     try:

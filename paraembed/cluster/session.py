@@ -2,19 +2,12 @@
 
 import logging
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-
-# Read when Ray is imported, and inherited by its processes:
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent outside
-os.environ.setdefault("RAY_AUTH_MODE", "token")  # the same on head and clients; unset, the two disagree
-os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")  # V2 starts 32 reader processes an epoch, 5-10 s
-os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")  # a report waits for this poll; default 2 s
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning for every task without a GPU
-
 import ray
 
 _LOOPBACK = "127.0.0.2"  # Ray rewrites 127.0.0.1 to the host's network address
@@ -41,6 +34,8 @@ def ray_session(workers: int) -> Iterator[None]:
     if "RAY_ADDRESS" in os.environ:
         ray.init(log_to_driver=True, logging_level=logging.WARNING)
     else:
+        if os.environ["RAY_AUTH_MODE"] == "token":
+            _provide_token()
         ray.init(
             address="local",
             num_cpus=max(os.cpu_count() or 1, workers) + 2,
@@ -50,7 +45,6 @@ def ray_session(workers: int) -> Iterator[None]:
             log_to_driver=True,
             logging_level=logging.WARNING,
         )
-        _protect_token()
     try:
         yield
     finally:
@@ -76,8 +70,18 @@ def output_path(path: Path, flag: str) -> Path:
     return path.absolute()
 
 
-def _protect_token() -> None:
-    """Make Ray's token readable by its owner alone; Ray 2.60 creates it with mode 0644."""
-    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
-    if token.is_file() and token.stat().st_uid == os.getuid():
-        token.chmod(0o600)
+def _provide_token() -> None:
+    """Make the token of Ray's authentication where there is none, readable by its owner alone.
+
+    In token mode Ray 2.60's server ends at once when no token exists, and the one it makes itself has mode 0644.
+    """
+    if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
+        return
+    token = Path.home() / ".ray" / "auth_token"
+    token.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+    except FileExistsError:
+        if token.stat().st_uid == os.getuid():
+            token.chmod(0o600)

@@ -1,0 +1,49 @@
+"""Pair files to pair shards: see ``python jobs/shard.py --help``."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paraembed.cluster.job import run, say
+from paraembed.cluster.session import output_path
+from paraembed.cluster.shard import shard_pairs
+from paraembed.data.shards import ShardSettings
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Read paraphrase pairs, count what is refused, drop duplicates, write pair shards (Parquet) for training.
+
+    Input: PPDB 1.0 or 2.0 lines, TSV or CSV with two columns (or a header that names them), plain or .gz.
+    """
+
+    input: tuple[Path, ...]
+    """Pair files, best first: of equal pairs the one with the lowest line number stays, then the one first named."""
+    out: Path
+    """Folder to write: pairs-*.parquet, manifest.json, rejected-sample.jsonl, _SUCCESS."""
+    settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
+    workers: int = 2
+    """Files parsed side by side."""
+    overwrite: bool = False
+    """Replace pair shards of other inputs or settings."""
+
+
+def main(flags: Shard) -> None:
+    """Shard, then say what was kept and what comes next."""
+    inputs = [output_path(path, "--input") for path in flags.input]
+    out = output_path(flags.out, "--out")
+    manifest = shard_pairs(inputs, out, flags.settings, workers=flags.workers, overwrite=flags.overwrite)
+    counts = manifest["counts"]
+    for reason, count in counts["reasons"].items():
+        say(f"  refused: {count:,} {reason}")
+    say(
+        f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {flags.out}; "
+        f"next: python jobs/train.py --pairs {flags.out} --words VECTORS.txt.gz --out ENCODER"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, Shard))

@@ -1,0 +1,122 @@
+r"""Rows of a TSV file (no quoting) or a CSV file (quoted where needed) → pairs, or the reason why a row is refused.
+
+A first row made of column names (``source,target``, ``score\tsentence1\tsentence2``, …) says which column is what; a
+file without one has the pair in its two columns, or ``columns`` says what they are.
+"""
+
+import csv
+import io
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.data.lines import Lines
+from paraembed.data.parsed import Block, ParsedPairs, refuse
+from paraembed.files import open_binary
+
+Role = Literal["first", "second", "score", "relation", "ignore"]
+
+_CSV_ROWS = 50_000
+_ROLE_NAMES: dict[str, Role] = {
+    **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
+    **dict.fromkeys(("second", "target", "tgt", "text2", "sentence2", "question2", "phrase2", "paraphrase"), "second"),
+    **dict.fromkeys(("score", "similarity"), "score"),
+    **dict.fromkeys(("relation", "label", "entailment", "is_duplicate"), "relation"),
+    **dict.fromkeys(("id", "qid1", "qid2", "genre", "split"), "ignore"),
+}
+
+
+def read_tsv(path: Path, blocks: Iterator[Lines], columns: Sequence[Role]) -> Iterator[Block]:
+    """Parse the lines of a TSV file; see ``read_pairs``."""
+    roles: Sequence[Role] = ()
+    for block in blocks:
+        skip = 0
+        if block.first == 0:
+            roles, header = _roles(path, (block.text[0].as_py() or "").split("\t"), columns)
+            skip = int(header)
+        text, raw = block.text.slice(skip), block.raw.slice(skip)
+        filled = pc.fill_null(text, "")
+        cells = pc.split_pattern(filled, "\t")
+        tests = [
+            (pc.is_null(text), "invalid UTF-8"),
+            (pc.equal(pc.binary_length(pc.utf8_trim_whitespace(filled)), 0), "empty line"),
+            *_count_tests(pc.list_value_length(cells), len(roles)),
+        ]
+        padded = pc.split_pattern(pc.binary_join_element_wise(filled, "\t" * len(roles), ""), "\t")
+        parsed = {role: pc.list_element(padded, at) for at, role in enumerate(roles)}
+        yield Block("tsv", block.first + skip, raw, _assemble(parsed, tests))
+
+
+def read_csv(path: Path, columns: Sequence[Role]) -> Iterator[Block]:
+    """Parse a CSV file; see ``read_pairs``. Python's csv module reads it, 0.3M rows/s."""
+    csv.field_size_limit(sys.maxsize)
+    with open_binary(path) as file, io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text:
+        reader = csv.reader(text)
+        head = next(reader, [])
+        roles, header = _roles(path, head, columns)
+        number = int(header)
+        rows = itertools.chain([] if header else [head], reader)
+        while block := list(itertools.islice(rows, _CSV_ROWS)):
+            raw = pa.array([",".join(row).encode("utf-8", "surrogateescape") for row in block], pa.binary())
+            counts = pa.array([len(row) for row in block])
+            valid = pa.array([_is_text(row) for row in block])
+            tests = [(pc.invert(valid), "invalid UTF-8"), (pc.equal(counts, 0), "empty line")]
+            parsed: dict[Role, pa.StringArray] = {}
+            for at, role in enumerate(roles):
+                cells = (
+                    row[at] if at < len(row) and ok else "" for row, ok in zip(block, valid.to_pylist(), strict=True)
+                )
+                parsed[role] = pa.array(cells, pa.string())
+            yield Block("csv", number, raw, _assemble(parsed, [*tests, *_count_tests(counts, len(roles))]))
+            number += len(block)
+
+
+def _roles(path: Path, cells: Sequence[str], columns: Sequence[Role]) -> tuple[Sequence[Role], bool]:
+    """What the columns are, and whether the first row is a header."""
+    names = [_ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in cells]
+    header = None not in names
+    if columns:
+        return columns, header
+    if header:
+        found = [name for name in names if name is not None]
+        if found.count("first") != 1 or found.count("second") != 1:
+            raise ValueError(f"{path} has columns {', '.join(cells)}; say with --columns which are first and second")
+        return found, True
+    if len(cells) != 2:
+        raise ValueError(
+            f"{path} has {len(cells)} columns and no header; say what they are with --columns, "
+            "for example: --columns first second score"
+        )
+    return ("first", "second"), False
+
+
+def _is_text(row: Sequence[str]) -> bool:
+    return not any("\udc80" <= char <= "\udcff" for cell in row if not cell.isascii() for char in cell)
+
+
+def _count_tests(counts: pa.Int32Array, expected: int) -> list[tuple[pa.BooleanArray, str]]:
+    return [(pc.less(counts, expected), "too few fields"), (pc.greater(counts, expected), "too many fields")]
+
+
+def _assemble(cells: dict[Role, pa.StringArray], tests: list[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
+    size = len(tests[0][0])
+    none = pa.nulls(size, pa.string())
+    score = pa.nulls(size, pa.float32())
+    if "score" in cells:
+        score, wrong = _numbers(cells["score"])
+        tests = [*tests, (wrong, "score is no number")]
+    return ParsedPairs(cells["first"], cells["second"], score, cells.get("relation", none), refuse(tests))
+
+
+def _numbers(cells: pa.StringArray) -> tuple[pa.FloatArray, pa.BooleanArray]:
+    """Numbers of cells [n], null for an empty one, and where a cell is neither."""
+    trimmed = pc.utf8_trim_whitespace(cells)
+    number = pc.match_substring_regex(trimmed, r"^[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$")
+    wrong = pc.and_not(pc.invert(number), pc.equal(trimmed, ""))
+    values = pc.if_else(number, trimmed, pa.scalar(None, pa.string())).cast(pa.float32())
+    return values, pc.or_(wrong, pc.fill_null(pc.invert(pc.is_finite(values)), False))

@@ -1,0 +1,36 @@
+"""Arrow schemas: the contracts between the jobs."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+PAIRS = pa.schema(
+    [
+        pa.field("first", pa.string(), nullable=False),  # tokens joined by one space, lower-case
+        pa.field("second", pa.string(), nullable=False),
+        pa.field("score", pa.float32()),  # null where the source has none
+        pa.field("rank", pa.int64(), nullable=False),  # line or row number in the source, from 0
+        pa.field("relation", pa.string()),  # entailment or label; null where the source has none
+        pa.field("source", pa.string(), nullable=False),  # file name
+    ]
+)
+"""One row a pair: a pair shard, as jobs/shard.py writes and jobs/train.py reads."""
+
+
+def embeddings_schema(id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int) -> pa.Schema:
+    """One row a text: an embeddings file, as jobs/embed.py writes.
+
+    Args:
+        id_field: what identifies a row; never null.
+        kept_fields: columns carried from the input.
+        width: length d of a vector.
+    """
+    return pa.schema(
+        [
+            id_field.with_nullable(False),
+            *kept_fields,
+            pa.field("embedding", pa.list_(pa.float32(), width), nullable=False),  # zeros for a text without tokens
+            pa.field("n_tokens", pa.int32(), nullable=False),
+            pa.field("n_unknown", pa.int32(), nullable=False),  # tokens that are not in the vocabulary
+        ]
+    )
