@@ -1,8 +1,22 @@
 """Paraphrastic text embeddings: train on paraphrase pairs, score as the papers do, embed a corpus to Parquet."""
 
-from paraembed.checkpoint import load
-from paraembed.encoders import ENCODERS
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ENCODERS", "__version__", "load"]
+if TYPE_CHECKING:
+    from paraembed.checkpoint import load
+    from paraembed.encoders import ENCODERS
+    from paraembed.papers import RECIPES
+
+__all__ = ["ENCODERS", "RECIPES", "__version__", "load"]
 
 __version__ = "0.1.0"
+
+_HOMES = {"load": "paraembed.checkpoint", "ENCODERS": "paraembed.encoders", "RECIPES": "paraembed.papers"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: torch takes 1 s, and the processes that shard pairs do without it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'paraembed' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

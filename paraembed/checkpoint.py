@@ -37,6 +37,7 @@ def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: 
         save_vocabulary(encoder.vocabulary, new / "words.txt")
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
         save_file(tensors, new / "model.safetensors")
+        (new / "model.safetensors").chmod((new / "words.txt").stat().st_mode)  # safetensors: 0600, whatever the umask
         (new / "README.md").write_text(model_card, encoding="utf-8")
         decides = {
             "encoder": config_to_dict(encoder.config),

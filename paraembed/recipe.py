@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from paraembed.encoders import EncoderConfig, config_from_dict, config_to_dict
+from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
 from paraembed.encoders.avg import AvgConfig
 from paraembed.files import read_json
 from paraembed.text import check_tokeniser
@@ -16,7 +16,7 @@ from paraembed.text import check_tokeniser
 class Recipe:
     """What is learned and how; frozen, JSON, part of the fingerprint."""
 
-    encoder: EncoderConfig = field(default_factory=AvgConfig)
+    encoder: AnyConfig = field(default_factory=AvgConfig)
     """Architecture and its options."""
     tokeniser: str = "ptb-v1"
     """How the encoder will split raw text: ptb-v1 or space. Pair shards are split already."""

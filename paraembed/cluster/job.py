@@ -16,13 +16,13 @@ Flags = TypeVar("Flags")
 FAILED, STOPPED = 1, 130
 
 
-def run(main: Callable[[Flags], None], flags: type[Flags], default: Flags | None = None) -> int:
+def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[list[str]], Flags] | None = None) -> int:
     """Parse the command line into ``flags`` and call ``main`` with it.
 
     Args:
         main: the job. ValueError and OSError tell the user what came, what is allowed and what to do.
         flags: dataclass; its docstring is the help text, its fields are the options.
-        default: values for fields that the command line leaves out.
+        default: arguments → values for what the command line leaves out.
 
     Returns:
         Exit status: 0 done, 1 failed (one line on stderr; the traceback too when PARAEMBED_TRACEBACK is set),
@@ -31,12 +31,14 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Flags | None
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     for noisy in ("mlflow", "alembic", "ray", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    plain = (tyro.conf.FlagCreatePairsOff,)
-    values = tyro.cli(flags, default=default, config=plain) if default is not None else tyro.cli(flags, config=plain)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)
     try:
-        main(values)
+        style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
+        if default is None:
+            main(tyro.cli(flags, config=style))
+        else:
+            main(tyro.cli(flags, config=style, default=default(sys.argv[1:])))
     except KeyboardInterrupt:
         say("stopped; the same command continues from what is finished")
         return STOPPED
@@ -67,6 +69,16 @@ def user_error(error: BaseException) -> Exception | None:
         else:
             seen.extend(getattr(one, "worker_failures", {}).values())
             seen.extend(inner for inner in (getattr(one, "cause", None), one.__cause__) if inner is not None)
+    return None
+
+
+def flag_value(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of a flag in a command line, ``--flag value`` or ``--flag=value``; None where it is left out."""
+    for at, argument in enumerate(arguments):
+        if argument == flag and at + 1 < len(arguments):
+            return arguments[at + 1]
+        if argument.startswith(f"{flag}="):
+            return argument.removeprefix(f"{flag}=")
     return None
 
 

@@ -14,6 +14,13 @@ _LOOPBACK = "127.0.0.2"  # Ray rewrites 127.0.0.1 to the host's network address
 _OBJECT_STORE_BYTES = 2 << 30
 
 
+def quiet() -> None:
+    """Let Ray's own loggers speak of errors only; runs at the start of every process of a session."""
+    logging.disable(logging.INFO)  # Ray Train and Ray Data set their loggers' levels anew when they begin
+    for name in ("ray", "ray.data", "ray.train"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
 @contextmanager
 def ray_session(workers: int) -> Iterator[None]:
     """Ray for the length of the block.
@@ -31,9 +38,12 @@ def ray_session(workers: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    quiet()
+    everywhere = {"worker_process_setup_hook": f"{__name__}.quiet"}
     if "RAY_ADDRESS" in os.environ:
-        ray.init(log_to_driver=True, logging_level=logging.WARNING)
+        ray.init(runtime_env=everywhere, logging_level=logging.WARNING)
     else:
+        os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one machine is not preempted; it warns
         if os.environ["RAY_AUTH_MODE"] == "token":
             _provide_token()
         ray.init(
@@ -42,7 +52,7 @@ def ray_session(workers: int) -> Iterator[None]:
             _node_ip_address=_LOOPBACK,
             include_dashboard=False,
             object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
-            log_to_driver=True,
+            runtime_env=everywhere,
             logging_level=logging.WARNING,
         )
     try:

@@ -16,6 +16,7 @@ from paraembed.cluster.job import say
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
 from paraembed.data import shards
+from paraembed.data.pairs import read_pairs
 from paraembed.data.shards import ShardPlan, ShardSettings, SourceReport
 from paraembed.files import (
     SUCCESS,
@@ -56,7 +57,7 @@ def shard_pairs(
     if not inputs:
         raise ValueError("no input; give pair files with --input")
     for path in inputs:
-        require_file(path)
+        next(read_pairs(path, settings.format, settings.columns))  # what is unusable is said at once
     identity = {
         "format": FORMAT,
         "settings": json.loads(json.dumps(asdict(settings))),
@@ -158,7 +159,7 @@ def _map(
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     data = ray.data.from_items(rows, override_num_blocks=len(rows))
-    mapped = data.map(function, num_cpus=1, compute=ray.data.TaskPoolStrategy(size=workers))
+    mapped = data.map(function, num_cpus=1, compute=ray.data.TaskPoolStrategy(size=min(workers, len(rows))))
     return iter(mapped.iter_rows())
 
 

@@ -7,12 +7,15 @@ from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import Embedded, Encoder, EncoderConfig
 from paraembed.encoders.proj import ProjConfig
 
-ENCODERS: dict[str, type[EncoderConfig]] = {
+AnyConfig = AvgConfig | ProjConfig
+"""The registered configurations, as a type."""
+
+ENCODERS: dict[str, type[AnyConfig]] = {
     "avg": AvgConfig,
     "proj": ProjConfig,
 }
 
-__all__ = ["ENCODERS", "Embedded", "Encoder", "EncoderConfig", "config_from_dict", "config_to_dict", "encoder_name"]
+__all__ = ["ENCODERS", "AnyConfig", "Embedded", "Encoder", "config_from_dict", "config_to_dict", "encoder_name"]
 
 
 def encoder_name(config: EncoderConfig) -> str:
@@ -25,7 +28,7 @@ def config_to_dict(config: EncoderConfig) -> dict[str, Any]:
     return {"name": encoder_name(config), **asdict(config)}  # type: ignore[call-overload]
 
 
-def config_from_dict(values: dict[str, Any]) -> EncoderConfig:
+def config_from_dict(values: dict[str, Any]) -> AnyConfig:
     """The configuration that ``config_to_dict`` wrote.
 
     Raises:
@@ -35,7 +38,7 @@ def config_from_dict(values: dict[str, Any]) -> EncoderConfig:
     name = options.pop("name", None)
     if name not in ENCODERS:
         raise ValueError(f"unknown encoder {name!r}; allowed: {', '.join(ENCODERS)}")
-    allowed = [field.name for field in fields(ENCODERS[name])]  # type: ignore[arg-type]
+    allowed = [field.name for field in fields(ENCODERS[name])]
     unknown = sorted(set(options) - set(allowed))
     if unknown:
         raise ValueError(f"encoder {name!r} has no option {unknown[0]!r}; allowed: {', '.join(allowed) or 'none'}")

@@ -108,6 +108,8 @@ class Encoder(nn.Module):
     def embed(self, texts: pa.StringArray, batch_size: int = 4096) -> Embedded:
         """Vectors and token counts of a string array [n]; see ``Embedded``."""
         parts = [self._embed_tokens(tokenise(batch, self.tokeniser)) for batch in _slices(texts, batch_size)]
+        if len(parts) == 1:
+            return parts[0]
         if not parts:
             none = np.zeros(0, np.int32)
             return Embedded(np.zeros((0, self.width), np.float32), none, none)
@@ -123,14 +125,21 @@ class Encoder(nn.Module):
         lengths = np.diff(tokens.offsets)
         known_before = np.concatenate(([0], np.cumsum(ids != unknown_row(self.vocabulary))))
         num_known = known_before[tokens.offsets[1:]] - known_before[tokens.offsets[:-1]]
-        vectors = np.zeros((len(lengths), self.width), np.float32)
         filled = lengths > 0
-        if filled.any():
-            offsets = np.concatenate(([0], np.cumsum(lengths[filled])))
-            device = self.matrix.device
-            made: Tensor = self(torch.from_numpy(ids).to(device), torch.from_numpy(offsets).to(device, torch.int32))
-            vectors[filled] = made.float().cpu().numpy()
+        if filled.all():  # the copy below costs as much as the mean itself
+            vectors = self._vectors(ids, tokens.offsets)
+        else:
+            vectors = np.zeros((len(lengths), self.width), np.float32)
+            if filled.any():
+                vectors[filled] = self._vectors(ids, np.concatenate(([0], np.cumsum(lengths[filled]))))
         return Embedded(vectors, lengths.astype(np.int32), (lengths - num_known).astype(np.int32))
+
+    def _vectors(self, ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Vectors [n, H] of n non-empty texts."""
+        device = self.matrix.device
+        made: Tensor = self(torch.from_numpy(ids).to(device), torch.from_numpy(offsets).to(device, torch.int32))
+        vectors: npt.NDArray[np.float32] = made.float().cpu().numpy()
+        return vectors
 
 
 def _slices(texts: pa.StringArray, size: int) -> Iterator[pa.StringArray]:

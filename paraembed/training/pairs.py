@@ -3,11 +3,15 @@
 Pair i is the texts 2i and 2i + 1 of one ragged array, so that consecutive pairs are one slice of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from paraembed.text import tokenise
+from paraembed.words import word_ids
 
 _CHUNK_PAIRS = 65_536  # pairs brought into epoch order at a time: a few MB, and no work a pair inside the step
 
@@ -39,6 +43,29 @@ class Ragged:
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         return Ragged(self.ids[positions], offsets)
+
+
+def pairs_to_ids(blocks: Iterable[pa.Table], vocabulary: pa.StringArray) -> Ragged:
+    """Pairs of shard blocks as word ids.
+
+    Args:
+        blocks: tables with string columns ``first`` and ``second``: tokens with one space between.
+        vocabulary: string array [V].
+
+    Returns:
+        2n texts, the two of a pair side by side.
+    """
+    ids, lengths = [], []
+    for block in blocks:
+        texts = pa.concat_arrays([pa.array(block[name].combine_chunks()) for name in ("first", "second")])
+        tokens = tokenise(texts, "space")
+        sides = Ragged(word_ids(tokens.flat, vocabulary), tokens.offsets)
+        pairs = sides.take(np.arange(len(sides)).reshape(2, -1).T.reshape(-1))
+        ids.append(pairs.ids)
+        lengths.append(np.diff(pairs.offsets))
+    if not ids:
+        return Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64))
+    return Ragged(np.concatenate(ids), np.concatenate(([0], np.cumsum(np.concatenate(lengths)))))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+"""Pair shards to an encoder: see ``python jobs/train.py --help``."""
+
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paraembed.cluster.job import flag_value, run, say
+from paraembed.cluster.session import output_path
+from paraembed.cluster.train import Placement, train_encoder
+from paraembed.encoders import config_from_dict
+from paraembed.papers import find_recipe
+from paraembed.recipe import Recipe
+
+DEFAULT_RECIPE = "iclr2016/avg"
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an encoder on pair shards; the same command again goes on where a stopped or killed run was.
+
+    Every field of the recipe is an option below; the defaults shown are those of the recipe that --recipe names.
+    """
+
+    pairs: Path
+    """Folder of pair shards, from jobs/shard.py."""
+    words: Path
+    """Word vectors: text rows 'word v1 ... vd', plain or .gz."""
+    out: Path
+    """Encoder folder to write."""
+    recipe: str = DEFAULT_RECIPE
+    """A recipe of the papers, or a .json file."""
+    encoder: str | None = None
+    """Take another architecture than the recipe's: avg or proj."""
+    settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
+    workers: int = 1
+    """Training processes; each takes its own batches, so the step grows with them."""
+    gpus: bool = False
+    """Give each worker a GPU."""
+    checkpoint_minutes: float = 5.0
+    """Time between checkpoints; every epoch ends with one."""
+    overwrite: bool = False
+    """Drop what stands at --out, and a training that was begun there."""
+
+
+def main(flags: Train) -> None:
+    """Train, then say where the encoder is and what comes next."""
+    pairs, words, out = (
+        output_path(path, flag)
+        for path, flag in ((flags.pairs, "--pairs"), (flags.words, "--words"), (flags.out, "--out"))
+    )
+    placement = Placement(flags.workers, flags.gpus, flags.checkpoint_minutes)
+    train_encoder(pairs, words, out, flags.settings, placement, name=flags.recipe, overwrite=flags.overwrite)
+    say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} --suite sts --data STS_FOLDER")
+
+
+def defaults(arguments: list[str]) -> Train:
+    """The defaults of the recipe and the encoder that the command line names."""
+    name = flag_value(arguments, "--recipe") or DEFAULT_RECIPE
+    settings = find_recipe(name)
+    encoder = flag_value(arguments, "--encoder")
+    if encoder is not None:
+        settings = replace(settings, encoder=config_from_dict({"name": encoder}))
+    return Train(tyro.MISSING, tyro.MISSING, tyro.MISSING, name, encoder, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, Train, defaults))

@@ -1,0 +1,35 @@
+"""A progress line: rewritten in place on a terminal, a plain line now and then elsewhere."""
+
+import sys
+import time
+
+from paraembed.cluster.job import say
+
+
+class ProgressLine:
+    """Shows the newest line.
+
+    Args:
+        seconds: between plain lines, where stderr is no terminal.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._shown = seconds, time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._open = False
+
+    def show(self, line: str) -> None:
+        """Show a line, now on a terminal, else when it is due."""
+        if self._terminal:
+            sys.stderr.write(f"\r{line}\x1b[K")
+            sys.stderr.flush()
+            self._open = True
+        elif time.monotonic() - self._shown >= self._seconds:
+            self._shown = time.monotonic()
+            say(line)
+
+    def close(self) -> None:
+        """End the line, so that what follows begins on a new one."""
+        if self._open:
+            say("")
+            self._open = False
