@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.cluster.job import run, say
-from paraembed.cluster.session import output_path
+from paraembed.cluster.session import absolute
 from paraembed.cluster.shard import shard_pairs
 from paraembed.data.shards import ShardSettings
 
@@ -33,8 +33,8 @@ class Shard:
 
 def main(flags: Shard) -> None:
     """Shard, then say what was kept and what comes next."""
-    inputs = [output_path(path, "--input") for path in flags.input]
-    out = output_path(flags.out, "--out")
+    inputs = [absolute(path, "--input") for path in flags.input]
+    out = absolute(flags.out, "--out")
     manifest = shard_pairs(inputs, out, flags.settings, workers=flags.workers, overwrite=flags.overwrite)
     counts = manifest["counts"]
     for reason, count in counts["reasons"].items():

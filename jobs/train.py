@@ -7,10 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.job import flag_value, run, say
-from paraembed.cluster.session import output_path
+from paraembed.cluster.job import flag_value, print_table, run, say
+from paraembed.cluster.session import absolute
 from paraembed.cluster.train import Placement, train_encoder
 from paraembed.encoders import config_from_dict
+from paraembed.evaluation.suites import read_pairs_files, read_sts
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe
 
@@ -35,6 +36,8 @@ class Train:
     encoder: str | None = None
     """Take another architecture than the recipe's: avg or proj."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
+    evaluate: tuple[Path, ...] = ()
+    """Score the untrained and the trained encoder on these: a folder of STS sets, files of scored pairs."""
     workers: int = 1
     """Training processes; each takes its own batches, so the step grows with them."""
     gpus: bool = False
@@ -48,11 +51,18 @@ class Train:
 def main(flags: Train) -> None:
     """Train, then say where the encoder is and what comes next."""
     pairs, words, out = (
-        output_path(path, flag)
+        absolute(path, flag)
         for path, flag in ((flags.pairs, "--pairs"), (flags.words, "--words"), (flags.out, "--out"))
     )
     placement = Placement(flags.workers, flags.gpus, flags.checkpoint_minutes)
-    train_encoder(pairs, words, out, flags.settings, placement, name=flags.recipe, overwrite=flags.overwrite)
+    tests = [absolute(path, "--evaluate") for path in flags.evaluate]
+    files = [path for path in tests if not path.is_dir()]
+    suites = [read_sts(path) for path in tests if path.is_dir()] + ([read_pairs_files(files)] if files else [])
+    scores = train_encoder(
+        pairs, words, out, flags.settings, placement, name=flags.recipe, suites=suites, overwrite=flags.overwrite
+    )
+    if scores:
+        print_table(*scores.table())
     say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} --suite sts --data STS_FOLDER")
 
 

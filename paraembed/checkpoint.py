@@ -62,8 +62,6 @@ def load(folder: str | Path) -> Encoder:
     folder = Path(folder)
     config = read_config(folder)
     for name, digest in config["files"].items():
-        if Path(name).name != name:
-            raise ValueError(f"{folder}/config.json names a file outside its folder: {name!r}")
         require_file(folder / name)
         if sha256_of(folder / name) != digest:
             raise ValueError(f"{folder / name} differs from the digest in config.json; fetch or train it again")
@@ -104,6 +102,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{folder}/config.json is not of format {FORMAT!r}; expected an encoder folder")
     decides = {key: config.get(key) for key in ("encoder", "tokeniser", "files")}
+    if not isinstance(decides["files"], dict) or set(decides["files"]) != {"model.safetensors", "words.txt"}:
+        raise ValueError(f"{folder}/config.json must name model.safetensors and words.txt, no other file, with digests")
     if digest_of(decides) != config.get("fingerprint"):
         raise ValueError(f"{folder}/config.json does not match its fingerprint; it was changed after it was written")
     return config

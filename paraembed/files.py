@@ -10,9 +10,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 from uuid import uuid4
 
+BinaryFile = io.BufferedReader | gzip.GzipFile
 SUCCESS = "_SUCCESS"
 
 
@@ -25,7 +26,7 @@ def require_file(path: Path) -> None:
 
 
 @contextmanager
-def open_binary(path: Path) -> Iterator[BinaryIO]:
+def open_binary(path: Path) -> Iterator[BinaryFile]:
     """Open a file for reading, gunzipped when its name ends in ``.gz``.
 
     Raises:
@@ -33,11 +34,7 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
     """
     try:
         with path.open("rb") as raw:
-            yield (
-                cast("BinaryIO", io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20))
-                if path.suffix == ".gz"
-                else raw
-            )
+            yield gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is not a whole gzip file ({error}); fetch or make it again") from None
 
@@ -127,7 +124,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def first_difference(saved: Any, asked: Any, name: str = "") -> str | None:
-    """Where two JSON values differ first, in words: ``settings.dtype is 'a' there, 'b' here``; None if they are equal."""
+    """Where two JSON values differ first, in words: ``a.b is 1 there, 2 here``; None if they are equal."""
     if isinstance(saved, dict) and isinstance(asked, dict):
         for key in sorted(saved.keys() | asked.keys()):
             found = first_difference(saved.get(key), asked.get(key), f"{name}.{key}" if name else key)

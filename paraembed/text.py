@@ -7,16 +7,19 @@ Two tokenisers, chosen by a name that is part of every fingerprint (a changed ru
 ``ptb-v1``  lower-case, then split as the Penn Treebank does where that is decidable by regular expressions:
 
 * punctuation leaves words; ``...``, ``--``, ```` `` ```` and ``''`` stay whole; hyphenated words stay whole;
-* clitics leave their word: ``it 's``, ``do n't``, ``we 're`` (``'s 're 've 'll 'd 'm n't``); ``o'clock`` stays;
+* clitics leave their word: ``it 's``, ``do n't``, ``we 're`` (``'s 're 've 'll 'd 'm n't``), stacked ones too:
+  ``would n't 've``; ``o'clock`` stays;
 * curly quotes become straight ones;
 * abbreviations (``u.s.``) and numbers (``1,650``, ``0.11``, ``3:30``, ``1/2``) keep their inner marks;
 * URLs (``http://…``, ``www.…``), ``#tags`` and ``@names`` are one token each;
 * every Han, Hiragana or Katakana character is a token (there is no segmenter); other scripts split at white space;
-* control and format characters (NUL, soft hyphen, zero-width joiner) count as white space.
+* control and format characters and variation selectors (NUL, soft hyphen, zero-width joiner) count as white space.
 
-Everything runs as Arrow compute over whole arrays: no Python loop over texts.
+Tokens joined by spaces and tokenised again are the same tokens.
+Everything runs as Arrow compute over whole arrays; Python sees only the few texts with stacked clitics.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,18 +29,25 @@ import pyarrow.compute as pc
 
 TOKENISERS = ("ptb-v1", "space")
 
-_WORD = r"[\pL\pM\pN_]"
-_CLITIC = "'(?:s|re|ve|ll|d|m)"
+# Unicode's large classes cost milliseconds to compile, at every call; so one pass spaces out what is no word character,
+# and after it a character beyond ASCII is one.
+_BEYOND_ASCII = r"\x{80}-\x{10FFFF}"
+_NOT_ASCII_NOT_WORD = r"[^\x00-\x7F\pL\pM\pN]|[\p{Han}\p{Hiragana}\p{Katakana}]"
+_WORD = f"[a-z0-9_{_BEYOND_ASCII}]"
+_CLITIC = "(?:n't|'(?:s|re|ve|ll|d|m))"
+_STACK = re.compile(rf"(?<!\S){_CLITIC}{{2,}}(?!\S)")
+# 'mémoire' is a quoted word, but RE2's \b, which knows ASCII letters only, would end a clitic 'm before é.
+_QUOTED_WORD = f"(^|[^a-z0-9_{_BEYOND_ASCII}])'((?:s|re|ve|ll|d|m)[{_BEYOND_ASCII}])"
 _TOKENS_WITH_MARKS = "|".join(
     (
-        r"(?:https?://|www\.)[^\pZ]*[\pL\pN/]",
-        r"\b(?:\pL\.){2,}",
+        rf"(?:https?://|www\.)[^ ]*(?:{_WORD}|/)",
+        rf"\b[a-z]\.(?:[a-z{_BEYOND_ASCII}]\.)+",
         r"\pN+(?:[.,:/]\pN+)+",
         rf"[#@]{_WORD}+",
         rf"{_WORD}+(?:[-']{_WORD}+)+",
-        rf"{_CLITIC}\b",
+        r"'(?:s|re|ve|ll|d|m)\b",
         r"\.{2,}|-{2,}|``|''",
-        r"[^\pL\pM\pN_\pZ]",
+        f"[^ a-z0-9_{_BEYOND_ASCII}]",
     )
 )
 
@@ -96,13 +106,23 @@ def tokenise(texts: pa.StringArray, tokeniser: str) -> Tokens:
 
 
 def _mark_token_borders(texts: pa.StringArray) -> pa.StringArray:
-    if not _is_ascii(texts):  # three passes that plain English is spared
+    texts = pc.replace_substring_regex(texts, r"[\pC\x{FE00}-\x{FE0F}]", " ")
+    if not _is_ascii(texts):  # passes that plain English is spared
         texts = pc.replace_substring_regex(texts, "[‘’]", "'")
         texts = pc.replace_substring_regex(texts, "[“”]", '"')
-        texts = pc.replace_substring_regex(texts, r"[\p{Han}\p{Hiragana}\p{Katakana}]", r" \0 ")
-    texts = pc.replace_substring_regex(texts, r"\pC", " ")
+        texts = pc.replace_substring_regex(texts, _NOT_ASCII_NOT_WORD, r" \0 ")
+        texts = pc.replace_substring_regex(texts, _QUOTED_WORD, r"\1' \2")
     texts = pc.replace_substring_regex(texts, _TOKENS_WITH_MARKS, r" \0 ")
-    return pc.replace_substring_regex(texts, rf"(n't|{_CLITIC})(?: |$)", r" \1 ")
+    texts = pc.replace_substring_regex(texts, rf"({_WORD})({_CLITIC}+)(?: |$)", r"\1 \2 ")
+    stacked = pc.match_substring_regex(texts, f"{_CLITIC}{{2}}(?: |$)")
+    if pc.any(stacked).as_py():  # RE2 cannot split a stack of any height in one pass
+        split = [_STACK.sub(_with_spaces, text) for text in texts.filter(stacked).to_pylist()]
+        texts = pc.replace_with_mask(texts, stacked, pa.array(split, pa.string()))
+    return texts
+
+
+def _with_spaces(stack: re.Match[str]) -> str:
+    return " ".join(re.findall(_CLITIC, stack[0]))
 
 
 def _is_ascii(texts: pa.StringArray) -> bool:

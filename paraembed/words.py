@@ -15,10 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.files import open_binary, require_file
+from paraembed.data.lines import read_lines
 
 UNKNOWN = "UUUNKKK"
-_BLOCK_ROWS = 20_000
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +51,14 @@ def unknown_row(vocabulary: pa.StringArray) -> int:
 def word_ids(tokens: pa.StringArray, vocabulary: pa.StringArray) -> npt.NDArray[np.int32]:
     """Rows of T tokens in the vocabulary, int32 [T]; a token that is not in it gets the unknown row."""
     found = pc.fill_null(pc.index_in(tokens, value_set=vocabulary), unknown_row(vocabulary))
-    return np.asarray(found, np.int32)
+    return np.array(found, np.int32)  # a copy: torch wants memory it may write to
 
 
 def read_words(path: Path, max_words: int | None = None) -> Words:
     """Read a word-vector text file.
 
-    Repeated words keep their first row and are counted in a warning; an empty word is malformed.
+    Words are lower-cased, as every input is. Of rows that become one word the first stays; rows that repeat a word to
+    the letter are counted in a warning. An empty word is malformed.
 
     Args:
         path: text file, plain or ``.gz``.
@@ -75,87 +75,106 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out to keep every word")
     rows: dict[str, int] = {}
+    spellings: set[str] = set()
     kept: list[npt.NDArray[np.float32]] = []
-    repeated = beyond = 0
+    repeated = num_rows = num_beyond = 0
     sum_all = sum_beyond = np.zeros(1)
     for words, block in _blocks(path):
-        fresh = []
-        for row, word in enumerate(words):
+        fresh, beyond = [], []
+        num_rows += len(words)
+        for row, spelling in enumerate(words):
+            repeated += spelling in spellings
+            spellings.add(spelling)
+            word = spelling if spelling == UNKNOWN else spelling.lower()
             if word in rows:
-                repeated += 1
-            elif max_words is None or len(rows) < max_words or word == UNKNOWN:
+                continue
+            if max_words is None or len(rows) < max_words or word == UNKNOWN:
                 rows[word] = len(rows)
                 fresh.append(row)
-        sum_all = sum_all + block.sum(axis=0, dtype=np.float64)
-        cut = np.ones(len(words), bool)
-        cut[fresh] = False
-        cut &= np.fromiter((word not in rows for word in words), bool, len(words))
-        beyond += int(cut.sum())
-        sum_beyond = sum_beyond + block[cut].sum(axis=0, dtype=np.float64)
+            else:
+                beyond.append(row)
         kept.append(block[fresh])
+        num_beyond += len(beyond)
+        sum_all = sum_all + block.sum(axis=0, dtype=np.float64)
+        sum_beyond = sum_beyond + block[beyond].sum(axis=0, dtype=np.float64)
     if repeated:
         log.warning("%s: %d repeated words; the first row of each was kept", path, repeated)
-    total = len(rows) + repeated + beyond
     if UNKNOWN not in rows:
+        mean = sum_beyond / num_beyond if num_beyond else sum_all / num_rows
         rows[UNKNOWN] = len(rows)
-        mean = sum_beyond / beyond if beyond else sum_all / total
         kept.append(mean.astype(np.float32)[None])
     return Words(pa.array(list(rows), pa.string()), np.concatenate(kept))
 
 
 def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
     """Words [n] and vectors float32 [n, d] of a file, some thousand rows at a time."""
-    require_file(path)
-    width: int | None = None
-    words: list[str] = []
-    values: list[str] = []
-    first_line = 1
-    number = 0
-    with open_binary(path) as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                fields = line.decode("utf-8").rstrip().split(" ")
-            except UnicodeDecodeError:
-                raise ValueError(f"{path}, line {number}: not UTF-8; expected text rows 'word v1 … vd'") from None
-            if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
-                first_line = 2
-                continue
-            if width is None:
-                width = len(fields) - 1
-            if len(fields) - 1 != width or width < 1 or not fields[0].strip():
-                raise ValueError(
-                    f"{path}, line {number}: a word with {len(fields) - 1} values; expected 'word v1 … vd' with "
-                    f"{width or 'some'} values, as in the rows before; mend or drop the line"
-                )
-            words.append(fields[0])
-            values.extend(fields[1:])
-            if len(words) == _BLOCK_ROWS:
-                yield words, _parse(values, width, path, first_line)
-                words, values, first_line = [], [], number + 1
-    if words and width is not None:
-        yield words, _parse(values, width, path, first_line)
-    if width is None:
-        raise ValueError(f"{path} is empty; expected text rows 'word v1 … vd'")
+    width = 0
+    for lines in read_lines(path):
+        skip = int(lines.first == 0 and _is_header(lines.text[0].as_py()))
+        text, number = pc.utf8_rtrim(lines.text.slice(skip), " "), lines.first + 1 + skip
+        if not len(text):
+            continue
+        cells = pc.split_pattern(text, " ")
+        counts = pc.fill_null(pc.list_value_length(cells), 0).to_numpy()
+        width = width or int(counts[0]) - 1
+        without_word = pc.fill_null(pc.starts_with(text, " "), True).to_numpy(zero_copy_only=False)
+        bad = np.flatnonzero((counts != width + 1) | (counts < 2) | without_word)
+        if len(bad):
+            raise ValueError(f"{path}, line {number + int(bad[0])}: {_fault(text[int(bad[0])].as_py(), width)}")
+        is_value = np.tile(np.arange(width + 1) > 0, len(text))
+        words = cells.flatten().filter(pa.array(~is_value)).to_pylist()
+        yield words, _parse(cells.flatten().filter(pa.array(is_value)), width, path, number)
+    if not width:
+        raise ValueError(f"{path} holds no rows; expected text rows 'word v1 … vd'")
 
 
-def _parse(values: list[str], width: int, path: Path, first_line: int) -> npt.NDArray[np.float32]:
+def _is_header(line: str | None) -> bool:
+    """Whether this is word2vec's first line: number of rows, width."""
+    cells = (line or "").split(" ")
+    return len(cells) == 2 and all(cell.isdigit() for cell in cells)
+
+
+def _fault(line: str | None, width: int) -> str:
+    if line is None:
+        return "not UTF-8; expected text rows 'word v1 … vd'"
+    word, *values = line.split(" ")
+    what = f"a word with {len(values)} values" if word else "no word"
+    return (
+        f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces, as in the rows "
+        "before; mend or drop the line"
+    )
+
+
+def _parse(values: pa.StringArray, width: int, path: Path, number: int) -> npt.NDArray[np.float32]:
+    """Values [n · d] as float32 [n, d]; ``number`` is the line of the first row."""
+    block = _numbers(values)
+    if block is None or not np.isfinite(block).all():
+        at = _first_fault(values)
+        raise ValueError(
+            f"{path}, line {number + at // width}: {values[at].as_py()[:40]!r} is not a finite number; "
+            "mend or drop the line"
+        )
+    return block.reshape(-1, width)
+
+
+def _numbers(values: pa.StringArray) -> npt.NDArray[np.float32] | None:
     try:
-        block = pa.array(values, pa.string()).cast(pa.float32()).to_numpy()
-        bad = np.flatnonzero(~np.isfinite(block))
+        return np.asarray(values.cast(pa.float32()))
     except pa.ArrowInvalid:
-        bad = np.array([next(i for i, value in enumerate(values) if not _is_number(value))])
-    if len(bad):
-        line, value = first_line + int(bad[0]) // width, values[int(bad[0])]
-        raise ValueError(f"{path}, line {line}: {value!r} is not a finite number; mend or drop the line")
-    return np.asarray(block, np.float32).reshape(-1, width)
+        return None
 
 
-def _is_number(value: str) -> bool:
-    try:
-        pa.array([value]).cast(pa.float32())
-    except pa.ArrowInvalid:
-        return False
-    return True
+def _first_fault(values: pa.StringArray) -> int:
+    """Where the first value is that is not a finite number, by bisection."""
+    start, end = 0, len(values)
+    while end - start > 1:
+        middle = (start + end) // 2
+        block = _numbers(values[start:middle])
+        if block is None or not np.isfinite(block).all():
+            end = middle
+        else:
+            start = middle
+    return start
 
 
 def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:

@@ -42,6 +42,8 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
     except KeyboardInterrupt:
         say("stopped; the same command continues from what is finished")
         return STOPPED
+    except BrokenPipeError:  # of --help | head
+        return 0
     except Exception as error:
         cause = user_error(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:

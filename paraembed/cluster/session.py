@@ -3,6 +3,8 @@
 import logging
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import psutil
 import ray
 
-_LOOPBACK = "127.0.0.2"  # Ray rewrites 127.0.0.1 to the host's network address
+_LOOPBACK = "127.0.0.1"
 _OBJECT_STORE_BYTES = 2 << 30
 
 
@@ -39,13 +41,13 @@ def ray_session(workers: int) -> Iterator[None]:
         yield
         return
     quiet()
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     everywhere = {"worker_process_setup_hook": f"{__name__}.quiet"}
     if "RAY_ADDRESS" in os.environ:
-        ray.init(runtime_env=everywhere, logging_level=logging.WARNING)
+        ray.init(runtime_env=everywhere, logging_level=logging.ERROR)
     else:
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one machine is not preempted; it warns
-        if os.environ["RAY_AUTH_MODE"] == "token":
-            _provide_token()
+        _provide_token()
         ray.init(
             address="local",
             num_cpus=max(os.cpu_count() or 1, workers) + 2,
@@ -53,8 +55,11 @@ def ray_session(workers: int) -> Iterator[None]:
             include_dashboard=False,
             object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
             runtime_env=everywhere,
-            logging_level=logging.WARNING,
+            logging_level=logging.ERROR,
         )
+    if threading.current_thread() is threading.main_thread() and on_sigterm is not None:
+        signal.signal(signal.SIGTERM, on_sigterm)  # ray.init puts its own: a stack trace, then status 15
+    quiet()
     try:
         yield
     finally:
@@ -66,11 +71,11 @@ def in_submitted_job() -> bool:
     return "runtime_resources" in Path.cwd().parts
 
 
-def output_path(path: Path, flag: str) -> Path:
-    """An output path made absolute.
+def absolute(path: Path, flag: str) -> Path:
+    """A path that a flag gave, made absolute.
 
     Raises:
-        ValueError: a relative path in a submitted job, where it would vanish with the copy of the working folder.
+        ValueError: a relative path in a submitted job, where it is one in the temporary copy of the working folder.
     """
     if in_submitted_job() and not path.is_absolute():
         raise ValueError(
@@ -83,7 +88,8 @@ def output_path(path: Path, flag: str) -> Path:
 def _provide_token() -> None:
     """Make the token of Ray's authentication where there is none, readable by its owner alone.
 
-    In token mode Ray 2.60's server ends at once when no token exists, and the one it makes itself has mode 0644.
+    A cluster that ``ray.init`` starts asks for the token unless RAY_AUTH_MODE says otherwise; where there is none, it
+    makes one of mode 0644, or, told to use one, does not start.
     """
     if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
         return

@@ -23,13 +23,10 @@ from paraembed.files import (
     digest_of,
     first_difference,
     read_json,
-    require_file,
     sha256_of,
     write_file,
     write_json,
 )
-
-FORMAT = "paraembed-pairs-1"
 
 
 def shard_pairs(
@@ -59,7 +56,7 @@ def shard_pairs(
     for path in inputs:
         next(read_pairs(path, settings.format, settings.columns))  # what is unusable is said at once
     identity = {
-        "format": FORMAT,
+        "format": shards.FORMAT,
         "settings": json.loads(json.dumps(asdict(settings))),
         "inputs": [
             {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
@@ -99,7 +96,7 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
     difference = first_difference({key: manifest.get(key) for key in identity}, identity)
     if difference is None:
         return manifest
-    if manifest.get("format") == FORMAT and overwrite:
+    if manifest.get("format") == shards.FORMAT and overwrite:
         return None
     raise ValueError(f"{out} holds other pairs: {difference}; choose another --out, or replace it with --overwrite")
 

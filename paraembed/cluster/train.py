@@ -3,14 +3,12 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import ray.data
 import ray.train
 import torch
@@ -20,16 +18,19 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from paraembed import checkpoint
 from paraembed.cluster.job import say
 from paraembed.cluster.progress import ProgressLine
-from paraembed.cluster.session import ray_session
-from paraembed.cluster.shard import FORMAT as PAIRS_FORMAT
+from paraembed.cluster.session import quiet, ray_session
 from paraembed.cluster.tracking import Run, RunAddress, tracked_run
-from paraembed.encoders import Encoder, config_to_dict
-from paraembed.files import SUCCESS, first_difference, read_json, require_file, sha256_of, write_json
+from paraembed.evaluation.candidates import Candidate, trained
+from paraembed.evaluation.report import Report as Scores
+from paraembed.evaluation.report import compare
+from paraembed.evaluation.suites import Suite
+from paraembed.files import first_difference, read_json, require_file, sha256_of, write_json
+from paraembed.model_card import model_card
 from paraembed.recipe import Recipe
+from paraembed.training.inputs import read_pair_manifest, untrained_encoder
 from paraembed.training.loop import Report, train
 from paraembed.training.pairs import pairs_to_ids
 from paraembed.training.state import Counters
-from paraembed.words import add_random_words, read_words
 
 _BLOCK_ROWS = 65_536
 _PLAIN_SECONDS = 10.0
@@ -52,8 +53,16 @@ class Placement:
 
 
 def train_encoder(
-    pairs: Path, words: Path, out: Path, recipe: Recipe, placement: Placement, *, name: str, overwrite: bool = False
-) -> None:
+    pairs: Path,
+    words: Path,
+    out: Path,
+    recipe: Recipe,
+    placement: Placement,
+    *,
+    name: str,
+    suites: Sequence[Suite] = (),
+    overwrite: bool = False,
+) -> Scores | None:
     """Train an encoder and write its folder; the same call goes on where a killed one was.
 
     Until the encoder is done the work stands in ``<out>.training``: the untrained encoder and the last checkpoints.
@@ -65,7 +74,11 @@ def train_encoder(
         recipe: how to train.
         placement: where to.
         name: of the recipe, for the record.
+        suites: what to score the untrained and the trained encoder on.
         overwrite: drop what stands at ``out`` and ``<out>.training``.
+
+    Returns:
+        The scores; None where there are no suites, or where ``out`` was trained already.
 
     Raises:
         OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is no number.
@@ -82,13 +95,13 @@ def train_encoder(
     }
     if is_trained(out, identity, overwrite):
         say(f"{out} is trained already by this recipe on these pairs and words; nothing to do")
-        return
+        return None
     work = _work_folder(out, identity, overwrite)
     with tracked_run(f"train {name}", out) as run, ray_session(placement.workers):
         run.params({"recipe_name": name, **identity["recipe"], "workers": placement.workers, "gpus": placement.gpus})
         run.params({"pairs": shards["counts"]["kept"], "pairs_digest": identity["pairs"], "words": identity["words"]})
         if not (work / "untrained").exists():
-            _save_untrained(words, pairs, shards, recipe, work / "untrained")
+            _save_untrained(words, pairs, recipe, work / "untrained")
         result = _fit(pairs, shards, work, recipe, placement, run.address)
         if result["error"]:
             raise ValueError(result["error"])
@@ -96,41 +109,26 @@ def train_encoder(
         if counters.skipped_pairs:
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
         run.metrics({"pairs_per_second/mean": counters.pairs / counters.seconds, "training_seconds": counters.seconds})
+        scores = None
+        if suites:
+            before = Candidate("untrained", "before training", checkpoint.load(work / "untrained"))
+            scores = compare([trained(work / "trained"), before], suites)
+            run.metrics(scores.metrics())
+        kept = {source: counts["pairs"] - counts["duplicates"] for source, counts in shards["sources"].items()}
         encoder = checkpoint.load(work / "trained")
         checkpoint.save(
             encoder,
             out,
             recipe=recipe.to_dict(),
             provenance={"training": identity, "counters": result["counters"], "loss": result["loss"]},
-            model_card=model_card(name, recipe, shards, result),
+            model_card=model_card(name, recipe, encoder.width, result["loss"], kept, scores),
         )
         run.artifacts(out, "encoder")
         run.tags({"fingerprint": checkpoint.read_config(out)["fingerprint"]})
     shutil.rmtree(work)
     rate = counters.pairs / counters.seconds
     say(f"trained on {counters.pairs:,} pairs in {counters.seconds:,.0f} s: {rate:,.0f} pairs/s")
-
-
-def read_pair_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of finished pair shards.
-
-    Raises:
-        FileNotFoundError, ValueError: no finished pair shards there.
-    """
-    if not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist; expected pair shards, as jobs/shard.py writes")
-    if not (folder / SUCCESS).is_file():
-        raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or run it again")
-    manifest: dict[str, Any] = read_json(folder / "manifest.json")
-    if manifest.get("format") != PAIRS_FORMAT:
-        raise ValueError(
-            f"{folder} is of format {manifest.get('format')!r}; expected {PAIRS_FORMAT!r}, from jobs/shard.py"
-        )
-    for shard in manifest["shards"]:
-        if Path(shard["name"]).name != shard["name"]:
-            raise ValueError(f"{folder}/manifest.json names a file outside its folder: {shard['name']!r}")
-        require_file(folder / shard["name"])
-    return manifest
+    return scores
 
 
 def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
@@ -147,34 +145,6 @@ def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     if overwrite:
         return False
     raise ValueError(f"{out} holds another encoder: {difference}; choose another --out, or replace it with --overwrite")
-
-
-def model_card(name: str, recipe: Recipe, shards: dict[str, Any], result: dict[str, Any]) -> str:
-    """README of an encoder folder: what it is, how it was trained, how to use it."""
-    encoder = config_to_dict(recipe.encoder)
-    sources = "\n".join(
-        f"| {source} | {counts['pairs'] - counts['duplicates']:,} |" for source, counts in shards["sources"].items()
-    )
-    settings = "\n".join(f"| {key} | {value} |" for key, value in recipe.to_dict().items() if key != "encoder")
-    return f"""# {encoder["name"]} ({name})
-
-A paraphrastic text encoder, trained by paraembed; last mean hinge loss {result["loss"]:.4f}.
-
-```python
-import paraembed
-
-encoder = paraembed.load("this folder")
-encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  # float32 [2, {result["width"]}]
-```
-
-| source | pairs |
-|---|---|
-{sources}
-
-| recipe | {encoder} |
-|---|---|
-{settings}
-"""
 
 
 def _work_folder(out: Path, identity: dict[str, Any], overwrite: bool) -> Path:
@@ -195,35 +165,13 @@ def _work_folder(out: Path, identity: dict[str, Any], overwrite: bool) -> Path:
     return work
 
 
-def _save_untrained(words_file: Path, pairs: Path, shards: dict[str, Any], recipe: Recipe, folder: Path) -> None:
-    words = read_words(words_file, recipe.max_words)
-    counts = _token_counts(pairs, shards)
-    known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
-    tokens = pc.sum(counts.field("counts")).as_py()
-    covered = pc.sum(counts.field("counts").filter(known)).as_py() or 0
-    size, width = words.matrix.shape
-    say(f"{size:,} word vectors of width {width} cover {covered / tokens:.1%} of the pairs' words")
-    if recipe.new_words == "random":
-        often = pc.greater_equal(counts.field("counts"), recipe.new_words_min_count)
-        new = counts.field("values").filter(pc.and_(often, pc.invert(known))).sort()
-        words = add_random_words(words, new, recipe.seed)
-        say(f"{len(new):,} words without a vector get a random one")
-    encoder = Encoder(recipe.encoder, words, recipe.tokeniser, recipe.seed)
-    checkpoint.save(
-        encoder, folder, recipe=recipe.to_dict(), provenance={}, model_card="The encoder before training.\n"
+def _save_untrained(words: Path, pairs: Path, recipe: Recipe, folder: Path) -> None:
+    encoder, coverage = untrained_encoder(words, pairs, recipe)
+    say(
+        f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {words.name} cover "
+        f"{coverage.covered:.1%} of the pairs' words; {coverage.num_random:,} words got a random one"
     )
-
-
-def _token_counts(pairs: Path, shards: dict[str, Any]) -> pa.StructArray:
-    """How often each token occurs in the pairs: fields ``values`` and ``counts``."""
-    tables = []
-    for shard in shards["shards"]:
-        for batch in pq.ParquetFile(pairs / shard["name"]).iter_batches(_BLOCK_ROWS, columns=["first", "second"]):
-            for column in batch.columns:
-                counted = pc.value_counts(pc.split_pattern(column, " ").flatten())
-                tables.append(pa.table({"token": counted.field("values"), "count": counted.field("counts")}))
-    total = pa.concat_tables(tables).group_by("token").aggregate([("count", "sum")]).combine_chunks()
-    return pa.StructArray.from_arrays([total["token"].chunk(0), total["count_sum"].chunk(0)], ["values", "counts"])
+    checkpoint.save(encoder, folder, recipe=recipe.to_dict(), provenance={}, model_card="Before training.\n")
 
 
 def _fit(
@@ -255,7 +203,7 @@ def _fit(
         # Every worker reads all pairs (XXL: 0.3 GB of ids) and takes its share of every step, so that no row is lost
         # to an equal split and the order of an epoch does not depend on the number of workers.
         dataset_config=DataConfig(datasets_to_split=[], execution_options=options),
-        run_config=RunConfig(
+        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"train-{os.getpid()}",
             storage_path=str(work / "ray"),
             failure_config=FailureConfig(max_failures=_RESTARTS),
@@ -301,6 +249,7 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
 
 def _blocks() -> Iterator[pa.Table]:
     """The blocks of this worker's dataset, in order."""
+    quiet()
     shard = ray.train.get_dataset_shard("train")
     yield from shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow")
 

@@ -1,5 +1,7 @@
 """Text files as Arrow arrays of lines, block by block; no Python loop over lines."""
 
+import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from paraembed.files import open_binary, require_file
+from paraembed.files import BinaryFile, open_binary, require_file
 
 _BLOCK_BYTES = 8 << 20
 _LINE_FEED, _CARRIAGE_RETURN = 10, 13
@@ -40,7 +42,7 @@ def read_lines(path: Path) -> Iterator[Lines]:
     number, rest, first_block = 0, b"", True
     try:
         with open_binary(path) as file:
-            while block := file.read(_BLOCK_BYTES):
+            for block in _blocks(file):
                 if first_block and b"\0" in block[:65_536]:
                     raise ValueError(f"{path} is a binary file; expected UTF-8 text, plain or .gz")
                 first_block = False
@@ -57,6 +59,22 @@ def read_lines(path: Path) -> Iterator[Lines]:
         yield _split(number, rest + b"\n")
     elif first_block:
         raise ValueError(f"{path} is empty; expected UTF-8 text, plain or .gz")
+
+
+def _blocks(file: BinaryFile) -> Iterator[bytes]:
+    """The bytes of a file in blocks; those before the break of a broken gzip stream come, too."""
+    held: list[bytes] = []
+    try:
+        while piece := file.read1(_BLOCK_BYTES):
+            held.append(piece)
+            if sum(map(len, held)) >= _BLOCK_BYTES:
+                yield b"".join(held)
+                held = []
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        yield b"".join(held)
+        raise
+    if held:
+        yield b"".join(held)
 
 
 def _split(first: int, data: bytes) -> Lines:

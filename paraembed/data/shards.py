@@ -26,6 +26,7 @@ from paraembed.data.schemas import PAIRS
 from paraembed.files import write_file
 from paraembed.text import check_tokeniser, tokenise
 
+FORMAT = "paraembed-pairs-1"
 _GROUP_ROWS = 65_536
 _SAMPLED = 20  # refused rows shown, a reason and file
 _BUCKET_ROWS = 4_000_000  # pairs whose keys are compared at a time: about 1 GB
@@ -173,8 +174,8 @@ def find_duplicates(parsed: Sequence[Path], bucket: int = 0, buckets: int = 1) -
             places.append(batch["rank"].filter(chosen).to_numpy() * len(parsed) + number)
     if not keys:
         return [np.zeros(0, np.int64) for _ in parsed]
-    # A dictionary of a chunked array is one dictionary over all chunks; the codes are joined, not the strings.
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in pa.chunked_array(keys).dictionary_encode().chunks])
+    # Codes of the keys: the same for equal strings, over all chunks.
+    codes = pa.chunked_array(keys).dictionary_encode().combine_chunks().indices.to_numpy()
     place = np.concatenate(places)
     best = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(best, codes, place)

@@ -58,6 +58,8 @@ class Embedded:
 class Encoder(nn.Module):
     """Texts to vectors: tokeniser, vocabulary, word matrix and composition.
 
+    ``words.matrix`` is taken over, not copied: training the encoder changes it.
+
     Attributes:
         config: the encoder's options.
         tokeniser: name of the tokeniser.

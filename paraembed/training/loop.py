@@ -65,7 +65,8 @@ def train(
     """Train an encoder in place; goes on from the last checkpoint, if there is one.
 
     Args:
-        encoder: trained on the device it is on; the same on every worker.
+        encoder: as it was before training (λ_w pulls back to it, also after a resume); trained on the device it is
+            on; the same on every worker.
         pairs: 2n texts, none of them empty, n ≥ 2; the same on every worker.
         recipe: how.
         checkpoints: folder for the state; written by rank 0 at the end of every epoch, every ``checkpoint_seconds``
@@ -109,15 +110,19 @@ def train(
                 if meter.report_is_due():
                     on_report(meter.report(_over_workers(sums, world)))
                     sums.zero_()
-                    if time.perf_counter() - saved_at > checkpoint_seconds:
-                        save(sums)
-                        saved_at = time.perf_counter()
-                if stop_asked():
+                    due = time.perf_counter() - saved_at > checkpoint_seconds
+                else:
+                    due = False
+                if (due or stop_asked()) and counters.step_in_epoch < meter.per_epoch:
                     save(sums)
-                    raise KeyboardInterrupt
+                    saved_at = time.perf_counter()
+                    if stop_asked():
+                        raise KeyboardInterrupt
             counters.epoch, counters.step_in_epoch = counters.epoch + 1, 0
             save(sums)
             saved_at = time.perf_counter()
+            if stop_asked():
+                raise KeyboardInterrupt
     return counters
 
 

@@ -1,0 +1,39 @@
+"""Read an embeddings folder again, all of it, and say whether it is what its manifest promises."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paraembed.cluster.job import print_table, run
+from paraembed.embedding.verify import verify
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Read an embeddings folder again, all of it, and compare it with its manifest.
+
+    Prints a line a check; the exit status is 0 if all are ok, else 1.
+
+    Attributes:
+        folder: Folder that jobs/embed.py wrote.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+
+
+def main(flags: Flags) -> None:
+    """Verify and print."""
+    checks = verify(flags.folder)
+    width = max(len(one.found) for one in checks)
+    rows = [(one.name, "ok" if one.ok else "FAILED", one.found.ljust(width)) for one in checks]
+    print_table(("check", "result", "found".ljust(width)), rows)
+    failed = sum(not one.ok for one in checks)
+    if failed:
+        raise ValueError(f"{failed} of {len(checks)} checks FAILED for {flags.folder}")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, Flags))

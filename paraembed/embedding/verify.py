@@ -1,0 +1,193 @@
+"""Read an embeddings folder again and compare it with its manifest: every row once, nothing else, nothing changed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paraembed.data.schemas import embeddings_schema
+from paraembed.embedding.manifest import COUNTS, FORMAT, MANIFEST, PLAN, columns_of, is_committed
+from paraembed.embedding.part import REPORTS
+from paraembed.embedding.plan import OUTPUT_FIELDS, part_name
+from paraembed.files import SUCCESS, read_json, sha256_of
+
+_ROWS = 16_384  # read at a time
+_MEND = "the same jobs/embed.py command again mends it"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that ``verify`` looked at.
+
+    Attributes:
+        name: what.
+        ok: whether it is right.
+        found: what was found, for a person.
+    """
+
+    name: str
+    ok: bool
+    found: str
+
+
+class _Findings:
+    """What is wrong, by check, and what was counted over all parts."""
+
+    def __init__(self) -> None:
+        self.wrong: dict[str, list[str]] = {}
+        self.counted = np.zeros(3, np.int64)  # rows, n_tokens, n_unknown
+        self.ids: list[pa.Array] = []
+
+    def add(self, check: str, problem: str) -> None:
+        self.wrong.setdefault(check, []).append(problem)
+
+    def check(self, name: str, right: str) -> Check:
+        wrong = list(dict.fromkeys(self.wrong.get(name, [])))
+        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        return Check(name, not wrong, "; ".join(wrong[:3]) + more if wrong else right)
+
+
+def verify(folder: Path) -> list[Check]:
+    """Read an embeddings folder again, all of it, and compare it with its manifest.
+
+    Memory grows with the ids when they come from an id column: they are compared over all parts.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: no folder there.
+    """
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist; expected a folder that jobs/embed.py wrote")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; expected a folder that jobs/embed.py wrote")
+    found = _Findings()
+    if not is_committed(folder):
+        found.add(SUCCESS, "missing, or not of this manifest; run the same jobs/embed.py command again to finish")
+    success = found.check(SUCCESS, "written last, and of this manifest")
+    try:
+        manifest = _read_manifest(folder)
+    except (OSError, ValueError) as error:
+        return [success, Check("manifest", False, str(error))]
+    _verify_names(folder, manifest, found)
+    row = 0
+    for number, part in enumerate(manifest["parts"]):
+        if part["name"] == part_name(number, len(manifest["parts"])) and (folder / part["name"]).is_file():
+            _verify_part(folder / part["name"], part, row, manifest, found)
+        row += part["rows"]
+    _verify_all(manifest, found)
+    rows, n_tokens, n_unknown = found.counted
+    return [
+        success,
+        Check("manifest", True, f"encoder {manifest['fingerprints']['encoder'][:12]}"),
+        found.check("parts", f"{len(manifest['parts'])}, all there, nothing else"),
+        found.check("sha256", "right for every part"),
+        found.check("schema", _schema_line(manifest["schema"])),
+        found.check("rows", f"{rows:,}"),
+        found.check("ids", "0 to last, in order" if manifest["numbered"] else "none null, none twice"),
+        found.check("vectors", "finite; zeros where a text has no tokens"),
+        found.check("tokens", f"{n_tokens:,}, of them {n_unknown:,} unknown"),
+    ]
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ValueError(f"{folder / MANIFEST} is not of format {FORMAT!r}")
+    counts = dict.fromkeys(COUNTS, int)
+    others = {"schema": list, "id_column": str, "numbered": bool, "fingerprints": dict, "parts": list}
+    _require(folder, manifest, counts | others)
+    for part in manifest["parts"]:
+        _require(folder, part, counts | {"name": str, "sha256": str})
+    _require(folder, manifest["fingerprints"], {"encoder": str})
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in manifest["schema"]):
+        raise ValueError(f"{folder / MANIFEST}: 'schema' is no list of names and types")
+    return manifest
+
+
+def _require(folder: Path, values: Any, kinds: dict[str, type]) -> None:
+    for name, kind in kinds.items():
+        if not isinstance(values, dict) or not isinstance(values.get(name), kind):
+            raise ValueError(f"{folder / MANIFEST}: {name!r} is missing or no {kind.__name__}")
+
+
+def _verify_names(folder: Path, manifest: dict[str, Any], found: _Findings) -> None:
+    names = [part["name"] for part in manifest["parts"]]
+    for number, name in enumerate(names):
+        if name != part_name(number, len(names)):  # also keeps a manifest from naming a file outside the folder
+            found.add("parts", f"{name!r} should be {part_name(number, len(names))!r}")
+        elif not (folder / name).is_file():
+            found.add("parts", f"{name} is missing; {_MEND}")
+    for name in sorted({entry.name for entry in folder.iterdir()} - {*names, PLAN, REPORTS, MANIFEST, SUCCESS}):
+        found.add("parts", f"{name} is not in the manifest")
+
+
+def _verify_part(path: Path, part: dict[str, Any], row: int, manifest: dict[str, Any], found: _Findings) -> None:
+    """Read one part; ``row`` is the number of its first row over all parts."""
+    if sha256_of(path) != part["sha256"]:
+        found.add("sha256", f"{path.name} differs; {_MEND}")
+    counted = np.zeros(3, np.int64)
+    try:
+        with pq.ParquetFile(path) as file:
+            if not _follows_contract(file.schema_arrow, manifest):
+                found.add("schema", f"{path.name} has {_schema_line(columns_of(file.schema_arrow))}")
+                return
+            for batch in file.iter_batches(_ROWS, columns=[manifest["id_column"], *OUTPUT_FIELDS]):
+                if manifest["numbered"]:
+                    _verify_numbers(batch, row + int(counted[0]), path.name, found)
+                else:
+                    found.ids.append(batch[manifest["id_column"]])
+                counted += _verify_batch(batch, path.name, found)
+    except (pa.ArrowException, OSError) as error:
+        found.add("rows", f"{path.name} cannot be read ({str(error).splitlines()[0]}); {_MEND}")
+        return
+    found.counted += counted
+    for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, counted, strict=True):
+        if number != part[name]:
+            found.add(check, f"{path.name}: {name} is {number}, the manifest says {part[name]}")
+
+
+def _verify_numbers(batch: pa.RecordBatch, row: int, name: str, found: _Findings) -> None:
+    wrong = np.flatnonzero(batch.column(0).to_numpy(zero_copy_only=False) != np.arange(row, row + len(batch)))
+    if len(wrong):
+        found.add("ids", f"{name}: {batch.column(0)[int(wrong[0])].as_py()} stands where {row + wrong[0]} should")
+
+
+def _verify_batch(batch: pa.RecordBatch, name: str, found: _Findings) -> tuple[int, int, int]:
+    """Check the rows of a batch; returns rows, tokens and unknown tokens."""
+    vectors = batch["embedding"].flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
+    n_tokens, n_unknown = (batch[column].to_numpy(zero_copy_only=False) for column in ("n_tokens", "n_unknown"))
+    if not np.isfinite(vectors).all():
+        found.add("vectors", f"{name} has values that are not finite")
+    if vectors[n_tokens == 0].any():
+        found.add("vectors", f"{name} has a text without tokens whose vector is not zero")
+    if ((n_tokens < 0) | (n_unknown < 0) | (n_unknown > n_tokens)).any():
+        found.add("tokens", f"{name} has a row whose n_unknown is not between 0 and n_tokens")
+    return len(batch), int(n_tokens.sum(dtype=np.int64)), int(n_unknown.sum(dtype=np.int64))
+
+
+def _verify_all(manifest: dict[str, Any], found: _Findings) -> None:
+    for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, found.counted, strict=True):
+        if not number == manifest[name] == sum(part[name] for part in manifest["parts"]):
+            found.add(check, f"{name} of all parts is {number}, the manifest says {manifest[name]}")
+    counts = pc.value_counts(pa.chunked_array(found.ids)) if found.ids else pa.array([], pa.struct([]))
+    if len(counts):
+        repeated = counts.filter(pc.greater(counts.field("counts"), 1))
+        if len(repeated):
+            found.add("ids", f"{len(repeated)} stand more than once, the first is {repeated[0]['values'].as_py()!r}")
+
+
+def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
+    """Whether a file has the manifest's columns, and they are an embeddings file's; it has no nulls then."""
+    fields = list(schema)
+    at = schema.get_field_index("embedding")
+    if at < 1 or not pa.types.is_fixed_size_list(fields[at].type) or fields[0].name != manifest["id_column"]:
+        return False
+    contract = embeddings_schema(fields[0], fields[1:at], fields[at].type.list_size)
+    return bool(schema.equals(contract)) and columns_of(schema) == manifest["schema"]
+
+
+def _schema_line(schema: list[list[str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in schema)

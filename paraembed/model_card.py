@@ -1,0 +1,45 @@
+"""The README of an encoder folder."""
+
+from collections.abc import Mapping
+
+from paraembed.encoders import config_to_dict
+from paraembed.evaluation.report import Report
+from paraembed.recipe import Recipe
+
+
+def model_card(
+    name: str, recipe: Recipe, width: int, loss: float, sources: Mapping[str, int], scores: Report | None
+) -> str:
+    """README of an encoder folder: what it is, how to use it, what it was trained on and how, its scores.
+
+    Args:
+        name: of the recipe.
+        recipe: what was done.
+        width: length of a text vector.
+        loss: last mean hinge loss a pair.
+        sources: pairs by source.
+        scores: of the trained and the untrained encoder, where they were asked for.
+    """
+    encoder = config_to_dict(recipe.encoder)
+    rows = "\n".join(f"| {source} | {count:,} |" for source, count in sources.items())
+    settings = "\n".join(f"| {key} | {value} |" for key, value in recipe.to_dict().items() if key != "encoder")
+    table = f"\n#{scores.markdown()}" if scores else ""
+    return f"""# {encoder["name"]} ({name})
+
+A paraphrastic text encoder, trained by paraembed; last mean hinge loss {loss:.4f}.
+
+```python
+import paraembed
+
+encoder = paraembed.load("this folder")
+encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  # float32 [2, {width}]
+```
+
+| source | pairs |
+|---|---|
+{rows}
+
+| recipe | {encoder} |
+|---|---|
+{settings}
+{table}"""

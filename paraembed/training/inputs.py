@@ -1,0 +1,91 @@
+"""What a training starts from: finished pair shards, and the untrained encoder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paraembed.data.shards import FORMAT
+from paraembed.encoders import Encoder
+from paraembed.files import SUCCESS, read_json, require_file
+from paraembed.recipe import Recipe
+from paraembed.words import add_random_words, read_words
+
+_BLOCK_ROWS = 65_536
+
+
+def read_pair_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of finished pair shards.
+
+    Raises:
+        FileNotFoundError, ValueError: no finished pair shards there.
+    """
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist; expected pair shards, as jobs/shard.py writes")
+    if not (folder / SUCCESS).is_file():
+        raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or run it again")
+    manifest: dict[str, Any] = read_json(folder / "manifest.json")
+    if manifest.get("format") != FORMAT:
+        raise ValueError(f"{folder} is of format {manifest.get('format')!r}; expected {FORMAT!r}, from jobs/shard.py")
+    for shard in manifest["shards"]:
+        if Path(shard["name"]).name != shard["name"]:
+            raise ValueError(f"{folder}/manifest.json names a file outside its folder: {shard['name']!r}")
+        require_file(folder / shard["name"])
+    return manifest
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How well word vectors cover the pairs.
+
+    Attributes:
+        num_words: rows of the word matrix, random ones included.
+        width: length of a word vector.
+        covered: share of the pairs' tokens that have a vector of the file, 0 to 1.
+        num_random: words of the pairs that got a random vector.
+    """
+
+    num_words: int
+    width: int
+    covered: float
+    num_random: int
+
+
+def untrained_encoder(words_file: Path, pairs: Path, recipe: Recipe) -> tuple[Encoder, Coverage]:
+    """The encoder before training, and how well its words cover the pairs.
+
+    Args:
+        words_file: word-vector text file.
+        pairs: folder of pair shards.
+        recipe: architecture, vocabulary cut, what becomes of words without a vector, seed.
+
+    Raises:
+        OSError, ValueError: as ``read_words`` and ``read_pair_manifest``.
+    """
+    words = read_words(words_file, recipe.max_words)
+    counts = _token_counts(pairs, read_pair_manifest(pairs))
+    known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
+    covered = pc.sum(counts.field("counts").filter(known)).as_py() or 0
+    num_random = 0
+    if recipe.new_words == "random":
+        often = pc.greater_equal(counts.field("counts"), recipe.new_words_min_count)
+        new = counts.field("values").filter(pc.and_(often, pc.invert(known))).sort()
+        words, num_random = add_random_words(words, new, recipe.seed), len(new)
+    num_words, width = words.matrix.shape
+    coverage = Coverage(num_words, width, covered / pc.sum(counts.field("counts")).as_py(), num_random)
+    return Encoder(recipe.encoder, words, recipe.tokeniser, recipe.seed), coverage
+
+
+def _token_counts(pairs: Path, shards: dict[str, Any]) -> pa.StructArray:
+    """How often each token occurs in the pairs: fields ``values`` and ``counts``."""
+    tables = []
+    for shard in shards["shards"]:
+        for batch in pq.ParquetFile(pairs / shard["name"]).iter_batches(_BLOCK_ROWS, columns=["first", "second"]):
+            for column in batch.columns:
+                counted = pc.value_counts(pc.split_pattern(column, " ").flatten())
+                tables.append(pa.table({"token": counted.field("values"), "count": counted.field("counts")}))
+    total = pa.concat_tables(tables).group_by("token").aggregate([("count", "sum")]).combine_chunks()
+    return pa.StructArray.from_arrays([total["token"].chunk(0), total["count_sum"].chunk(0)], ["values", "counts"])

@@ -1,0 +1,275 @@
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed import checkpoint
+from paraembed.cluster import embed as module
+from paraembed.cluster.embed import Progress, embed
+from paraembed.cluster.job import user_error
+from paraembed.embedding.plan import Settings
+from paraembed.embedding.verify import verify
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.files import sha256_of
+
+JOBS = Path(__file__).parents[2] / "jobs"
+SMALL = Settings(part_rows=1000)
+
+
+@pytest.fixture(autouse=True)
+def tracking(tmp_path_factory, monkeypatch):
+    """One MLflow store for all tests of this file; making one takes 2 s."""
+    folder = tmp_path_factory.getbasetemp() / "embed-tracking"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """20,500 lines, 21 parts of ``SMALL``."""
+    draw = random.Random(0)
+    words = ["the", "cat", "dog", "sat", "zebra", ",", "home", "."]
+    path = tmp_path_factory.mktemp("corpus") / "t.txt"
+    path.write_text("".join(" ".join(draw.choices(words, k=draw.randrange(12))) + "\n" for _ in range(20_500)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def unbroken(corpus, tiny_encoder_folder, tmp_path_factory, ray_cluster) -> dict[str, str]:
+    """Digests of an output that nothing disturbed."""
+    out = tmp_path_factory.mktemp("unbroken") / "out"
+    patch = pytest.MonkeyPatch()
+    with patch.context() as context:
+        context.chdir(out.parent)
+        done = embed(tiny_encoder_folder, [corpus], out, SMALL, workers=1)
+    assert (done.rows, done.parts, done.embedded, done.was_finished) == (20_500, 21, 21, False)
+    assert all(check.ok for check in verify(out))
+    return digests(out)
+
+
+def digests(out: Path) -> dict[str, str]:
+    """What a reader sees: the parts, the manifest, the marker."""
+    return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
+
+
+@pytest.mark.ray
+def test_workers_do_not_change_a_byte_and_a_finished_run_is_left_alone(corpus, tiny_encoder_folder, unbroken, tmp_path):
+    out = tmp_path / "out"
+    embed(tiny_encoder_folder, [corpus], out, SMALL, workers=2)
+    assert digests(out) == unbroken
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert embed(tiny_encoder_folder, [corpus], out, SMALL, workers=2).was_finished
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+@pytest.mark.ray
+def test_what_is_missing_or_damaged_is_embedded_again(corpus, tiny_encoder_folder, unbroken, tmp_path):
+    out = tmp_path / "out"
+    embed(tiny_encoder_folder, [corpus], out, SMALL)
+    parts = sorted(out.glob("*.parquet"))
+    parts[0].unlink()
+    parts[1].write_bytes(parts[1].read_bytes()[:-1] + b"?")
+    (out / "_reports" / f"{parts[2].name}.json").unlink()
+    assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 3
+    assert digests(out) == unbroken
+    (out / "manifest.json").unlink()
+    assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 0
+    assert digests(out) == unbroken
+
+
+@pytest.mark.ray
+def test_a_killed_worker_costs_nothing(corpus, tiny_encoder_folder, unbroken, tmp_path):
+    killed = []
+
+    def kill() -> None:
+        """SIGKILL one worker of this session's Ray as soon as it has written a part."""
+        while not list((tmp_path / "out").glob("part-*.parquet")):
+            time.sleep(0.005)
+        for process in psutil.Process().children(recursive=True):
+            if process.name().startswith("ray::PartWorker"):
+                killed.append(process.pid)
+                process.kill()
+                return
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    settings = Settings(part_rows=1000, batch_size=SMALL.batch_size)
+    embed(tiny_encoder_folder, [corpus], tmp_path / "out", settings, workers=2)
+    thread.join()
+    assert len(killed) == 1
+    assert digests(tmp_path / "out") == unbroken
+
+
+@pytest.mark.ray
+def test_a_part_that_kills_every_worker_is_an_error_in_words(
+    corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
+):
+    class Killer(module.PartWorker):
+        def embed(self, *_: object) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(module, "PartWorker", Killer)
+    with pytest.raises(ChildProcessError, match="a worker died 4 times on one part"):
+        embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
+
+
+@pytest.mark.ray
+def test_gzipped_text_and_several_files(corpus, tiny_encoder_folder, unbroken, tmp_path):
+    data = corpus.read_bytes()
+    half = data.index(b"\n", len(data) // 2) + 1
+    first, second = tmp_path / "a.txt.gz", tmp_path / "b.txt"
+    first.write_bytes(gzip.compress(data[:half]))
+    second.write_bytes(data[half:])
+    out = tmp_path / "out"
+    embed(tiny_encoder_folder, [first, second], out, SMALL)
+    assert all(check.ok for check in verify(out))
+    for path in sorted(out.glob("*.parquet"))[3:12:2]:
+        path.unlink()
+    before = digests(out)
+    assert embed(tiny_encoder_folder, [first, second], out, SMALL).embedded == 5
+    assert digests(out).items() >= before.items()
+    assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == list(range(20_500))
+
+
+@pytest.mark.ray
+def test_another_encoder_is_refused_and_overwrite_swaps(corpus, tiny_encoder_folder, tiny_words, unbroken, tmp_path):
+    other = tmp_path / "other"
+    checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
+    out = tmp_path / "out"
+    embed(other, [corpus], out, SMALL)
+    before = digests(out)
+    with pytest.raises(ValueError, match=r"begun with another tokeniser \(was space, is ptb-v1\); encoder"):
+        embed(tiny_encoder_folder, [corpus], out, SMALL)
+    assert digests(out) == before
+    assert embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True).embedded == 21
+    assert digests(out) == unbroken
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
+
+
+@pytest.mark.ray
+def test_bad_utf8_stops_the_run_and_leaves_what_was_there(tiny_encoder_folder, corpus, tmp_path, ray_cluster):
+    lines = corpus.read_bytes().split(b"\n")
+    lines[10_499] = b"caf\xe9"
+    (tmp_path / "t.txt").write_bytes(b"\n".join(lines))
+    with pytest.raises(Exception, match="not UTF-8") as caught:
+        embed(tiny_encoder_folder, [tmp_path / "t.txt"], tmp_path / "out", SMALL)
+    assert str(user_error(caught.value)).startswith(f"{tmp_path / 't.txt'}, line 10500: not UTF-8")
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+    assert not (tmp_path / "out" / "part-00010-of-00021.parquet").exists()
+    with pytest.raises(ValueError, match=r"another inputs\[0\]"):
+        embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL)
+    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, overwrite=True)
+    assert all(check.ok for check in verify(tmp_path / "out"))
+
+
+@pytest.mark.ray
+def test_an_encoder_that_breaks_is_said_in_words(tiny_words, corpus, tmp_path, ray_cluster):
+    folder = tmp_path / "encoder"
+    checkpoint.save(Encoder(AvgConfig(), tiny_words, "ptb-v1"), folder, recipe={}, provenance={}, model_card="")
+    (folder / "words.txt").write_text("other\n")
+    with pytest.raises(Exception, match=r"words\.txt differs") as caught:
+        embed(folder, [corpus], tmp_path / "out", SMALL)
+    assert isinstance(user_error(caught.value), ValueError)
+
+
+def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    good = {"encoder": tiny_encoder_folder, "inputs": [corpus], "out": tmp_path / "out", "settings": SMALL}
+    for change, kind, message in (
+        ({"inputs": [tmp_path / "missing.txt"]}, FileNotFoundError, r"missing\.txt does not exist"),
+        ({"inputs": [tmp_path]}, IsADirectoryError, "is a folder"),
+        ({"encoder": tmp_path / "missing"}, FileNotFoundError, "expected an encoder folder"),
+        ({"encoder": corpus}, NotADirectoryError, "expected an encoder folder"),
+        ({"encoder": tmp_path}, ValueError, r"holds no config\.json"),
+        ({"out": tmp_path / "mine"}, ValueError, r"holds 'notes\.txt'"),
+        ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"holds 'notes\.txt'"),
+        ({"out": corpus}, NotADirectoryError, "is a file"),
+        ({"settings": Settings(part_rows=0)}, ValueError, "--part-rows is 0"),
+        ({"workers": 0}, ValueError, "--workers is 0"),
+    ):
+        with pytest.raises(kind, match=message):
+            embed(**(good | change))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_progress_in_words():
+    progress = Progress(1000, 200)
+    assert progress.line(1.0) == "200 of 1,000 rows  20%  0 rows/s  starting"
+    progress.add(400)
+    assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left"
+
+
+def start(encoder: Path, corpus: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, JOBS / "embed.py", "--encoder", encoder, "--input", corpus, "--out", out, *more]
+    return subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for_parts(process: subprocess.Popen[str], out: Path, count: int) -> None:
+    while len(list(out.glob("part-*.parquet"))) < count:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.005)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(
+    corpus, tiny_encoder_folder, tmp_path, unbroken, how
+):
+    out = tmp_path / "out"
+    process = start(tiny_encoder_folder, corpus, out, "--part-rows", "1000")
+    wait_for_parts(process, out, 3)
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)  # as a terminal does, to the whole group
+    else:
+        process.send_signal(how)
+    printed, said = process.communicate(timeout=60)
+    if how == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 130
+        assert printed == ""
+        assert said.splitlines() == [
+            f"20,500 rows in 21 parts to {out}, workers: 2",
+            "stopped; the same command continues from what is finished",
+        ]
+    assert not (out / "_SUCCESS").exists()
+    assert len(list(out.glob("part-*.parquet"))) < 21
+    done = embed(tiny_encoder_folder, [corpus], out, SMALL)
+    assert 0 < done.embedded < 21
+    assert digests(out) == unbroken
+
+
+@pytest.mark.ray
+def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.txt").write_bytes(corpus.read_bytes())
+    process = start(tiny_encoder_folder, Path("t.txt"), Path("out"), "--part-rows", "1000", "--keep", "text")
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    assert said.splitlines()[-1] == (
+        f"wrote 20,500 rows in 21 parts to {tmp_path / 'out'}; next: python jobs/verify.py {tmp_path / 'out'}"
+    )
+    assert (tmp_path / "mlruns" / "mlflow.db").exists()
+    table = pq.read_table(sorted((tmp_path / "out").glob("*.parquet")))
+    assert table["text"].to_pylist() == corpus.read_text().split("\n")[:-1]
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"] == 20_500
+    verified = subprocess.run(
+        [sys.executable, JOBS / "verify.py", tmp_path / "out"], capture_output=True, text=True, check=False
+    )
+    assert verified.returncode == 0, verified.stderr
+    assert all(line.split()[1] == "ok" for line in verified.stdout.splitlines()[2:])

@@ -1,0 +1,41 @@
+"""Fixtures that many tests share: tiny, built in code."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from paraembed import checkpoint
+from paraembed.cluster.session import ray_session
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.words import UNKNOWN, Words
+
+torch.set_num_threads(1)  # two threads spin at barriers as soon as Ray runs beside them
+
+VOCABULARY = [UNKNOWN, "the", "a", "cat", "dog", "sat", "ran", "on", "mat", "home", ".", ","]
+
+
+@pytest.fixture(scope="session")
+def tiny_words() -> Words:
+    """Twelve words, the unknown one among them, of width 4."""
+    matrix = np.random.default_rng(0).standard_normal((len(VOCABULARY), 4), dtype=np.float32)
+    return Words(pa.array(VOCABULARY), matrix)
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder_folder(tiny_words: Words, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved avg encoder over ``tiny_words``."""
+    folder = tmp_path_factory.mktemp("encoders") / "avg"
+    checkpoint.save(Encoder(AvgConfig(), tiny_words, "ptb-v1"), folder, recipe={}, provenance={}, model_card="tiny\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """One Ray for the whole test session; tests that use it carry the marker ``ray``."""
+    with ray_session(2):
+        yield

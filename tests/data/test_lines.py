@@ -1,0 +1,82 @@
+import gzip
+import itertools
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraembed.data import lines
+from paraembed.data.lines import read_lines
+
+LINE = st.binary(max_size=12).filter(lambda line: b"\n" not in line and b"\0" not in line and not line.endswith(b"\r"))
+
+
+def read_all(path: Path) -> tuple[list[str | None], list[bytes]]:
+    blocks = list(read_lines(path))
+    for block, following in itertools.pairwise(blocks):
+        assert following.first == block.first + len(block.raw)
+    text = pa.chunked_array([block.text for block in blocks], pa.string()).to_pylist()
+    return text, pa.chunked_array([block.raw for block in blocks], pa.binary()).to_pylist()
+
+
+def decoded(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@given(
+    content=st.lists(LINE, min_size=1),
+    ends=st.sampled_from([b"\n", b"\r\n"]),
+    last_ends=st.booleans(),
+    block=st.integers(1, 40),
+    zipped=st.booleans(),
+)
+def test_every_line_comes_once_whatever_the_blocks(
+    tmp_path_factory: pytest.TempPathFactory,
+    content: list[bytes],
+    ends: bytes,
+    last_ends: bool,
+    block: int,
+    zipped: bool,
+) -> None:
+    if not last_ends and not content[-1]:
+        content[-1] = b"x"  # an empty last line without an end is no line
+    data = ends.join(content) + (ends if last_ends else b"")
+    path = tmp_path_factory.mktemp("lines") / ("text.gz" if zipped else "text")
+    path.write_bytes(gzip.compress(data) if zipped else data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_BLOCK_BYTES", block)
+        text, raw = read_all(path)
+    assert raw == content
+    assert text == [decoded(line) for line in content]
+
+
+def test_empty_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "binary").write_bytes(b"PK\0\1")
+    with pytest.raises(ValueError, match="is empty; expected"):
+        list(read_lines(tmp_path / "empty"))
+    with pytest.raises(ValueError, match="is a binary file; expected"):
+        list(read_lines(tmp_path / "binary"))
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        list(read_lines(tmp_path))
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        list(read_lines(tmp_path / "missing"))
+
+
+def test_cut_gzip_names_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", 1000)
+    data = b"".join(b"line %d %d\n" % (number, number * 7919 % 1000) for number in range(20_000))
+    whole = gzip.compress(data)
+    path = tmp_path / "cut.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    blocks = []
+    with pytest.raises(ValueError, match=r"not a whole gzip file .* last whole line: \d+") as caught:
+        blocks.extend(read_lines(path))  # keeps what came before the error
+    seen = sum(len(block.raw) for block in blocks)
+    assert seen > 1000
+    assert str(caught.value).endswith(f"last whole line: {seen}")

@@ -1,0 +1,117 @@
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.data import shards
+from paraembed.data.schemas import PAIRS
+from paraembed.data.shards import ShardSettings, SourceReport, hash_strings
+
+WORD = st.sampled_from(["a", "b", "c", "d"])
+SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
+
+
+def make(folder: Path, sources: list[list[tuple[str, str]]]) -> tuple[list[Path], list[SourceReport]]:
+    parsed, reports = [], []
+    for number, rows in enumerate(sources):
+        path = folder / f"in{number}.tsv"
+        path.write_text("".join(f"{first}\t{second}\n" for first, second in rows))
+        parsed.append(folder / f"parsed{number}.parquet")
+        reports.append(shards.parse_source(path, path.name, ShardSettings(tokeniser="space"), parsed[-1]))
+    return parsed, reports
+
+
+def oracle(sources: list[list[tuple[str, str]]]) -> list[tuple[str, str, int, str]]:
+    """Best rank stays, then the first file; order of files, then of rows."""
+    best: dict[tuple[str, ...], tuple[int, int]] = {}
+    for number, rows in enumerate(sources):
+        for rank, pair in enumerate(rows):
+            key = tuple(sorted(pair))
+            best[key] = min(best.get(key, (rank, number)), (rank, number))
+    return [
+        (first, second, rank, f"in{number}.tsv")
+        for number, rows in enumerate(sources)
+        for rank, (first, second) in enumerate(rows)
+        if first != second and best[tuple(sorted((first, second)))] == (rank, number)
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(sources=SOURCES, per_shard=st.integers(1, 20), group=st.integers(1, 10), buckets=st.integers(1, 3))
+def test_shards_hold_each_unordered_pair_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory,
+    sources: list[list[tuple[str, str]]],
+    per_shard: int,
+    group: int,
+    buckets: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("shards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "_GROUP_ROWS", group)
+        parsed, reports = make(folder, sources)
+        found = [shards.find_duplicates(parsed, bucket, buckets) for bucket in range(buckets)]
+        dropped = [np.sort(np.concatenate(ranks)) for ranks in zip(*found, strict=True)]
+        plans = shards.plan_shards(reports, dropped, per_shard)
+        entries = [shards.write_shard(plan, parsed, dropped, folder) for plan in plans]
+    tables = [pq.read_table(folder / entry["name"]) for entry in entries]
+    rows = [(row["first"], row["second"], row["rank"], row["source"]) for table in tables for row in table.to_pylist()]
+    assert rows == oracle(sources)
+    sizes = [entry["rows"] for entry in entries]
+    assert sizes == [table.num_rows for table in tables]
+    assert not sizes or max(sizes) - min(sizes) <= 1
+    assert all(size <= per_shard for size in sizes)
+    assert all(table.schema.equals(PAIRS) for table in tables)
+    for report, source in zip(reports, sources, strict=True):
+        assert report.read == len(source) == report.parsed + sum(report.refused.values())
+
+
+def test_texts_are_tokenised_by_their_format(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("Don't STOP.<::::> Go\tdo it\n ... \t<::::>\n")
+    report = shards.parse_source(tmp_path / "p.tsv", "p", ShardSettings(remove=("<::::>",)), tmp_path / "p.parquet")
+    assert pq.read_table(tmp_path / "p.parquet")["first"].to_pylist() == ["do n't stop . go"]
+    assert report.refused == {"empty text": 1}
+    assert report.sample == [{"file": "p", "line": 2, "reason": "empty text", "text": " ... \t<::::>"}]
+    (tmp_path / "p.gz").write_text("")
+    (tmp_path / "ppdb").write_text("[NN] ||| do n't stop . ||| Go-ing ||| PPDB2.0Score=1 ||| 0-0 ||| Equivalence\n")
+    shards.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "q.parquet")
+    row = pq.read_table(tmp_path / "q.parquet").to_pylist()[0]
+    assert row == {
+        "first": "do n't stop .",
+        "second": "go-ing",
+        "score": 1.0,
+        "rank": 0,
+        "relation": "Equivalence",
+        "source": "p",
+    }
+
+
+def test_report_survives_its_file(tmp_path: Path) -> None:
+    _, reports = make(tmp_path, [[("a", "b"), ("c", "c")]])
+    shards.save_report(reports[0], tmp_path / "report.json")
+    assert shards.load_report(tmp_path / "report.json") == reports[0]
+
+
+def test_hash_spreads_and_ignores_where_a_string_stands() -> None:
+    texts = ["".join(word) for word in itertools.product("abcd", repeat=5)]
+    hashes = hash_strings(pa.array(texts))
+    assert len(set(hashes.tolist())) == len(texts)
+    assert min(np.bincount((hashes % np.uint64(4)).astype(int))) > 0.8 * len(texts) / 4
+    assert hash_strings(pa.array(["x", *texts])[1:]).tolist() == hashes.tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rows_per_shard": 0}, "allowed: 1 to 1,000,000"),
+        ({"tokeniser": "moses"}, "allowed: ptb-v1, space"),
+        ({"remove": ("",)}, "empty string"),
+    ],
+)
+def test_settings_say_what_is_allowed(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ShardSettings(**values)  # type: ignore[arg-type]

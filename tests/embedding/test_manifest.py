@@ -1,0 +1,294 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed import checkpoint
+from paraembed.embedding import manifest
+from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, continued_plan
+from paraembed.embedding.part import embed_part
+from paraembed.embedding.plan import Settings, list_inputs, make_plan
+from paraembed.embedding.verify import verify
+from paraembed.files import sha256_of
+
+TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]
+SETTINGS = Settings("body", "key", part_rows=3)
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"key": [10 * row for row in range(7)], "body": TEXTS}), path, row_group_size=3)
+    return path
+
+
+def build(encoder_folder: Path, path: Path, settings: Settings, out: Path) -> dict[str, int]:
+    """Embed into a folder, without Ray; returns the parts that were embedded, with their rows."""
+    config = checkpoint.read_config(encoder_folder)
+    decides = config["fingerprint"], config["tokeniser"]
+    inputs = list_inputs([path])
+    plan = continued_plan(out, *decides, inputs, settings) if check_folder(out) else make_plan(inputs, settings)
+    run = Run(*decides, plan)
+    encoder = checkpoint.load(encoder_folder)
+    embedded = {}
+    with begun_run(out, run) as reports:
+        for part in plan.parts:
+            if part.name not in reports:
+                reports[part.name] = embed_part(encoder, inputs[0], part, settings, out)
+                embedded[part.name] = part.rows
+        commit(out, run, reports)
+    return embedded
+
+
+@pytest.fixture
+def out(tiny_encoder_folder, table, tmp_path) -> Path:
+    build(tiny_encoder_folder, table, SETTINGS, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def failed(folder: Path) -> set[str]:
+    return {check.name for check in verify(folder) if not check.ok}
+
+
+def sign(folder: Path, change=lambda _: None) -> None:
+    """Write manifest and _SUCCESS anew, as someone would who wants to pass the digests."""
+    values = json.loads((folder / "manifest.json").read_text())
+    for part in values["parts"]:
+        if (folder / part["name"]).exists():
+            part["sha256"] = sha256_of(folder / part["name"])
+    change(values)
+    (folder / "manifest.json").write_text(json.dumps(values))
+    (folder / "_SUCCESS").write_text(sha256_of(folder / "manifest.json") + "\n")
+
+
+def rewrite(path: Path, change) -> None:
+    table = pq.read_table(path)
+    pq.write_table(change(table).cast(table.schema), path)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_finished_folder_verifies(out):
+    assert [(check.name, check.ok) for check in verify(out)] == [
+        (name, True)
+        for name in ("_SUCCESS", "manifest", "parts", "sha256", "schema", "rows", "ids", "vectors", "tokens")
+    ]
+    assert (out / "_SUCCESS").read_text().strip() == sha256_of(out / "manifest.json")
+
+
+def test_every_flipped_byte_is_found(out):
+    path = out / "part-00001-of-00003.parquet"
+    data = path.read_bytes()
+    for at in range(0, len(data), 37):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert "sha256" in failed(out), at
+    path.write_bytes(data)
+    assert not failed(out)
+
+
+def put(table: pa.Table, name: str, values: pa.Array | list) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+
+
+@pytest.mark.parametrize(
+    ("change", "checks"),
+    [
+        (lambda table: table.slice(1), {"rows", "tokens"}),
+        (lambda table: pa.concat_tables([table, table.slice(0, 1)]), {"rows", "tokens", "ids"}),
+        (lambda table: pa.concat_tables([table.slice(0, 2), table.slice(0, 1)]), {"tokens", "ids"}),
+        (lambda table: put(table, "key", [0, 10, 50]), {"ids"}),  # 50 stands in another part
+        (lambda table: put(table, "n_unknown", [1, 0, 0]), {"tokens"}),
+        (lambda table: put(table, "n_unknown", [8, 0, 0]), {"tokens"}),
+        (lambda table: put(table, "n_tokens", [7, -1, 0]), {"tokens"}),
+        (lambda table: put(table, "embedding", [[0, 0, 0, np.nan], [0] * 4, [0] * 4]), {"vectors"}),
+        (lambda table: put(table, "embedding", [[1] * 4, [1] * 4, [1, 0, 0, 0]]), {"vectors"}),
+    ],
+    ids=["dropped", "added", "repeated", "id twice", "unknown", "more unknown", "negative", "nan", "not zero"],
+)
+def test_changed_rows_are_found_even_when_the_digests_are_right(out, change, checks):
+    rewrite(out / "part-00000-of-00003.parquet", change)
+    assert "sha256" in failed(out)
+    sign(out)
+    assert failed(out) == checks
+
+
+def test_numbered_rows_must_be_in_order(tiny_encoder_folder, table, tmp_path):
+    build(tiny_encoder_folder, table, replace(SETTINGS, id_column=None), tmp_path / "rows")
+    assert not failed(tmp_path / "rows")
+    rewrite(tmp_path / "rows" / "part-00001-of-00003.parquet", lambda rows: rows.take([1, 0, 2]))
+    sign(tmp_path / "rows")
+    assert failed(tmp_path / "rows") == {"ids"}
+
+
+def test_schema_is_compared_and_is_the_contract(out):
+    path = out / "part-00000-of-00003.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(2, "n_tokens", table["n_tokens"].cast(pa.int64())), path)
+    sign(out)
+    assert "schema" in failed(out)
+    columns = pc.list_flatten(table["embedding"])
+    pq.write_table(table.set_column(1, "embedding", columns.slice(0, len(table))), path)
+    sign(out, lambda values: values.update(schema=[[f.name, str(f.type)] for f in pq.read_schema(path)]))
+    assert "schema" in failed(out)
+
+
+def test_missing_extra_and_unreadable_parts(out):
+    saved = (out / "part-00002-of-00003.parquet").read_bytes()
+    (out / "part-00002-of-00003.parquet").unlink()
+    assert {"parts", "rows"} <= failed(out)
+    (out / "part-00002-of-00003.parquet").write_bytes(saved[:100])
+    sign(out)
+    assert "rows" in failed(out)
+    (out / "part-00002-of-00003.parquet").write_bytes(saved)
+    sign(out)
+    assert not failed(out)
+    (out / "part-00003-of-00003.parquet").write_bytes(saved)
+    assert failed(out) == {"parts"}
+
+
+def test_a_manifest_cannot_name_a_file_outside(out, tmp_path):
+    (out / "part-00000-of-00003.parquet").rename(tmp_path / "elsewhere.parquet")
+    sign(out, lambda values: values["parts"][0].update(name="../elsewhere.parquet"))
+    (check,) = (one for one in verify(out) if one.name == "parts")
+    assert not check.ok
+    assert "'../elsewhere.parquet' should be 'part-00000-of-00003.parquet'" in check.found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": "paraembed-embeddings-1", "parts": [1]}', '{"format": "paraembed-embeddings-1"}'],
+)
+def test_a_manifest_that_is_none(out, text):
+    (out / "manifest.json").write_text(text)
+    assert failed(out) == {"_SUCCESS", "manifest"}
+
+
+def test_success_is_checked(out):
+    (out / "_SUCCESS").write_text("0" * 64)
+    assert failed(out) == {"_SUCCESS"}
+    (out / "_SUCCESS").unlink()
+    assert failed(out) == {"_SUCCESS"}
+
+
+def test_verify_wants_a_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        verify(tmp_path / "missing")
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        verify(tmp_path / "file")
+    assert {check.name for check in verify(tmp_path) if not check.ok} == {"_SUCCESS", "manifest"}
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("part-00001-of-00003.parquet", Path.unlink),
+        ("part-00001-of-00003.parquet", damage),
+        ("_reports/part-00001-of-00003.parquet.json", Path.unlink),
+        ("_reports/part-00001-of-00003.parquet.json", lambda path: path.write_text("{")),
+        ("_reports/part-00001-of-00003.parquet.json", lambda path: path.write_text('{"name": "x"}')),
+    ],
+)
+def test_the_same_command_mends_and_gives_the_same_bytes(tiny_encoder_folder, table, out, name, change):
+    before = contents(out)
+    change(out / name)
+    (out / "_SUCCESS").unlink()
+    (out / ".part-00001-of-00003.parquet.0123abcd.tmp").write_text("left by a worker that was killed")
+    assert build(tiny_encoder_folder, table, SETTINGS, out) == {"part-00001-of-00003.parquet": 3}
+    assert contents(out) == before
+    assert not failed(out)
+
+
+def test_a_finished_run_embeds_nothing_again_and_files_may_move(tiny_encoder_folder, table, out, tmp_path):
+    table.rename(tmp_path / "moved.parquet")
+    assert build(tiny_encoder_folder, tmp_path / "moved.parquet", SETTINGS, out) == {}
+
+
+def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, out):
+    config = checkpoint.read_config(tiny_encoder_folder)
+    inputs = list_inputs([table])
+    same = [config["fingerprint"], config["tokeniser"], inputs, SETTINGS]
+    assert continued_plan(out, *same).rows == 7
+    for at, value, field in (
+        (0, "f" * 64, "encoder"),
+        (1, "space", "tokeniser"),
+        (2, (replace(inputs[0], sha256="0" * 64),), r"inputs\[0\].sha256"),
+        (2, (replace(inputs[0], size=1),), r"inputs\[0\].size"),
+        (2, inputs * 2, "inputs"),
+        (3, replace(SETTINGS, part_rows=4), "part_rows"),
+        (3, replace(SETTINGS, text_column="key"), "text_column"),
+        (3, replace(SETTINGS, keep=("body",)), "keep"),
+        (3, replace(SETTINGS, batch_size=1), "batch_size"),
+    ):
+        with pytest.raises(ValueError, match=rf"begun with another (.*; )?{field} \(was .*--overwrite"):
+            continued_plan(out, *same[:at], value, *same[at + 1 :])
+
+
+def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out):
+    for text in ("{", "[]", "{}", (out / "_plan.json").read_text().replace("part-00000", "../part-00000")):
+        (out / "_plan.json").write_text(text)
+        with pytest.raises(ValueError, match=r"_plan\.json"):
+            build(tiny_encoder_folder, table, SETTINGS, out)
+
+
+def test_a_folder_that_holds_something_else_is_refused(out, tmp_path):
+    assert check_folder(tmp_path / "new") is False
+    (tmp_path / "empty").mkdir()
+    assert check_folder(tmp_path / "empty") is False
+    assert check_folder(out) is True
+    with pytest.raises(ValueError, match=r"holds 'empty'"):
+        check_folder(tmp_path)
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        check_folder(tmp_path / "t.parquet")
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):
+        check_folder(out)
+    with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):
+        manifest.discard(out)
+    (out / "notes.txt").unlink()
+    (out / "_plan.json").unlink()
+    with pytest.raises(ValueError, match=r"holds '_SUCCESS'"):  # another job's output has that too
+        check_folder(out)
+
+
+def test_one_run_at_a_time(tiny_encoder_folder, table, out):
+    with manifest.locked(out), pytest.raises(ValueError, match="another run is writing"):
+        build(tiny_encoder_folder, table, SETTINGS, out)
+
+
+def test_swap_puts_the_new_folder_in_place(out):
+    new = manifest.fresh_folder(out)
+    new.mkdir()
+    (new / "_plan.json").write_text("{}")
+    manifest.swap(new, out)
+    assert contents(out) == {"_plan.json": b"{}"}
+    assert [path.name for path in out.parent.iterdir() if path.is_dir()] == ["out"]
+
+
+def test_duckdb_reads_the_output(out):
+    nearest = duckdb.sql(
+        f"""
+        select b.key from '{out}/part-*.parquet' a, '{out}/part-*.parquet' b
+        where a.key = 40 and b.key != 40 and b.n_tokens > 0
+        order by list_cosine_similarity(a.embedding, b.embedding) desc limit 1
+        """
+    ).fetchall()
+    table = pa.concat_tables(pq.read_table(path) for path in sorted(out.glob("*.parquet")))
+    made = np.stack([np.array(vector) for vector in table["embedding"].to_pylist()])
+    lengths = np.linalg.norm(made, axis=1)
+    cosines = made @ made[4] / np.where(lengths, lengths, np.inf)
+    cosines[4] = -1
+    assert nearest == [(10 * int(np.argmax(cosines)),)]

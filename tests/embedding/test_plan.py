@@ -1,0 +1,167 @@
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paraembed.embedding import part, plan
+from paraembed.embedding.plan import Settings, list_inputs, make_plan, plan_from_json
+
+LINES = st.lists(
+    st.text(st.characters(exclude_characters="\r\n\0", codec="utf-8"), max_size=12), min_size=1, max_size=40
+)
+EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def texts_of(the_plan: plan.Plan) -> list[list[str]]:
+    """The texts of every part, read as the workers do."""
+    found = []
+    for number, source in enumerate(the_plan.inputs):
+        parts = [one for one in the_plan.parts if one.file == number]
+        pairs = part.stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts)
+        for one, data in pairs:
+            rows = part.read_part(source, one, the_plan.settings, data)
+            found.append([text for some in rows for text in some.texts.to_pylist()])
+    return found
+
+
+@EXAMPLES
+@given(
+    lines=LINES,
+    end=st.sampled_from(["\n", "\r\n"]),
+    last_end=st.booleans(),
+    part_rows=st.integers(1, 50),
+    zipped=st.booleans(),
+    block=st.integers(1, 40),
+)
+def test_every_line_once_in_order(lines, end, last_end, part_rows, zipped, block, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "BLOCK_BYTES", block)
+    monkeypatch.setattr(part, "BLOCK_BYTES", block)
+    last_end = last_end or not lines[-1]  # an empty last line without an end is no line
+    data = (end.join(lines) + end * last_end).encode()
+    path = tmp_path / ("t.txt.gz" if zipped else "t.txt")
+    path.write_bytes(gzip.compress(data) if zipped else data)
+    made = make_plan(list_inputs([path]), Settings(part_rows=part_rows))
+    texts = texts_of(made)
+    assert [text for some in texts for text in some] == [lines[0].removeprefix("\ufeff"), *lines[1:]]
+    assert [len(some) for some in texts] == [one.rows for one in made.parts]
+    assert all(one.rows == part_rows for one in made.parts[:-1])
+    assert [one.start for one in made.parts[1:]] == [one.stop for one in made.parts[:-1]]
+    assert made == plan_from_json(made.to_json())
+
+
+def test_row_numbers_go_over_all_files_and_line_numbers_do_not(tmp_path):
+    for name, count in (("a.txt", 5), ("b.txt", 3)):
+        (tmp_path / name).write_text("x\n" * count)
+    made = make_plan(list_inputs([tmp_path / "a.txt", tmp_path / "b.txt"]), Settings(part_rows=2))
+    assert [(one.file, one.row, one.line, one.rows) for one in made.parts] == [
+        (0, 0, 1, 2),
+        (0, 2, 3, 2),
+        (0, 4, 5, 1),
+        (1, 5, 1, 2),
+        (1, 7, 3, 1),
+    ]
+    assert [one.name for one in made.parts] == [f"part-0000{number}-of-00005.parquet" for number in range(5)]
+
+
+def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "MAX_PART_BYTES", 10)
+    (tmp_path / "t.txt").write_text("four\n" * 6)
+    made = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=100))
+    assert [one.rows for one in made.parts] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("block", [4, 8 << 20])
+def test_a_line_that_is_too_long(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(plan, "BLOCK_BYTES", block)
+    monkeypatch.setattr(plan, "MAX_TEXT_BYTES", 20)
+    monkeypatch.setattr(part, "MAX_TEXT_BYTES", 20)
+    (tmp_path / "t.txt").write_text("short\n" + "x" * 50 + "\n")
+    with pytest.raises(ValueError, match=r"t\.txt.*(longer than|has 50 bytes)"):
+        texts_of(make_plan(list_inputs([tmp_path / "t.txt"]), Settings()))
+
+
+def write_parquet(path: Path, groups: list[int], first: int = 0) -> None:
+    with pq.ParquetWriter(path, pa.schema([("key", pa.string()), ("body", pa.large_string())])) as writer:
+        for count in groups:
+            rows = range(first, first + count)
+            columns = {"key": [f"k{row}" for row in rows], "body": [f"the cat {row}" for row in rows]}
+            writer.write_table(pa.table(columns, schema=writer.schema))
+            first += count
+
+
+@EXAMPLES
+@given(groups=st.lists(st.integers(1, 9), min_size=1, max_size=8), part_rows=st.integers(1, 20))
+def test_parquet_is_cut_between_row_groups(groups, part_rows, tmp_path):
+    write_parquet(tmp_path / "t.parquet", groups)
+    made = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings("body", "key", part_rows=part_rows))
+    assert [text for some in texts_of(made) for text in some] == [f"the cat {row}" for row in range(sum(groups))]
+    assert all(one.rows <= part_rows or one.stop - one.start == 1 for one in made.parts)
+    assert all(a.rows + groups[b.start] > part_rows for a, b in zip(made.parts, made.parts[1:], strict=False))
+
+
+def test_settings_that_do_not_fit(tmp_path):
+    text, table = tmp_path / "t.txt", tmp_path / "t.parquet"
+    text.write_text("x\n")
+    write_parquet(table, [2])
+    other = tmp_path / "u.parquet"
+    pq.write_table(pa.table({"key": [1], "body": ["x"]}), other)
+    for inputs, chosen, message in (
+        ([text], Settings(text_column="body"), r"--text-column is 'body', but .* is text"),
+        ([text], Settings(id_column="key"), r"--id-column is 'key', but .* is text"),
+        ([text], Settings(keep=("body",)), r"--keep is body; a text file has the column 'text' alone"),
+        ([text], Settings(part_rows=0), r"--part-rows is 0; it must be at least 1"),
+        ([text], Settings(batch_size=-1), r"--batch-size is -1"),
+        ([table], Settings(), r"needs --text-column, one of: key, body"),
+        ([table], Settings("nobody"), r"no column 'nobody'; --text-column can be: key, body"),
+        ([table], Settings("body", "nokey"), r"no column 'nokey'; --id-column can be: key, body"),
+        ([other], Settings("key"), r"--text-column 'key' is int64; it can be: body"),
+        ([table], Settings("body", keep=("key", "key")), r"'key' would stand twice"),
+        ([table], Settings("body", keep=("n_tokens",)), r"'n_tokens' would stand twice"),
+        ([table, other], Settings("body", "key"), r"u\.parquet: column 'key' is int64, but string in .*t\.parquet"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_plan(list_inputs(inputs), chosen)
+
+
+def test_inputs_that_are_none(tmp_path):
+    good = tmp_path / "good.txt"
+    good.write_text("x\n")
+    contents = {
+        "empty.txt": b"",
+        "empty.txt.gz": gzip.compress(b""),
+        "nul.txt": b"a\0b\n",
+        "utf16.txt": "ab\n".encode("utf-16"),
+        "cut.txt.gz": gzip.compress(b"some text\n" * 1000)[:-20],
+        "plain.txt.gz": b"not gzipped\n",
+        "text.parquet": b"not Parquet\n",
+        "cut.parquet": b"PAR1 and no more",
+        "table.csv": b"a,b\n",
+    }
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    pq.write_table(pa.table({"body": pa.array([], pa.string())}), tmp_path / "norows.parquet")
+    for names, kind, message in (
+        (["missing.txt"], FileNotFoundError, "does not exist"),
+        (["."], IsADirectoryError, "is a folder"),
+        (["empty.txt"], ValueError, "is empty"),
+        (["empty.txt.gz"], ValueError, "is empty"),
+        (["nul.txt"], ValueError, "is binary"),
+        (["utf16.txt"], ValueError, "is binary"),
+        (["cut.txt.gz"], ValueError, "not a whole gzip file"),
+        (["plain.txt.gz"], ValueError, "not a whole gzip file"),
+        (["text.parquet"], ValueError, "not a Parquet file"),
+        (["cut.parquet"], ValueError, "not a whole Parquet file"),
+        (["norows.parquet"], ValueError, "has no rows"),
+        (["table.csv"], ValueError, r"unknown kind of file; expected \.txt"),
+        (["good.txt", "good.txt"], ValueError, "given twice"),
+        (["good.txt", "norows.parquet"], ValueError, "mixed"),
+        ([], ValueError, "no input"),
+    ):
+        with pytest.raises(kind, match=message):
+            make_plan(
+                list_inputs([tmp_path / name for name in names]), Settings("body" if "parquet" in str(names) else None)
+            )

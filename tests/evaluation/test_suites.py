@@ -1,0 +1,218 @@
+"""STS suites: which files, which scores, which means; the report that shows them."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from paraembed.data.similarity import read_scored_pairs
+from paraembed.encoders import Embedded, Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.evaluation.candidates import Candidate, trained, untrained
+from paraembed.evaluation.report import compare
+from paraembed.evaluation.suites import PAPERS_STS, missing_from_papers, read_pairs_files, read_sts, score_suite
+from paraembed.text import tokenise
+from paraembed.words import UNKNOWN, Words
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+VECTORS = SHARED / "train" / "vectors" / "word2vec-googlenews-300d.subset-8000.txt.gz"
+STS = SHARED / "eval" / "sts"
+
+SETS = {
+    "2012/MSRpar.tsv": "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n",
+    "2012/OnWN.tsv": "1\tthe mat\ta dog\n5\tcat ran\tcat ran\n0\thome\t.\n",
+    "2013/headlines.tsv": "2\tthe cat sat\ta dog ran\n4\tcat\tcat sat\n1\tmat\thome\n0\ton\ta\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in SETS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "benchmark").mkdir()  # no year: not part of the suite
+    (tmp_path / "benchmark" / "dev.tsv").write_text("not read")
+    (tmp_path / "2012" / "notes.txt").write_text("not read")
+    return tmp_path
+
+
+@pytest.fixture
+def encoder(tiny_words: Words) -> Encoder:
+    return Encoder(AvgConfig(), tiny_words, "ptb-v1")
+
+
+def correlations(encoder: Encoder, path: Path) -> tuple[float, float]:
+    """Pearson and Spearman of a set, one pair at a time."""
+    pairs = read_scored_pairs(path)
+    cosines = []
+    for one, other in zip(pairs.first.to_pylist(), pairs.second.to_pylist(), strict=True):
+        u, v = (encoder.encode(text).astype(np.float64) for text in (one, other))
+        cosines.append(u @ v / np.sqrt((u @ u) * (v @ v)))
+    return stats.pearsonr(cosines, pairs.scores).statistic, stats.spearmanr(cosines, pairs.scores).statistic
+
+
+def test_sets_are_found_below_the_folder_or_its_sts(folder: Path) -> None:
+    for root in (folder, folder.parent):
+        if root == folder.parent:
+            folder.rename(folder.with_name("sts"))
+        suite = read_sts(root)
+        found = [f"{year.name}/{pairs.name}.tsv" for year in suite.groups for pairs in year.sets]
+        assert found == list(SETS)
+
+
+def test_gzipped_sets_are_found(tmp_path: Path) -> None:
+    (tmp_path / "2014").mkdir()
+    (tmp_path / "2014" / "images.tsv.gz").write_bytes(gzip.compress(b"1\ta\tb\n"))
+    assert [pairs.name for pairs in read_sts(tmp_path).groups[0].sets] == ["images"]
+
+
+def test_scores_and_means(folder: Path, encoder: Encoder) -> None:
+    scores = score_suite(encoder, read_sts(folder))
+    assert [(score.name, score.label, score.is_mean, score.num_pairs) for score in scores] == [
+        ("sts/2012/MSRpar", "2012 MSRpar", False, 3),
+        ("sts/2012/OnWN", "2012 OnWN", False, 3),
+        ("sts/2012/mean", "2012 mean of 2 sets", True, 6),
+        ("sts/2013/headlines", "2013 headlines", False, 4),
+        ("sts/2013/mean", "2013 mean of 1 set", True, 4),
+        ("sts/mean", "mean of 2 years", True, 10),
+    ]
+    by_hand = [correlations(encoder, folder / name) for name in SETS]
+    for at, measure in enumerate(("pearson", "spearman")):
+        msrpar, onwn, headlines = (values[at] for values in by_hand)
+        expected = [msrpar, onwn, (msrpar + onwn) / 2, headlines, headlines, ((msrpar + onwn) / 2 + headlines) / 2]
+        np.testing.assert_allclose([getattr(score, measure) for score in scores], expected, atol=1e-6)
+
+
+def test_unknown_tokens_are_counted_by_occurrence(folder: Path, encoder: Encoder) -> None:
+    msrpar, *_, mean = score_suite(encoder, read_sts(folder))
+    assert (msrpar.num_tokens, msrpar.num_unknown) == (12, 1)
+    assert (mean.num_tokens, mean.num_unknown) == (12 + 10 + 13, 1)
+    assert mean.unknown_share == pytest.approx(1 / 35)
+
+
+def test_files_have_scores_but_no_mean(folder: Path, encoder: Encoder) -> None:
+    paths = [folder / "2012" / "MSRpar.tsv", folder / "2013" / "headlines.tsv"]
+    scores = score_suite(encoder, read_pairs_files(paths))
+    assert [(score.name, score.label) for score in scores] == [
+        ("pairs/MSRpar", "MSRpar"), ("pairs/headlines", "headlines"),
+    ]  # fmt: skip
+    assert scores[0].pearson == pytest.approx(correlations(encoder, paths[0])[0], abs=1e-6)
+
+
+def test_each_distinct_sentence_is_encoded_once(folder: Path, tiny_words: Words) -> None:
+    class Counting(Encoder):
+        seen: list[str]
+
+        def embed(self, texts: pa.StringArray, batch_size: int = 4096) -> Embedded:
+            self.seen = texts.to_pylist()
+            return super().embed(texts, batch_size)
+
+    encoder = Counting(AvgConfig(), tiny_words, "ptb-v1")
+    score_suite(encoder, read_sts(folder))
+    sentences = {cell for text in SETS.values() for row in text.splitlines() for cell in row.split("\t")[1:]}
+    assert sorted(encoder.seen) == sorted(sentences - {"sentence1", "sentence2"})
+
+
+def test_the_set_without_a_correlation_is_named(folder: Path, encoder: Encoder) -> None:
+    (folder / "2013" / "FNWN.tsv").write_text("5\tyak\tgnu\n4\tgnu\temu\n")
+    with pytest.raises(ValueError, match=r"tiny, sts/2013/FNWN: the 2 predictions are all 1; .* in the vocabulary\?"):
+        compare([Candidate("tiny", "", encoder)], [read_sts(folder)])
+
+
+def test_what_is_no_suite_is_refused(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="none does not exist; expected a folder with STS sets"):
+        read_sts(folder / "none")
+    with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; expected a folder with STS sets"):
+        read_sts(folder / "2012" / "notes.txt")
+    with pytest.raises(ValueError, match=r"benchmark holds no STS sets; expected <year>/<set>\.tsv in it or in"):
+        read_sts(folder / "benchmark")
+    (folder / "2012" / "OnWN.tsv.gz").write_bytes(gzip.compress(SETS["2012/OnWN.tsv"].encode()))
+    with pytest.raises(ValueError, match=r"2 sets are named 'OnWN' .*; rename or leave out all but one"):
+        read_sts(folder)
+
+
+def test_missing_sets_are_noted(folder: Path) -> None:
+    notes = missing_from_papers(read_sts(folder))
+    assert [note.split(":")[0] for note in notes] == [
+        "STS 2012 is without MSRvid, SMTeuroparl, SMTnews",
+        "STS 2013 is without FNWN, OnWN, SMT",
+    ]
+    assert missing_from_papers(read_pairs_files([folder / "2012" / "MSRpar.tsv"])) == []
+    for name in PAPERS_STS["2013"]:
+        (folder / "2013" / f"{name}.tsv").write_text(SETS["2012/OnWN.tsv"])
+    assert len(missing_from_papers(read_sts(folder))) == 1
+
+
+def test_a_report_puts_encoders_side_by_side(folder: Path, encoder: Encoder, tiny_words: Words, tmp_path: Path) -> None:
+    other = Encoder(AvgConfig(), Words(pa.array([UNKNOWN, "cat", "a", "on"]), tiny_words.matrix[4:8]), "space")
+    report = compare([Candidate("new", "mine", encoder), Candidate("old|er", "theirs", other)], [read_sts(folder)])
+    head, rows = report.table()
+    assert head == ["set", "pairs", "new: Pearson", "Spearman", "unknown %", "old|er: Pearson", "Spearman", "unknown %"]
+    first = score_suite(encoder, read_sts(folder))[0]
+    assert rows[0][:5] == ["2012 MSRpar", "3", f"{100 * first.pearson:.1f}", f"{100 * first.spearman:.1f}", "8.3"]
+    data, text = report.write(tmp_path / "deep" / "out")
+    saved = json.loads(data.read_text())
+    assert [column["label"] for column in saved["encoders"]] == ["new", "old|er"]
+    assert saved["encoders"][0]["scores"]["sts/2012/MSRpar"]["pearson"] == first.pearson
+    assert saved["notes"] == list(missing_from_papers(read_sts(folder)))
+    lines = text.read_text().splitlines()
+    assert "| set | pairs | new: Pearson | Spearman | unknown % | old\\|er: Pearson | Spearman | unknown % |" in lines
+    assert sum(line.startswith("| **") for line in lines) == 3
+    assert lines[-1].startswith("* STS 2013 is without FNWN, OnWN, SMT: ")
+
+
+def test_metrics_have_the_first_encoder_in_front(folder: Path, encoder: Encoder) -> None:
+    (folder / "2012" / "MSRpar.tsv").rename(folder / "2012" / "MSR(par).tsv")
+    metrics = compare([Candidate("a", "", encoder), Candidate("b", "", encoder)], [read_sts(folder)]).metrics()
+    assert metrics["sts/mean"] == metrics["b/sts/mean"]
+    assert list(metrics)[:2] == ["sts/2012/MSR_par_/pearson", "sts/2012/MSR_par_/spearman"]
+    assert {"sts/2012/mean", "sts/2012/mean_spearman", "sts/mean_spearman", "b/sts/2012/OnWN/pearson"} <= set(metrics)
+    assert len(metrics) == 2 * 6 * 2
+
+
+def test_a_report_needs_a_folder(folder: Path, encoder: Encoder) -> None:
+    report = compare([Candidate("a", "", encoder)], [read_sts(folder)])
+    with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; scores\.json and scores\.md need a folder"):
+        report.write(folder / "2012" / "notes.txt")
+
+
+def test_candidates(tiny_encoder_folder: Path, tmp_path: Path) -> None:
+    encoder = trained(tiny_encoder_folder)
+    assert encoder.label == "avg"
+    assert encoder.encoder.fingerprint[:12] in encoder.description
+    (tmp_path / "vectors.txt").write_text("cat 1 2\ndog 3 4\n")
+    words = untrained(tmp_path / "vectors.txt", 1, "space")
+    assert (words.label, words.encoder.tokeniser) == ("untrained", "space")
+    assert words.encoder.vocabulary.to_pylist() == ["cat", UNKNOWN]
+
+
+@pytest.fixture(scope="module")
+def real() -> tuple[Encoder, dict[str, np.ndarray]]:
+    """word2vec through the package, and the same file read by other means."""
+    if not (VECTORS.is_file() and STS.is_dir()):
+        pytest.skip(f"the real sets are not there: {SHARED}")
+    with gzip.open(VECTORS, "rt", encoding="utf-8") as file:
+        rows = [line.split() for line in file]
+    table = {word: np.array(values, np.float64) for word, *values in rows}
+    return untrained(VECTORS, None, "ptb-v1").encoder, table
+
+
+@pytest.mark.parametrize("name", ["2012/MSRpar", "2015/images"])
+def test_word2vec_on_real_sets_as_in_plain_numpy(real: tuple[Encoder, dict[str, np.ndarray]], name: str) -> None:
+    encoder, table = real
+    unknown = np.mean(list(table.values()), axis=0)
+    cosines, gold = [], []
+    for line in (STS / f"{name}.tsv").read_text(encoding="utf-8").split("\n")[1:-1]:
+        score, *sentences = line.split("\t")
+        tokens = [tokenise(pa.array([sentence]), "ptb-v1").flat.to_pylist() for sentence in sentences]
+        u, v = (np.mean([table.get(token, unknown) for token in side], axis=0) for side in tokens)
+        cosines.append(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
+        gold.append(float(score))
+    (ours,) = score_suite(encoder, read_pairs_files([STS / f"{name}.tsv"]))
+    assert ours.num_pairs == len(gold) == 750
+    assert ours.pearson == pytest.approx(np.corrcoef(cosines, gold)[0, 1], abs=1e-6)
+    assert ours.spearman == pytest.approx(stats.spearmanr(cosines, gold).statistic, abs=1e-5)

@@ -1,0 +1,188 @@
+"""jobs/evaluate.py as a user runs it: the table, the files, the MLflow run, one clear line for every mistake."""
+
+import importlib.util
+import json
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import ray
+from mlflow.tracking import MlflowClient
+
+from paraembed.cluster.job import run
+from paraembed.cluster.tracking import EXPERIMENT
+
+JOB = Path(__file__).parents[2] / "jobs" / "evaluate.py"
+PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"
+VECTORS = "UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\na 1 1 0\ndog -1 2 1\non 3 1 -1\nmat 0 -1 2\n"
+
+
+@pytest.fixture(scope="module")
+def job() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("jobs_evaluate", JOB)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One MLflow database for these tests: making it takes seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_encoder_folder: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: an encoder, word vectors, scored pairs, an STS suite."""
+    shutil.copytree(tiny_encoder_folder, tmp_path / "encoder")
+    (tmp_path / "vectors.txt").write_text(VECTORS)
+    (tmp_path / "test-pairs.tsv").write_text(PAIRS)
+    (tmp_path / "sts" / "2013").mkdir(parents=True)
+    (tmp_path / "sts" / "2013" / "headlines.tsv").write_text(PAIRS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    return tmp_path
+
+
+@pytest.fixture
+def evaluate(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
+    """Runs the job on a command line and gives its exit status."""
+
+    def call(line: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["evaluate.py", *line.split()])
+        return run(job.main, job.Flags)
+
+    handlers, level, on_term = logging.root.handlers[:], logging.root.level, signal.getsignal(signal.SIGTERM)
+    yield call
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    signal.signal(signal.SIGTERM, on_term)
+
+
+def test_encoder_and_words_on_a_suite_and_a_file(
+    evaluate: Callable[[str], int], folder: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "--encoder encoder --words vectors.txt --suite sts --data . --pairs test-pairs.tsv --out deep/scores"
+    assert evaluate(line) == 0
+    assert not ray.is_initialized()
+    out, err = capsys.readouterr()
+    table = out.splitlines()
+    assert table[0].split("  ")[0] == "set"
+    assert "encoder: Pearson" in table[0]
+    assert "untrained: Pearson" in table[0]
+    assert [row.split("  ")[0] for row in table[2:]] == [
+        "2013 headlines", "2013 mean of 1 set", "mean of 1 year", "test-pairs",
+    ]  # fmt: skip
+    assert "note: STS 2013 is without FNWN, OnWN, SMT" in err
+    assert f"wrote scores.json and scores.md to {folder}/deep/scores; next: python jobs/embed.py --encoder" in err
+
+    saved = json.loads((folder / "deep" / "scores" / "scores.json").read_text())
+    trained, untrained = (column["scores"] for column in saved["encoders"])
+    assert trained["sts/2013/headlines"] == trained["pairs/test-pairs"]
+    shown = f"{100 * trained['pairs/test-pairs']['pearson']:.1f}"
+    assert shown in table[-1].split()
+    assert shown in (folder / "deep" / "scores" / "scores.md").read_text()
+
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment is not None
+    logged = client.search_runs([experiment.experiment_id])[0]
+    assert logged.info.status == "FINISHED"
+    assert logged.data.params["suite"] == "sts"
+    assert logged.data.metrics["sts/2013/headlines/pearson"] == trained["sts/2013/headlines"]["pearson"]
+    assert logged.data.metrics["sts/mean"] == trained["sts/mean"]["pearson"]
+    assert logged.data.metrics["untrained/sts/mean"] == untrained["sts/mean"]["pearson"]
+    assert {file.path for file in client.list_artifacts(logged.info.run_id)} == {"scores.json", "scores.md"}
+
+
+def test_where_the_scores_go_unless_told(evaluate: Callable[[str], int], folder: Path) -> None:
+    assert evaluate("--encoder encoder --pairs test-pairs.tsv") == 0
+    assert (folder / "encoder-scores" / "scores.json").is_file()
+    assert evaluate("--words vectors.txt --max-words 5 --pairs test-pairs.tsv") == 0
+    assert (folder / "scores" / "scores.md").is_file()
+    assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_the_same_scores_twice(evaluate: Callable[[str], int], folder: Path) -> None:
+    saved = []
+    for _ in range(2):
+        assert evaluate("--encoder encoder --pairs test-pairs.tsv --out out") == 0
+        saved.append((folder / "out" / "scores.json").read_bytes())
+    assert saved[0] == saved[1]
+
+
+MISTAKES = {
+    "nothing to score": ("--pairs test-pairs.tsv", "nothing to score; give --encoder FOLDER, --words FILE or both"),
+    "nothing to score on": ("--words vectors.txt", "nothing to score on; give --suite sts --data FOLDER, --pairs"),
+    "a suite without data": ("--words vectors.txt --suite sts", "--suite and --data go together"),
+    "data without a suite": ("--words vectors.txt --pairs test-pairs.tsv --data .", "--suite and --data go together"),
+    "a cut without words": ("--encoder encoder --pairs test-pairs.tsv --max-words 3", "--max-words needs --words FILE"),
+    "a cut of nothing": ("--words vectors.txt --pairs test-pairs.tsv --max-words 0", "max_words is 0; it must be at"),
+    "no encoder": ("--encoder none --pairs test-pairs.tsv", "none does not exist; expected an encoder folder"),
+    "a file as encoder": ("--encoder vectors.txt --pairs test-pairs.tsv", "vectors.txt is a file; expected an encoder"),
+    "a folder as words": ("--words sts --pairs test-pairs.tsv", "sts is a folder; a file is expected"),
+    "no pairs": ("--encoder encoder --pairs none.tsv", "none.tsv does not exist; check the path"),
+    "a folder as pairs": ("--encoder encoder --pairs sts", "sts is a folder; a file is expected"),
+    "the same name twice": ("--words vectors.txt --pairs test-pairs.tsv ./test-pairs.tsv", "are named 'test-pairs'"),
+    "a binary file": ("--encoder encoder --pairs encoder/model.safetensors", "model.safetensors is a binary file"),
+    "words as pairs": ("--encoder encoder --pairs vectors.txt", "vectors.txt, line 1: 1 columns; expected three"),
+    "pairs as words": ("--words test-pairs.tsv --pairs test-pairs.tsv", "test-pairs.tsv, line 1: a word with 0 values"),
+    "no suite": ("--encoder encoder --suite sts --data none", "none does not exist; expected a folder with STS sets"),
+    "an empty suite": ("--encoder encoder --suite sts --data encoder", "encoder holds no STS sets; expected <year>/"),
+    "a file as output": ("--encoder encoder --pairs test-pairs.tsv --out vectors.txt", "vectors.txt is a file; "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_clear_line(
+    evaluate: Callable[[str], int], folder: Path, capsys: pytest.CaptureFixture[str], line: str, message: str
+) -> None:
+    before = sorted(folder.rglob("*"))
+    assert evaluate(line) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe\n", b"1\t\xe9t\xe9\tb\n", b"1\ta\tb\n", b"5\tyak\tgnu\n4\tgnu\temu\n"]
+)
+def test_faulty_pairs_are_one_clear_line(
+    evaluate: Callable[[str], int], folder: Path, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    (folder / "bad.tsv").write_bytes(data)
+    assert evaluate("--encoder encoder --pairs test-pairs.tsv bad.tsv") == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "bad" in err
+
+
+def test_a_relative_path_in_a_submitted_job_is_refused(
+    evaluate: Callable[[str], int], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "runtime_resources").mkdir()
+    monkeypatch.chdir(folder / "runtime_resources")
+    assert evaluate(f"--words {folder}/vectors.txt --pairs {folder}/test-pairs.tsv") == 1
+    assert "--out is 'scores'; a submitted job runs in a temporary copy" in capsys.readouterr().err
+    assert evaluate(f"--words vectors.txt --pairs {folder}/test-pairs.tsv --out {folder}/out") == 1
+    assert "--words is 'vectors.txt'; a submitted job" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["--suite sick", "--encoders x", "--max-words few"])
+def test_a_wrong_flag_exits_with_two(evaluate: Callable[[str], int], folder: Path, line: str) -> None:
+    with pytest.raises(SystemExit) as exited:
+        evaluate(line)
+    assert exited.value.code == 2

@@ -1,0 +1,208 @@
+"""Encoder folders: what is saved comes back bit by bit, and nothing else is taken for it."""
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import paraembed
+from paraembed.checkpoint import load, read_config, save
+from paraembed.encoders import Encoder, config_to_dict
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.proj import ProjConfig
+from paraembed.files import digest_of, read_json, sha256_of, write_json
+from paraembed.words import Words
+
+TEXTS = ["The cat sat.", "a dog ran home", "", "zebra", "the the the"]
+
+
+@pytest.fixture
+def folder(tiny_encoder_folder: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    shutil.copytree(tiny_encoder_folder, tmp_path / "encoder")
+    return tmp_path / "encoder"
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change ``config.json`` as one would who knows the format: with a fingerprint that fits."""
+    config = read_json(folder / "config.json")
+    change(config)
+    config["fingerprint"] = digest_of({key: config[key] for key in ("encoder", "tokeniser", "files")})
+    write_json(folder / "config.json", config)
+
+
+def flip_a_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("config", [AvgConfig(), ProjConfig(), ProjConfig(width=7)], ids=["avg", "proj", "proj 7"])
+@pytest.mark.parametrize("tokeniser", ["ptb-v1", "space"])
+def test_an_encoder_comes_back_bit_by_bit(tmp_path: Path, tiny_words: Words, config: Any, tokeniser: str) -> None:
+    encoder = Encoder(config, tiny_words, tokeniser, seed=5)
+    fingerprint = save(encoder, tmp_path / "e", recipe={"epochs": 3}, provenance={"rows": 7}, model_card="# Card\n")
+    back = load(tmp_path / "e")
+    assert back.config == config
+    assert back.tokeniser == tokeniser
+    assert back.fingerprint == fingerprint
+    assert back.vocabulary.equals(encoder.vocabulary)
+    for name, tensor in encoder.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor)
+    np.testing.assert_array_equal(back.encode(TEXTS), encoder.encode(TEXTS))
+    assert not back.training
+    assert not any(parameter.requires_grad for parameter in back.parameters())
+
+
+def test_a_folder_holds_what_is_promised(tmp_path: Path, tiny_words: Words) -> None:
+    encoder = Encoder(AvgConfig(), tiny_words, "ptb-v1")
+    save(encoder, tmp_path / "e", recipe={"epochs": 3}, provenance={"rows": 7}, model_card="# Card\n")
+    assert sorted(path.name for path in (tmp_path / "e").iterdir()) == [
+        "README.md", "config.json", "model.safetensors", "words.txt",
+    ]  # fmt: skip
+    assert (tmp_path / "e" / "README.md").read_text() == "# Card\n"
+    config = read_config(tmp_path / "e")
+    assert config["encoder"] == config_to_dict(encoder.config)
+    assert (config["recipe"], config["provenance"]) == ({"epochs": 3}, {"rows": 7})
+    assert config["files"]["words.txt"] == sha256_of(tmp_path / "e" / "words.txt")
+
+
+def test_the_fingerprint_follows_what_decides_a_vector(tmp_path: Path, tiny_words: Words) -> None:
+    def fingerprint(words: Words, config: Any, tokeniser: str = "ptb-v1", **record: Any) -> str:
+        encoder = Encoder(config, words, tokeniser)
+        return save(encoder, tmp_path / "e", **{"recipe": {}, "provenance": {}, "model_card": "", **record})
+
+    first = fingerprint(tiny_words, AvgConfig())
+    assert (
+        fingerprint(tiny_words, AvgConfig(), recipe={"epochs": 1}, provenance={"when": "now"}, model_card="x") == first
+    )
+    other_matrix = tiny_words.matrix.copy()
+    other_matrix[3, 1] += 1e-6
+    renamed = pa.array([word.replace("cat", "cow") for word in tiny_words.vocabulary.to_pylist()])
+    others = [
+        fingerprint(tiny_words, ProjConfig()),
+        fingerprint(tiny_words, AvgConfig(), "space"),
+        fingerprint(Words(tiny_words.vocabulary, other_matrix), AvgConfig()),
+        fingerprint(Words(renamed, tiny_words.matrix), AvgConfig()),
+    ]
+    assert len({first, *others}) == 5
+
+
+def test_saving_replaces_and_loading_takes_a_string(tmp_path: Path, tiny_words: Words) -> None:
+    for config in (AvgConfig(), ProjConfig(width=3)):
+        save(Encoder(config, tiny_words, "space"), tmp_path / "e", recipe={}, provenance={}, model_card="")
+    assert paraembed.load(str(tmp_path / "e")).width == 3
+
+
+def test_loading_draws_no_random_number(tmp_path: Path, tiny_words: Words) -> None:
+    save(Encoder(ProjConfig(), tiny_words, "space"), tmp_path / "e", recipe={}, provenance={}, model_card="")
+    before = torch.get_rng_state()
+    load(tmp_path / "e")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "words.txt"])
+def test_a_changed_byte_is_found(folder: Path, name: str) -> None:
+    flip_a_byte(folder / name)
+    with pytest.raises(ValueError, match=rf"{name} differs from the digest in config\.json; fetch or train it again"):
+        load(folder)
+
+
+@pytest.mark.parametrize("key", ["tokeniser", "encoder", "fingerprint"])
+def test_a_changed_setting_is_found(folder: Path, key: str) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config[key] = {"tokeniser": "space", "encoder": {"name": "proj", "width": 2}, "fingerprint": "0"}[key]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="does not match its fingerprint; it was changed"):
+        load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "other"}', "{}"])
+def test_another_config_is_refused(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json is not (JSON|of format 'paraembed-encoder-1')"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "a/b", ".", "./words.txt"])
+def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
+    (folder.parent / "outside").write_text("x")
+    rewrite(folder, lambda config: config["files"].update({name: "0" * 64}))
+    with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt, no other file"):
+        load(folder)
+
+
+def test_files_without_digests_are_refused(folder: Path) -> None:
+    rewrite(folder, lambda config: config["files"].clear())
+    with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt, no other file"):
+        load(folder)
+
+
+class Bomb:
+    """Unpickling it leaves a trace."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])
+def test_a_pickle_is_not_opened(folder: Path, tmp_path: Path, dump: Callable[..., None]) -> None:
+    with (folder / "model.safetensors").open("wb") as file:
+        dump({"matrix": Bomb(tmp_path / "trace")}, file)
+    with pytest.raises(ValueError, match="differs from the digest"):
+        load(folder)
+    rewrite(
+        folder, lambda config: config["files"].update({"model.safetensors": sha256_of(folder / "model.safetensors")})
+    )
+    with pytest.raises(ValueError, match=r"model\.safetensors is not a safetensors file"):
+        load(folder)
+    assert not (tmp_path / "trace").exists()
+
+
+def test_weights_of_another_encoder_are_refused(folder: Path) -> None:
+    rewrite(folder, lambda config: config.update(encoder={"name": "proj", "width": 2}))
+    with pytest.raises(ValueError, match=r"the weights do not fit the encoder in config\.json"):
+        load(folder)
+
+
+def test_words_of_another_encoder_are_refused(folder: Path) -> None:
+    (folder / "words.txt").write_text("UUUNKKK\none\n")
+    rewrite(folder, lambda config: config["files"].update({"words.txt": sha256_of(folder / "words.txt")}))
+    with pytest.raises(ValueError, match=r"words\.txt has 2 words, the word matrix has other rows"):
+        load(folder)
+
+
+def test_an_unknown_tokeniser_or_encoder_is_refused(folder: Path) -> None:
+    rewrite(folder, lambda config: config.update(tokeniser="ptb-v9"))
+    with pytest.raises(ValueError, match="unknown tokeniser 'ptb-v9'; allowed"):
+        load(folder)
+    rewrite(folder, lambda config: config.update(tokeniser="space", encoder={"name": "gpt"}))
+    with pytest.raises(ValueError, match="unknown encoder 'gpt'; allowed"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "words.txt"])
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{name} does not exist"):
+        load(folder)
+
+
+def test_what_is_no_encoder_folder_is_named(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="none does not exist; expected an encoder folder"):
+        load(folder / "none")
+    with pytest.raises(NotADirectoryError, match=r"words\.txt is a file; expected an encoder folder"):
+        load(folder / "words.txt")
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"holds no config\.json; expected an encoder folder"):
+        load(folder)

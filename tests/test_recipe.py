@@ -1,0 +1,69 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paraembed.encoders.proj import ProjConfig
+from paraembed.papers import RECIPES, find_recipe
+from paraembed.recipe import Recipe, read_recipe
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES.values(), Recipe(), Recipe(encoder=ProjConfig(width=7), clip=2.0)])
+def test_recipe_survives_json(recipe: Recipe, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.json"
+    path.write_text(json.dumps(recipe.to_dict()))
+    assert read_recipe(path) == recipe
+    assert find_recipe(str(path)) == recipe
+
+
+def test_published_settings() -> None:
+    """FACTS §4, "best found (released demo)"."""
+    avg, proj = RECIPES["iclr2016/avg"], RECIPES["iclr2016/proj"]
+    assert (avg.batch_size, avg.word_penalty, avg.clip, avg.optimiser, avg.learning_rate) == (
+        100,
+        1e-6,
+        1,
+        "adam",
+        0.005,
+    )
+    assert (proj.word_penalty, proj.composition_penalty, proj.clip, proj.learning_rate) == (1e-8, 1e-5, None, 0.0005)
+    assert {(one.margin, one.pool, one.epochs, one.penalty_form) for one in (avg, proj)} == {
+        (0.4, "both_sides", 10, "released")
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"margn": 1}, "no field 'margn'; allowed: encoder, tokeniser, "),
+        ({"encoder": {"name": "bert"}}, "unknown encoder 'bert'; allowed: avg, proj"),
+        ({"encoder": {"name": "proj", "depth": 2}}, "no option 'depth'; allowed: width"),
+        ({"optimiser": "lion"}, "optimiser is 'lion'; allowed: adam, adagrad"),
+        ({"tokeniser": "moses"}, "unknown tokeniser 'moses'; allowed: ptb-v1, space"),
+        ({"margin": -1.0}, "margin is -1.0; it must be above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan; it must be above 0"),
+        ({"word_penalty": -1e-6}, "word_penalty is -1e-06; it must be 0 or above"),
+        ({"batch_size": 1}, "batch_size is 1; negatives come from other pairs"),
+        ({"clip": 0.0}, "clip is 0.0; it must be above 0, or none"),
+    ],
+)
+def test_errors_say_what_came_and_what_is_allowed(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Recipe.from_dict(values)
+
+
+def test_every_field_that_differs_gives_another_dictionary() -> None:
+    changed = replace(Recipe(), seed=2).to_dict()
+    assert changed != Recipe().to_dict()
+    assert changed["seed"] == 2
+
+
+def test_unknown_recipes_are_listed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown recipe 'iclr2016/gran'; allowed: iclr2016/avg, iclr2016/proj, or"):
+        find_recipe("iclr2016/gran")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        find_recipe(str(tmp_path / "none.json"))
+    (tmp_path / "bad.json").write_text("[1]")
+    with pytest.raises(ValueError, match="expected a JSON object"):
+        find_recipe(str(tmp_path / "bad.json"))

@@ -1,0 +1,35 @@
+"""Small trainings: an encoder over 40 words and pairs that share words."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paraembed.encoders import Encoder
+from paraembed.recipe import Recipe
+from paraembed.training.pairs import Ragged
+from paraembed.words import UNKNOWN, Words
+
+
+@pytest.fixture
+def pairs() -> Ragged:
+    """1,030 pairs: the second text is the first with one word replaced, twice as long."""
+    generator = np.random.default_rng(5)
+    first = generator.integers(1, 40, (1030, 3), dtype=np.int32)
+    second = np.repeat(first, 2, axis=1)
+    second[:, 0] = generator.integers(1, 40, 1030)
+    ids = np.concatenate([first, second], axis=1).reshape(-1)
+    return Ragged(ids, np.concatenate(([0], np.cumsum(np.tile([3, 6], 1030)))))
+
+
+@pytest.fixture
+def make_encoder() -> Callable[[Recipe], Encoder]:
+    """Equal encoders at every call."""
+
+    def make(recipe: Recipe) -> Encoder:
+        matrix = np.random.default_rng(1).standard_normal((40, 8), dtype=np.float32)
+        words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(39))]), matrix)
+        return Encoder(recipe.encoder, words, "space", recipe.seed)
+
+    return make

@@ -1,0 +1,133 @@
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.proj import ProjConfig
+from paraembed.recipe import Recipe
+from paraembed.training import loop, state
+from paraembed.training.loop import Report, train
+from paraembed.training.pairs import Batch, Ragged
+
+RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_penalty=1e-3)
+MakeEncoder = Callable[[Recipe], Encoder]
+Curve = list[tuple[int, float, float]]
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: nothing is saved on the way out."""
+
+
+def curve_of(reports: list[Report]) -> Curve:
+    return [(report.step, report.loss, report.active) for report in reports]
+
+
+def tensors(encoder: Encoder) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in encoder.parameters()]
+
+
+def test_training_lowers_the_loss_and_reports(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    reports: list[Report] = []
+    counters = train(make_encoder(RECIPE), pairs, RECIPE, on_report=reports.append)
+    assert [report.step for report in reports] == [100, 103, 200, 206, 300, 309]
+    assert [report.epoch for report in reports if report.end_of_epoch] == [1, 2, 3]
+    assert {(report.steps, report.epochs) for report in reports} == {(309, 3)}
+    assert reports[-1].loss < 0.8 * reports[0].loss
+    assert (counters.pairs, counters.step, counters.epoch) == (3090, 309, 3)
+
+
+@pytest.mark.parametrize("killed_at", [1, 99, 100, 101, 103, 104, 205, 206, 250, 308])
+def test_resumed_run_is_the_unbroken_run_to_the_bit(
+    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    unbroken, whole = make_encoder(RECIPE), list[Report]()
+    train(unbroken, pairs, RECIPE, on_report=whole.append)
+    broken, seen = make_encoder(RECIPE), list[Report]()
+    original = loop.Step.__call__
+
+    def killing(self: loop.Step, batch: Batch, step: int) -> torch.Tensor:
+        if step == killed_at:
+            raise Killed
+        return original(self, batch, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Step, "__call__", killing)
+        with pytest.raises(Killed):
+            train(broken, pairs, RECIPE, checkpoints=tmp_path, checkpoint_seconds=0, on_report=seen.append)
+    resumed = make_encoder(RECIPE)
+    later: list[Report] = []
+    train(resumed, pairs, RECIPE, checkpoints=tmp_path, on_report=later.append)
+    assert all(torch.equal(one, other) for one, other in zip(tensors(unbroken), tensors(resumed), strict=True))
+    assert {row[0]: row for row in curve_of(seen + later)} == {row[0]: row for row in curve_of(whole)}
+    assert len(list(tmp_path.iterdir())) <= 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_between_steps_and_the_run_goes_on(
+    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, number: signal.Signals
+) -> None:
+    unbroken = make_encoder(RECIPE)
+    whole: list[Report] = []
+    train(unbroken, pairs, RECIPE, on_report=whole.append)
+    handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    stopped = make_encoder(RECIPE)
+
+    def stop(report: Report) -> None:
+        if report.step == 103:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped, pairs, RECIPE, checkpoints=tmp_path, on_report=stop)
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
+    resumed = make_encoder(RECIPE)
+    later: list[Report] = []
+    train(resumed, pairs, RECIPE, checkpoints=tmp_path, on_report=later.append)
+    assert curve_of(later) == curve_of(whole)[2:]
+    assert all(torch.equal(one, other) for one, other in zip(tensors(unbroken), tensors(resumed), strict=True))
+
+
+def test_damaged_checkpoint_gives_way_to_the_one_before(
+    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(make_encoder(RECIPE), pairs, replace(RECIPE, epochs=2), checkpoints=tmp_path)
+    newest = max(tmp_path.iterdir())
+    damaged = bytearray((newest / "state.safetensors").read_bytes())
+    damaged[-1] ^= 1
+    (newest / "state.safetensors").write_bytes(damaged)
+    loaded = state.load_state(tmp_path)
+    assert loaded is not None
+    assert loaded[0].epoch == 1
+    assert loaded[0].step == 103
+    assert f"checkpoint {newest.name} is damaged" in caplog.text
+
+
+def test_a_finished_run_is_not_trained_again(make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path) -> None:
+    first = make_encoder(RECIPE)
+    train(first, pairs, RECIPE, checkpoints=tmp_path)
+    again = make_encoder(RECIPE)
+    reports: list[Report] = []
+    train(again, pairs, RECIPE, checkpoints=tmp_path, on_report=reports.append)
+    assert reports == []
+    assert all(torch.equal(one, other) for one, other in zip(tensors(first), tensors(again), strict=True))
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_state(
+    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path
+) -> None:
+    train(make_encoder(RECIPE), pairs, replace(RECIPE, epochs=1), checkpoints=tmp_path)
+    astray = replace(RECIPE, learning_rate=1e38)
+    with pytest.raises(ValueError, match=r"the loss is nan at step \d+ \(learning rate 1e\+38\)"):
+        train(make_encoder(astray), pairs, astray, checkpoints=tmp_path, checkpoint_seconds=0)
+    loaded = state.load_state(tmp_path)
+    assert loaded is not None
+    assert loaded[0].step == 103
+
+
+def test_too_few_pairs_are_refused(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    with pytest.raises(ValueError, match="1 pairs to train on; negatives come from other pairs"):
+        train(make_encoder(RECIPE), pairs.slice(0, 2), RECIPE)

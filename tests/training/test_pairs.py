@@ -1,0 +1,85 @@
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraembed.training import pairs as pairs_module
+from paraembed.training.pairs import Ragged, epoch_batches, num_steps, pairs_to_ids
+from paraembed.words import UNKNOWN
+
+
+def numbered(num_pairs: int) -> Ragged:
+    """Pair i holds the texts [2i] and [2i + 1, 2i + 1], so that ids tell the pair."""
+    lengths = np.tile([1, 2], num_pairs)
+    ids = np.repeat(np.arange(2 * num_pairs, dtype=np.int32), lengths)
+    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+
+
+def texts(ragged: Ragged) -> list[list[int]]:
+    return [ragged.slice(at, at + 1).ids.tolist() for at in range(len(ragged))]
+
+
+@given(
+    num_pairs=st.integers(1, 60),
+    batch_size=st.integers(1, 9),
+    world=st.integers(1, 4),
+    epoch=st.integers(0, 2),
+    first=st.integers(0, 3),
+    chunk=st.integers(1, 20),
+)
+def test_every_pair_comes_once_an_epoch_in_an_order_that_ignores_the_workers(
+    num_pairs: int, batch_size: int, world: int, epoch: int, first: int, chunk: int
+) -> None:
+    pairs = numbered(num_pairs)
+    pairs_module._CHUNK_PAIRS, before = chunk, pairs_module._CHUNK_PAIRS
+    try:
+        ranks = [
+            list(epoch_batches(pairs, epoch=epoch, seed=7, batch_size=batch_size, rank=rank, world=world))
+            for rank in range(world)
+        ]
+        later = list(epoch_batches(pairs, epoch=epoch, seed=7, batch_size=batch_size, first_step=first))
+    finally:
+        pairs_module._CHUNK_PAIRS = before
+    steps = num_steps(num_pairs, batch_size, world)
+    assert [len(batches) for batches in ranks] == [steps] * world
+    seen: list[int] = []
+    for step in zip(*ranks, strict=True):
+        assert len({batch.total for batch in step}) == 1
+        assert sum(len(batch.texts) // 2 for batch in step) == step[0].total
+        assert all(len(batch.texts) // 2 <= batch_size for batch in step)
+        for batch in step:
+            for one, other in zip(*[iter(texts(batch.texts))] * 2, strict=True):
+                assert other == [one[0] + 1] * 2
+                seen.append(one[0] // 2)
+    order = np.random.default_rng((7, epoch)).permutation(num_pairs).tolist()
+    assert seen == order
+    resumed = [text[0] // 2 for batch in later for text in texts(batch.texts)[::2]]
+    assert resumed == order[first * batch_size :]
+
+
+def test_epochs_differ() -> None:
+    pairs = numbered(50)
+    first, second = (next(epoch_batches(pairs, epoch=epoch, seed=1, batch_size=50)).texts.ids for epoch in (0, 1))
+    assert first.tolist() != second.tolist()
+    assert sorted(first.tolist()) == sorted(second.tolist())
+
+
+def test_blocks_become_ids_side_by_side() -> None:
+    vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
+    blocks = [
+        pa.table({"first": ["a b", "c"], "second": ["b", "a zebra"]}),
+        pa.table({"first": ["c c c"], "second": ["a"]}),
+    ]
+    assert texts(pairs_to_ids(blocks, vocabulary)) == [[1, 2], [2], [3], [1, 0], [3, 3, 3], [1]]
+    assert len(pairs_to_ids([], vocabulary)) == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=10), st.data())
+def test_take_and_slice_agree_with_lists(rows: list[list[int]], data: st.DataObject) -> None:
+    flat = np.array([value for row in rows for value in row], np.int32)
+    ragged = Ragged(flat, np.concatenate(([0], np.cumsum([len(row) for row in rows]))))
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=12))
+    assert texts(ragged.take(np.array(chosen, np.int64))) == [rows[at] for at in chosen]
+    start = data.draw(st.integers(0, len(rows)))
+    stop = data.draw(st.integers(start, len(rows)))
+    assert texts(ragged.slice(start, stop)) == rows[start:stop]
