@@ -60,6 +60,8 @@ class Recipe:
         for name in ("word_penalty", "composition_penalty"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or above")
+        if self.learning_rate > 1e36:  # float32 ends at 3.4e38, and Adam's first step is ten times the rate
+            raise ValueError(f"learning_rate is {self.learning_rate}; it must be at most 1e36")
         if self.batch_size < 2:
             raise ValueError(f"batch_size is {self.batch_size}; negatives come from other pairs, so at least 2")
         if self.clip is not None and not self.clip > 0:

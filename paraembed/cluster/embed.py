@@ -2,7 +2,6 @@
 
 import logging
 import math
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed import checkpoint
 from paraembed.cluster.job import say
+from paraembed.cluster.progress import ProgressLine
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import manifest
@@ -191,12 +191,12 @@ def _result(ref: Any) -> PartReport | None:
 
 
 class Progress:
-    """Rows done: one line that is rewritten on a terminal, a line every 30 s elsewhere."""
+    """Rows done, as a line for the user."""
 
     def __init__(self, total: int, before: int) -> None:
         self._total, self._done, self._before = total, before, before
-        self._started = self._shown = time.monotonic()
-        self._terminal = sys.stderr.isatty()
+        self._started = time.monotonic()
+        self._line = ProgressLine(_PLAIN_SECONDS)
 
     def begin(self) -> None:
         """The first worker is ready: its start does not count as slow rows."""
@@ -209,13 +209,7 @@ class Progress:
 
     def show(self) -> None:
         """Show the line, when it is due."""
-        now = time.monotonic()
-        if self._terminal:
-            sys.stderr.write(f"\r{self.line(now - self._started)}\x1b[K")
-            sys.stderr.flush()
-        elif now - self._shown >= _PLAIN_SECONDS:
-            self._shown = now
-            say(self.line(now - self._started))
+        self._line.show(self.line(time.monotonic() - self._started))
 
     def line(self, seconds: float) -> str:
         """For example ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left``."""
@@ -225,9 +219,7 @@ class Progress:
 
     def close(self) -> None:
         """End the line."""
-        if self._terminal:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
+        self._line.close()
 
 
 def _say_plan(plan: Plan, todo: list[Part], workers: int, out: Path) -> None:

@@ -1,0 +1,52 @@
+# Two commands: `make demo` runs the whole flow on the generated sample, `make test` checks the project.
+
+PYTHON ?= python3
+# What pip is told to install first; on a machine with CUDA the build that fits it, with its index if need be:
+# make demo TORCH="torch==2.13.0 --index-url …"
+TORCH ?= torch==2.13.0
+LINES ?= 60000
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := demo
+
+.PHONY: demo test test-all lint clean
+
+# torch comes first: asked for by another package, pip would take the newest CUDA build.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
+
+demo: $(STAMP)
+	rm -rf $(DEMO)
+	$(BIN)/python -m paraembed.data.sample --out $(DEMO)/sample --lines $(LINES)
+	$(BIN)/python jobs/shard.py --input $(DEMO)/sample/ppdb-2.0-format.gz --out $(DEMO)/pairs
+	$(BIN)/python jobs/train.py --pairs $(DEMO)/pairs --words $(DEMO)/sample/vectors.txt.gz --out $(DEMO)/encoder \
+	  --tokeniser space --epochs 2
+	$(BIN)/python jobs/evaluate.py --encoder $(DEMO)/encoder --words $(DEMO)/sample/vectors.txt.gz \
+	  --pairs $(DEMO)/sample/test-pairs.tsv --out $(DEMO)/scores
+	$(BIN)/python jobs/embed.py --encoder $(DEMO)/encoder --input $(DEMO)/sample/sentences.txt --keep text \
+	  --out $(DEMO)/embeddings --part-rows 10000
+	$(BIN)/python jobs/verify.py $(DEMO)/embeddings
+	@echo
+	@echo "Embeddings:   $(DEMO)/embeddings"
+	@echo "Scores:       $(DEMO)/scores/scores.md"
+	@echo "Encoder:      $(DEMO)/encoder"
+	@echo "MLflow runs:  mlruns; look at them with: $(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) $(DEMO)

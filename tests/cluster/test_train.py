@@ -1,0 +1,190 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+import paraembed
+from paraembed.cluster.shard import shard_pairs
+from paraembed.cluster.train import Placement, train_encoder
+from paraembed.data.sample import write_sample
+from paraembed.data.shards import ShardSettings
+from paraembed.encoders.proj import ProjConfig
+from paraembed.evaluation.suites import read_pairs_files
+from paraembed.files import sha256_of
+from paraembed.recipe import Recipe
+
+pytestmark = pytest.mark.ray
+
+JOBS = Path(__file__).parents[2] / "jobs"
+RECIPE = Recipe(tokeniser="space", epochs=3, learning_rate=0.01, batch_size=50)
+HERE = Placement(workers=1)
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
+    """6,000 generated lines in the PPDB 2.0 format, sharded to ``pairs``; word vectors, scored pairs."""
+    folder = tmp_path_factory.mktemp("sample")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_sample(folder / "sample", lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
+        shard_pairs([folder / "sample" / "ppdb-2.0-format.gz"], folder / "pairs", ShardSettings(rows_per_shard=2500))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+    """One MLflow store for the tests of this file."""
+    uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'train.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.chdir(tmp_path_factory.getbasetemp())
+    return uri
+
+
+def fit(sample: Path, out: Path, recipe: Recipe = RECIPE, placement: Placement = HERE, **more: object) -> Path:
+    vectors = sample / "sample" / "vectors.txt.gz"
+    train_encoder(sample / "pairs", vectors, out, recipe, placement, name="test", **more)  # type: ignore[arg-type]
+    return out
+
+
+@pytest.fixture(scope="module")
+def unbroken(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(sample)
+        return fit(sample, tmp_path_factory.mktemp("unbroken") / "avg")
+
+
+def model(folder: Path) -> str:
+    return sha256_of(folder / "model.safetensors")
+
+
+def command(sample: Path, out: Path, *more: str) -> list[str]:
+    paths = ["--pairs", sample / "pairs", "--words", sample / "sample" / "vectors.txt.gz", "--out", out]
+    settings = ["--tokeniser", "space", "--epochs", "3", "--learning-rate", "0.01", "--batch-size", "50"]
+    plain = ["--word-penalty", "0", "--clip", "None", "--penalty-form", "paper"]
+    return [sys.executable, JOBS / "train.py", *paths, *settings, *plain, *more]  # type: ignore[list-item]
+
+
+def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Path, store: str) -> None:
+    suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
+    vectors = sample / "sample" / "vectors.txt.gz"
+    out = tmp_path / "avg"
+    scores = train_encoder(sample / "pairs", vectors, out, RECIPE, HERE, name="test", suites=[suite])
+    assert scores is not None
+    trained, untrained = (column.scores[0].pearson for column in scores.columns)
+    assert untrained < 0.4
+    assert trained > 0.7
+    assert not list(tmp_path.glob("avg.*"))
+    encoder = paraembed.load(out)
+    assert encoder.encode("a text").shape == (30,)
+    assert "trained by paraembed" in (out / "README.md").read_text()
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name("paraembed")
+    assert experiment is not None
+    run = client.search_runs([experiment.experiment_id], order_by=["start_time DESC"])[0]
+    assert run.info.status == "FINISHED"
+    assert run.data.params["learning_rate"] == "0.01"
+    assert run.data.params["encoder.name"] == "avg"
+    assert run.data.tags["fingerprint"] == encoder.fingerprint
+    assert run.data.metrics["pairs/test-pairs/pearson"] == pytest.approx(trained)
+    curve = [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")]
+    per_epoch = -(-json.loads((sample / "pairs" / "manifest.json").read_text())["counts"]["kept"] // 50)
+    assert curve == sorted({*range(100, 3 * per_epoch + 1, 100), per_epoch, 2 * per_epoch, 3 * per_epoch})
+    assert {file.path for file in client.list_artifacts(run.info.run_id, "encoder")} >= {
+        "encoder/model.safetensors",
+        "encoder/config.json",
+    }
+
+
+def test_the_same_call_again_changes_nothing_and_another_is_refused(
+    sample: Path, unbroken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = model(unbroken)
+    fit(sample, unbroken)
+    assert "is trained already by this recipe on these pairs and words; nothing to do" in capsys.readouterr().err
+    with pytest.raises(
+        ValueError, match=r"recipe\.margin is 0\.4 there, 0\.5 here; choose another --out, or .*--overwrite"
+    ):
+        fit(sample, unbroken, replace(RECIPE, margin=0.5))
+    assert model(unbroken) == before
+
+
+def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("dear")
+    with pytest.raises(ValueError, match=r"thesis holds no config.json; expected an encoder folder"):
+        fit(sample, tmp_path / "thesis", overwrite=True)
+    assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
+    with pytest.raises(ValueError, match="holds no finished pair shards"):
+        train_encoder(tmp_path / "thesis", tmp_path, tmp_path / "out", RECIPE, HERE, name="test")
+    with pytest.raises(FileNotFoundError, match="does not exist; expected pair shards"):
+        train_encoder(tmp_path / "none", tmp_path, tmp_path / "out", RECIPE, HERE, name="test")
+
+
+def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample: Path, tmp_path: Path) -> None:
+    astray = replace(RECIPE, encoder=ProjConfig(), learning_rate=1e36)
+    with pytest.raises(ValueError, match=r"the loss is nan at step \d+ \(learning rate 1e\+36\)"):
+        fit(sample, tmp_path / "avg", astray)
+    assert (tmp_path / "avg.training" / "untrained" / "config.json").is_file()
+    with pytest.raises(ValueError, match=r"holds a training that was begun otherwise: recipe\.encoder\.name is"):
+        fit(sample, tmp_path / "avg")
+    fit(sample, tmp_path / "avg", overwrite=True)
+
+
+def test_a_dead_tracking_server_costs_a_warning(
+    sample: Path, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:hunter2@127.0.0.1:9")
+    fit(sample, tmp_path / "avg")
+    assert "MLflow at http://127.0.0.1:9 does not answer; the job goes on without it" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert model(tmp_path / "avg") == model(unbroken)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stopped_driver_goes_on_to_the_same_bytes(
+    sample: Path, unbroken: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "avg"
+    # Checkpoints after every report, so that the end comes in the middle of an epoch.
+    whole = command(sample, out, "--checkpoint-minutes", "0")
+    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("avg.training/checkpoints/step-*")):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]  # noqa: PT018
+        time.sleep(0.002)
+    process.send_signal(number)
+    said = process.communicate()[1]
+    assert process.returncode == (130 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert "Traceback" not in said
+    assert not out.exists()
+    done = subprocess.run(whole, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "going on with the training in" in done.stderr
+    assert model(out) == model(unbroken)
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, tmp_path: Path) -> None:
+    pair = Placement(workers=2, checkpoint_minutes=0)
+    assert model(fit(sample, tmp_path / "one", placement=pair)) == model(fit(sample, tmp_path / "two", placement=pair))
+    process = subprocess.Popen([*command(sample, tmp_path / "three", "--workers", "2", "--checkpoint-minutes", "0")])
+    while not list(tmp_path.glob("three.training/checkpoints/step-*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    parents = {int(line.split()[0]): int(line.split()[1]) for line in listing.splitlines()[1:]}
+
+    def is_ours(pid: int) -> bool:
+        return pid == process.pid or (pid in parents and is_ours(parents[pid]))
+
+    workers = [int(line.split()[0]) for line in listing.splitlines() if "ray::RayTrainWorker" in line]
+    os.kill(next(pid for pid in workers if is_ours(pid)), signal.SIGKILL)
+    assert process.wait(240) == 0
+    assert model(tmp_path / "three") == model(tmp_path / "one")
