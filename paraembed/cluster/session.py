@@ -3,7 +3,9 @@
 import logging
 import os
 import secrets
+import shlex
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,7 +56,7 @@ def ray_session(workers: int) -> Iterator[None]:
             _node_ip_address=_LOOPBACK,
             include_dashboard=False,
             object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
-            runtime_env=everywhere,
+            runtime_env={**everywhere, "py_executable": shlex.quote(sys.executable)},  # goes through a shell, unquoted
             logging_level=logging.ERROR,
         )
     if threading.current_thread() is threading.main_thread() and on_sigterm is not None:
