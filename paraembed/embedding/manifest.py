@@ -198,7 +198,7 @@ def commit(folder: Path, run: Run, reports: dict[str, PartReport]) -> dict[str, 
         "rows": plan.rows,
         "n_tokens": sum(part["n_tokens"] for part in parts),
         "n_unknown": sum(part["n_unknown"] for part in parts),
-        "schema": columns_of(pq.readcolumns_of(folder / plan.parts[0].name)),
+        "schema": columns_of(pq.read_schema(folder / plan.parts[0].name)),
         "id_column": plan.settings.id_field,
         "numbered": plan.settings.id_column is None,
         "fingerprints": {
