@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -111,35 +112,45 @@ def new_folder(path: Path) -> Iterator[Path]:
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        for file in temporary.iterdir():
+        for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
         sync_folder(temporary)
-        if path.exists():
-            shutil.rmtree(path)
-        temporary.rename(path)
-        sync_folder(path.parent)
+        replace_folder(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def first_difference(saved: Any, asked: Any, name: str = "") -> str | None:
-    """Where two JSON values differ first, in words: ``a.b is 1 there, 2 here``; None if they are equal."""
-    if isinstance(saved, dict) and isinstance(asked, dict):
-        for key in sorted(saved.keys() | asked.keys()):
-            found = first_difference(saved.get(key), asked.get(key), f"{name}.{key}" if name else key)
-            if found:
-                return found
-        return None
-    if isinstance(saved, list) and isinstance(asked, list) and len(saved) == len(asked):
-        for number, (one, other) in enumerate(zip(saved, asked, strict=True)):
-            found = first_difference(one, other, f"{name}[{number}]")
-            if found:
-                return found
-        return None
-    return None if saved == asked else f"{name} is {_short(saved)} there, {_short(asked)} here"
+def replace_folder(new: Path, path: Path) -> None:
+    """Rename a folder into the place of what stands at ``path``, which is removed only then."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    new.rename(path)
+    sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def differences(before: Any, now: Any) -> str:
+    """Where two JSON values differ: ``recipe.margin (was 0.4, is 0.5); …``; empty if they are equal."""
+    old, new = dict(_leaves(before)), dict(_leaves(now))
+    changed = (name for name in {**new, **old} if old.get(name) != new.get(name))
+    return "; ".join(f"{name} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed)
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        yield name, f"{len(value)} values"
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, f"{name}[{number}]")
+    else:
+        yield name, value
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    """A value for a message; of a digest the first digits."""
+    return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))

@@ -53,6 +53,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
+        for one in dataclasses.fields(self):
+            _check_type(one.name, getattr(self, one.name), one.type)
         check_tokeniser(self.tokeniser)
         for name in ("epochs", "batch_size", "margin", "learning_rate", "new_words_min_count"):
             if not getattr(self, name) > 0:
@@ -66,10 +68,6 @@ class Recipe:
             raise ValueError(f"batch_size is {self.batch_size}; negatives come from other pairs, so at least 2")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip is {self.clip}; it must be above 0, or none")
-        for one in dataclasses.fields(self):
-            allowed = get_args(one.type) if get_origin(one.type) is Literal else ()
-            if allowed and getattr(self, one.name) not in allowed:
-                raise ValueError(f"{one.name} is {getattr(self, one.name)!r}; allowed: {', '.join(allowed)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON; ``from_dict`` reads them back."""
@@ -87,8 +85,22 @@ class Recipe:
         unknown = sorted(set(values) - set(allowed))
         if unknown:
             raise ValueError(f"a recipe has no field {unknown[0]!r}; allowed: {', '.join(allowed)}")
+        if not isinstance(values.get("encoder", {}), dict):
+            raise ValueError(f'encoder is {values["encoder"]!r}; expected an object such as {{"name": "avg"}}')
         encoder = {"encoder": config_from_dict(values["encoder"])} if "encoder" in values else {}
         return cls(**{**values, **encoder})
+
+
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    """Raise ValueError unless a value is of a field's type; JSON's 1 is good for 1.0."""
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(kind))}")
+        return
+    kinds = get_args(kind) or (kind,)
+    if not isinstance(value, kinds) and not (float in kinds and isinstance(value, int)):
+        names = " or ".join("none" if one is type(None) else one.__name__ for one in kinds)
+        raise ValueError(f"{name} is {value!r}; expected {names}")
 
 
 def read_recipe(path: Path) -> Recipe:

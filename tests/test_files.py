@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.files import (
+    differences,
     digest_of,
-    first_difference,
     new_folder,
     open_binary,
     read_json,
@@ -107,7 +107,7 @@ def test_json_comes_back(tmp_path_factory: pytest.TempPathFactory, value: Any) -
     path = tmp_path_factory.getbasetemp() / "value.json"
     write_json(path, value)
     assert read_json(path) == value
-    assert first_difference(read_json(path), value) is None
+    assert differences(read_json(path), value) == ""
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"\x80\x04K\x01."])
@@ -144,14 +144,15 @@ def test_a_folder_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "asked", "expected"),
+    ("before", "now", "expected"),
     [
-        ({"a": 1, "b": {"c": [1, 2]}}, {"b": {"c": [1, 2]}, "a": 1}, None),
-        ({"a": {"b": 1}}, {"a": {"b": 2}}, "a.b is 1 there, 2 here"),
-        ({"a": 1}, {}, "a is 1 there, null here"),
-        ({"a": [1, 2]}, {"a": [1, 3]}, "a[1] is 2 there, 3 here"),
-        ({"a": [1]}, {"a": [1, 3]}, "a is [1] there, [1, 3] here"),
+        ({"a": 1, "b": {"c": [1, 2]}}, {"b": {"c": (1, 2)}, "a": 1}, ""),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, "a.b (was 1, is 2)"),
+        ({"a": 1}, {}, "a (was 1, is None)"),
+        ({"a": [1, 2], "c": 0}, {"a": [1, 3], "c": 1}, "a[1] (was 2, is 3); c (was 0, is 1)"),
+        ({"a": [1]}, {"a": [1, 3]}, "a (was 1 values, is 2 values); a[1] (was None, is 3)"),
+        ({"a": "0" * 64}, {"a": "1" * 64}, "a (was 000000000000…, is 111111111111…)"),
     ],
 )
-def test_the_first_difference_is_named(saved: Any, asked: Any, expected: str | None) -> None:
-    assert first_difference(saved, asked) == expected
+def test_differences_are_named(before: Any, now: Any, expected: str) -> None:
+    assert differences(before, now) == expected

@@ -16,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 from paraembed import checkpoint
 from paraembed.cluster.job import say
 from paraembed.cluster.progress import ProgressLine
-from paraembed.cluster.session import ray_session
+from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import manifest
 from paraembed.embedding.manifest import Run
@@ -66,8 +66,7 @@ def embed(
             turned out bad in the middle; parts that are done stay.
     """
     started = time.perf_counter()
-    if workers < 1:
-        raise ValueError(f"--workers is {workers}; it must be at least 1")
+    check_workers(workers)
     manifest.check_folder(out)
     config = checkpoint.read_config(encoder)
     stamps = _stamps(inputs)

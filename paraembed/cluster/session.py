@@ -37,8 +37,7 @@ def ray_session(workers: int) -> Iterator[None]:
         ValueError: ``workers`` is not positive.
         ConnectionError: RAY_ADDRESS names no cluster that answers.
     """
-    if workers < 1:
-        raise ValueError(f"--workers is {workers}; it must be at least 1")
+    check_workers(workers)
     if ray.is_initialized():
         yield
         return
@@ -66,6 +65,12 @@ def ray_session(workers: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def check_workers(workers: int) -> None:
+    """Raise ValueError unless the number of workers is positive."""
+    if workers < 1:
+        raise ValueError(f"--workers is {workers}; it must be at least 1")
 
 
 def in_submitted_job() -> bool:

@@ -13,16 +13,17 @@ import numpy.typing as npt
 import ray.data
 
 from paraembed.cluster.job import say
-from paraembed.cluster.session import ray_session
+from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import Run, tracked_run
 from paraembed.data import shards
 from paraembed.data.pairs import read_pairs
 from paraembed.data.shards import ShardPlan, ShardSettings, SourceReport
 from paraembed.files import (
     SUCCESS,
+    differences,
     digest_of,
-    first_difference,
     read_json,
+    replace_folder,
     sha256_of,
     write_file,
     write_json,
@@ -51,6 +52,7 @@ def shard_pairs(
         FileNotFoundError, IsADirectoryError: an input is missing or a folder.
         ValueError: an input is unusable, nothing is kept, or ``out`` holds something else.
     """
+    check_workers(workers)
     if not inputs:
         raise ValueError("no input; give pair files with --input")
     for path in inputs:
@@ -75,9 +77,7 @@ def shard_pairs(
         run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
         run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
         _log_files(run, result)
-        if out.exists():
-            shutil.rmtree(out)
-        result.rename(out)
+        replace_folder(result, out)
         shutil.rmtree(work)
     return manifest
 
@@ -90,15 +90,17 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
+    if not out.is_dir():
+        raise ValueError(f"{out} is a file; --out needs a folder, new or empty")
     if not (out / SUCCESS).is_file() or not (out / "manifest.json").is_file():
         raise ValueError(f"{out} holds something that jobs/shard.py did not write; choose another --out or empty it")
     manifest: dict[str, Any] = read_json(out / "manifest.json")
-    difference = first_difference({key: manifest.get(key) for key in identity}, identity)
-    if difference is None:
+    changed = differences({key: manifest.get(key) for key in identity}, identity)
+    if not changed:
         return manifest
     if manifest.get("format") == shards.FORMAT and overwrite:
         return None
-    raise ValueError(f"{out} holds other pairs: {difference}; choose another --out, or replace it with --overwrite")
+    raise ValueError(f"{out} holds other pairs: {changed}; choose another --out, or replace it with --overwrite")
 
 
 def _shard(
@@ -109,6 +111,8 @@ def _shard(
     parse = partial(_parse, inputs=inputs, names=names, parsed=parsed, settings=settings)
     for row in _map(parse, [{"number": number} for number in range(len(inputs))], workers):
         if row["error"]:
+            if not any(map(Path.exists, map(_report_path, parsed))):
+                shutil.rmtree(work)  # nothing in it to go on from
             raise ValueError(row["error"])
         report = shards.load_report(_report_path(parsed[row["number"]]))
         say(f"  {names[row['number']]}: {report.read:,} rows read, {report.parsed:,} pairs")
@@ -116,6 +120,7 @@ def _shard(
     kept = sum(report.parsed for report in reports)
     if not kept:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in _reasons(reports).items())
+        shutil.rmtree(work)
         raise ValueError(f"no pair is left of {sum(report.read for report in reports):,} rows: {reasons}")
     dropped = _find_duplicates(parsed, kept, workers)
     duplicates = sum(map(len, dropped))

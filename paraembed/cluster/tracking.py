@@ -7,6 +7,7 @@ folder (in a submitted job: beside the output, since the working folder is tempo
 import fcntl
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -139,8 +140,14 @@ def _create(name: str, out: Path) -> RunAddress | None:
 def _create_in(uri: str, artifacts: str | None, name: str) -> RunAddress:
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name(EXPERIMENT)
-    number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT, artifacts)
-    return RunAddress(uri, client.create_run(number, run_name=name).info.run_id)
+    if experiment is None:
+        kind = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes the runs for chats
+        number = client.create_experiment(EXPERIMENT, artifacts, kind)
+    else:
+        number = experiment.experiment_id
+    user, source = os.environ.get("USER", str(os.getuid())), f"jobs/{Path(sys.argv[0]).name}"
+    tags = {"mlflow.user": user, "mlflow.source.name": source}
+    return RunAddress(uri, client.create_run(number, run_name=name, tags=tags).info.run_id)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,5 @@
 """Pair shards and word vectors → encoder folder, on Ray Data and Ray Train."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -18,13 +17,13 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from paraembed import checkpoint
 from paraembed.cluster.job import say
 from paraembed.cluster.progress import ProgressLine
-from paraembed.cluster.session import quiet, ray_session
+from paraembed.cluster.session import check_workers, quiet, ray_session
 from paraembed.cluster.tracking import Run, RunAddress, tracked_run
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import Suite
-from paraembed.files import first_difference, read_json, require_file, sha256_of, write_json
+from paraembed.files import differences, new_folder, read_json, require_file, sha256_of, write_json
 from paraembed.model_card import model_card
 from paraembed.recipe import Recipe
 from paraembed.training.inputs import read_pair_manifest, untrained_encoder
@@ -83,6 +82,7 @@ def train_encoder(
     Raises:
         OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is no number.
     """
+    check_workers(placement.workers)
     shards = read_pair_manifest(pairs)
     require_file(words)
     if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
@@ -96,12 +96,11 @@ def train_encoder(
     if is_trained(out, identity, overwrite):
         say(f"{out} is trained already by this recipe on these pairs and words; nothing to do")
         return None
-    work = _work_folder(out, identity, overwrite)
+    work = out.with_name(f"{out.name}.training")
+    _prepare(work, identity, words, pairs, recipe, overwrite)
     with tracked_run(f"train {name}", out) as run, ray_session(placement.workers):
         run.params({"recipe_name": name, **identity["recipe"], "workers": placement.workers, "gpus": placement.gpus})
         run.params({"pairs": shards["counts"]["kept"], "pairs_digest": identity["pairs"], "words": identity["words"]})
-        if not (work / "untrained").exists():
-            _save_untrained(words, pairs, recipe, work / "untrained")
         result = _fit(pairs, shards, work, recipe, placement, run.address)
         if result["error"]:
             raise ValueError(result["error"])
@@ -139,39 +138,39 @@ def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
-    difference = first_difference(checkpoint.read_config(out)["provenance"].get("training"), identity)
-    if difference is None:
+    changed = differences(checkpoint.read_config(out)["provenance"].get("training", {}), identity)
+    if not changed:
         return True
     if overwrite:
         return False
-    raise ValueError(f"{out} holds another encoder: {difference}; choose another --out, or replace it with --overwrite")
+    raise ValueError(f"{out} holds another encoder: {changed}; choose another --out, or replace it with --overwrite")
 
 
-def _work_folder(out: Path, identity: dict[str, Any], overwrite: bool) -> Path:
-    work = out.with_name(f"{out.name}.training")
+def _prepare(work: Path, identity: dict[str, Any], words: Path, pairs: Path, recipe: Recipe, overwrite: bool) -> None:
+    """Make the work folder with the untrained encoder in it, or find that of the same training.
+
+    Raises:
+        ValueError: the folder is that of another training, which is not to be dropped.
+    """
     saved = work / "identity.json"
-    if overwrite:
-        shutil.rmtree(work, ignore_errors=True)
     if work.exists():
-        difference = first_difference(read_json(saved) if saved.is_file() else None, json.loads(json.dumps(identity)))
-        if difference:
+        changed = differences(read_json(saved) if saved.is_file() else {}, identity)
+        if not changed:
+            say(f"going on with the training in {work}")
+            return
+        if not overwrite:
             raise ValueError(
-                f"{work} holds a training that was begun otherwise: {difference}; go on with its settings, choose "
-                "another --out, or start afresh with --overwrite"
+                f"{work} holds a training that was begun with another {changed}; go back to that, choose another "
+                "--out, or start afresh with --overwrite"
             )
-        say(f"going on with the training in {work}")
-    work.mkdir(parents=True, exist_ok=True)
-    write_json(saved, identity)
-    return work
-
-
-def _save_untrained(words: Path, pairs: Path, recipe: Recipe, folder: Path) -> None:
     encoder, coverage = untrained_encoder(words, pairs, recipe)
     say(
         f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {words.name} cover "
         f"{coverage.covered:.1%} of the pairs' words; {coverage.num_random:,} words got a random one"
     )
-    checkpoint.save(encoder, folder, recipe=recipe.to_dict(), provenance={}, model_card="Before training.\n")
+    with new_folder(work) as new:
+        checkpoint.save(encoder, new / "untrained", recipe=recipe.to_dict(), provenance={}, model_card="Untrained.\n")
+        write_json(new / "identity.json", identity)
 
 
 def _fit(

@@ -37,7 +37,7 @@ def read_tsv(path: Path, blocks: Iterator[Lines], columns: Sequence[Role]) -> It
     for block in blocks:
         skip = 0
         if block.first == 0:
-            roles, header = _roles(path, (block.text[0].as_py() or "").split("\t"), columns)
+            roles, header = _roles(path, block.raw[0].as_py().decode("utf-8", "replace").split("\t"), columns)
             skip = int(header)
         text, raw = block.text.slice(skip), block.raw.slice(skip)
         filled = pc.fill_null(text, "")

@@ -21,7 +21,17 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.part import REPORTS, PartReport
 from paraembed.embedding.plan import InputFile, Plan, Settings, plan_from_json
-from paraembed.files import SUCCESS, digest_of, read_json, sha256_of, sync_folder, write_file, write_json
+from paraembed.files import (
+    SUCCESS,
+    differences,
+    digest_of,
+    read_json,
+    replace_folder,
+    sha256_of,
+    sync_folder,
+    write_file,
+    write_json,
+)
 
 FORMAT = "paraembed-embeddings-1"
 PLAN, MANIFEST = "_plan.json", "manifest.json"
@@ -76,30 +86,18 @@ def continued_plan(
     """
     stored = _read_plan(folder)
     before = _decides(stored.encoder, stored.tokeniser, stored.plan.inputs, stored.plan.settings)
-    now = _decides(encoder, tokeniser, inputs, settings)
-    changed = [
-        f"{name} (was {_short(before.get(name))}, is {_short(now.get(name))})"
-        for name in {**now, **before}
-        if before.get(name) != now.get(name)
-    ]
+    changed = differences(before, _decides(encoder, tokeniser, inputs, settings))
     if changed:
         raise ValueError(
-            f"{folder} was begun with another {'; '.join(changed)}; go back to that, give another --out, or start "
-            "afresh with --overwrite"
+            f"{folder} was begun with another {changed}; go back to that, give another --out, or start afresh with "
+            "--overwrite"
         )
     return replace(stored.plan, inputs=inputs)  # files that moved are the same files
 
 
 def _decides(encoder: str, tokeniser: str, inputs: tuple[InputFile, ...], settings: Settings) -> dict[str, Any]:
-    values: dict[str, Any] = {"tokeniser": tokeniser, "encoder": encoder, **asdict(settings), "inputs": len(inputs)}
-    for number, file in enumerate(inputs):
-        values |= {f"inputs[{number}].size": file.size, f"inputs[{number}].sha256": file.sha256}
-    return values
-
-
-def _short(value: Any) -> str:
-    """A value for a message; of a digest the first digits."""
-    return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
+    files = [{"size": file.size, "sha256": file.sha256} for file in inputs]
+    return {"tokeniser": tokeniser, "encoder": encoder, **asdict(settings), "inputs": files}
 
 
 def _read_plan(folder: Path) -> Run:
@@ -237,14 +235,8 @@ def discard(folder: Path) -> None:
 
 def swap(folder: Path, out: Path) -> None:
     """Put a finished folder in the place of ``out``, then remove what stood there."""
-    old = out.with_name(f".{out.name}.old")
-    discard(old)
     check_folder(out)
-    if out.exists():
-        out.rename(old)
-    folder.rename(out)
-    sync_folder(out.parent)
-    discard(old)
+    replace_folder(folder, out)
 
 
 def columns_of(schema: pa.Schema) -> list[list[str]]:

@@ -93,7 +93,7 @@ def test_finished_output_is_kept_or_replaced_only_on_request(
     shard_pairs(inputs, out, SETTINGS)
     assert "is complete already (120 pairs); nothing to do" in capsys.readouterr().err
     other = ShardSettings(rows_per_shard=41)
-    with pytest.raises(ValueError, match=r"settings.rows_per_shard is 40 there, 41 here; .* --overwrite"):
+    with pytest.raises(ValueError, match=r"settings.rows_per_shard \(was 40, is 41\); .* --overwrite"):
         shard_pairs(inputs, out, other)
     assert contents(out) == before
     shard_pairs(inputs, out, other, overwrite=True)

@@ -1,0 +1,103 @@
+"""``ray job submit`` against a head on this machine, as the README says, token authentication on."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from paraembed.data.sample import write_sample
+
+ROOT = Path(__file__).parents[2]
+RAY = Path(sys.executable).with_name("ray")
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A head with a token of its own; gives the environment of a client that has the token."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
+    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environment |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PATH": f"{RAY.parent}:{os.environ['PATH']}"}
+    dashboard = free_port()
+    where = ["--node-ip-address", "127.0.0.1", "--port", free_port(), "--dashboard-host", "127.0.0.1"]
+    sizes = ["--dashboard-port", dashboard, "--num-cpus", 4, "--object-store-memory", 300_000_000]
+    files = tempfile.mkdtemp(prefix="ray")  # short: the path of a socket has at most 107 bytes
+    more = ["--dashboard-agent-listen-port", free_port(), "--temp-dir", files]
+    command = [RAY, "start", "--head", "--block", "--disable-usage-stats", *where, *sizes, *more]
+    head = subprocess.Popen(
+        list(map(str, command)), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    for _ in range(300):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", dashboard)) == 0:
+                break
+        assert head.poll() is None, "ray start ended"
+        time.sleep(0.2)
+    yield {**environment, "RAY_ADDRESS": f"http://127.0.0.1:{dashboard}"}
+    family = [*psutil.Process(head.pid).children(recursive=True), psutil.Process(head.pid)]
+    head.send_signal(signal.SIGTERM)
+    _, alive = psutil.wait_procs(family, timeout=3)
+    for process in alive:
+        process.kill()
+    shutil.rmtree(files, ignore_errors=True)
+
+
+def submit(client: dict[str, str], *command: str | Path) -> subprocess.CompletedProcess[str]:
+    line = [RAY, "job", "submit", "--working-dir", ".", "--", "python", *command]
+    return subprocess.run(
+        list(map(str, line)), env=client, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def test_jobs_run_by_submission(client: dict[str, str], tmp_path: Path) -> None:
+    sample = tmp_path / "sample"
+    write_sample(sample, lines=3000, dimension=20, sentences=500, test_pairs=200, ppdb_version="2.0")
+    vectors, encoder = sample / "vectors.txt.gz", tmp_path / "encoder"
+    pairs = tmp_path / "pairs"
+    done = submit(client, "jobs/shard.py", "--input", sample / "ppdb-2.0-format.gz", "--out", pairs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    settings = ["--epochs", "1", "--tokeniser", "space"]
+    done = submit(client, "jobs/train.py", "--pairs", pairs, "--words", vectors, "--out", encoder, *settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = submit(client, "jobs/evaluate.py", "--encoder", encoder, "--pairs", sample / "test-pairs.tsv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test-pairs" in done.stdout
+    out = tmp_path / "embeddings"
+    done = submit(client, "jobs/embed.py", "--encoder", encoder, "--input", sample / "sentences.txt", "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((out / "manifest.json").read_text())["rows"] == 500
+    done = submit(client, "jobs/verify.py", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The default MLflow store lies beside the outputs, not in the job's temporary copy of the folder.
+    assert (tmp_path / "mlruns" / "mlflow.db").is_file()
+    assert client["RAY_AUTH_TOKEN"] not in done.stdout + done.stderr
+
+
+def test_a_relative_output_is_refused(client: dict[str, str], tmp_path: Path) -> None:
+    done = submit(client, "jobs/shard.py", "--input", tmp_path / "x.tsv", "--out", "pairs")
+    assert done.returncode != 0
+    assert "runs in a temporary copy of the folder: give an absolute path" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout
+
+
+def test_without_the_token_nothing_runs(client: dict[str, str]) -> None:
+    for change in ({"RAY_AUTH_TOKEN": secrets.token_hex(32)}, {"RAY_AUTH_MODE": "disabled"}):
+        done = submit({**client, **change}, "-c", "print('inside')")
+        assert done.returncode != 0
+        assert "inside" not in done.stdout
