@@ -98,7 +98,7 @@ def train_encoder(
         return None
     work = out.with_name(f"{out.name}.training")
     _prepare(work, identity, words, pairs, recipe, overwrite)
-    with tracked_run(f"train {name}", out) as run, ray_session(placement.workers):
+    with tracked_run(f"train {name}", out, work / "run.json") as run, ray_session(placement.workers):
         run.params({"recipe_name": name, **identity["recipe"], "workers": placement.workers, "gpus": placement.gpus})
         run.params({"pairs": shards["counts"]["kept"], "pairs_digest": identity["pairs"], "words": identity["words"]})
         result = _fit(pairs, shards, work, recipe, placement, run.address)
@@ -209,7 +209,10 @@ def _fit(
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
-    result: dict[str, Any] = trainer.fit().return_value  # type: ignore[attr-defined]
+    try:
+        result: dict[str, Any] = trainer.fit().return_value  # type: ignore[attr-defined]
+    except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
+        raise KeyboardInterrupt from None
     return result
 
 
@@ -236,6 +239,7 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
             rank=rank,
             world=world,
             on_report=show,
+            before_save=run.flush,
         )
     except ValueError as error:  # raised again by the job; here it would count as a worker's death and be tried again
         return {"error": str(error)}
@@ -275,7 +279,6 @@ class _Reporter:
             if report.end_of_epoch:
                 self.line.close()
                 say(text)
-                self.run.flush()
         if report.end_of_epoch:
             ray.train.report({"epoch": report.epoch, "loss": report.loss})
 

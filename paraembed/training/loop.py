@@ -61,6 +61,7 @@ def train(
     rank: int = 0,
     world: int = 1,
     on_report: Callable[[Report], None] = lambda _: None,
+    before_save: Callable[[], None] = lambda: None,
 ) -> Counters:
     """Train an encoder in place; goes on from the last checkpoint, if there is one.
 
@@ -75,6 +76,7 @@ def train(
         rank: number of this worker.
         world: how many workers; more than one needs ``torch.distributed`` initialised.
         on_report: called on every worker, each ``REPORT_STEPS`` steps and at the end of every epoch.
+        before_save: called before a checkpoint is written: what was reported until then is not reported again.
 
     Returns:
         Totals of the run.
@@ -88,7 +90,7 @@ def train(
         raise ValueError(f"{num_pairs} pairs to train on; negatives come from other pairs, so at least 2")
     step = Step(encoder, recipe, world)
     counters = _restore(encoder, step, checkpoints)
-    save = partial(_save, encoder, step, counters, checkpoints if rank == 0 else None)
+    save = partial(_save, encoder, step, counters, checkpoints if rank == 0 else None, before_save)
     meter = _Meter(counters, recipe, num_pairs, world)
     sums = torch.tensor([counters.loss, counters.active], dtype=torch.float64, device=encoder.matrix.device)
     saved_at = time.perf_counter()
@@ -175,9 +177,17 @@ def _over_workers(sums: Tensor, world: int) -> Tensor:
     return sums
 
 
-def _save(encoder: Encoder, step: Step, counters: Counters, folder: Path | None, sums: Tensor) -> None:
+def _save(
+    encoder: Encoder,
+    step: Step,
+    counters: Counters,
+    folder: Path | None,
+    before: Callable[[], None],
+    sums: Tensor,
+) -> None:
     if folder is None:
         return
+    before()
     counters.loss, counters.active = (float(value) for value in sums)
     counters.skipped_pairs = step.skipped_pairs
     weights = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}

@@ -149,7 +149,7 @@ def test_a_dead_tracking_server_costs_a_warning(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_stopped_driver_goes_on_to_the_same_bytes(
-    sample: Path, unbroken: Path, tmp_path: Path, number: signal.Signals
+    sample: Path, unbroken: Path, tmp_path: Path, store: str, number: signal.Signals
 ) -> None:
     out = tmp_path / "avg"
     # Checkpoints after every report, so that the end comes in the middle of an epoch.
@@ -168,6 +168,11 @@ def test_a_stopped_driver_goes_on_to_the_same_bytes(
     assert done.returncode == 0, done.stderr
     assert "going on with the training in" in done.stderr
     assert model(out) == model(unbroken)
+    fingerprint = paraembed.load(out).fingerprint
+    (run,) = MlflowClient(store).search_runs(["1"], f"tags.fingerprint = '{fingerprint}'", max_results=1)
+    steps = [metric.step for metric in MlflowClient(store).get_metric_history(run.info.run_id, "loss")]
+    assert run.info.status == "FINISHED"
+    assert set(steps) == {100, 120, 200, 240, 300, 360}
 
 
 @pytest.mark.slow
