@@ -18,6 +18,10 @@ import pytest
 
 from paraembed.data.sample import write_sample
 
+pytestmark = pytest.mark.skipif(
+    " " in sys.executable, reason="'ray start' of Ray 2.60 does not work from a path with a space"
+)
+
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
 
@@ -35,7 +39,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PATH": f"{RAY.parent}:{os.environ['PATH']}"}
     dashboard = free_port()
-    where = ["--node-ip-address", "127.0.0.1", "--port", free_port(), "--dashboard-host", "127.0.0.1"]
+    where = ["--node-ip-address", "127.0.0.1", "--dashboard-host", "127.0.0.1"]
+    where += ["--port", free_port(), "--ray-client-server-port", free_port()]
     sizes = ["--dashboard-port", dashboard, "--num-cpus", 4, "--object-store-memory", 300_000_000]
     files = tempfile.mkdtemp(prefix="ray")  # short: the path of a socket has at most 107 bytes
     more = ["--dashboard-agent-listen-port", free_port(), "--temp-dir", files]
@@ -49,7 +54,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
                 break
         assert head.poll() is None, "ray start ended"
         time.sleep(0.2)
-    yield {**environment, "RAY_ADDRESS": f"http://127.0.0.1:{dashboard}"}
+    yield {**environment, "RAY_ADDRESS": f"http://127.0.0.1:{dashboard}", "HEAD": str(head.pid)}
     family = [*psutil.Process(head.pid).children(recursive=True), psutil.Process(head.pid)]
     head.send_signal(signal.SIGTERM)
     _, alive = psutil.wait_procs(family, timeout=3)
@@ -101,3 +106,15 @@ def test_without_the_token_nothing_runs(client: dict[str, str]) -> None:
         done = submit({**client, **change}, "-c", "print('inside')")
         assert done.returncode != 0
         assert "inside" not in done.stdout
+
+
+def test_the_head_listens_on_loopback_only(client: dict[str, str]) -> None:
+    head = psutil.Process(int(client["HEAD"]))
+    listening = {
+        connection.laddr.ip
+        for process in head.children(recursive=True)
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening
+    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
