@@ -35,7 +35,8 @@ demo: $(STAMP)
 	@echo "Embeddings:   $(DEMO)/embeddings"
 	@echo "Scores:       $(DEMO)/scores/scores.md"
 	@echo "Encoder:      $(DEMO)/encoder"
-	@echo "MLflow runs:  mlruns; look at them with: $(BIN)/mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"
+	@echo "MLflow runs:  $${MLFLOW_TRACKING_URI:-mlruns}; look at them with:"
+	@echo "              $(BIN)/mlflow ui --backend-store-uri $${MLFLOW_TRACKING_URI:-sqlite:///mlruns/mlflow.db}"
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import tyro
@@ -55,7 +56,7 @@ def main(flags: Flags) -> None:
     out = absolute(flags.out, "--out")
     done = embed(encoder, inputs, out, settings, workers=flags.workers, overwrite=flags.overwrite)
     if not done.was_finished:
-        say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {out}")
+        say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ def main(flags: Shard) -> None:
     """Shard, then say what was kept and what comes next."""
     inputs = [absolute(path, "--input") for path in flags.input]
     out = absolute(flags.out, "--out")
-    manifest = shard_pairs(inputs, out, flags.settings, workers=flags.workers, overwrite=flags.overwrite)
+    manifest, before = shard_pairs(inputs, out, flags.settings, workers=flags.workers, overwrite=flags.overwrite)
+    if before:
+        return
     counts = manifest["counts"]
     for reason, count in counts["reasons"].items():
         say(f"  refused: {count:,} {reason}")

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
 from paraembed.files import digest_of, new_folder, read_json, require_file, sha256_of, write_json
+from paraembed.tensors import load_tensors, save_tensors
 from paraembed.text import check_tokeniser
 from paraembed.words import Words, load_vocabulary, save_vocabulary, unknown_row
 
@@ -35,9 +34,7 @@ def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: 
     """
     with new_folder(folder) as new:
         save_vocabulary(encoder.vocabulary, new / "words.txt")
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
-        save_file(tensors, new / "model.safetensors")
-        (new / "model.safetensors").chmod((new / "words.txt").stat().st_mode)  # safetensors: 0600, whatever the umask
+        save_tensors(encoder.state_dict(), new / "model.safetensors")
         (new / "README.md").write_text(model_card, encoding="utf-8")
         decides = {
             "encoder": config_to_dict(encoder.config),
@@ -66,10 +63,7 @@ def load(folder: str | Path) -> Encoder:
         if sha256_of(folder / name) != digest:
             raise ValueError(f"{folder / name} differs from the digest in config.json; fetch or train it again")
     check_tokeniser(config["tokeniser"])
-    try:
-        tensors = load_file(folder / "model.safetensors")
-    except SafetensorError as error:
-        raise ValueError(f"{folder / 'model.safetensors'} is not a safetensors file: {error}") from None
+    tensors = load_tensors(folder / "model.safetensors")
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
     matrix = tensors.get("matrix")

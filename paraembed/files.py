@@ -1,18 +1,22 @@
 """Files: open plain or gzipped, digest, and put into place so that a reader never sees half of one."""
 
+import fcntl
 import gzip
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
+
+log = logging.getLogger(__name__)
 
 BinaryFile = io.BufferedReader | gzip.GzipFile
 SUCCESS = "_SUCCESS"
@@ -107,7 +111,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
     Whatever stood at ``path`` is replaced then; callers decide beforehand whether that is allowed.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")  # a fixed name: what a killed run left is swept by the next
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
@@ -154,3 +158,50 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def _short(value: Any) -> str:
     """A value for a message; of a digest the first digits."""
     return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder alone for the length of the block; the lock dies with the process.
+
+    Raises:
+        ValueError: another run holds it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another run is writing to {folder}; wait for it, or stop it") from None
+        except OSError as error:
+            log.warning("%s cannot be locked (%s); see that no other run writes to it", folder, error.strerror)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def work_folder(path: Path) -> Iterator[None]:
+    """Hold a folder alone for the length of the block; it is made where it is missing, and not left behind empty.
+
+    Raises:
+        ValueError: another run holds it, or a file stands there.
+    """
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file where a folder for unfinished work belongs; move it away")
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(path):
+            yield
+    finally:
+        with suppress(OSError):  # not empty, or gone
+            path.rmdir()
+
+
+def empty_folder(folder: Path) -> None:
+    """Remove what a folder holds."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

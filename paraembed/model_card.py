@@ -20,11 +20,13 @@ def model_card(
         sources: pairs by source.
         scores: of the trained and the untrained encoder, where they were asked for.
     """
-    encoder = config_to_dict(recipe.encoder)
+    options = config_to_dict(recipe.encoder)
+    encoder = options.pop("name")
     rows = "\n".join(f"| {source} | {count:,} |" for source, count in sources.items())
-    settings = "\n".join(f"| {key} | {value} |" for key, value in recipe.to_dict().items() if key != "encoder")
+    rest = {key: value for key, value in recipe.to_dict().items() if key != "encoder"}
+    settings = "\n".join(f"| {key} | {value} |" for key, value in {**options, **rest}.items())
     table = f"\n#{scores.markdown()}" if scores else ""
-    return f"""# {encoder["name"]} ({name})
+    return f"""# {encoder} ({name})
 
 A paraphrastic text encoder, trained by paraembed; last mean hinge loss {loss:.4f}.
 

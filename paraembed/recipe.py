@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -10,6 +11,20 @@ from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
 from paraembed.encoders.avg import AvgConfig
 from paraembed.files import read_json
 from paraembed.text import check_tokeniser
+
+_TINY = 1e-36  # float32 ends at 3.4e38, and Adam's first step is ten times the rate
+_RANGES = {
+    "epochs": (1, math.inf),
+    "batch_size": (2, 1_000_000),  # negatives come from other pairs
+    "margin": (_TINY, 1 / _TINY),
+    "learning_rate": (_TINY, 1 / _TINY),
+    "word_penalty": (0, 1 / _TINY),
+    "composition_penalty": (0, 1 / _TINY),
+    "clip": (_TINY, math.inf),
+    "max_words": (1, math.inf),
+    "new_words_min_count": (1, math.inf),
+    "seed": (0, 2**63 - 1),
+}
 
 
 @dataclass(frozen=True)
@@ -56,18 +71,10 @@ class Recipe:
         for one in dataclasses.fields(self):
             _check_type(one.name, getattr(self, one.name), one.type)
         check_tokeniser(self.tokeniser)
-        for name in ("epochs", "batch_size", "margin", "learning_rate", "new_words_min_count"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
-        for name in ("word_penalty", "composition_penalty"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or above")
-        if self.learning_rate > 1e36:  # float32 ends at 3.4e38, and Adam's first step is ten times the rate
-            raise ValueError(f"learning_rate is {self.learning_rate}; it must be at most 1e36")
-        if self.batch_size < 2:
-            raise ValueError(f"batch_size is {self.batch_size}; negatives come from other pairs, so at least 2")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip is {self.clip}; it must be above 0, or none")
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ValueError(f"{name} is {value}; allowed: {low:g} to {high:g}")
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON; ``from_dict`` reads them back."""
@@ -98,7 +105,8 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
             raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(kind))}")
         return
     kinds = get_args(kind) or (kind,)
-    if not isinstance(value, kinds) and not (float in kinds and isinstance(value, int)):
+    fits = isinstance(value, kinds) or (float in kinds and isinstance(value, int))
+    if not fits or isinstance(value, bool):
         names = " or ".join("none" if one is type(None) else one.__name__ for one in kinds)
         raise ValueError(f"{name} is {value!r}; expected {names}")
 

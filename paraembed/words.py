@@ -82,10 +82,10 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
     for words, block in _blocks(path):
         fresh, beyond = [], []
         num_rows += len(words)
-        for row, spelling in enumerate(words):
+        for row, (spelling, lower) in enumerate(zip(words, pc.utf8_lower(pa.array(words)).to_pylist(), strict=True)):
             repeated += spelling in spellings
             spellings.add(spelling)
-            word = spelling if spelling == UNKNOWN else spelling.lower()
+            word = spelling if spelling == UNKNOWN else lower
             if word in rows:
                 continue
             if max_words is None or len(rows) < max_words or word == UNKNOWN:

@@ -22,6 +22,7 @@ from paraembed.embedding import manifest
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.part import PartReport, PartWorker, stream_parts
 from paraembed.embedding.plan import InputFile, Part, Plan, Settings, list_inputs, make_plan
+from paraembed.files import locked
 
 _IN_FLIGHT = 2  # parts a worker: one at work, one ready, so that memory is bounded and no worker waits
 _TRIES = 4  # of a part whose worker dies
@@ -75,7 +76,7 @@ def embed(
     run = _run(folder, config, files, settings, overwrite)
     with ExitStack() as held:
         if overwrite and out.exists():
-            held.enter_context(manifest.locked(out))
+            held.enter_context(locked(out))
         reports = held.enter_context(manifest.begun_run(folder, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not todo and manifest.is_committed(folder) and not overwrite:
@@ -119,7 +120,7 @@ def _run(
                 raise
     plan = make_plan(files, settings)
     if overwrite and folder.exists():
-        with manifest.locked(folder):
+        with locked(folder):
             manifest.discard(folder)
     return Run(encoder, tokeniser, plan)
 

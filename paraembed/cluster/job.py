@@ -1,12 +1,13 @@
 """Run a job: flags in, exit status out; whatever goes wrong is one clear line."""
 
+import errno
 import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 import ray.exceptions
 import tyro
@@ -33,8 +34,8 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)
+    style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     try:
-        style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
         if default is None:
             main(tyro.cli(flags, config=style))
         else:
@@ -42,21 +43,36 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
     except KeyboardInterrupt:
         say("stopped; the same command continues from what is finished")
         return STOPPED
-    except BrokenPipeError:  # of --help | head
-        return 0
     except Exception as error:
         cause = user_error(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
             raise
-        say(f"error: {cause}")
+        say(f"error: {_in_words(cause)}")
         return FAILED
     return 0
 
 
 def say(*lines: str) -> None:
     """Write lines to the user (stderr; results go to files)."""
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
-    sys.stderr.flush()
+    write(sys.stderr, "".join(f"{line}\n" for line in lines))
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Write at once; a reader that has gone (``| head``) does not end the job, the rest is written to nowhere."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        where = f" for {error.filename}" if error.filename else ""
+        return f"no space left on the disk{where}; make room and run the same command again"
+    return str(error)
 
 
 def user_error(error: BaseException) -> Exception | None:
@@ -92,8 +108,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             cell.rjust(width) if at else cell.ljust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
-    sys.stdout.flush()
+        write(sys.stdout, "  ".join(cells).rstrip() + "\n")
 
 
 def _stop(*_: object) -> None:

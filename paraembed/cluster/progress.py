@@ -3,7 +3,7 @@
 import sys
 import time
 
-from paraembed.cluster.job import say
+from paraembed.cluster.job import say, write
 
 
 class ProgressLine:
@@ -21,8 +21,7 @@ class ProgressLine:
     def show(self, line: str) -> None:
         """Show a line, now on a terminal, else when it is due."""
         if self._terminal:
-            sys.stderr.write(f"\r{line}\x1b[K")
-            sys.stderr.flush()
+            write(sys.stderr, f"\r{line}\x1b[K")
             self._open = True
         elif time.monotonic() - self._shown >= self._seconds:
             self._shown = time.monotonic()

@@ -5,6 +5,7 @@ import os
 import secrets
 import shlex
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import ray
 
 _LOOPBACK = "127.0.0.1"
 _OBJECT_STORE_BYTES = 2 << 30
+_PROBE_SECONDS = 5.0
 
 
 def quiet() -> None:
@@ -45,6 +47,7 @@ def ray_session(workers: int) -> Iterator[None]:
     on_sigterm = signal.getsignal(signal.SIGTERM)
     everywhere = {"worker_process_setup_hook": f"{__name__}.quiet"}
     if "RAY_ADDRESS" in os.environ:
+        _probe(os.environ["RAY_ADDRESS"])
         ray.init(runtime_env=everywhere, logging_level=logging.ERROR)
     else:
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one machine is not preempted; it warns
@@ -90,6 +93,20 @@ def absolute(path: Path, flag: str) -> Path:
             f'for example {flag} "$PWD/{path}"'
         )
     return path.absolute()
+
+
+def _probe(address: str) -> None:
+    """Raise ConnectionError where a cluster's host:port does not answer; ray.init would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto" and the like: ray.init knows
+    try:
+        socket.create_connection((host, int(port)), timeout=_PROBE_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one, or unset RAY_ADDRESS to use this "
+            "machine alone"
+        ) from None
 
 
 def _provide_token() -> None:

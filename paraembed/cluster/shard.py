@@ -22,9 +22,11 @@ from paraembed.files import (
     SUCCESS,
     differences,
     digest_of,
+    empty_folder,
     read_json,
     replace_folder,
     sha256_of,
+    work_folder,
     write_file,
     write_json,
 )
@@ -32,7 +34,7 @@ from paraembed.files import (
 
 def shard_pairs(
     inputs: Sequence[Path], out: Path, settings: ShardSettings, *, workers: int = 2, overwrite: bool = False
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], bool]:
     """Write pair shards of the contract (data/schemas.py ``PAIRS``), a manifest and ``_SUCCESS``, last.
 
     The folder appears when it is complete. Until then the work stands in a hidden folder beside it, and the same call
@@ -46,7 +48,7 @@ def shard_pairs(
         overwrite: replace a finished output of other inputs or settings.
 
     Returns:
-        The manifest.
+        The manifest, and whether it was complete before.
 
     Raises:
         FileNotFoundError, IsADirectoryError: an input is missing or a folder.
@@ -68,9 +70,10 @@ def shard_pairs(
     finished = read_finished(out, identity, overwrite)
     if finished is not None:
         say(f"{out} is complete already ({finished['counts']['kept']:,} pairs); nothing to do")
-        return finished
-    work = _work_folder(out, identity)
-    with tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
+        return finished, True
+    work = out.with_name(f".{out.name}.partial")
+    with work_folder(work), tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
+        _begin(work, identity)
         run.params({"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **identity["settings"]})
         manifest = _shard(inputs, work, identity, settings, workers)
         result = work / "result"
@@ -79,7 +82,7 @@ def shard_pairs(
         _log_files(run, result)
         replace_folder(result, out)
         shutil.rmtree(work)
-    return manifest
+    return manifest, False
 
 
 def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) -> dict[str, Any] | None:
@@ -95,6 +98,8 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
     if not (out / SUCCESS).is_file() or not (out / "manifest.json").is_file():
         raise ValueError(f"{out} holds something that jobs/shard.py did not write; choose another --out or empty it")
     manifest: dict[str, Any] = read_json(out / "manifest.json")
+    if not isinstance(manifest, dict):
+        raise ValueError(f"{out}/manifest.json holds no object; expected what jobs/shard.py writes")
     changed = differences({key: manifest.get(key) for key in identity}, identity)
     if not changed:
         return manifest
@@ -115,7 +120,8 @@ def _shard(
                 shutil.rmtree(work)  # nothing in it to go on from
             raise ValueError(row["error"])
         report = shards.load_report(_report_path(parsed[row["number"]]))
-        say(f"  {names[row['number']]}: {report.read:,} rows read, {report.parsed:,} pairs")
+        when = " (parsed before)" if row["before"] else ""
+        say(f"  {names[row['number']]}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
     reports = [shards.load_report(_report_path(path)) for path in parsed]
     kept = sum(report.parsed for report in reports)
     if not kept:
@@ -171,12 +177,12 @@ def _parse(
     number = row["number"]
     report = _report_path(parsed[number])
     if report.exists():  # written after the pairs, in an earlier run that was cut short
-        return {"number": number, "error": ""}
+        return {"number": number, "error": "", "before": True}
     try:
         shards.save_report(shards.parse_source(inputs[number], names[number], settings, parsed[number]), report)
     except (ValueError, OSError) as error:  # the user's to mend; raised by the driver, without Ray's wrapping
-        return {"number": number, "error": str(error)}
-    return {"number": number, "error": ""}
+        return {"number": number, "error": str(error), "before": False}
+    return {"number": number, "error": "", "before": False}
 
 
 def _find_duplicates(parsed: Sequence[Path], rows: int, workers: int) -> list[npt.NDArray[np.int64]]:
@@ -210,24 +216,23 @@ def _reasons(reports: Sequence[SourceReport]) -> dict[str, int]:
 
 
 def _names(inputs: Sequence[Path]) -> list[str]:
-    """File names; whole paths where two inputs have one name."""
+    """File names; with their number in front where two inputs have one name."""
+    if len({path.resolve() for path in inputs}) < len(inputs):
+        raise ValueError(f"an input is given twice: {', '.join(map(str, inputs))}")
     names = [path.name for path in inputs]
-    return names if len(set(names)) == len(names) else [str(path) for path in inputs]
+    return names if len(set(names)) == len(names) else [f"{at}/{name}" for at, name in enumerate(names)]
 
 
 def _report_path(parsed: Path) -> Path:
     return parsed.with_suffix(".json")
 
 
-def _work_folder(out: Path, identity: dict[str, Any]) -> Path:
-    """The hidden folder beside ``out``; what it holds of other inputs or settings is dropped."""
-    work = out.with_name(f".{out.name}.partial")
+def _begin(work: Path, identity: dict[str, Any]) -> None:
+    """Empty the work folder, unless it is of the same inputs and settings."""
     saved = work / "identity.json"
-    if work.exists() and not (saved.is_file() and read_json(saved) == identity):
-        shutil.rmtree(work)
-    work.mkdir(parents=True, exist_ok=True)
-    write_json(saved, identity)
-    return work
+    if not (saved.is_file() and read_json(saved) == identity):
+        empty_folder(work)
+        write_json(saved, identity)
 
 
 def _log_files(run: Run, result: Path) -> None:

@@ -112,15 +112,6 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
     run.end("FINISHED")
 
 
-def ui_command(run: Run) -> str:
-    """What to type to look at a run; empty without a store."""
-    if run.address is None:
-        return ""
-    if run.address.uri.startswith("http"):
-        return f"open {_public(run.address.uri)}"
-    return f"mlflow ui --host 127.0.0.1 --backend-store-uri '{run.address.uri}'"
-
-
 def _open(name: str, out: Path, memo: Path | None) -> RunAddress | None:
     uri = os.environ.get("MLFLOW_TRACKING_URI") or None
     artifacts = None
@@ -134,7 +125,7 @@ def _open(name: str, out: Path, memo: Path | None) -> RunAddress | None:
         with (folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             return _open_in(uri, artifacts, name, memo)
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
         log.warning("MLflow at %s does not answer; the job goes on without it (%s)", _public(uri or "?"), _line(error))
         return None
 

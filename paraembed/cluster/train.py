@@ -23,7 +23,7 @@ from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import Suite
-from paraembed.files import differences, new_folder, read_json, require_file, sha256_of, write_json
+from paraembed.files import differences, empty_folder, read_json, require_file, sha256_of, work_folder, write_json
 from paraembed.model_card import model_card
 from paraembed.recipe import Recipe
 from paraembed.training.inputs import read_pair_manifest, untrained_encoder
@@ -49,6 +49,12 @@ class Placement:
     workers: int = 1
     gpus: bool = False
     checkpoint_minutes: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        check_workers(self.workers)
+        if not self.checkpoint_minutes >= 0:
+            raise ValueError(f"checkpoint_minutes is {self.checkpoint_minutes}; it must be 0 or above")
 
 
 def train_encoder(
@@ -82,7 +88,6 @@ def train_encoder(
     Raises:
         OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is no number.
     """
-    check_workers(placement.workers)
     shards = read_pair_manifest(pairs)
     require_file(words)
     if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
@@ -97,7 +102,24 @@ def train_encoder(
         say(f"{out} is trained already by this recipe on these pairs and words; nothing to do")
         return None
     work = out.with_name(f"{out.name}.training")
-    _prepare(work, identity, words, pairs, recipe, overwrite)
+    with work_folder(work):
+        _prepare(work, identity, words, pairs, shards, recipe, overwrite)
+        scores = _train(pairs, shards, out, work, identity, recipe, placement, name, suites)
+        shutil.rmtree(work)
+    return scores
+
+
+def _train(
+    pairs: Path,
+    shards: dict[str, Any],
+    out: Path,
+    work: Path,
+    identity: dict[str, Any],
+    recipe: Recipe,
+    placement: Placement,
+    name: str,
+    suites: Sequence[Suite],
+) -> Scores | None:
     with tracked_run(f"train {name}", out, work / "run.json") as run, ray_session(placement.workers):
         run.params({"recipe_name": name, **identity["recipe"], "workers": placement.workers, "gpus": placement.gpus})
         run.params({"pairs": shards["counts"]["kept"], "pairs_digest": identity["pairs"], "words": identity["words"]})
@@ -119,12 +141,16 @@ def train_encoder(
             encoder,
             out,
             recipe=recipe.to_dict(),
-            provenance={"training": identity, "counters": result["counters"], "loss": result["loss"]},
-            model_card=model_card(name, recipe, encoder.width, result["loss"], kept, scores),
+            provenance={
+                "training": identity,
+                "steps": counters.step,
+                "pairs": counters.pairs,
+                "loss": counters.last_loss,
+            },
+            model_card=model_card(name, recipe, encoder.width, counters.last_loss, kept, scores),
         )
         run.artifacts(out, "encoder")
         run.tags({"fingerprint": checkpoint.read_config(out)["fingerprint"]})
-    shutil.rmtree(work)
     rate = counters.pairs / counters.seconds
     say(f"trained on {counters.pairs:,} pairs in {counters.seconds:,.0f} s: {rate:,.0f} pairs/s")
     return scores
@@ -138,7 +164,7 @@ def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
-    changed = differences(checkpoint.read_config(out)["provenance"].get("training", {}), identity)
+    changed = differences((checkpoint.read_config(out).get("provenance") or {}).get("training", {}), identity)
     if not changed:
         return True
     if overwrite:
@@ -146,15 +172,23 @@ def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     raise ValueError(f"{out} holds another encoder: {changed}; choose another --out, or replace it with --overwrite")
 
 
-def _prepare(work: Path, identity: dict[str, Any], words: Path, pairs: Path, recipe: Recipe, overwrite: bool) -> None:
-    """Make the work folder with the untrained encoder in it, or find that of the same training.
+def _prepare(
+    work: Path,
+    identity: dict[str, Any],
+    words: Path,
+    pairs: Path,
+    shards: dict[str, Any],
+    recipe: Recipe,
+    overwrite: bool,
+) -> None:
+    """Put the untrained encoder into the work folder, or find the same training there.
 
     Raises:
-        ValueError: the folder is that of another training, which is not to be dropped.
+        ValueError: the folder holds another training, which is not to be dropped, or something else.
     """
     saved = work / "identity.json"
-    if work.exists():
-        changed = differences(read_json(saved) if saved.is_file() else {}, identity)
+    if saved.is_file():
+        changed = differences(read_json(saved), identity)
         if not changed:
             say(f"going on with the training in {work}")
             return
@@ -163,14 +197,17 @@ def _prepare(work: Path, identity: dict[str, Any], words: Path, pairs: Path, rec
                 f"{work} holds a training that was begun with another {changed}; go back to that, choose another "
                 "--out, or start afresh with --overwrite"
             )
-    encoder, coverage = untrained_encoder(words, pairs, recipe)
+    elif any(entry.name not in {"untrained", ".untrained.tmp"} for entry in work.iterdir()):
+        raise ValueError(f"{work} holds something that jobs/train.py did not write; move it away")
+    encoder, coverage = untrained_encoder(words, pairs, shards, recipe)
     say(
         f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {words.name} cover "
         f"{coverage.covered:.1%} of the pairs' words; {coverage.num_random:,} words got a random one"
     )
-    with new_folder(work) as new:
-        checkpoint.save(encoder, new / "untrained", recipe=recipe.to_dict(), provenance={}, model_card="Untrained.\n")
-        write_json(new / "identity.json", identity)
+    saved.unlink(missing_ok=True)
+    empty_folder(work)
+    checkpoint.save(encoder, work / "untrained", recipe=recipe.to_dict(), provenance={}, model_card="Untrained.\n")
+    write_json(saved, identity)
 
 
 def _fit(
@@ -226,7 +263,7 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
     encoder = checkpoint.load(work / "untrained").requires_grad_().to(device)
     pairs = pairs_to_ids(_blocks(), encoder.vocabulary)
     if len(pairs) != 2 * config["pairs"]:
-        raise ValueError(f"read {len(pairs) // 2:,} pairs; the manifest says {config['pairs']:,}: shard them again")
+        return {"error": f"read {len(pairs) // 2:,} pairs; the manifest says {config['pairs']:,}: shard them again"}
     run = Run(RunAddress(*config["run"]) if config["run"] and rank == 0 else None)
     show = _Reporter(run, rank)
     try:
@@ -247,7 +284,7 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
         show.close()
     if rank == 0:
         checkpoint.save(encoder, work / "trained", recipe=recipe.to_dict(), provenance={}, model_card="")
-    return {"error": "", "counters": vars(counters), "loss": show.loss, "width": encoder.width}
+    return {"error": "", "counters": vars(counters)}
 
 
 def _blocks() -> Iterator[pa.Table]:
@@ -261,11 +298,10 @@ class _Reporter:
     """What a worker does with a report: rank 0 shows and logs it, all of them tell Ray Train once an epoch."""
 
     def __init__(self, run: Run, rank: int) -> None:
-        self.run, self.rank, self.loss = run, rank, float("nan")
+        self.run, self.rank = run, rank
         self.line = ProgressLine(_PLAIN_SECONDS)
 
     def __call__(self, report: Report) -> None:
-        self.loss = report.loss
         if self.rank == 0:
             self.run.metrics(
                 {"loss": report.loss, "active_share": report.active, "pairs_per_second": report.pairs_per_second},

@@ -7,7 +7,6 @@ file without one has the pair in its two columns, or ``columns`` says what they 
 import csv
 import io
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -22,6 +21,7 @@ from paraembed.files import open_binary
 Role = Literal["first", "second", "score", "relation", "ignore"]
 
 _CSV_ROWS = 50_000
+_FIELD_CHARACTERS = 1 << 20
 _ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
     **dict.fromkeys(("second", "target", "tgt", "text2", "sentence2", "question2", "phrase2", "paraphrase"), "second"),
@@ -54,9 +54,9 @@ def read_tsv(path: Path, blocks: Iterator[Lines], columns: Sequence[Role]) -> It
 
 def read_csv(path: Path, columns: Sequence[Role]) -> Iterator[Block]:
     """Parse a CSV file; see ``read_pairs``. Python's csv module reads it, 0.3M rows/s."""
-    csv.field_size_limit(sys.maxsize)
+    csv.field_size_limit(_FIELD_CHARACTERS)
     with open_binary(path) as file, io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text:
-        reader = csv.reader(text)
+        reader = _rows(text, path)
         head = next(reader, [])
         roles, header = _roles(path, head, columns)
         number = int(header)
@@ -93,6 +93,17 @@ def _roles(path: Path, cells: Sequence[str], columns: Sequence[Role]) -> tuple[S
             "for example: --columns first second score"
         )
     return ("first", "second"), False
+
+
+def _rows(text: io.TextIOWrapper, path: Path) -> Iterator[list[str]]:
+    """Rows of a CSV file; a quote that is not closed would swallow the rows behind it, so it ends the job."""
+    reader = csv.reader(text, strict=True)
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}, line {reader.line_num}: wrong quoting ({error}); mend it, or give --format tsv for plain columns"
+        ) from None
 
 
 def _is_text(row: Sequence[str]) -> bool:

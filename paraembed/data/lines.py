@@ -1,5 +1,6 @@
 """Text files as Arrow arrays of lines, block by block; no Python loop over lines."""
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def read_lines(path: Path) -> Iterator[Lines]:
             for block in _blocks(file):
                 if first_block and b"\0" in block[:65_536]:
                     raise ValueError(f"{path} is a binary file; expected UTF-8 text, plain or .gz")
+                block = block.removeprefix(codecs.BOM_UTF8) if first_block else block  # noqa: PLW2901
                 first_block = False
                 whole, feed, tail = block.rpartition(b"\n")
                 if not feed:

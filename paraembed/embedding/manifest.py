@@ -5,9 +5,7 @@
 so a run that stopped anywhere, or a part that was damaged or removed later, is mended by the same command.
 """
 
-import fcntl
 import logging
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -25,6 +23,7 @@ from paraembed.files import (
     SUCCESS,
     differences,
     digest_of,
+    locked,
     read_json,
     replace_folder,
     sha256_of,
@@ -134,26 +133,6 @@ def _sweep(folder: Path) -> None:
     for entry in folder.iterdir():
         if _TEMPORARY.fullmatch(entry.name):
             entry.unlink()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder alone for the length of the block; the lock dies with the process.
-
-    Raises:
-        ValueError: another run holds it.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"another run is writing to {folder}; wait for it, or stop it") from None
-        except OSError as error:
-            log.warning("%s cannot be locked (%s); see that no other run writes to it", folder, error.strerror)
-        yield
-    finally:
-        os.close(handle)
 
 
 def finished_parts(folder: Path, plan: Plan) -> dict[str, PartReport]:

@@ -34,8 +34,10 @@ def config_from_dict(values: dict[str, Any]) -> AnyConfig:
     Raises:
         ValueError: unknown encoder or option, with those that are allowed.
     """
+    if not isinstance(values, dict) or not isinstance(values.get("name"), str):
+        raise ValueError(f'encoder is {values!r}; expected an object such as {{"name": "avg"}}')
     options = dict(values)
-    name = options.pop("name", None)
+    name = options.pop("name")
     if name not in ENCODERS:
         raise ValueError(f"unknown encoder {name!r}; allowed: {', '.join(ENCODERS)}")
     allowed = [field.name for field in fields(ENCODERS[name])]

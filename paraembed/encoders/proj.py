@@ -20,6 +20,13 @@ class ProjConfig:
 
     width: int | None = None
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a width that is no positive number."""
+        if self.width is not None and (
+            not isinstance(self.width, int) or isinstance(self.width, bool) or self.width < 1
+        ):
+            raise ValueError(f"proj: width is {self.width!r}; it must be at least 1, or none")
+
     def build(self, dimension: int, generator: torch.Generator) -> "Proj":
         """The composition for word vectors of width ``dimension``."""
         return Proj(dimension, dimension if self.width is None else self.width, generator)
@@ -30,8 +37,6 @@ class Proj(Composition):
 
     def __init__(self, dimension: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
-        if width < 1:
-            raise ValueError(f"proj: width is {width}; it must be at least 1")
         self.width = width
         self.mean = Avg(dimension)
         bound = dimension**-0.5

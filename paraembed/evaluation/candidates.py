@@ -21,7 +21,7 @@ class Candidate:
 def trained(folder: Path) -> Candidate:
     """The encoder of a folder; raises what ``load`` does."""
     encoder = load(folder)
-    description = f"{encoder_name(encoder.config)} in {folder}, fingerprint {encoder.fingerprint[:12]}"
+    description = f"{encoder_name(encoder.config)} in {folder.name}, fingerprint {encoder.fingerprint[:12]}"
     return Candidate(folder.name, description, encoder)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from paraembed.data.shards import FORMAT
 from paraembed.encoders import Encoder
-from paraembed.files import SUCCESS, read_json, require_file
+from paraembed.files import SUCCESS, read_json, require_file, sha256_of
 from paraembed.recipe import Recipe
 from paraembed.words import add_random_words, read_words
 
@@ -21,20 +21,25 @@ def read_pair_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of finished pair shards.
 
     Raises:
-        FileNotFoundError, ValueError: no finished pair shards there.
+        FileNotFoundError, ValueError: no finished pair shards there, or one of them was changed.
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected pair shards, as jobs/shard.py writes")
     if not (folder / SUCCESS).is_file():
         raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or run it again")
-    manifest: dict[str, Any] = read_json(folder / "manifest.json")
-    if manifest.get("format") != FORMAT:
-        raise ValueError(f"{folder} is of format {manifest.get('format')!r}; expected {FORMAT!r}, from jobs/shard.py")
+    manifest = read_json(folder / "manifest.json")
+    form = manifest.get("format") if isinstance(manifest, dict) else None
+    if form != FORMAT:
+        raise ValueError(f"{folder} is of format {form!r}; expected {FORMAT!r}, from jobs/shard.py")
+    if read_json(folder / SUCCESS) != {"manifest_sha256": sha256_of(folder / "manifest.json")}:
+        raise ValueError(f"{folder}/manifest.json was changed after it was written; shard the pairs again")
     for shard in manifest["shards"]:
         if Path(shard["name"]).name != shard["name"]:
             raise ValueError(f"{folder}/manifest.json names a file outside its folder: {shard['name']!r}")
         require_file(folder / shard["name"])
-    return manifest
+        if sha256_of(folder / shard["name"]) != shard["sha256"]:
+            raise ValueError(f"{folder / shard['name']} differs from its digest in the manifest; shard the pairs again")
+    return dict(manifest)
 
 
 @dataclass(frozen=True)
@@ -54,19 +59,22 @@ class Coverage:
     num_random: int
 
 
-def untrained_encoder(words_file: Path, pairs: Path, recipe: Recipe) -> tuple[Encoder, Coverage]:
+def untrained_encoder(
+    words_file: Path, pairs: Path, shards: dict[str, Any], recipe: Recipe
+) -> tuple[Encoder, Coverage]:
     """The encoder before training, and how well its words cover the pairs.
 
     Args:
         words_file: word-vector text file.
         pairs: folder of pair shards.
+        shards: its manifest.
         recipe: architecture, vocabulary cut, what becomes of words without a vector, seed.
 
     Raises:
         OSError, ValueError: as ``read_words`` and ``read_pair_manifest``.
     """
     words = read_words(words_file, recipe.max_words)
-    counts = _token_counts(pairs, read_pair_manifest(pairs))
+    counts = _token_counts(pairs, shards)
     known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
     covered = pc.sum(counts.field("counts").filter(known)).as_py() or 0
     num_random = 0

@@ -152,6 +152,7 @@ class _Meter:
             )
         rate = (counters.pairs - self.pairs) / (now - self.clock)
         counters.seconds += now - self.clock
+        counters.last_loss = loss
         self.clock, self.pairs, self.steps = now, counters.pairs, 0
         return Report(
             epoch=counters.epoch + 1,

@@ -124,6 +124,11 @@ def epoch_batches(
 
 
 def _share(start: int, num_pairs: int, batch_size: int, rank: int, world: int) -> tuple[int, int]:
-    """Range of the epoch's order that is a worker's share of the step that begins at ``start``."""
+    """Range of the epoch's order that is a worker's share of the step that begins at ``start``.
+
+    A last step of fewer than two pairs a worker goes to fewer workers: a pair alone has no negative.
+    """
     total = min(batch_size * world, num_pairs - start)
-    return start + total * rank // world, start + total * (rank + 1) // world
+    sharing = min(world, max(1, total // 2))
+    first, last = min(rank, sharing), min(rank + 1, sharing)
+    return start + total * first // sharing, start + total * last // sharing

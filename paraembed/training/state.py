@@ -10,10 +10,10 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from paraembed.files import new_folder, read_json, sha256_of, write_json
+from paraembed.tensors import load_tensors, save_tensors
 
 _KEPT = 2
 
@@ -22,7 +22,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Counters:
-    """Where a run stands. ``loss`` and ``active`` add up since the last report, ``seconds`` over the run."""
+    """Where a run stands.
+
+    ``loss`` and ``active`` add up since the last report, whose mean loss is ``last_loss``; ``seconds`` over the run.
+    """
 
     epoch: int = 0
     step_in_epoch: int = 0
@@ -32,6 +35,7 @@ class Counters:
     seconds: float = 0.0
     loss: float = 0.0
     active: float = 0.0
+    last_loss: float = 0.0
 
 
 def save_state(folder: Path, counters: Counters, tensors: dict[str, Tensor]) -> None:
@@ -40,9 +44,7 @@ def save_state(folder: Path, counters: Counters, tensors: dict[str, Tensor]) -> 
     if not math.isfinite(counters.loss):
         return  # a state that has gone astray must not push out the last good one; the next report ends the run
     with new_folder(folder / name) as new:
-        save_file(
-            {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, new / "state.safetensors"
-        )
+        save_tensors(tensors, new / "state.safetensors")
         digest = sha256_of(new / "state.safetensors")
         write_json(new / "state.json", {"counters": asdict(counters), "sha256": digest})
     for old in _checkpoints(folder)[:-_KEPT]:
@@ -56,7 +58,7 @@ def load_state(folder: Path) -> tuple[Counters, dict[str, Tensor]] | None:
             state = read_json(path / "state.json")
             if sha256_of(path / "state.safetensors") != state["sha256"]:
                 raise ValueError(f"{path}/state.safetensors differs from its digest")
-            return Counters(**state["counters"]), load_file(path / "state.safetensors")
+            return Counters(**state["counters"]), load_tensors(path / "state.safetensors")
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("checkpoint %s is damaged (%s); the one before it is used", path.name, error)
     return None

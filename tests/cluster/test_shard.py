@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -7,9 +10,11 @@ import pytest
 from paraembed.cluster.shard import shard_pairs
 from paraembed.data.schemas import PAIRS
 from paraembed.data.shards import ShardSettings
-from paraembed.files import sha256_of
+from paraembed.files import sha256_of, work_folder
 
+JOBS = Path(__file__).parents[2] / "jobs"
 SETTINGS = ShardSettings(rows_per_shard=40)
+SETTINGS_LARGE = ShardSettings(rows_per_shard=100_000)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +42,8 @@ def contents(folder: Path) -> dict[str, str]:
 @pytest.mark.ray
 def test_shards_manifest_and_success(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    manifest = shard_pairs(inputs, out, SETTINGS, workers=2)
+    manifest, before = shard_pairs(inputs, out, SETTINGS, workers=2)
+    assert not before
     # Of the 30 pairs that are in both files the lower rank stays: those of the second file.
     assert manifest["counts"] == {
         "read": 151,
@@ -67,20 +73,61 @@ def test_shards_manifest_and_success(ray_cluster: None, inputs: list[Path], tmp_
 
 
 @pytest.mark.ray
-def test_bytes_do_not_depend_on_workers_or_interruptions(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_workers(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
     shard_pairs(inputs, tmp_path / "one", SETTINGS, workers=1)
     shard_pairs(inputs, tmp_path / "three", SETTINGS, workers=3)
     assert contents(tmp_path / "one") == contents(tmp_path / "three")
-    # A run that ended after one file was parsed: the other file's damage is mended, then the same call goes on.
-    whole = inputs[1].read_bytes()
-    broken = tmp_path / "broken"
-    inputs[1].write_text("[NP] ||| cut")
-    with pytest.raises(ValueError, match="no pair is left of 1 rows: 1 too few fields"):
-        shard_pairs([inputs[1]], broken, ShardSettings(format="ppdb"))
-    assert not broken.exists()
-    inputs[1].write_bytes(whole)
-    shard_pairs(inputs, broken, SETTINGS)
-    assert contents(tmp_path / "one") == contents(broken)
+
+
+@pytest.mark.ray
+def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster: None, tmp_path: Path) -> None:
+    inputs = []
+    for number in range(12):
+        inputs.append(tmp_path / f"{number}.tsv")
+        rows = (f"{number} {row} a b c d e f\t{number} {row % 4000} x\n" for row in range(30_000))
+        inputs[-1].write_text("".join(rows))
+    shard_pairs(inputs, tmp_path / "unbroken", SETTINGS_LARGE)
+    job = [
+        sys.executable,
+        JOBS / "shard.py",
+        "--input",
+        *inputs,
+        "--out",
+        tmp_path / "out",
+        "--rows-per-shard",
+        "100000",
+    ]
+    process = subprocess.Popen(list(map(str, job)), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not list(tmp_path.glob(".out.partial/parsed-*.json")):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "out").exists()
+    done = subprocess.run(list(map(str, job)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 1 <= done.stderr.count("(parsed before)") < 12
+    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+
+
+@pytest.mark.ray
+def test_two_runs_at_once_and_unusable_inputs_are_refused(
+    ray_cluster: None, inputs: list[Path], tmp_path: Path
+) -> None:
+    with (
+        work_folder(tmp_path / ".out.partial"),
+        pytest.raises(ValueError, match=r"another run is writing to .*; wait for it, or stop it"),
+    ):
+        shard_pairs(inputs, tmp_path / "out", SETTINGS)
+    with pytest.raises(ValueError, match="an input is given twice"):
+        shard_pairs([*inputs, inputs[0]], tmp_path / "out", SETTINGS)
+    (tmp_path / "quoted.csv").write_text('a,b\nc,"d\ne,f\n')
+    with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .*; mend it, or give --format tsv"):
+        shard_pairs([tmp_path / "quoted.csv"], tmp_path / "out", SETTINGS)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / inputs[0].name).write_text("x\ty\n")
+    manifest, _ = shard_pairs([*inputs, tmp_path / "more" / inputs[0].name], tmp_path / "out", SETTINGS)
+    assert list(manifest["sources"]) == ["0/pairs.tsv", "1/ppdb", "2/pairs.tsv"]
 
 
 @pytest.mark.ray

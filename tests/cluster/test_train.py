@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
 from paraembed.encoders.proj import ProjConfig
 from paraembed.evaluation.suites import read_pairs_files
-from paraembed.files import sha256_of
+from paraembed.files import sha256_of, work_folder
 from paraembed.recipe import Recipe
 
 pytestmark = pytest.mark.ray
@@ -123,6 +124,16 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
     with pytest.raises(ValueError, match="holds no finished pair shards"):
         train_encoder(tmp_path / "thesis", tmp_path, tmp_path / "out", RECIPE, HERE, name="test")
+    (tmp_path / "foreign.training").mkdir()
+    (tmp_path / "foreign.training" / "chapter").write_text("dear")
+    with pytest.raises(ValueError, match=r"foreign.training holds something that jobs/train.py did not write"):
+        fit(sample, tmp_path / "foreign", overwrite=True)
+    assert (tmp_path / "foreign.training" / "chapter").read_text() == "dear"
+    with (
+        work_folder(tmp_path / "out.training"),
+        pytest.raises(ValueError, match=r"another run is writing to .*; wait for it, or stop it"),
+    ):
+        fit(sample, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match="does not exist; expected pair shards"):
         train_encoder(tmp_path / "none", tmp_path, tmp_path / "out", RECIPE, HERE, name="test")
 
@@ -135,6 +146,7 @@ def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample: Path, tmp_pat
     with pytest.raises(ValueError, match=r"begun with another recipe\.encoder\.name \(was proj, is avg\)"):
         fit(sample, tmp_path / "avg")
     fit(sample, tmp_path / "avg", overwrite=True)
+    assert json.loads((tmp_path / "avg" / "config.json").read_text())["provenance"]["loss"] > 0
 
 
 def test_a_dead_tracking_server_costs_a_warning(
@@ -175,7 +187,20 @@ def test_a_stopped_driver_goes_on_to_the_same_bytes(
     assert set(steps) == {100, 120, 200, 240, 300, 360}
 
 
-@pytest.mark.slow
+def test_changed_shards_are_refused(sample: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "pairs"
+    shutil.copytree(sample / "pairs", copy)
+    shard = min(copy.glob("*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    vectors = sample / "sample" / "vectors.txt.gz"
+    with pytest.raises(ValueError, match=r"pairs-00000.* differs from its digest in the manifest; shard"):
+        train_encoder(copy, vectors, tmp_path / "out", RECIPE, HERE, name="test")
+    (copy / "manifest.json").write_text((copy / "manifest.json").read_text().replace("pairs-", "../pairs-", 1))
+    with pytest.raises(ValueError, match=r"manifest.json was changed after it was written"):
+        train_encoder(copy, vectors, tmp_path / "out", RECIPE, HERE, name="test")
+    assert not list(tmp_path.glob("out*"))
+
+
 def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, tmp_path: Path) -> None:
     pair = Placement(workers=2, checkpoint_minutes=0)
     assert model(fit(sample, tmp_path / "one", placement=pair)) == model(fit(sample, tmp_path / "two", placement=pair))

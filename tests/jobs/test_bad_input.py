@@ -144,8 +144,8 @@ def test_unusable_word_vectors(
     [
         (["--recipe", "iclr2016/gran"], "unknown recipe 'iclr2016/gran'; allowed: iclr2016/avg"),
         (["--encoder", "bert"], "unknown encoder 'bert'; allowed: avg, proj"),
-        (["--margin", "-1"], "margin is -1.0; it must be above 0"),
-        (["--batch-size", "1"], "batch_size is 1; negatives come from other pairs"),
+        (["--margin", "-1"], "margin is -1.0; allowed: 1e-36 to"),
+        (["--batch-size", "1"], "batch_size is 1; allowed: 2 to 1e+06"),
         (["--tokeniser", "moses"], "unknown tokeniser 'moses'; allowed: ptb-v1, space"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--gpus"], "--gpus: PyTorch sees no GPU on this machine"),
@@ -162,6 +162,7 @@ def test_wrong_settings(pairs: Path, call: Callable[..., str], tmp_path: Path, f
     [
         ({"epochs": "ten"}, "epochs is 'ten'; expected int"),
         ({"encoder": "avg"}, "encoder is 'avg'; expected an object"),
+        ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; it must be at least 1"),
         ({"margn": 1}, "a recipe has no field 'margn'"),
         ([1], "expected a JSON object with a recipe's fields"),
     ],
