@@ -9,7 +9,7 @@ import tyro
 
 from paraembed.cluster.job import flag_value, print_table, run, say
 from paraembed.cluster.session import absolute
-from paraembed.cluster.train import Placement, train_encoder
+from paraembed.cluster.train import Placement, Training, train_encoder
 from paraembed.encoders import config_from_dict
 from paraembed.evaluation.suites import read_pairs_files, read_sts
 from paraembed.papers import find_recipe
@@ -45,7 +45,7 @@ class Train:
     checkpoint_minutes: float = 5.0
     """Time between checkpoints; every epoch ends with one."""
     overwrite: bool = False
-    """Drop what stands at --out, and a training that was begun there."""
+    """Replace another encoder at --out, and drop another training that was begun there."""
 
 
 def main(flags: Train) -> None:
@@ -58,12 +58,12 @@ def main(flags: Train) -> None:
     tests = [absolute(path, "--evaluate") for path in flags.evaluate]
     files = [path for path in tests if not path.is_dir()]
     suites = [read_sts(path) for path in tests if path.is_dir()] + ([read_pairs_files(files)] if files else [])
-    scores = train_encoder(
-        pairs, words, out, flags.settings, placement, name=flags.recipe, suites=suites, overwrite=flags.overwrite
-    )
-    if scores:
-        print_table(*scores.table())
-    say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} --suite sts --data STS_FOLDER")
+    training = Training(flags.recipe, flags.settings, pairs, words, out, placement, suites)
+    outcome = train_encoder(training, overwrite=flags.overwrite)
+    if outcome.scores:
+        print_table(*outcome.scores.table())
+    if not outcome.was_finished:
+        say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} --suite sts --data STS_FOLDER")
 
 
 def defaults(arguments: list[str]) -> Train:

@@ -57,103 +57,116 @@ class Placement:
             raise ValueError(f"checkpoint_minutes is {self.checkpoint_minutes}; it must be 0 or above")
 
 
-def train_encoder(
-    pairs: Path,
-    words: Path,
-    out: Path,
-    recipe: Recipe,
-    placement: Placement,
-    *,
-    name: str,
-    suites: Sequence[Suite] = (),
-    overwrite: bool = False,
-) -> Scores | None:
-    """Train an encoder and write its folder; the same call goes on where a killed one was.
+@dataclass(frozen=True)
+class Training:
+    """What to train, on what, where to.
 
-    Until the encoder is done the work stands in ``<out>.training``: the untrained encoder and the last checkpoints.
-
-    Args:
+    Attributes:
+        name: of the recipe, for the record.
+        recipe: how to train.
         pairs: folder of pair shards.
         words: word-vector text file.
-        out: encoder folder to write.
-        recipe: how to train.
-        placement: where to.
-        name: of the recipe, for the record.
+        out: encoder folder to write. Until it is there the work stands in ``<out>.training``: the untrained encoder
+            and the last checkpoints.
+        placement: workers, GPUs, checkpoints.
         suites: what to score the untrained and the trained encoder on.
-        overwrite: drop what stands at ``out`` and ``<out>.training``.
+    """
 
-    Returns:
-        The scores; None where there are no suites, or where ``out`` was trained already.
+    name: str
+    recipe: Recipe
+    pairs: Path
+    words: Path
+    out: Path
+    placement: Placement = Placement()
+    suites: Sequence[Suite] = ()
+
+    @property
+    def work(self) -> Path:
+        """Folder of the unfinished training."""
+        return self.out.with_name(f"{self.out.name}.training")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call of ``train_encoder`` did.
+
+    Attributes:
+        scores: of the trained and the untrained encoder, where there are suites.
+        was_finished: nothing was left to do.
+    """
+
+    scores: Scores | None
+    was_finished: bool
+
+
+def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
+    """Train an encoder and write its folder; the same call goes on where a killed one was.
+
+    Args:
+        training: what, on what, where to.
+        overwrite: replace another encoder at ``out``, and drop another training that was begun there.
 
     Raises:
         OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is no number.
     """
-    shards = read_pair_manifest(pairs)
-    require_file(words)
-    if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
+    shards = read_pair_manifest(training.pairs)
+    require_file(training.words)
+    if training.placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
         raise ValueError("--gpus: PyTorch sees no GPU on this machine; leave the flag out to train on CPUs")
     identity: dict[str, Any] = {
-        "recipe": recipe.to_dict(),
-        "pairs": sha256_of(pairs / "manifest.json"),
-        "words": sha256_of(words),
-        "workers": placement.workers,
+        "recipe": training.recipe.to_dict(),
+        "pairs": sha256_of(training.pairs / "manifest.json"),
+        "words": sha256_of(training.words),
+        "workers": training.placement.workers,
     }
-    if is_trained(out, identity, overwrite):
-        say(f"{out} is trained already by this recipe on these pairs and words; nothing to do")
-        return None
-    work = out.with_name(f"{out.name}.training")
-    with work_folder(work):
-        _prepare(work, identity, words, pairs, shards, recipe, overwrite)
-        scores = _train(pairs, shards, out, work, identity, recipe, placement, name, suites)
-        shutil.rmtree(work)
-    return scores
+    if is_trained(training.out, identity, overwrite):
+        say(f"{training.out} is trained already by this recipe on these pairs and words; nothing to do")
+        return Outcome(None, was_finished=True)
+    with work_folder(training.work):
+        _prepare(training, shards, identity, overwrite)
+        scores = _train(training, shards, identity)
+        shutil.rmtree(training.work)
+    return Outcome(scores, was_finished=False)
 
 
-def _train(
-    pairs: Path,
-    shards: dict[str, Any],
-    out: Path,
-    work: Path,
-    identity: dict[str, Any],
-    recipe: Recipe,
-    placement: Placement,
-    name: str,
-    suites: Sequence[Suite],
-) -> Scores | None:
-    with tracked_run(f"train {name}", out, work / "run.json") as run, ray_session(placement.workers):
-        run.params({"recipe_name": name, **identity["recipe"], "workers": placement.workers, "gpus": placement.gpus})
+def _train(training: Training, shards: dict[str, Any], identity: dict[str, Any]) -> Scores | None:
+    work, workers, gpus = training.work, training.placement.workers, training.placement.gpus
+    with tracked_run(f"train {training.name}", training.out, work / "run.json") as run, ray_session(workers):
+        run.params({"recipe_name": training.name, **identity["recipe"], "workers": workers, "gpus": gpus})
         run.params({"pairs": shards["counts"]["kept"], "pairs_digest": identity["pairs"], "words": identity["words"]})
-        result = _fit(pairs, shards, work, recipe, placement, run.address)
+        result = _fit(training, shards, run.address)
         if result["error"]:
             raise ValueError(result["error"])
         counters = Counters(**result["counters"])
         if counters.skipped_pairs:
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
-        run.metrics({"pairs_per_second/mean": counters.pairs / counters.seconds, "training_seconds": counters.seconds})
+        rate = counters.pairs / counters.seconds
+        run.metrics({"pairs_per_second/mean": rate, "training_seconds": counters.seconds})
         scores = None
-        if suites:
+        if training.suites:
             before = Candidate("untrained", "before training", checkpoint.load(work / "untrained"))
-            scores = compare([trained(work / "trained"), before], suites)
+            scores = compare([trained(work / "trained"), before], training.suites)
             run.metrics(scores.metrics())
-        kept = {source: counts["pairs"] - counts["duplicates"] for source, counts in shards["sources"].items()}
-        encoder = checkpoint.load(work / "trained")
-        checkpoint.save(
-            encoder,
-            out,
-            recipe=recipe.to_dict(),
-            provenance={
-                "training": identity,
-                "steps": counters.step,
-                "pairs": counters.pairs,
-                "loss": counters.last_loss,
-            },
-            model_card=model_card(name, recipe, encoder.width, counters.last_loss, kept, scores),
-        )
-        run.artifacts(out, "encoder")
-        run.tags({"fingerprint": checkpoint.read_config(out)["fingerprint"]})
-    rate = counters.pairs / counters.seconds
+        _save(training, shards, identity, counters, scores)
+        run.artifacts(training.out, "encoder")
+        run.tags({"fingerprint": checkpoint.read_config(training.out)["fingerprint"]})
     say(f"trained on {counters.pairs:,} pairs in {counters.seconds:,.0f} s: {rate:,.0f} pairs/s")
     return scores
+
+
+def _save(
+    training: Training, shards: dict[str, Any], identity: dict[str, Any], counters: Counters, scores: Scores | None
+) -> None:
+    """Write the encoder folder, with what is known by now."""
+    encoder = checkpoint.load(training.work / "trained")
+    kept = {source: counts["pairs"] - counts["duplicates"] for source, counts in shards["sources"].items()}
+    checkpoint.save(
+        encoder,
+        training.out,
+        recipe=training.recipe.to_dict(),
+        provenance={"training": identity, "steps": counters.step, "loss": counters.last_loss},
+        model_card=model_card(training.name, training.recipe, encoder.width, counters.last_loss, kept, scores),
+    )
 
 
 def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
@@ -172,20 +185,13 @@ def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     raise ValueError(f"{out} holds another encoder: {changed}; choose another --out, or replace it with --overwrite")
 
 
-def _prepare(
-    work: Path,
-    identity: dict[str, Any],
-    words: Path,
-    pairs: Path,
-    shards: dict[str, Any],
-    recipe: Recipe,
-    overwrite: bool,
-) -> None:
+def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any], overwrite: bool) -> None:
     """Put the untrained encoder into the work folder, or find the same training there.
 
     Raises:
         ValueError: the folder holds another training, which is not to be dropped, or something else.
     """
+    work = training.work
     saved = work / "identity.json"
     if saved.is_file():
         changed = differences(read_json(saved), identity)
@@ -199,49 +205,46 @@ def _prepare(
             )
     elif any(entry.name not in {"untrained", ".untrained.tmp"} for entry in work.iterdir()):
         raise ValueError(f"{work} holds something that jobs/train.py did not write; move it away")
-    encoder, coverage = untrained_encoder(words, pairs, shards, recipe)
+    encoder, coverage = untrained_encoder(training.words, training.pairs, shards, training.recipe)
     say(
-        f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {words.name} cover "
+        f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {training.words.name} cover "
         f"{coverage.covered:.1%} of the pairs' words; {coverage.num_random:,} words got a random one"
     )
     saved.unlink(missing_ok=True)
     empty_folder(work)
-    checkpoint.save(encoder, work / "untrained", recipe=recipe.to_dict(), provenance={}, model_card="Untrained.\n")
+    checkpoint.save(encoder, work / "untrained", recipe=identity["recipe"], provenance={}, model_card="Untrained.\n")
     write_json(saved, identity)
 
 
-def _fit(
-    pairs: Path, shards: dict[str, Any], work: Path, recipe: Recipe, placement: Placement, address: RunAddress | None
-) -> dict[str, Any]:
+def _fit(training: Training, shards: dict[str, Any], address: RunAddress | None) -> dict[str, Any]:
     """Run ``_worker`` on Ray Train; returns what rank 0 returned."""
+    workers, gpus = training.placement.workers, training.placement.gpus
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True  # else the blocks come in another order each time
-    files = [str(pairs / shard["name"]) for shard in shards["shards"]]
+    files = [str(training.pairs / shard["name"]) for shard in shards["shards"]]
     data = ray.data.read_parquet(files, columns=["first", "second"])
     options = ray.data.ExecutionOptions(preserve_order=True)
     trainer = TorchTrainer(
         _worker,  # type: ignore[arg-type]
         train_loop_config={
-            "work": str(work),
-            "recipe": recipe.to_dict(),
+            "work": str(training.work),
+            "recipe": training.recipe.to_dict(),
             "pairs": shards["counts"]["kept"],
-            "gpus": placement.gpus,
-            "checkpoint_seconds": 60 * placement.checkpoint_minutes,
+            "gpus": gpus,
+            "checkpoint_seconds": 60 * training.placement.checkpoint_minutes,
             "run": (address.uri, address.run_id) if address else None,
         },
         # One worker runs in this process: 0.1 s instead of 9.5 s to start.
-        scaling_config=ScalingConfig(
-            num_workers=placement.workers if placement.workers > 1 else 0, use_gpu=placement.gpus
-        ),
-        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo"),
+        scaling_config=ScalingConfig(num_workers=workers if workers > 1 else 0, use_gpu=gpus),
+        torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
         datasets={"train": data},
         # Every worker reads all pairs (XXL: 0.3 GB of ids) and takes its share of every step, so that no row is lost
         # to an equal split and the order of an epoch does not depend on the number of workers.
         dataset_config=DataConfig(datasets_to_split=[], execution_options=options),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"train-{os.getpid()}",
-            storage_path=str(work / "ray"),
+            storage_path=str(training.work / "ray"),
             failure_config=FailureConfig(max_failures=_RESTARTS),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),

@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.train import Placement, train_encoder
+from paraembed.cluster.train import Placement, Training, train_encoder
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
 from paraembed.encoders.proj import ProjConfig
@@ -48,9 +48,9 @@ def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return uri
 
 
-def fit(sample: Path, out: Path, recipe: Recipe = RECIPE, placement: Placement = HERE, **more: object) -> Path:
+def fit(sample: Path, out: Path, recipe: Recipe = RECIPE, placement: Placement = HERE, overwrite: bool = False) -> Path:
     vectors = sample / "sample" / "vectors.txt.gz"
-    train_encoder(sample / "pairs", vectors, out, recipe, placement, name="test", **more)  # type: ignore[arg-type]
+    train_encoder(Training("test", recipe, sample / "pairs", vectors, out, placement), overwrite=overwrite)
     return out
 
 
@@ -76,7 +76,7 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Pat
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
     vectors = sample / "sample" / "vectors.txt.gz"
     out = tmp_path / "avg"
-    scores = train_encoder(sample / "pairs", vectors, out, RECIPE, HERE, name="test", suites=[suite])
+    scores = train_encoder(Training("test", RECIPE, sample / "pairs", vectors, out, HERE, [suite])).scores
     assert scores is not None
     trained, untrained = (column.scores[0].pearson for column in scores.columns)
     assert untrained < 0.4
@@ -123,7 +123,7 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
         fit(sample, tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
     with pytest.raises(ValueError, match="holds no finished pair shards"):
-        train_encoder(tmp_path / "thesis", tmp_path, tmp_path / "out", RECIPE, HERE, name="test")
+        train_encoder(Training("test", RECIPE, tmp_path / "thesis", tmp_path, tmp_path / "out"))
     (tmp_path / "foreign.training").mkdir()
     (tmp_path / "foreign.training" / "chapter").write_text("dear")
     with pytest.raises(ValueError, match=r"foreign.training holds something that jobs/train.py did not write"):
@@ -135,7 +135,7 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
     ):
         fit(sample, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match="does not exist; expected pair shards"):
-        train_encoder(tmp_path / "none", tmp_path, tmp_path / "out", RECIPE, HERE, name="test")
+        train_encoder(Training("test", RECIPE, tmp_path / "none", tmp_path, tmp_path / "out"))
 
 
 def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample: Path, tmp_path: Path) -> None:
@@ -194,10 +194,12 @@ def test_changed_shards_are_refused(sample: Path, tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
     vectors = sample / "sample" / "vectors.txt.gz"
     with pytest.raises(ValueError, match=r"pairs-00000.* differs from its digest in the manifest; shard"):
-        train_encoder(copy, vectors, tmp_path / "out", RECIPE, HERE, name="test")
-    (copy / "manifest.json").write_text((copy / "manifest.json").read_text().replace("pairs-00000", "../pairs-00000", 1))
+        train_encoder(Training("test", RECIPE, copy, vectors, tmp_path / "out"))
+    (copy / "manifest.json").write_text(
+        (copy / "manifest.json").read_text().replace("pairs-00000", "../pairs-00000", 1)
+    )
     with pytest.raises(ValueError, match=r"manifest.json was changed after it was written"):
-        train_encoder(copy, vectors, tmp_path / "out", RECIPE, HERE, name="test")
+        train_encoder(Training("test", RECIPE, copy, vectors, tmp_path / "out"))
     assert not list(tmp_path.glob("out*"))
 
 
