@@ -15,7 +15,8 @@ from paraembed.tensors import load_tensors, save_tensors
 from paraembed.text import check_tokeniser
 from paraembed.words import Words, load_vocabulary, save_vocabulary, unknown_row
 
-FORMAT = "paraembed-encoder-1"
+FORMAT = "paraembed-encoder-2"
+_DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")
 
 
 def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: dict[str, Any], model_card: str) -> str:
@@ -39,6 +40,8 @@ def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: 
         decides = {
             "encoder": config_to_dict(encoder.config),
             "tokeniser": encoder.tokeniser,
+            "boundary_tokens": encoder.boundary_tokens,
+            "max_tokens": encoder.max_tokens,
             "files": {name: sha256_of(new / name) for name in ("model.safetensors", "words.txt")},
         }
         fingerprint = digest_of(decides)
@@ -70,7 +73,13 @@ def load(folder: str | Path) -> Encoder:
     if matrix is None or matrix.shape[0] != len(vocabulary):
         raise ValueError(f"{folder}: words.txt has {len(vocabulary)} words, the word matrix has other rows")
     with torch.random.fork_rng(devices=[]):
-        encoder = Encoder(config_from_dict(config["encoder"]), Words(vocabulary, matrix.numpy()), config["tokeniser"])
+        encoder = Encoder(
+            config_from_dict(config["encoder"]),
+            Words(vocabulary, matrix.numpy()),
+            config["tokeniser"],
+            boundary_tokens=config["boundary_tokens"],
+            max_tokens=config["max_tokens"],
+        )
     try:
         encoder.load_state_dict(tensors, assign=True)
     except RuntimeError as error:
@@ -95,7 +104,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = read_json(folder / "config.json")
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{folder}/config.json is not of format {FORMAT!r}; expected an encoder folder")
-    decides = {key: config.get(key) for key in ("encoder", "tokeniser", "files")}
+    decides = {key: config.get(key) for key in _DECIDES}
     if not isinstance(decides["files"], dict) or set(decides["files"]) != {"model.safetensors", "words.txt"}:
         raise ValueError(f"{folder}/config.json must name model.safetensors and words.txt, no other file, with digests")
     if digest_of(decides) != config.get("fingerprint"):

@@ -5,22 +5,31 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
 from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.base import BoundaryTokens
 from paraembed.files import read_json
+from paraembed.options import check_fields
 from paraembed.text import check_tokeniser
 
 _TINY = 1e-36  # float32 ends at 3.4e38, and Adam's first step is ten times the rate
 _RANGES = {
+    "max_tokens": (1, math.inf),
     "epochs": (1, math.inf),
     "batch_size": (2, 1_000_000),  # negatives come from other pairs
     "margin": (_TINY, 1 / _TINY),
+    "contrast_phrases": (1, 10_000),
     "learning_rate": (_TINY, 1 / _TINY),
+    "composition_learning_rate": (_TINY, 1 / _TINY),
     "word_penalty": (0, 1 / _TINY),
     "composition_penalty": (0, 1 / _TINY),
     "clip": (_TINY, math.inf),
+    "dropout": (0, 0.99),
+    "word_dropout": (0, 0.99),
+    "scramble": (0, 1),
+    "scramble_swaps": (_TINY, 10_000),
     "max_words": (1, math.inf),
     "new_words_min_count": (1, math.inf),
     "seed": (0, 2**63 - 1),
@@ -35,26 +44,69 @@ class Recipe:
     """Architecture and its options."""
     tokeniser: str = "ptb-v1"
     """How the encoder will split raw text: ptb-v1 or space. Pair shards are split already."""
+    boundary_tokens: BoundaryTokens = "none"
+    """Words with a vector of their own around every text (Wieting 2017 footnote 4)."""
+    max_tokens: int | None = None
+    """A text is read up to this token, by the encoder that comes out, too; none: whole."""
     epochs: int = 10
     """Passes over the pairs."""
     batch_size: int = 100
     """Pairs a step and worker."""
+
+    objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
+    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), or max-margin against phrases of all the data
+    (Zhou 2017)."""
+    similarity: Literal["cosine", "dot"] = "cosine"
+    """What the objective compares: cosines, or dot products (Wieting 2015)."""
     margin: float = 0.4
-    """δ of the margin loss on cosines (Wieting 2016 eq. 11)."""
+    """δ of the objective."""
+    contrast_phrases: int = 29
+    """k of the contrastive objective: phrases a pair, drawn from all phrases of the data."""
+    negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
+    """Negatives of the margin loss: the most similar candidate, a random one, either (mix: 50 %), or the least similar
+    one that still violates the margin."""
     pool: Literal["both_sides", "same_side"] = "both_sides"
-    """Where MAX looks for negatives: both texts of the other pairs (released code), or the same side (paper)."""
-    optimiser: Literal["adam", "adagrad"] = "adam"
-    """Adam or AdaGrad."""
+    """Candidates: both texts of the other pairs (released code), or those on the same side (paper)."""
+    pool_workers: Literal["own", "all"] = "own"
+    """Candidates come from this worker's share of the step, or from all workers'."""
+    equal_negatives: Literal["auto", "allowed", "excluded"] = "auto"
+    """Candidates equal to the text itself; auto: excluded for the encoder word, as in Wieting 2015."""
+    paired_negatives: Literal["allowed", "excluded"] = "allowed"
+    """Candidates that the data pair with the text, or lemmas of such ("constraints", Wieting 2015 §4.1)."""
+
+    optimiser: Literal["adam", "adagrad", "sgd"] = "adam"
+    """Adam, AdaGrad or plain SGD."""
     learning_rate: float = 0.001
     """Step size η."""
+    composition_learning_rate: float | None = None
+    """Step size of the other parameters than the word vectors; none: the same."""
+    train_words: bool = True
+    """Whether the word vectors learn, too."""
     word_penalty: float = 0.0
     """λ_w, pulls the word vectors to their initial values."""
     composition_penalty: float = 0.0
-    """λ_c, pulls the other parameters to zero."""
+    """λ_c, pulls the other parameters to their target."""
+    composition_target: Literal["auto", "zero", "initial"] = "auto"
+    """Target of λ_c: zero, or their initial values; auto: initial for the encoder irnn, as in Wieting 2016."""
     penalty_form: Literal["paper", "released"] = "paper"
     """λ‖·‖² as in the papers, or ½λ‖·‖² as in the released code."""
     clip: float | None = None
-    """Largest norm of each parameter's gradient; none: no clipping."""
+    """Largest norm of a gradient; none: no clipping."""
+    clip_form: Literal["tensor", "global"] = "tensor"
+    """Each parameter's gradient on its own (Wieting 2016), or all together (Zhou 2017)."""
+    dropout: float = 0.0
+    """Share of the numbers of the word vectors that a step drops (Wieting 2017 §4.2)."""
+    word_dropout: float = 0.0
+    """Share of the words that a step drops whole."""
+    scramble: float = 0.0
+    """Share of the pairs whose words a step shuffles."""
+    scramble_form: Literal["pair", "each"] = "pair"
+    """Both texts of a pair together, or each text on its own."""
+    scramble_swaps: float | None = None
+    """Mean number of swaps (Poisson) where a text is shuffled in part; none: whole."""
+    scramble_time: Literal["before", "after"] = "before"
+    """Before or after the negatives are chosen."""
+
     update: Literal["sparse", "dense"] = "sparse"
     """sparse: optimiser and λ_w act on the rows a batch touches. dense: on every row, as in the papers."""
     max_words: int | None = None
@@ -68,13 +120,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
-        for one in dataclasses.fields(self):
-            _check_type(one.name, getattr(self, one.name), one.type)
+        check_fields(self, _RANGES)
         check_tokeniser(self.tokeniser)
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise ValueError(f"{name} is {value}; allowed: {low:g} to {high:g}")
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON; ``from_dict`` reads them back."""
@@ -96,19 +143,6 @@ class Recipe:
             raise ValueError(f'encoder is {values["encoder"]!r}; expected an object such as {{"name": "avg"}}')
         encoder = {"encoder": config_from_dict(values["encoder"])} if "encoder" in values else {}
         return cls(**{**values, **encoder})
-
-
-def _check_type(name: str, value: Any, kind: Any) -> None:
-    """Raise ValueError unless a value is of a field's type; JSON's 1 is good for 1.0."""
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(kind))}")
-        return
-    kinds = get_args(kind) or (kind,)
-    fits = isinstance(value, kinds) or (float in kinds and isinstance(value, int))
-    if not fits or isinstance(value, bool):
-        names = " or ".join("none" if one is type(None) else one.__name__ for one in kinds)
-        raise ValueError(f"{name} is {value!r}; expected {names}")
 
 
 def read_recipe(path: Path) -> Recipe:

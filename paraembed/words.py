@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from paraembed.data.lines import read_lines
 
 UNKNOWN = "UUUNKKK"
+START, END = "<S>", "</S>"
+"""Boundary words. Upper-case, as UNKNOWN is: no lower-cased token is one of them."""
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +44,18 @@ class Words:
 
 def unknown_row(vocabulary: pa.StringArray) -> int:
     """Row of the unknown word in a vocabulary [V]."""
-    row = int(pc.index(vocabulary, UNKNOWN).as_py())
+    return word_row(vocabulary, UNKNOWN)
+
+
+def word_row(vocabulary: pa.StringArray, word: str) -> int:
+    """Row of a word in a vocabulary [V].
+
+    Raises:
+        ValueError: it has none.
+    """
+    row = int(pc.index(vocabulary, word).as_py())
     if row < 0:
-        raise ValueError(f"the vocabulary has no row {UNKNOWN!r} for unknown words")
+        raise ValueError(f"the vocabulary has no row {word!r}; add a vector for it")
     return row
 
 

@@ -34,7 +34,9 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change ``config.json`` as one would who knows the format: with a fingerprint that fits."""
     config = read_json(folder / "config.json")
     change(config)
-    config["fingerprint"] = digest_of({key: config[key] for key in ("encoder", "tokeniser", "files")})
+    config["fingerprint"] = digest_of(
+        {key: config[key] for key in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
+    )
     write_json(folder / "config.json", config)
 
 
@@ -127,7 +129,7 @@ def test_a_changed_setting_is_found(folder: Path, key: str) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "other"}', "{}"])
 def test_another_config_is_refused(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=r"config\.json is not (JSON|of format 'paraembed-encoder-1')"):
+    with pytest.raises(ValueError, match=r"config\.json is not (JSON|of format 'paraembed-encoder-2')"):
         load(folder)
 
 

@@ -39,7 +39,7 @@ def test_published_settings() -> None:
         ({"margn": 1}, "no field 'margn'; allowed: encoder, tokeniser, "),
         ({"encoder": {"name": "bert"}}, "unknown encoder 'bert'; allowed: avg, proj"),
         ({"encoder": {"name": "proj", "depth": 2}}, "no option 'depth'; allowed: width"),
-        ({"optimiser": "lion"}, "optimiser is 'lion'; allowed: adam, adagrad"),
+        ({"optimiser": "lion"}, "optimiser is 'lion'; allowed: adam, adagrad, sgd"),
         ({"tokeniser": "moses"}, "unknown tokeniser 'moses'; allowed: ptb-v1, space"),
         ({"margin": -1.0}, "margin is -1.0; allowed: 1e-36 to 1e"),
         ({"learning_rate": float("nan")}, "learning_rate is nan; allowed: 1e-36 to"),
@@ -52,7 +52,7 @@ def test_published_settings() -> None:
         ({"max_words": 0}, "max_words is 0; allowed: 1 to inf"),
         ({"encoder": None}, "encoder is None; expected an object"),
         ({"encoder": {"name": ["avg"]}}, "expected an object such as"),
-        ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; it must be at least 1"),
+        ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; expected int or none"),
         ({"clip": 0.0}, "clip is 0.0; allowed: 1e-36 to inf"),
     ],
 )

@@ -27,4 +27,4 @@ class Avg(Composition):
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
         """Mean vectors [N, D]."""
-        return F.embedding_bag(ids_T, rows_RD, offsets_N1, mode="mean", include_last_offset=True)
+        return F.embedding_bag(ids_T, rows_RD, offsets_N1.to(ids_T), mode="mean", include_last_offset=True)

@@ -4,10 +4,12 @@ Shapes in names: T tokens, N texts, V words, R rows of the word matrix at hand, 
 Texts are ragged: ``ids_T`` with ``offsets_N1``; text i owns ``ids_T[offsets_N1[i]:offsets_N1[i + 1]]``.
 """
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, overload
+from itertools import pairwise
+from typing import ClassVar, Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +17,44 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from paraembed.ragged import Ragged
 from paraembed.text import Tokens, tokenise
-from paraembed.words import Words, unknown_row, word_ids
+from paraembed.words import END, START, Words, unknown_row, word_ids, word_row
+
+MAX_WIDTH = 65_536
+"""Longest text vector: a matrix of its square fits in memory."""
+BoundaryTokens = Literal["none", "start", "end", "both"]
+
+log = logging.getLogger(__name__)
 
 
 class Composition(nn.Module):
     """The part of an encoder that is not the word matrix: W_c of the papers.
 
-    ``width`` is H, the length of a text vector.
+    Attributes:
+        width: H, the length of a text vector.
+        reads_trees: whether ``forward`` takes ``merges_T`` (see ``Ragged``, int32 [T] on the CPU) as a fourth argument.
+        tokens_at_once: most tokens it is given at a time outside training, for it keeps several vectors a token;
+            None: any number.
     """
 
     width: int
+    reads_trees: ClassVar[bool] = False
+    tokens_at_once: ClassVar[int | None] = None
 
     @abstractmethod
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Vectors [N, H] of N non-empty texts whose ids point into ``rows_RD``."""
+        """Vectors of texts.
+
+        Args:
+            rows_RD: word vectors.
+            ids_T: rows of the tokens, int32, on the device of ``rows_RD``.
+            offsets_N1: where each text begins and ends, int64, on the CPU: how a batch is laid out is decided there,
+                and a GPU is not waited for. No text is empty.
+
+        Returns:
+            Vectors [N, H].
+        """
 
 
 class EncoderConfig(Protocol):
@@ -63,17 +88,31 @@ class Encoder(nn.Module):
     Attributes:
         config: the encoder's options.
         tokeniser: name of the tokeniser.
+        boundary_tokens: which of the words ``START`` and ``END`` are put around every text (Wieting 2017 footnote 4).
+        max_tokens: a text is read up to here; None: whole.
         vocabulary: string array [V].
         matrix: word matrix W_w, parameter [V, D].
         composition: W_c.
         fingerprint: of the saved folder; empty for an encoder that was not loaded.
     """
 
-    def __init__(self, config: EncoderConfig, words: Words, tokeniser: str, seed: int = 0) -> None:
+    def __init__(
+        self,
+        config: EncoderConfig,
+        words: Words,
+        tokeniser: str,
+        seed: int = 0,
+        *,
+        boundary_tokens: BoundaryTokens = "none",
+        max_tokens: int | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         self.tokeniser = tokeniser
+        self.boundary_tokens, self.max_tokens = boundary_tokens, max_tokens
         self.vocabulary = words.vocabulary
+        self._start = word_row(words.vocabulary, START) if boundary_tokens in {"start", "both"} else None
+        self._end = word_row(words.vocabulary, END) if boundary_tokens in {"end", "both"} else None
         self.matrix = nn.Parameter(torch.from_numpy(words.matrix))
         self.composition = config.build(words.matrix.shape[1], torch.Generator().manual_seed(seed))
         self.fingerprint = ""
@@ -83,9 +122,27 @@ class Encoder(nn.Module):
         """H, the length of a text vector."""
         return self.composition.width
 
-    def forward(self, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Vectors [N, H] of N non-empty texts."""
-        vectors: Tensor = self.composition(self.matrix, ids_T, offsets_N1)
+    def with_boundaries(self, texts: Ragged) -> Ragged:
+        """Texts, none of them empty, with the boundary tokens of this encoder."""
+        return texts.with_ends(self._start, self._end)
+
+    def forward(self, texts: Ragged) -> Tensor:
+        """Vectors [N, H] of N non-empty texts, as they stand: boundaries and cut are the caller's."""
+        return self.compose(self.matrix, torch.from_numpy(texts.ids).to(self.matrix.device), texts)
+
+    def compose(self, rows_RD: Tensor, ids_T: Tensor, texts: Ragged) -> Tensor:
+        """Vectors [N, H] of texts whose words are given by other rows than the word matrix.
+
+        Args:
+            rows_RD: word vectors.
+            ids_T: rows of the tokens, in the place of ``texts.ids``.
+            texts: offsets and trees.
+        """
+        structure = [torch.from_numpy(texts.offsets)]
+        if self.composition.reads_trees:
+            with_trees = texts.right_branching() if texts.merges is None else texts
+            structure.append(torch.from_numpy(with_trees.merges))
+        vectors: Tensor = self.composition(rows_RD, ids_T, *structure)
         return vectors
 
     @overload
@@ -123,25 +180,38 @@ class Encoder(nn.Module):
 
     @torch.inference_mode()
     def _embed_tokens(self, tokens: Tokens) -> Embedded:
-        ids = word_ids(tokens.flat, self.vocabulary)
-        lengths = np.diff(tokens.offsets)
-        known_before = np.concatenate(([0], np.cumsum(ids != unknown_row(self.vocabulary))))
+        texts = Ragged(word_ids(tokens.flat, self.vocabulary), tokens.offsets)
+        known_before = np.concatenate(([0], np.cumsum(texts.ids != unknown_row(self.vocabulary))))
         num_known = known_before[tokens.offsets[1:]] - known_before[tokens.offsets[:-1]]
+        lengths = texts.lengths
         filled = lengths > 0
         if filled.all():  # the copy below costs as much as the mean itself
-            vectors = self._vectors(ids, tokens.offsets)
+            vectors = self._vectors(texts)
         else:
             vectors = np.zeros((len(lengths), self.width), np.float32)
             if filled.any():
-                vectors[filled] = self._vectors(ids, np.concatenate(([0], np.cumsum(lengths[filled]))))
+                vectors[filled] = self._vectors(texts.take(np.flatnonzero(filled)))
         return Embedded(vectors, lengths.astype(np.int32), (lengths - num_known).astype(np.int32))
 
-    def _vectors(self, ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def _vectors(self, texts: Ragged) -> npt.NDArray[np.float32]:
         """Vectors [n, H] of n non-empty texts."""
-        device = self.matrix.device
-        made: Tensor = self(torch.from_numpy(ids).to(device), torch.from_numpy(offsets).to(device, torch.int32))
-        vectors: npt.NDArray[np.float32] = made.float().cpu().numpy()
+        texts = self.with_boundaries(texts if self.max_tokens is None else texts.cut(self.max_tokens))
+        limit = self.composition.tokens_at_once
+        if limit is None or len(texts.ids) <= limit:
+            return _to_numpy(self(texts))
+        order = np.argsort(-texts.lengths, kind="stable")  # texts of about one length together
+        by_length = texts.take(order)
+        cuts = np.searchsorted(by_length.offsets, np.arange(0, len(texts.ids), limit))
+        bounds = np.unique([*cuts, len(texts)])
+        vectors = np.empty((len(texts), self.width), np.float32)
+        for start, stop in pairwise(bounds):
+            vectors[order[start:stop]] = _to_numpy(self(by_length.slice(start, stop)))
         return vectors
+
+
+def _to_numpy(vectors_NH: Tensor) -> npt.NDArray[np.float32]:
+    vectors: npt.NDArray[np.float32] = vectors_NH.float().cpu().numpy()
+    return vectors
 
 
 def _slices(texts: pa.StringArray, size: int) -> Iterator[pa.StringArray]:

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed.encoders.avg import Avg
-from paraembed.encoders.base import Composition
+from paraembed.encoders.base import MAX_WIDTH, Composition
+from paraembed.options import check_fields
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,8 @@ class ProjConfig:
     width: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a width that is no positive number."""
-        if self.width is not None and (
-            not isinstance(self.width, int) or isinstance(self.width, bool) or self.width < 1
-        ):
-            raise ValueError(f"proj: width is {self.width!r}; it must be at least 1, or none")
+        """Raise ValueError for an option that is not allowed."""
+        check_fields(self, {"width": (1, MAX_WIDTH)}, "proj")
 
     def build(self, dimension: int, generator: torch.Generator) -> "Proj":
         """The composition for word vectors of width ``dimension``."""

@@ -12,7 +12,7 @@ from paraembed.data.shards import FORMAT
 from paraembed.encoders import Encoder
 from paraembed.files import SUCCESS, read_json, require_file, sha256_of
 from paraembed.recipe import Recipe
-from paraembed.words import add_random_words, read_words
+from paraembed.words import END, START, Words, add_random_words, read_words
 
 _BLOCK_ROWS = 65_536
 
@@ -84,7 +84,21 @@ def untrained_encoder(
         words, num_random = add_random_words(words, new, recipe.seed), len(new)
     num_words, width = words.matrix.shape
     coverage = Coverage(num_words, width, covered / pc.sum(counts.field("counts")).as_py(), num_random)
-    return Encoder(recipe.encoder, words, recipe.tokeniser, recipe.seed), coverage
+    encoder = Encoder(
+        recipe.encoder,
+        _with_boundary_words(words, recipe),
+        recipe.tokeniser,
+        recipe.seed,
+        boundary_tokens=recipe.boundary_tokens,
+        max_tokens=recipe.max_tokens,
+    )
+    return encoder, coverage
+
+
+def _with_boundary_words(words: Words, recipe: Recipe) -> Words:
+    wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.boundary_tokens]
+    new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]
+    return add_random_words(words, pa.array(new, pa.string()), recipe.seed + 1) if new else words
 
 
 def _token_counts(pairs: Path, shards: dict[str, Any]) -> pa.StructArray:

@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paraembed.encoders import Encoder
+from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.training.pairs import Ragged, epoch_batches, num_steps
+from paraembed.training.pairs import epoch_batches, num_steps
 from paraembed.training.rows import Step
 from paraembed.training.state import Counters, load_state, save_state
 

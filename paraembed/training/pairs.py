@@ -7,42 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from paraembed.ragged import Ragged
 from paraembed.text import tokenise
 from paraembed.words import word_ids
 
 _CHUNK_PAIRS = 65_536  # pairs brought into epoch order at a time: a few MB, and no work a pair inside the step
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Word ids of n texts: text i owns ``ids[offsets[i]:offsets[i + 1]]``.
-
-    Attributes:
-        ids: int32 [T].
-        offsets: int64 [n + 1], starting at 0.
-    """
-
-    ids: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def slice(self, start: int, stop: int) -> "Ragged":
-        """Texts start … stop - 1; the ids are not copied."""
-        first, last = self.offsets[start], self.offsets[stop]
-        return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first)
-
-    def take(self, texts: npt.NDArray[np.int64]) -> "Ragged":
-        """The texts with these numbers, in this order."""
-        starts = self.offsets[texts]
-        lengths = self.offsets[texts + 1] - starts
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        return Ragged(self.ids[positions], offsets)
 
 
 def pairs_to_ids(blocks: Iterable[pa.Table], vocabulary: pa.StringArray) -> Ragged:

@@ -82,10 +82,7 @@ class Step:
             self.skipped_pairs += 1
             return torch.zeros(2, device=self.matrix.device)
         device = self.matrix.device
-        offsets = batch.texts.offsets.astype(np.int32)
-        vectors_NH = self.encoder.composition(
-            rows_RD, torch.from_numpy(ids).to(device), torch.from_numpy(offsets).to(device)
-        )
+        vectors_NH = self.encoder.compose(rows_RD, torch.from_numpy(ids).to(device), batch.texts)
         unit_NH = unit(vectors_NH)
         terms = margin_terms(unit_NH, most_similar(unit_NH, self.recipe.pool), self.recipe.margin)
         loss = terms.sum() / batch.total

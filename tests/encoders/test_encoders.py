@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.proj import ProjConfig
+from paraembed.ragged import Ragged
 from paraembed.words import UNKNOWN, Words
 
 Vector = npt.NDArray[np.float64]
@@ -121,7 +122,7 @@ def test_one_text_is_one_vector(encoder: Encoder) -> None:
 
 
 def test_the_gradient_reaches_exactly_the_words_used(encoder: Encoder) -> None:
-    vectors = encoder(torch.tensor([3, 5, 3, 1]), torch.tensor([0, 3, 4]))
+    vectors = encoder(Ragged(np.array([3, 5, 3, 1], np.int32), np.array([0, 3, 4])))
     (vectors * torch.arange(1.0, vectors.numel() + 1).view_as(vectors)).sum().backward()
     assert encoder.matrix.grad is not None
     assert encoder.matrix.grad.abs().sum(dim=1).nonzero().flatten().tolist() == [1, 3, 5]
@@ -130,9 +131,10 @@ def test_the_gradient_reaches_exactly_the_words_used(encoder: Encoder) -> None:
 
 def test_the_gradient_is_the_difference_quotient(encoder: Encoder) -> None:
     encoder.double()
-    ids, offsets = torch.tensor([3, 5, 3, 1]), torch.tensor([0, 3, 4])
+    texts = Ragged(np.array([3, 5, 3, 1], np.int32), np.array([0, 3, 4]))
+    ids = torch.from_numpy(texts.ids)
     rows = encoder.matrix.detach().clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda rows: encoder.composition(rows, ids, offsets), rows)
+    assert torch.autograd.gradcheck(lambda rows: encoder.compose(rows, ids, texts), rows)
 
 
 def test_a_saved_encoder_gives_the_same_vectors(encoder: Encoder, tmp_path: Any) -> None:
@@ -185,7 +187,7 @@ def test_proj_may_change_the_width(width: int, tiny_words: Words) -> None:
 
 
 def test_wrong_sizes_are_refused(tiny_words: Words) -> None:
-    with pytest.raises(ValueError, match="proj: width is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match="proj: width is 0; allowed: 1 to 65536"):
         Encoder(ProjConfig(0), tiny_words, "space")
     with pytest.raises(ValueError, match="batch_size is 0; it must be at least 1"):
         Encoder(ProjConfig(), tiny_words, "space").encode(["a"], batch_size=0)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
+from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.training.pairs import Ragged
 from paraembed.words import UNKNOWN, Words
 
 

@@ -9,10 +9,11 @@ import torch
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
+from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training import loop, state
 from paraembed.training.loop import Report, train
-from paraembed.training.pairs import Batch, Ragged
+from paraembed.training.pairs import Batch
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_penalty=1e-3)
 MakeEncoder = Callable[[Recipe], Encoder]

@@ -3,8 +3,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraembed.ragged import Ragged
 from paraembed.training import pairs as pairs_module
-from paraembed.training.pairs import Ragged, epoch_batches, num_steps, pairs_to_ids
+from paraembed.training.pairs import epoch_batches, num_steps, pairs_to_ids
 from paraembed.words import UNKNOWN
 
 

@@ -14,10 +14,11 @@ from torch import multiprocessing
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
+from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training.negatives import most_similar
 from paraembed.training.objectives import margin_terms, unit
-from paraembed.training.pairs import Ragged, epoch_batches
+from paraembed.training.pairs import epoch_batches
 from paraembed.training.rows import Step, distinct, exchange_rows
 
 ADAGRAD = Recipe(encoder=ProjConfig(), optimiser="adagrad", learning_rate=0.05, batch_size=20, clip=0.05)
@@ -76,8 +77,7 @@ def test_dense_step_is_plain_autograd_with_the_papers_penalties(
     kinds = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
     optimise: Any = kinds[optimiser](plain.parameters(), lr=0.01)
     for batch in list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))[:10]:
-        offsets = torch.from_numpy(batch.texts.offsets.astype(np.int32))
-        vectors = unit(plain(torch.from_numpy(batch.texts.ids), offsets))
+        vectors = unit(plain(batch.texts))
         hinge = margin_terms(vectors, most_similar(vectors, "both_sides"), 0.4).sum() / 20
         composition = sum(parameter.square().sum() for parameter in plain.composition.parameters())
         loss = hinge + factor * (0.2 * composition + 0.1 * (plain.matrix - initial).square().sum())

@@ -1,0 +1,95 @@
+"""Texts as word ids in flat memory.
+
+One array of ids and one of offsets: a batch is a slice of them, and no text is padded to the length of another.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Word ids of n texts: text i owns ``ids[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        ids: int32 [T].
+        offsets: int64 [n + 1], starting at 0.
+        merges: int32 [T], or None where no encoder asks for trees. A binary tree over the tokens of a text: how many
+            inner nodes close behind each token, each over the last two subtrees (shift-reduce). A text of m tokens
+            closes m - 1 of them; all behind its last token make the right-branching tree.
+    """
+
+    ids: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    merges: npt.NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each text, int64 [n]."""
+        return np.diff(self.offsets)
+
+    def slice(self, start: int, stop: int) -> "Ragged":
+        """Texts start … stop - 1; nothing but the offsets is copied."""
+        first, last = self.offsets[start], self.offsets[stop]
+        merges = None if self.merges is None else self.merges[first:last]
+        return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first, merges)
+
+    def take(self, texts: npt.NDArray[np.int64]) -> "Ragged":
+        """The texts with these numbers, in this order."""
+        starts = self.offsets[texts]
+        lengths = self.offsets[texts + 1] - starts
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return Ragged(self.ids[positions], offsets, None if self.merges is None else self.merges[positions])
+
+    def right_branching(self) -> "Ragged":
+        """The same texts, none of them empty, each with the right-branching tree."""
+        merges = np.zeros(len(self.ids), np.int32)
+        merges[self.offsets[1:] - 1] = self.lengths - 1
+        return Ragged(self.ids, self.offsets, merges)
+
+    def cut(self, max_tokens: int) -> "Ragged":
+        """The first ``max_tokens`` tokens of each text; a text that loses some gets the right-branching tree."""
+        lengths = self.lengths
+        kept = np.minimum(lengths, max_tokens)
+        if (kept == lengths).all():
+            return self
+        offsets = np.concatenate(([0], np.cumsum(kept)))
+        positions = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] - offsets[:-1], kept)
+        merges = None
+        if self.merges is not None:
+            was_cut = kept < lengths
+            merges = np.where(np.repeat(was_cut, kept), np.int32(0), self.merges[positions])
+            merges[offsets[1:][was_cut] - 1] = kept[was_cut] - 1
+        return Ragged(self.ids[positions], offsets, merges)
+
+    def with_ends(self, start: int | None, end: int | None) -> "Ragged":
+        """Each text with the word ``start`` before it and ``end`` behind it, where they are given.
+
+        No text may be empty. In a tree the start word joins the whole text, and the end word what that makes.
+        """
+        extra = (start is not None) + (end is not None)
+        if not extra:
+            return self
+        offsets = self.offsets + extra * np.arange(len(self.offsets))
+        inner = np.arange(len(self.ids)) + np.repeat(extra * np.arange(len(self)) + (start is not None), self.lengths)
+        ids = np.empty(offsets[-1], np.int32)
+        ids[inner] = self.ids
+        if start is not None:
+            ids[offsets[:-1]] = start
+        if end is not None:
+            ids[offsets[1:] - 1] = end
+        if self.merges is None:
+            return Ragged(ids, offsets)
+        merges = np.zeros(len(ids), np.int32)
+        merges[inner] = self.merges
+        if start is not None:
+            merges[inner[self.offsets[1:] - 1]] += 1
+        if end is not None:
+            merges[offsets[1:] - 1] = 1
+        return Ragged(ids, offsets, merges)
