@@ -1,11 +1,16 @@
-"""The papers' recipes, by name: ``<paper>/<encoder>``."""
+"""The papers' recipes, by name: ``<paper>/<encoder>[-<variant>]``."""
 
 from pathlib import Path
 
-from paraembed.papers import iclr2016
+from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
 from paraembed.recipe import Recipe, read_recipe
 
-RECIPES: dict[str, Recipe] = {**iclr2016.RECIPES}
+RECIPES: dict[str, Recipe] = {
+    **tacl2015.RECIPES,
+    **iclr2016.RECIPES,
+    **acl2017.RECIPES,
+    **pgru2017.RECIPES,
+}
 
 
 def find_recipe(name: str) -> Recipe:

@@ -1,20 +1,61 @@
 """Wieting, Bansal, Gimpel, Livescu 2016, "Towards Universal Paraphrastic Sentence Embeddings".
 
 The recipes are the best settings found, as in the released demo: PPDB XL phrasal pairs, 10 epochs, δ 0.4, MAX over
-both sides, batch 100; the released penalties carry a factor ½. PPDB texts are tokenised already.
+both sides unless said, batch 100; the released penalties carry a factor ½.
 """
 
 from dataclasses import replace
 
 from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.dan import DanConfig
+from paraembed.encoders.irnn import IrnnConfig
+from paraembed.encoders.lstm import LstmConfig
 from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.rnn import RnnConfig
 from paraembed.recipe import Recipe
 
-_TRANSFER = Recipe(epochs=10, batch_size=100, margin=0.4, pool="both_sides", optimiser="adam", penalty_form="released")
+_TRANSFER = Recipe(
+    epochs=10,
+    batch_size=100,
+    margin=0.4,
+    pool="both_sides",
+    optimiser="adam",
+    learning_rate=0.0005,
+    penalty_form="released",
+)
+_LSTM = replace(_TRANSFER, word_penalty=1e-6, composition_penalty=1e-3)
 
 RECIPES = {
     "iclr2016/avg": replace(_TRANSFER, encoder=AvgConfig(), learning_rate=0.005, word_penalty=1e-6, clip=1.0),
-    "iclr2016/proj": replace(
-        _TRANSFER, encoder=ProjConfig(), learning_rate=0.0005, word_penalty=1e-8, composition_penalty=1e-5
+    # On PPDB XXL; of λ_w {1e-6, 1e-7, 1e-8} and {MIX, MAX} the paper does not say which was taken.
+    "iclr2016/avg-xxl": replace(
+        _TRANSFER, encoder=AvgConfig(), optimiser="adagrad", learning_rate=0.05, word_penalty=1e-6
     ),
+    "iclr2016/proj": replace(_TRANSFER, encoder=ProjConfig(), word_penalty=1e-8, composition_penalty=1e-5),
+    "iclr2016/dan": replace(
+        _TRANSFER,
+        encoder=DanConfig(layers=1, activation="tanh"),
+        optimiser="adagrad",
+        learning_rate=0.05,
+        word_penalty=1e-5,
+        composition_penalty=1e-5,
+    ),
+    "iclr2016/rnn": replace(
+        _TRANSFER,
+        encoder=RnnConfig(activation="tanh"),
+        negatives="mix",
+        word_penalty=1e-6,
+        composition_penalty=1e-4,
+    ),
+    "iclr2016/irnn": replace(
+        _TRANSFER,
+        encoder=IrnnConfig(),
+        learning_rate=0.005,
+        word_penalty=1e-6,
+        composition_penalty=10.0,
+        composition_target="initial",
+        clip=1.0,
+    ),
+    "iclr2016/lstm": replace(_LSTM, encoder=LstmConfig(output_gate=True)),
+    "iclr2016/lstm-no-gate": replace(_LSTM, encoder=LstmConfig(output_gate=False), batch_size=50),
 }

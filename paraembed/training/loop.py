@@ -18,8 +18,8 @@ from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training.pairs import epoch_batches, num_steps
-from paraembed.training.rows import Step
 from paraembed.training.state import Counters, load_state, save_state
+from paraembed.training.step import Step
 
 REPORT_STEPS = 100
 """Steps from report to report; fixed, so that the loss curve of a resumed run is that of an unbroken one."""
@@ -34,8 +34,8 @@ class Report:
         epochs: in all.
         step: of the run, from 1.
         steps: of the run, in all.
-        loss: mean hinge loss a pair.
-        active: share of hinge terms above zero, 0 to 1.
+        loss: mean loss a pair, without penalties.
+        active: share of the objective's terms above zero, 0 to 1.
         pairs_per_second: over all workers.
         seconds_left: at this rate.
         end_of_epoch: whether this report closes an epoch.
@@ -89,7 +89,8 @@ def train(
     num_pairs = len(pairs) // 2
     if num_pairs < 2:
         raise ValueError(f"{num_pairs} pairs to train on; negatives come from other pairs, so at least 2")
-    step = Step(encoder, recipe, world)
+    pairs = pairs if recipe.max_tokens is None else pairs.cut(recipe.max_tokens)
+    step = Step(encoder, recipe, pairs, rank, world)
     counters = _restore(encoder, step, checkpoints)
     save = partial(_save, encoder, step, counters, checkpoints if rank == 0 else None, before_save)
     meter = _Meter(counters, recipe, num_pairs, world)
@@ -161,7 +162,7 @@ class _Meter:
             step=counters.step,
             steps=self.per_epoch * self.recipe.epochs,
             loss=loss,
-            active=active / 2,
+            active=active,
             pairs_per_second=rate,
             seconds_left=(self.total_pairs - counters.pairs) / rate,
             end_of_epoch=counters.step_in_epoch == self.per_epoch,
@@ -193,7 +194,7 @@ def _save(
     counters.loss, counters.active = (float(value) for value in sums)
     counters.skipped_pairs = step.skipped_pairs
     weights = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
-    save_state(folder, counters, {**weights, **step.state()})
+    save_state(folder, counters, {**weights, **step.update.state()})
 
 
 def _restore(encoder: Encoder, step: Step, folder: Path | None) -> Counters:
@@ -202,7 +203,7 @@ def _restore(encoder: Encoder, step: Step, folder: Path | None) -> Counters:
         return Counters()
     counters, tensors = saved
     encoder.load_state_dict({name: tensors[f"encoder.{name}"] for name in encoder.state_dict()})
-    step.load_state(tensors)
+    step.update.load_state(tensors)
     step.skipped_pairs = counters.skipped_pairs
     return counters
 

@@ -1,31 +1,146 @@
-"""Choose negatives from the mini-batch (Wieting 2016 §3.2, released code).
+"""Choose negatives from the mini-batch (Wieting 2015 §4.1, Wieting 2016 §3.2, released code).
 
 Texts of pair i stand at rows 2i and 2i + 1; the embeddings of the step are reused, not computed again.
 """
 
 from typing import Literal
 
+import numpy as np
+import simplemma
 import torch
 from torch import Tensor
 
+from paraembed.encoders import Encoder, encoder_name
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.training.exchange import gather
+from paraembed.training.objectives import positive
+from paraembed.training.phrases import Keys, PairedPhrases, phrase_keys
+
 Pool = Literal["both_sides", "same_side"]
+Rule = Literal["max", "mix", "rand", "min_violation"]
+
+_NO = -torch.inf
 
 
 @torch.no_grad()
-def most_similar(unit_NH: Tensor, pool: Pool) -> Tensor:
-    """MAX: for each text the most similar text of another pair.
+def candidate_similarity(
+    vectors_NH: Tensor, pool_PH: Tensor, pool: Pool, *, first: int = 0, excluded_NP: Tensor | None = None
+) -> Tensor:
+    """How similar each text is to each candidate, -inf where the pool's text is none.
 
     Args:
-        unit_NH: embeddings of length 1, N = 2B texts of B ≥ 2 pairs.
-        pool: candidates are both texts of every other pair (2(B-1) of them), or only the one on the same side.
+        vectors_NH: embeddings of B pairs, N = 2B.
+        pool_PH: embeddings that negatives may come from; the same pairs stand at rows first … first + N - 1.
+        pool: candidates are both texts of every other pair, or only the one on the same side.
+        first: where the pairs stand in the pool.
+        excluded_NP: texts that are no candidates for other reasons.
+    """
+    num_texts, num_pool = len(vectors_NH), len(pool_PH)
+    similarity_NP = vectors_NH @ pool_PH.T
+    own = similarity_NP[:, first : first + num_texts].view(num_texts // 2, 2, num_texts // 2, 2)
+    own.diagonal(dim1=0, dim2=2).fill_(_NO)
+    if pool == "same_side":
+        sides = similarity_NP.view(num_texts // 2, 2, num_pool // 2, 2)
+        sides[:, 0, :, 1] = _NO
+        sides[:, 1, :, 0] = _NO
+    if excluded_NP is not None:
+        similarity_NP.masked_fill_(excluded_NP, _NO)
+    return similarity_NP
+
+
+@torch.no_grad()
+def choose(
+    rule: Rule, similarity_NP: Tensor, positive_B1: Tensor, margin: float, draws_2N: Tensor | None = None
+) -> Tensor:
+    """The negative of each text.
+
+    Args:
+        rule: max: the most similar candidate. rand: any, with equal probability. mix: max with probability ½, else
+            rand, drawn for each text. min_violation: the least similar candidate whose hinge term is above zero; the
+            most similar one where no term is.
+        similarity_NP: of ``candidate_similarity``.
+        positive_B1: similarity of the texts of each pair.
+        margin: δ.
+        draws_2N: for rand and mix, [2, N] uniform numbers in [0, 1): which candidate, and whether a random one.
 
     Returns:
-        Row of the negative of each text, int64 [N]; ties go to the lowest row.
+        Row of the negative in the pool, int64 [N]; ties go to the lowest row; -1 for a text without a candidate.
     """
-    num_pairs = len(unit_NH) // 2
-    similarity = (unit_NH @ unit_NH.T).view(num_pairs, 2, num_pairs, 2)
-    similarity.diagonal(dim1=0, dim2=2).fill_(-torch.inf)
-    if pool == "same_side":
-        similarity[:, 0, :, 1] = -torch.inf
-        similarity[:, 1, :, 0] = -torch.inf
-    return similarity.view(2 * num_pairs, 2 * num_pairs).argmax(dim=1)
+    best = similarity_NP.max(dim=1)
+    most_similar_N = torch.where(best.values == _NO, -1, best.indices)
+    if rule == "max":
+        return most_similar_N
+    if rule == "min_violation":
+        threshold_N1 = (positive_B1 - margin).repeat_interleave(2, dim=0)
+        violating_NP = torch.where(similarity_NP > threshold_N1, similarity_NP, torch.inf)
+        least = violating_NP.min(dim=1)
+        return torch.where(least.values == torch.inf, most_similar_N, least.indices)
+    assert draws_2N is not None
+    random_N = _random_candidates(similarity_NP != _NO, draws_2N[0])
+    return random_N if rule == "rand" else torch.where(draws_2N[1] < 0.5, most_similar_N, random_N)
+
+
+def _random_candidates(allowed_NP: Tensor, draws_N: Tensor) -> Tensor:
+    """The ⌊u · number of candidates⌋-th candidate of each text, -1 where there is none."""
+    before_NP = allowed_NP.cumsum(dim=1)
+    wanted_N = (draws_N * before_NP[:, -1]).long() + 1
+    chosen_N = (before_NP >= wanted_N[:, None]).int().argmax(dim=1)
+    return torch.where(before_NP[:, -1] > 0, chosen_N, -1)
+
+
+class Negatives:
+    """Chooses negatives as a recipe says."""
+
+    def __init__(self, recipe: Recipe, encoder: Encoder, pairs: Ragged, world: int) -> None:
+        self.recipe = recipe
+        self.gather = recipe.pool_workers == "all" and world > 1
+        self.world, self.device = world, encoder.matrix.device
+        is_word = encoder_name(encoder.config) == "word"
+        self.excludes_equal = recipe.equal_negatives == "excluded" or (recipe.equal_negatives == "auto" and is_word)
+        used = recipe.objective == "margin" and recipe.paired_negatives == "excluded"
+        self.paired = PairedPhrases.of(pairs, _Lemmas(encoder)) if used else None
+
+    def __call__(
+        self, vectors_NH: Tensor, selected_NH: Tensor, texts: Ragged, generator: np.random.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Embeddings of the candidates [P, H], and the negative of each text among them [N]."""
+        recipe, first = self.recipe, 0
+        pool_PH = vectors_NH
+        candidates_PH = selected_NH
+        if self.gather:
+            pool_PH, first = gather(vectors_NH, self.world)
+            candidates_PH, _ = gather(selected_NH, self.world)
+        excluded_NP = self._excluded(texts) if self.excludes_equal or self.paired else None
+        similarity_NP = candidate_similarity(
+            selected_NH, candidates_PH, recipe.pool, first=first, excluded_NP=excluded_NP
+        )
+        draws_2N = None
+        if recipe.negatives in {"rand", "mix"}:
+            draws_2N = torch.from_numpy(generator.random((2, len(texts)))).to(vectors_NH.device)
+        return pool_PH, choose(recipe.negatives, similarity_NP, positive(selected_NH), recipe.margin, draws_2N)
+
+    def _excluded(self, texts: Ragged) -> Tensor:
+        keys = phrase_keys(texts)
+        pool = self._pool_keys(keys)
+        excluded = keys[:, None] == pool if self.excludes_equal else np.zeros((len(keys), len(pool)), np.bool_)
+        if self.paired is not None:
+            excluded |= self.paired.among(keys, pool)
+        return torch.from_numpy(excluded).to(self.device)
+
+    def _pool_keys(self, keys: Keys) -> Keys:
+        if not self.gather:
+            return keys
+        pool, _ = gather(torch.from_numpy(keys.view(np.int64)).to(self.device), self.world)
+        return pool.cpu().numpy().view(np.uint64)
+
+
+class _Lemmas:
+    """Row of a word → row of its English lemma, None where that has no row."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.words = encoder.vocabulary.to_pylist()
+        self.rows = {word: row for row, word in enumerate(self.words)}
+
+    def __call__(self, row: int) -> int | None:
+        return self.rows.get(simplemma.lemmatize(self.words[row], "en"))

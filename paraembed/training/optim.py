@@ -57,5 +57,21 @@ class RowAdaGrad:
         matrix_VD.index_copy_(0, rows_R, torch.addcdiv(values_RD, grad_RD, root, value=-self.learning_rate))
 
 
-ROW_OPTIMISERS: dict[str, Callable[[Tensor, float], RowOptimiser]] = {"adam": RowAdam, "adagrad": RowAdaGrad}
-DENSE_OPTIMISERS = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
+class RowSgd:
+    """Plain SGD on rows, which equals the dense one."""
+
+    def __init__(self, matrix_VD: Tensor, learning_rate: float) -> None:  # noqa: ARG002 - one signature for all
+        self.learning_rate = learning_rate
+        self.state: dict[str, Tensor] = {}
+
+    def update(self, matrix_VD: Tensor, rows_R: Tensor, values_RD: Tensor, grad_RD: Tensor, step: int) -> None:  # noqa: ARG002 - one signature for all
+        """See ``RowOptimiser``."""
+        matrix_VD.index_copy_(0, rows_R, values_RD.add(grad_RD, alpha=-self.learning_rate))
+
+
+ROW_OPTIMISERS: dict[str, Callable[[Tensor, float], RowOptimiser]] = {
+    "adam": RowAdam,
+    "adagrad": RowAdaGrad,
+    "sgd": RowSgd,
+}
+DENSE_OPTIMISERS = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad, "sgd": torch.optim.SGD}

@@ -1,4 +1,4 @@
-"""Small trainings: an encoder over 40 words and pairs that share words."""
+"""Small trainings: an encoder over 42 words and pairs that share words."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.words import UNKNOWN, Words
+from paraembed.words import END, START, UNKNOWN, Words
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def make_encoder() -> Callable[[Recipe], Encoder]:
     """Equal encoders at every call."""
 
     def make(recipe: Recipe) -> Encoder:
-        matrix = np.random.default_rng(1).standard_normal((40, 8), dtype=np.float32)
-        words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(39))]), matrix)
-        return Encoder(recipe.encoder, words, "space", recipe.seed)
+        matrix = np.random.default_rng(1).standard_normal((42, 8), dtype=np.float32)
+        words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(39)), START, END]), matrix)
+        return Encoder(recipe.encoder, words, "space", recipe.seed, boundary_tokens=recipe.boundary_tokens)
 
     return make

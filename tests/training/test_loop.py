@@ -3,6 +3,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,6 +41,34 @@ def test_training_lowers_the_loss_and_reports(make_encoder: MakeEncoder, pairs: 
     assert {(report.steps, report.epochs) for report in reports} == {(309, 3)}
     assert reports[-1].loss < 0.8 * reports[0].loss
     assert (counters.pairs, counters.step, counters.epoch) == (3090, 309, 3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dropout": 0.3, "word_dropout": 0.1, "scramble": 0.5, "negatives": "mix", "boundary_tokens": "both"},
+        {"objective": "contrastive", "contrast_phrases": 4, "optimiser": "sgd", "clip": 5.0, "clip_form": "global"},
+        {"optimiser": "adagrad", "composition_learning_rate": 0.003, "update": "dense", "pool_workers": "all"},
+    ],
+)
+def test_what_a_recipe_draws_is_drawn_again_after_a_kill(
+    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    recipe = replace(RECIPE, epochs=1, **changes)
+    unbroken, again, stopped, resumed = (make_encoder(recipe) for _ in range(4))
+    train(unbroken, pairs, recipe)
+    train(again, pairs, recipe)
+
+    def stop(report: Report) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped, pairs, recipe, checkpoints=tmp_path, on_report=stop)
+    train(resumed, pairs, recipe, checkpoints=tmp_path)
+    assert not torch.equal(stopped.matrix, unbroken.matrix)
+    for one, two, three in zip(tensors(unbroken), tensors(again), tensors(resumed), strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(one, three)
 
 
 @pytest.mark.parametrize("killed_at", [1, 99, 100, 101, 103, 104, 205, 206, 250, 308])

@@ -1,0 +1,41 @@
+"""Wieting and Gimpel 2017, "Revisiting Recurrent Networks for Paraphrastic Sentence Embeddings".
+
+Adam 0.001, batch 100, λ_c 0; SimpWiki sentence pairs; 7 epochs for avg, 3 for recurrent encoders. The settings of avg,
+lstm, lstm_avg and gran are those of the released demo; the paper does not print those of the variants, which take
+their family's: "dropout and scrambling" (table 3).
+"""
+
+from dataclasses import replace
+
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.gran import (
+    BiGranConfig,
+    Gran2Config,
+    Gran3Config,
+    Gran4Config,
+    Gran5Config,
+    GranConfig,
+    GranNoGateConfig,
+)
+from paraembed.encoders.lstm import BiLstmAvgConfig, LstmAvgConfig, LstmConfig
+from paraembed.recipe import Recipe
+
+_RECURRENT = Recipe(
+    epochs=3, batch_size=100, margin=0.4, optimiser="adam", learning_rate=0.001, penalty_form="released"
+)
+_LSTM_AVG = replace(_RECURRENT, word_penalty=1e-5, scramble=0.5, dropout=0.4)
+_GRAN = replace(_RECURRENT, scramble=0.5, dropout=0.4)
+
+RECIPES = {
+    "acl2017/avg": replace(_RECURRENT, encoder=AvgConfig(), epochs=7, margin=0.6),
+    "acl2017/lstm": replace(_RECURRENT, encoder=LstmConfig(), word_penalty=1e-5, scramble=0.75, word_dropout=0.2),
+    "acl2017/lstm_avg": replace(_LSTM_AVG, encoder=LstmAvgConfig()),
+    "acl2017/bilstm_avg": replace(_LSTM_AVG, encoder=BiLstmAvgConfig()),
+    "acl2017/gran": replace(_GRAN, encoder=GranConfig()),
+    "acl2017/gran2": replace(_GRAN, encoder=Gran2Config()),
+    "acl2017/gran3": replace(_GRAN, encoder=Gran3Config()),
+    "acl2017/gran4": replace(_GRAN, encoder=Gran4Config()),
+    "acl2017/gran5": replace(_GRAN, encoder=Gran5Config()),
+    "acl2017/gran_nogate": replace(_GRAN, encoder=GranNoGateConfig()),
+    "acl2017/bigran": replace(_GRAN, encoder=BiGranConfig()),
+}

@@ -1,0 +1,30 @@
+"""Zhou, Huang, Ji 2017, "Learning Phrase Embeddings from Paraphrases with GRUs".
+
+PPDB S, 200-d word2vec, SGD 0.3, batch 128, 150 epochs, margin 1, gradients clipped to a norm of 5 all together,
+dropout 0.5 ("on the GRU cells": here on their inputs). k is 29: the authors find 99 not worth its cost. The paper's
+text compares cosines, its formula dot products.
+"""
+
+from dataclasses import replace
+
+from paraembed.encoders.gru import GruConfig
+from paraembed.recipe import Recipe
+
+_PGRU = Recipe(
+    encoder=GruConfig(),
+    epochs=150,
+    batch_size=128,
+    objective="contrastive",
+    margin=1.0,
+    contrast_phrases=29,
+    optimiser="sgd",
+    learning_rate=0.3,
+    clip=5.0,
+    clip_form="global",
+    dropout=0.5,
+)
+
+RECIPES = {
+    "pgru2017/gru": replace(_PGRU, similarity="cosine"),
+    "pgru2017/gru-dot": replace(_PGRU, similarity="dot"),
+}

@@ -1,0 +1,73 @@
+"""What data-parallel workers tell each other within a step.
+
+Sums are made in the order of the workers, so that every worker gets the same bits, every time.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def gather(tensor_N: Tensor, world: int) -> tuple[Tensor, int]:
+    """The tensors of all workers one after the other, and where this worker's begins; they may differ in length.
+
+    Args:
+        tensor_N: this worker's, [N, …]; its gradient is the sum over all workers' losses. Every worker must
+            run the backward pass, also one whose tensor is empty.
+        world: how many workers.
+    """
+    counts = _counts(len(tensor_N), world, tensor_N.device)
+    gathered: Tensor = _Gather.apply(tensor_N, counts)  # type: ignore[no-untyped-call]
+    return gathered, sum(counts[: dist.get_rank()])
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor_N: Tensor, counts: list[int]) -> Tensor:
+        rank = dist.get_rank()
+        ctx.mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+        return torch.cat(_all_gather(tensor_N, counts))
+
+    @staticmethod
+    def backward(ctx: Any, grad_P: Tensor) -> tuple[Tensor, None]:
+        total_P = grad_P.contiguous()
+        dist.all_reduce(total_P)
+        return total_P[ctx.mine], None
+
+
+def exchange_rows(rows_R: Tensor, grad_RD: Tensor, world: int) -> tuple[Tensor, Tensor]:
+    """Sum row gradients over all workers.
+
+    Args:
+        rows_R: this worker's distinct rows.
+        grad_RD: their gradients.
+        world: how many workers.
+
+    Returns:
+        The distinct rows of all workers, ascending, and the sums; the same tensors on every worker.
+    """
+    counts = _counts(len(rows_R), world, rows_R.device)
+    all_grads = _all_gather(grad_RD, counts)
+    unique_U, place = torch.unique(torch.cat(_all_gather(rows_R, counts)), return_inverse=True)
+    sums_UD = torch.zeros(len(unique_U), grad_RD.shape[1], device=rows_R.device)
+    for one, at in zip(all_grads, place.split(counts), strict=True):
+        sums_UD.index_add_(0, at, one)
+    return unique_U, sums_UD
+
+
+def _counts(count: int, world: int, device: torch.device) -> list[int]:
+    mine = torch.tensor([count], device=device)
+    counts = [torch.zeros_like(mine) for _ in range(world)]
+    dist.all_gather(counts, mine)
+    return [int(one) for one in counts]
+
+
+def _all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
+    """Every worker's tensor; padded on the way, as all_gather wants equal lengths."""
+    padded = tensor_N.new_zeros(max(counts), *tensor_N.shape[1:])
+    padded[: len(tensor_N)] = tensor_N
+    everyone = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(everyone, padded)
+    return [one[:count] for one, count in zip(everyone, counts, strict=True)]

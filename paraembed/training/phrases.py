@@ -1,0 +1,157 @@
+"""The phrases of the training data as types: what occurs, however often, counts once.
+
+A phrase is known by a 64-bit hash of its word ids; two of PPDB XXL's 18M collide with probability 1e-5.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from paraembed.ragged import Ragged
+
+_BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory
+
+Keys = npt.NDArray[np.uint64]
+
+
+def phrase_keys(texts: Ragged) -> Keys:
+    """A hash of the word ids of each text, uint64 [n]; no text may be empty."""
+    blocks = range(0, len(texts), _BLOCK_TEXTS)
+    keys = [_block_keys(texts.slice(start, min(start + _BLOCK_TEXTS, len(texts)))) for start in blocks]
+    return np.concatenate([np.zeros(0, np.uint64), *keys])
+
+
+def _block_keys(texts: Ragged) -> Keys:
+    powers = np.cumprod(np.full(int(texts.lengths.max()), 0x9E3779B97F4A7C15, np.uint64))  # wraps, as a hash may
+    places = np.arange(len(texts.ids)) - np.repeat(texts.offsets[:-1], texts.lengths)
+    terms = _mixed(texts.ids.astype(np.uint64) + np.uint64(1)) * powers[places]
+    return _mixed(np.add.reduceat(terms, texts.offsets[:-1]))
+
+
+def _mixed(values: Keys) -> Keys:
+    """Every bit of the value in every bit of the result (the finaliser of splitmix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Keys = values ^ (values >> np.uint64(31))
+    return mixed
+
+
+@dataclass(frozen=True)
+class PhraseTypes:
+    """The distinct phrases of the data.
+
+    Attributes:
+        keys: uint64 [U], ascending.
+        first: a text that is the phrase, int64 [U].
+    """
+
+    keys: Keys
+    first: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Ragged) -> "PhraseTypes":
+        """Those of n texts."""
+        return cls(*np.unique(phrase_keys(texts), return_index=True))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Contrast phrases of B pairs.
+
+    Attributes:
+        texts: the distinct ones, C texts.
+        drawn: which of them each pair has, int64 [B, k].
+    """
+
+    texts: Ragged
+    drawn: Tensor
+
+
+class ContrastPhrases:
+    """Draws contrast phrases from all phrases of the data (Zhou 2017 §2.3)."""
+
+    def __init__(self, pairs: Ragged, count: int) -> None:
+        """Take the 2n texts of the data, and k.
+
+        Raises:
+            ValueError: there are fewer than three distinct phrases.
+        """
+        self.pairs, self.count = pairs, count
+        self.types = PhraseTypes.of(pairs)
+        if len(self.types.keys) < 3:
+            raise ValueError(
+                f"the pairs hold {len(self.types.keys)} distinct phrases; contrast phrases need at least 3"
+            )
+
+    def draw(self, pairs: Ragged, generator: np.random.Generator) -> Contrast:
+        """K phrases for each of B pairs, uniform over the types that are not in the pair."""
+        keys = self.types.keys
+        own = np.sort(np.searchsorted(keys, phrase_keys(pairs)).reshape(-1, 2), axis=1)
+        low, high = own[:, :1], own[:, 1:]
+        drawn = generator.integers(0, len(keys) - 1 - (low != high), (len(own), self.count))
+        drawn += drawn >= low
+        drawn += (drawn >= high) & (low != high)
+        types, place = np.unique(drawn, return_inverse=True)
+        return Contrast(self.pairs.take(self.types.first[types]), torch.from_numpy(place.reshape(drawn.shape)))
+
+
+@dataclass(frozen=True)
+class PairedPhrases:
+    """What the data pair with a phrase: no negatives of it ("constraints", Wieting 2015 §4.1).
+
+    Attributes:
+        keys: uint64 [U], ascending.
+        offsets: int64 [U + 1]; phrase i is paired with ``paired[offsets[i]:offsets[i + 1]]``.
+        paired: keys, uint64.
+    """
+
+    keys: Keys
+    offsets: npt.NDArray[np.int64]
+    paired: Keys
+
+    @classmethod
+    def of(cls, pairs: Ragged, lemma: Callable[[int], int | None] = lambda _: None) -> "PairedPhrases":
+        """Those of 2n texts.
+
+        Args:
+            pairs: the data.
+            lemma: row of the lemma of a word, None if it has none; the lemmas of paired words are paired, too.
+        """
+        keys = phrase_keys(pairs).reshape(-1, 2)
+        anchors, paired = keys.T.reshape(-1), keys[:, ::-1].T.reshape(-1)
+        words = np.unique(pairs.ids[pairs.offsets[:-1][pairs.lengths == 1]])
+        lemmas = [(word, row) for word in words for row in [lemma(int(word))] if row is not None and row != word]
+        if lemmas:
+            of_word, of_lemma = (_word_keys(np.array(column, np.int32)) for column in zip(*lemmas, strict=True))
+            order = np.argsort(of_word)
+            at = np.searchsorted(of_word[order], paired).clip(max=len(order) - 1)
+            has_lemma = of_word[order][at] == paired
+            anchors = np.concatenate([anchors, anchors[has_lemma]])
+            paired = np.concatenate([paired, of_lemma[order][at[has_lemma]]])
+        order = np.argsort(anchors, kind="stable")
+        found, starts = np.unique(anchors[order], return_index=True)
+        return cls(found, np.append(starts, len(anchors)), paired[order])
+
+    def among(self, anchors: Keys, pool: Keys) -> npt.NDArray[np.bool_]:
+        """Whether each of N anchors is paired with each of P phrases, bool [N, P]."""
+        distinct, column = np.unique(pool, return_inverse=True)
+        at = np.searchsorted(self.keys, anchors).clip(max=len(self.keys) - 1)
+        counts = np.where(self.keys[at] == anchors, self.offsets[at + 1] - self.offsets[at], 0)
+        row = np.repeat(np.arange(len(anchors)), counts)
+        place = np.arange(counts.sum()) + np.repeat(self.offsets[at] - np.cumsum(counts) + counts, counts)
+        paired = self.paired[place]
+        found = np.searchsorted(distinct, paired).clip(max=len(distinct) - 1)
+        hit = distinct[found] == paired
+        mask = np.zeros((len(anchors), len(distinct)), np.bool_)
+        mask[row[hit], found[hit]] = True
+        among: npt.NDArray[np.bool_] = mask[:, column]
+        return among
+
+
+def _word_keys(words: npt.NDArray[np.int32]) -> Keys:
+    """Keys of phrases of one word each."""
+    return phrase_keys(Ragged(words, np.arange(len(words) + 1)))

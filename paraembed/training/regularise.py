@@ -1,0 +1,91 @@
+"""Regularisers of Wieting 2017 §4.2: dropout, word dropout, scrambled words."""
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from paraembed.ragged import Ragged
+
+
+def drop(
+    rows_RD: Tensor, ids_T: Tensor, dropout: float, word_dropout: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Word vectors of the tokens with some numbers, or whole words, set to zero and the others scaled up.
+
+    Args:
+        rows_RD: word vectors.
+        ids_T: rows of the tokens.
+        dropout: share of the numbers to drop, drawn for each number of each token.
+        word_dropout: share of the tokens to drop, drawn for each token.
+        generator: of the draws, on the device of ``rows_RD``.
+
+    Returns:
+        A row for each token [T, D], and their numbers int32 [T].
+    """
+    tokens_TD = rows_RD.index_select(0, ids_T)
+    for share, shape in ((dropout, tokens_TD.shape), (word_dropout, (len(ids_T), 1))):
+        if share:
+            kept = torch.empty(shape, dtype=rows_RD.dtype, device=rows_RD.device)
+            tokens_TD = tokens_TD * kept.bernoulli_(1 - share, generator=generator).div_(1 - share)
+    return tokens_TD, torch.arange(len(ids_T), dtype=torch.int32, device=ids_T.device)
+
+
+def scrambled(
+    texts: Ragged,
+    generator: np.random.Generator,
+    *,
+    rate: float,
+    form: Literal["pair", "each"] = "pair",
+    swaps: float | None = None,
+    keep_first: bool = False,
+    keep_last: bool = False,
+) -> npt.NDArray[np.int64]:
+    """An order of the tokens in which some texts have their words shuffled.
+
+    Args:
+        texts: 2B texts.
+        generator: of the draws.
+        rate: ρ, probability that a pair (or a text) is shuffled.
+        form: pair: one draw for both texts of a pair. each: one for each text.
+        swaps: mean of a Poisson distribution: so many times two words of the text change places; None: any order
+            of its words, all equally likely.
+        keep_first: the first token of every text stays, for it is a boundary word.
+        keep_last: so does the last.
+
+    Returns:
+        Places int64 [T]: token t of the result is ``texts.ids[places[t]]``.
+    """
+    if form == "pair":
+        chosen = np.repeat(generator.random(len(texts) // 2) < rate, 2)
+    else:
+        chosen = generator.random(len(texts)) < rate
+    if swaps is not None:
+        return _swapped(
+            texts, np.where(chosen, generator.poisson(swaps, len(texts)), 0), generator, keep_first, keep_last
+        )
+    text = np.repeat(np.arange(len(texts)), texts.lengths)
+    key = np.where(chosen[text], generator.random(len(text)), np.arange(len(text)))
+    if keep_first:
+        key[texts.offsets[:-1]] = -1
+    if keep_last:
+        key[texts.offsets[1:] - 1] = np.inf
+    return np.lexsort((key, text))
+
+
+def _swapped(
+    texts: Ragged, times: npt.NDArray[np.int64], generator: np.random.Generator, keep_first: bool, keep_last: bool
+) -> npt.NDArray[np.int64]:
+    places = np.arange(len(texts.ids))
+    low, high = texts.offsets[:-1] + keep_first, texts.offsets[1:] - keep_last
+    times = np.where(high - low > 1, times, 0)
+    for number in range(int(times.max(initial=0))):
+        some = times > number
+        first, size = low[some], (high - low)[some]
+        one = generator.integers(0, size)
+        other = (one + generator.integers(1, size)) % size
+        one, other = first + one, first + other
+        places[one], places[other] = places[other], places[one]
+    return places

@@ -1,0 +1,137 @@
+"""The second half of a step: from gradients to new parameters.
+
+Row-sparse: the batch's distinct rows of W_w are the leaf of the autograd graph, and just those rows are updated; a
+step costs what the batch holds, not what the vocabulary holds. λ_w then acts on the touched rows only. Dense: every
+row has a gradient (λ_w pulls them all) and the optimiser moves all of W_w.
+
+Data-parallel: (row, gradient) pairs of W_w are exchanged, the gradients of W_c summed.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from paraembed.encoders import Encoder, encoder_name
+from paraembed.recipe import Recipe
+from paraembed.training.exchange import exchange_rows
+from paraembed.training.optim import DENSE_OPTIMISERS, ROW_OPTIMISERS
+from paraembed.training.rows import distinct
+
+
+class Update:
+    """Moves an encoder's parameters as a recipe says; owns the optimisers' state."""
+
+    def __init__(self, encoder: Encoder, recipe: Recipe, world: int) -> None:
+        """Take the encoder to train and the number of workers.
+
+        Raises:
+            ValueError: the recipe leaves nothing to train.
+        """
+        self.encoder, self.recipe, self.world = encoder, recipe, world
+        self.matrix = encoder.matrix.detach()
+        self.composition = list(encoder.composition.parameters())
+        if not recipe.train_words and not self.composition:
+            raise ValueError(
+                f"train_words is off, and the encoder {encoder_name(encoder.config)} has nothing but words: nothing is "
+                "left to train"
+            )
+        factor = 2.0 if recipe.penalty_form == "paper" else 1.0
+        self._word_pull, self._composition_pull = factor * recipe.word_penalty, factor * recipe.composition_penalty
+        self._initial = self.matrix.clone() if self._word_pull and recipe.train_words else None
+        pulls_back = recipe.composition_target == "initial" or (
+            recipe.composition_target == "auto" and encoder_name(encoder.config) == "irnn"
+        )
+        target = torch.clone if pulls_back else torch.zeros_like
+        self._targets = [target(parameter.detach()) for parameter in self.composition]
+        self._seen = np.zeros(len(self.matrix), np.int32)
+        self._leaf_RD, self._rows_R = self.matrix, torch.zeros(0)
+        self._has_dense_words = recipe.train_words and recipe.update == "dense"
+        rate = recipe.learning_rate
+        groups: list[dict[str, Any]] = []
+        if self._has_dense_words:
+            groups.append({"params": [encoder.matrix], "lr": rate})
+        if self.composition:
+            groups.append({"params": self.composition, "lr": recipe.composition_learning_rate or rate})
+        self._dense = DENSE_OPTIMISERS[recipe.optimiser](groups, lr=rate) if groups else None
+        self._rows = None
+        if recipe.train_words and not self._has_dense_words:
+            self._rows = ROW_OPTIMISERS[recipe.optimiser](self.matrix, rate)
+
+    def begin(self, ids: npt.NDArray[np.int32]) -> tuple[Tensor, npt.NDArray[np.int32]]:
+        """The word vectors that a step uses, as a leaf of its graph [R, D], and where each id's is, int32 [T]."""
+        if self._has_dense_words:
+            self._leaf_RD = self.encoder.matrix
+            return self._leaf_RD, ids
+        rows, local = distinct(ids, self._seen)
+        self._rows_R = torch.from_numpy(rows).to(self.matrix.device, torch.int64)
+        self._leaf_RD = self.matrix.index_select(0, self._rows_R).requires_grad_(self._rows is not None)
+        return self._leaf_RD, local
+
+    @torch.no_grad()
+    def apply(self, step: int) -> None:
+        """Sum gradients over the workers, add the penalties', clip, move; ``step`` counts from 1 over the run."""
+        grads = [self._composition_grad(number) for number in range(len(self.composition))]
+        rows_R, values_RD = self._rows_R, self._leaf_RD.detach()
+        grad_RD = torch.zeros_like(values_RD) if self._leaf_RD.grad is None else self._leaf_RD.grad
+        if self._has_dense_words:
+            self.encoder.matrix.grad = grad_RD
+            if self.world > 1:
+                dist.all_reduce(grad_RD)
+            if self._initial is not None:
+                grad_RD.add_(values_RD - self._initial, alpha=self._word_pull)
+        elif self._rows is not None:
+            if self.world > 1:
+                rows_R, grad_RD = exchange_rows(rows_R, grad_RD, self.world)
+                values_RD = self.matrix.index_select(0, rows_R)
+            if self._initial is not None:
+                grad_RD.add_(values_RD - self._initial.index_select(0, rows_R), alpha=self._word_pull)
+        self._clip([*grads, grad_RD] if self.recipe.train_words else grads)
+        if self._rows is not None:
+            self._rows.update(self.matrix, rows_R, values_RD, grad_RD, step)
+        if self._dense is not None:
+            self._dense.step()
+            self._dense.zero_grad(set_to_none=False)
+
+    def _composition_grad(self, number: int) -> Tensor:
+        parameter = self.composition[number]
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        if self.world > 1:
+            dist.all_reduce(parameter.grad)
+        if self._composition_pull:
+            parameter.grad.add_(parameter - self._targets[number], alpha=self._composition_pull)
+        return parameter.grad
+
+    def _clip(self, grads: list[Tensor]) -> None:
+        """Scale gradients to a norm of at most ``clip``: each on its own, or all by one factor."""
+        if self.recipe.clip is None:
+            return
+        norms = torch.stack([grad.norm() for grad in grads])
+        if self.recipe.clip_form == "global":
+            norms = norms.norm().expand(len(grads))
+        for grad, factor in zip(grads, (self.recipe.clip / norms.clamp(min=1e-30)).clamp(max=1.0), strict=True):
+            grad.mul_(factor)
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimisers' state, as named tensors."""
+        tensors = {f"rows.{name}": tensor for name, tensor in self._rows.state.items()} if self._rows else {}
+        for number, entry in (self._dense.state_dict()["state"] if self._dense else {}).items():
+            tensors |= {f"dense.{number}.{name}": tensor for name, tensor in entry.items() if tensor is not None}
+        return tensors
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what ``state`` returned."""
+        if self._rows:
+            for name, tensor in self._rows.state.items():
+                tensor.copy_(tensors[f"rows.{name}"])
+        if self._dense:
+            entries: dict[int, dict[str, Tensor]] = {}
+            for name, tensor in tensors.items():
+                part, *where = name.split(".")
+                if part == "dense":
+                    entries.setdefault(int(where[0]), {})[where[1]] = tensor
+            self._dense.load_state_dict({**self._dense.state_dict(), "state": entries})

@@ -1,0 +1,95 @@
+"""Two processes against one: what workers tell each other."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+import torch.distributed as dist
+from torch import multiprocessing
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.proj import ProjConfig
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.training.exchange import exchange_rows, gather
+from paraembed.training.pairs import epoch_batches
+from paraembed.training.step import Step
+from paraembed.words import UNKNOWN, Words
+
+ALL = Recipe(encoder=ProjConfig(), pool_workers="all", batch_size=5, optimiser="sgd", learning_rate=0.1)
+
+
+def in_two_processes(work: Callable[[int, Path], None], folder: Path) -> None:
+    multiprocessing.spawn(_start, (work, folder), nprocs=2)
+
+
+def _start(rank: int, work: Callable[[int, Path], None], folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+    work(rank, folder)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _exchange(rank: int, folder: Path) -> None:
+    rows = [torch.tensor([3, 1]), torch.tensor([1, 5, 4])][rank]
+    grad = torch.arange(1.0, 1 + 2 * len(rows)).view(-1, 2) * 10**rank
+    unique, sums = exchange_rows(rows, grad, 2)
+    (folder / f"out{rank}").write_text(f"{unique.tolist()} {sums.tolist()}")
+
+
+def test_workers_exchange_rows_and_agree(tmp_path: Path) -> None:
+    in_two_processes(_exchange, tmp_path)
+    expected = "[1, 3, 4, 5] [[13.0, 24.0], [1.0, 2.0], [50.0, 60.0], [30.0, 40.0]]"
+    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == [expected] * 2
+
+
+def _gather(rank: int, folder: Path) -> None:
+    mine = torch.full((2 * rank, 3), float(rank + 1), requires_grad=True)  # worker 0 has none
+    everyone, first = gather(mine, 2)
+    (everyone.sum() * (rank + 1)).backward()
+    (folder / f"out{rank}").write_text(
+        f"{everyone.tolist()} {first} {None if mine.grad is None else mine.grad.tolist()}"
+    )
+
+
+def test_gathered_tensors_carry_gradients_of_all_workers(tmp_path: Path) -> None:
+    in_two_processes(_gather, tmp_path)
+    rows = [[2.0] * 3] * 2
+    assert (tmp_path / "out0").read_text() == f"{rows} 0 []"
+    assert (tmp_path / "out1").read_text() == f"{rows} 0 {[[3.0] * 3] * 2}"
+
+
+def encoder_and_pairs() -> tuple[Encoder, Ragged]:
+    generator = np.random.default_rng(1)
+    matrix = generator.standard_normal((30, 6), dtype=np.float32)
+    words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(29))]), matrix)
+    lengths = generator.integers(1, 5, 42)
+    ids = generator.integers(1, 30, lengths.sum(), dtype=np.int32)
+    return Encoder(ProjConfig(), words, "space", 1), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+
+
+def _train(rank: int, folder: Path) -> None:
+    """21 pairs in steps of 2 x 5: the last step leaves one pair, so one worker's share is empty."""
+    encoder, pairs = encoder_and_pairs()
+    step = Step(encoder, ALL, pairs, rank, 2)
+    batches = epoch_batches(pairs, epoch=0, seed=1, batch_size=5, rank=rank, world=2)
+    losses = [step(batch, number) for number, batch in enumerate(batches, 1)]
+    torch.save([torch.stack(losses), *(one.detach() for one in encoder.parameters())], folder / f"out{rank}")
+
+
+def test_the_pool_of_all_workers_is_the_pool_of_one_worker_with_the_whole_step(tmp_path: Path) -> None:
+    in_two_processes(_train, tmp_path)
+    one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
+    encoder, pairs = encoder_and_pairs()
+    step = Step(encoder, replace(ALL, batch_size=10), pairs)
+    batches = epoch_batches(pairs, epoch=0, seed=1, batch_size=10)
+    losses = torch.stack([step(batch, number) for number, batch in enumerate(batches, 1)])
+    torch.testing.assert_close(one[0] + other[0], losses, rtol=0, atol=1e-6)
+    assert losses[:2, 0].min() > 0.1
+    for ours, theirs, whole in zip(one[1:], other[1:], encoder.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+        torch.testing.assert_close(ours, whole.detach(), rtol=0, atol=1e-6)

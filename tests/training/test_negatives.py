@@ -1,0 +1,168 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.word import WordConfig
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.training.negatives import Negatives, Pool, Rule, candidate_similarity, choose
+from paraembed.training.objectives import positive, unit
+from paraembed.words import UNKNOWN, Words
+
+MakeEncoder = Callable[[Recipe], Encoder]
+
+
+def embeddings(num_texts: int, seed: int, coarse: bool) -> torch.Tensor:
+    """Random vectors; coarse ones make many similarities equal."""
+    generator = torch.Generator().manual_seed(seed)
+    if coarse:
+        return torch.nn.functional.one_hot(torch.randint(0, 3, (num_texts,), generator=generator), 3).double()
+    return unit(torch.randn(num_texts, 4, generator=generator, dtype=torch.float64))
+
+
+def candidates_of(text: int, num_pool: int, first: int, pool: Pool, excluded: torch.Tensor) -> list[int]:
+    own = first + text - text % 2
+    return [
+        other
+        for other in range(num_pool)
+        if other not in {own, own + 1}
+        and (pool == "both_sides" or other % 2 == text % 2)
+        and not bool(excluded[text, other])
+    ]
+
+
+@given(
+    num_pairs=st.integers(1, 7),
+    more_pairs=st.integers(0, 4),
+    first_pair=st.integers(0, 4),
+    seed=st.integers(0, 10_000),
+    coarse=st.booleans(),
+    pool=st.sampled_from(["both_sides", "same_side"]),
+    rule=st.sampled_from(["max", "min_violation", "rand", "mix"]),
+    share_excluded=st.sampled_from([0.0, 0.3, 0.9]),
+)
+def test_the_choice_is_that_of_a_search_over_all_candidates(
+    num_pairs: int,
+    more_pairs: int,
+    first_pair: int,
+    seed: int,
+    coarse: bool,
+    pool: Pool,
+    rule: Rule,
+    share_excluded: float,
+) -> None:
+    first = 2 * min(first_pair, more_pairs)
+    everyone = embeddings(2 * (num_pairs + more_pairs), seed, coarse)
+    vectors = everyone[first : first + 2 * num_pairs]
+    generator = torch.Generator().manual_seed(seed + 1)
+    excluded = torch.rand(len(vectors), len(everyone), generator=generator) < share_excluded
+    mask = excluded if share_excluded else None
+    draws = torch.rand(2, len(vectors), generator=generator, dtype=torch.float64)
+    similarity = candidate_similarity(vectors, everyone, pool, first=first, excluded_NP=mask)
+    chosen = choose(rule, similarity, positive(vectors), 0.4, draws).tolist()
+    for text, negative in enumerate(chosen):
+        allowed = candidates_of(text, len(everyone), first, pool, excluded)
+        if not allowed:
+            assert negative == -1
+            continue
+        cosines = {other: float(vectors[text] @ everyone[other]) for other in allowed}
+        most_similar = max(allowed, key=lambda other: (similarity[text, other].item(), -other))
+        assert cosines[most_similar] == pytest.approx(max(cosines.values()), abs=1e-12)
+        threshold = positive(vectors)[text // 2].item() - 0.4
+        violating = [other for other in allowed if similarity[text, other].item() > threshold]
+        expected = {
+            "max": most_similar,
+            "min_violation": min(
+                violating, key=lambda other: (similarity[text, other].item(), other), default=most_similar
+            ),
+            "rand": allowed[int(draws[0, text].item() * len(allowed))],
+        }
+        expected["mix"] = expected["max"] if draws[1, text] < 0.5 else expected["rand"]
+        assert negative == expected[rule]
+
+
+def test_a_pair_alone_has_no_negative() -> None:
+    vectors = embeddings(2, 0, coarse=False)
+    similarity = candidate_similarity(vectors, vectors, "both_sides")
+    assert choose("max", similarity, positive(vectors), 0.4).tolist() == [-1, -1]
+
+
+def negatives_of(rule: Rule, draws: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """MAX of 10 pairs, and so many choices of a rule for them."""
+    recipe = Recipe(negatives=rule)
+    words = Words(pa.array([UNKNOWN, "w"]), np.ones((2, 4), np.float32))
+    vectors, texts = embeddings(20, 3, coarse=False), Ragged(np.zeros(20, np.int32), np.arange(21))
+    negatives = Negatives(recipe, Encoder(recipe.encoder, words, "space"), texts, 1)
+    best = choose("max", candidate_similarity(vectors, vectors, "both_sides"), positive(vectors), 0.4)
+    generator = np.random.default_rng(7)
+    return best, torch.stack([negatives(vectors, vectors, texts, generator)[1] for _ in range(draws)])
+
+
+def test_rand_is_uniform_over_the_candidates() -> None:
+    _, chosen = negatives_of("rand", 2000)
+    for text in range(20):
+        counts = torch.bincount(chosen[:, text], minlength=20)
+        own = [text, text ^ 1]
+        assert counts[own].tolist() == [0, 0]
+        others = np.delete(counts.numpy(), own)
+        assert stats.chisquare(others).pvalue > 1e-4
+
+
+def test_mix_takes_max_half_of_the_time() -> None:
+    """1,000 batches of 20 texts; of the random half, one in 18 happens to be the most similar one."""
+    best, chosen = negatives_of("mix", 1000)
+    share_best = (chosen == best).double().mean().item()
+    share_max = (share_best - 1 / 18) / (1 - 1 / 18)
+    assert share_max == pytest.approx(0.5, abs=0.02)
+
+
+def word_pairs(*pairs: tuple[int, int]) -> Ragged:
+    ids = np.array(pairs, np.int32).reshape(-1)
+    return Ragged(ids, np.arange(len(ids) + 1))
+
+
+NAMES = [UNKNOWN, "cup", "mug", "dog", "hound", "hounds", "cat"]
+
+
+def chosen_words(recipe: Recipe, data: Ragged, batch: Ragged) -> list[set[int]]:
+    """Which words are chosen for each word of a batch, over 60 draws; -1 for none."""
+    matrix = np.random.default_rng(0).standard_normal((len(NAMES), 6), dtype=np.float32)
+    encoder = Encoder(recipe.encoder, Words(pa.array(NAMES), matrix), "space")
+    vectors = unit(torch.from_numpy(matrix[batch.ids]))
+    negatives, generator = Negatives(recipe, encoder, data, 1), np.random.default_rng(0)
+    draws = torch.stack([negatives(vectors, vectors, batch, generator)[1] for _ in range(60)])
+    return [{int(batch.ids[at]) if at >= 0 else -1 for at in column} for column in draws.T]
+
+
+def test_equal_words_are_no_negatives_of_the_encoder_word() -> None:
+    """MAX would take the other "cup"; auto excludes it for ``word`` and for no other encoder."""
+    batch = word_pairs((1, 2), (1, 6))
+    word, excluded = Recipe(encoder=WordConfig()), Recipe(equal_negatives="excluded")
+    assert chosen_words(word, batch, batch)[::2] == chosen_words(excluded, batch, batch)[::2] == [{6}, {2}]
+    assert chosen_words(Recipe(), batch, batch)[::2] == [{1}, {1}]
+    assert chosen_words(replace(word, equal_negatives="allowed"), batch, batch)[::2] == [{1}, {1}]
+
+
+def test_what_the_data_pair_with_a_word_or_a_lemma_of_it_is_no_negative() -> None:
+    """Elsewhere in the data "dog" is paired with "hounds", whose lemma is "hound", and "cat" with "mug"."""
+    batch, elsewhere = word_pairs((3, 1), (4, 2), (6, 5)), word_pairs((3, 5), (6, 2))
+    data = Ragged(np.concatenate([batch.ids, elsewhere.ids]), np.arange(11))
+    recipe = Recipe(encoder=WordConfig(), negatives="rand")
+    assert chosen_words(recipe, data, batch)[0] == {2, 4, 5, 6}
+    constrained = replace(recipe, paired_negatives="excluded")
+    dog, _, _, mug, cat, hounds = chosen_words(constrained, data, batch)
+    assert (dog, mug, cat, hounds) == ({2, 6}, {1, 3, 5}, {1, 3}, {1, 2, 4})
+
+
+def test_a_text_without_candidates_has_no_negative() -> None:
+    data = word_pairs((1, 2), (1, 3), (1, 4), (3, 4))
+    recipe = Recipe(encoder=WordConfig(), paired_negatives="excluded")
+    assert chosen_words(recipe, data, word_pairs((1, 2), (3, 4)))[0] == {-1}

@@ -1,0 +1,304 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.irnn import IrnnConfig
+from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.rnn import RnnConfig
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.training.negatives import candidate_similarity, choose
+from paraembed.training.objectives import margin_terms, positive, unit
+from paraembed.training.pairs import Batch, epoch_batches
+from paraembed.training.phrases import ContrastPhrases
+from paraembed.training.step import Step
+
+ADAGRAD = Recipe(encoder=ProjConfig(), optimiser="adagrad", learning_rate=0.05, batch_size=20, clip=0.05)
+MakeEncoder = Callable[[Recipe], Encoder]
+
+
+def max_negatives(vectors: torch.Tensor) -> torch.Tensor:
+    return choose("max", candidate_similarity(vectors, vectors, "both_sides"), positive(vectors), 0.4)
+
+
+def run(encoder: Encoder, recipe: Recipe, pairs: Ragged, steps: int = 30) -> list[float]:
+    step = Step(encoder, recipe, pairs)
+    batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=recipe.batch_size))[:steps]
+    return [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]
+
+
+@pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig()])
+@pytest.mark.parametrize("composition_penalty", [0.0, 0.01])
+def test_sparse_adagrad_steps_equal_dense_ones(
+    make_encoder: MakeEncoder, pairs: Ragged, encoder: AvgConfig | ProjConfig, composition_penalty: float
+) -> None:
+    recipe = replace(ADAGRAD, encoder=encoder, composition_penalty=composition_penalty)
+    sparse, dense = make_encoder(recipe), make_encoder(recipe)
+    losses = run(sparse, recipe, pairs)
+    assert losses == pytest.approx(run(dense, replace(recipe, update="dense"), pairs), abs=1e-5)
+    for ours, theirs in zip(sparse.parameters(), dense.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adagrad"])
+@pytest.mark.parametrize("form", ["paper", "released"])
+def test_dense_step_is_plain_autograd_with_the_papers_penalties(
+    make_encoder: MakeEncoder,
+    pairs: Ragged,
+    optimiser: Literal["adam", "adagrad"],
+    form: Literal["paper", "released"],
+) -> None:
+    recipe = Recipe(
+        encoder=ProjConfig(),
+        optimiser=optimiser,
+        learning_rate=0.01,
+        batch_size=20,
+        word_penalty=0.1,
+        composition_penalty=0.2,
+        penalty_form=form,
+        update="dense",
+    )
+    ours, plain = make_encoder(recipe), make_encoder(recipe)
+    run(ours, recipe, pairs, steps=10)
+    initial = plain.matrix.detach().clone()
+    factor = 1.0 if form == "paper" else 0.5
+    kinds = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
+    optimise: Any = kinds[optimiser](plain.parameters(), lr=0.01)
+    for batch in list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))[:10]:
+        vectors = unit(plain(batch.texts))
+        hinge = margin_terms(vectors, vectors, max_negatives(vectors), 0.4).sum() / 20
+        composition = sum(parameter.square().sum() for parameter in plain.composition.parameters())
+        loss = hinge + factor * (0.2 * composition + 0.1 * (plain.matrix - initial).square().sum())
+        optimise.zero_grad()
+        loss.backward()
+        optimise.step()
+    for one, other in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-5)
+
+
+def test_sparse_steps_leave_other_rows_alone(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    recipe = Recipe(learning_rate=0.1, batch_size=4, word_penalty=0.1)
+    encoder = make_encoder(recipe)
+    before = encoder.matrix.detach().clone()
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=4))
+    Step(encoder, recipe, pairs)(batch, 1)
+    moved = (encoder.matrix.detach() != before).any(dim=1).nonzero().flatten().tolist()
+    assert moved
+    assert set(moved) <= set(batch.texts.ids.tolist())
+
+
+def test_clip_bounds_each_gradient(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    recipe = replace(ADAGRAD, encoder=AvgConfig(), update="dense", clip=1e-3)
+    encoder = make_encoder(recipe)
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))
+    step = Step(encoder, recipe, pairs)
+    before = encoder.matrix.detach().clone()
+    step(batch, 1)
+    # The first AdaGrad step moves by the sign of the gradient; its state tells the size of what it was given.
+    accumulated = step.update.state()["dense.0.sum"].sum().sqrt()
+    assert accumulated.item() == pytest.approx(1e-3, rel=1e-4)
+    assert not torch.equal(before, encoder.matrix.detach())
+
+
+def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    recipe = Recipe(batch_size=4)
+    encoder = make_encoder(recipe)
+    before = encoder.matrix.detach().clone()
+    step = Step(encoder, recipe, pairs)
+    batch = next(epoch_batches(pairs.slice(0, 2), epoch=0, seed=1, batch_size=4))
+    assert step(batch, 1).tolist() == [0.0, 0.0]
+    assert step.skipped_pairs == 1
+    assert torch.equal(before, encoder.matrix.detach())
+
+
+def test_state_carries_an_optimiser_over(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    for recipe in (ADAGRAD, replace(ADAGRAD, optimiser="adam"), replace(ADAGRAD, optimiser="adam", update="dense")):
+        whole = make_encoder(recipe)
+        run(whole, recipe, pairs, steps=20)
+        cut = make_encoder(recipe)
+        batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))[:20]
+        first = Step(cut, recipe, pairs)
+        for number, batch in enumerate(batches[:10], 1):
+            first(batch, number)
+        second = Step(cut, recipe, pairs)
+        second.update.load_state({name: tensor.clone() for name, tensor in first.update.state().items()})
+        for number, batch in enumerate(batches[10:], 11):
+            second(batch, number)
+        for one, other in zip(whole.parameters(), cut.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
+SGD = Recipe(encoder=ProjConfig(), optimiser="sgd", learning_rate=1.0, batch_size=12)
+
+
+def moved_by(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) -> list[torch.Tensor]:
+    """The gradients of a step: what SGD with rate 1 takes away."""
+    before = [parameter.detach().clone() for parameter in encoder.parameters()]
+    Step(encoder, recipe, pairs)(batch, 1)
+    return [old - new.detach() for old, new in zip(before, encoder.parameters(), strict=True)]
+
+
+def plain_loss(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) -> torch.Tensor:
+    """The loss of a batch from loops over its texts, in float64, with all of the word matrix as the leaf."""
+
+    def vector(ids: np.ndarray) -> torch.Tensor:
+        composed = encoder.composition(encoder.matrix, torch.from_numpy(ids), torch.tensor([0, len(ids)]))[0]
+        return composed / composed.norm() if recipe.similarity == "cosine" else composed
+
+    texts = [batch.texts.slice(at, at + 1).ids for at in range(len(batch.texts))]
+    vectors = [vector(ids) for ids in texts]
+    total = torch.zeros((), dtype=torch.float64)
+    if recipe.objective == "contrastive":
+        drawn = ContrastPhrases(pairs, recipe.contrast_phrases).draw(
+            batch.texts, np.random.default_rng((recipe.seed, 1, 0))
+        )
+        contrast = [vector(drawn.texts.slice(at, at + 1).ids) for at in range(len(drawn.texts))]
+        for pair, columns in enumerate(drawn.drawn.tolist()):
+            first, second = vectors[2 * pair], vectors[2 * pair + 1]
+            for column in columns:
+                total = total + torch.relu(recipe.margin - first @ second + first @ contrast[column])
+        return total / (len(texts) // 2)
+    for text, anchor in enumerate(vectors):
+        positive_score = vectors[text - text % 2] @ vectors[text - text % 2 + 1]
+        scores = [
+            anchor @ other
+            for at, other in enumerate(vectors)
+            if at // 2 != text // 2 and (recipe.pool == "both_sides" or at % 2 == text % 2)
+        ]
+        violating = [score for score in scores if score > positive_score - recipe.margin]
+        chosen = max(scores) if recipe.negatives == "max" or not violating else min(violating)
+        total = total + torch.relu(recipe.margin - positive_score + chosen)
+    return total / (len(texts) // 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pool": "same_side"},
+        {"similarity": "dot", "margin": 1.0},
+        {"negatives": "min_violation"},
+        {"objective": "contrastive", "margin": 1.0, "contrast_phrases": 5},
+        {"objective": "contrastive", "similarity": "dot", "margin": 1.0, "contrast_phrases": 9},
+    ],
+)
+def test_gradients_of_the_sparse_step_are_those_of_plain_autograd(
+    make_encoder: MakeEncoder, pairs: Ragged, changes: dict[str, Any]
+) -> None:
+    recipe = replace(SGD, **changes)
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+    plain = make_encoder(recipe).double()
+    plain_loss(plain, recipe, pairs, batch).backward()
+    ours = moved_by(make_encoder(recipe).double(), recipe, pairs, batch)
+    for grad, parameter in zip(ours, plain.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert parameter.grad.abs().max() > 1e-3
+        torch.testing.assert_close(grad, parameter.grad, rtol=0, atol=1e-6)
+
+
+def test_penalties_pull_to_their_targets(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    """The second step's gradient with and without λ_c: 2λ_c(W - target), and half of that in the released form."""
+    batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))[:2]
+
+    def second_gradient(recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        encoder = make_encoder(recipe).double()
+        start = encoder.composition.weight.detach().clone()
+        with torch.no_grad():
+            encoder.composition.weight.add_(0.5)
+        step = Step(encoder, recipe, pairs)
+        with torch.no_grad():
+            encoder.composition.weight.sub_(0.25)
+        before = encoder.composition.weight.detach().clone()
+        step(batches[0], 1)
+        return before - encoder.composition.weight.detach(), before, start + 0.5
+
+    base, before, initial = second_gradient(SGD)
+    for changes, factor, target in [
+        ({"composition_penalty": 0.1}, 2.0, torch.zeros_like(initial)),
+        ({"composition_penalty": 0.1, "penalty_form": "released"}, 1.0, torch.zeros_like(initial)),
+        ({"composition_penalty": 0.1, "composition_target": "initial"}, 2.0, initial),
+    ]:
+        with_penalty, *_ = second_gradient(replace(SGD, **changes))  # type: ignore[arg-type]
+        torch.testing.assert_close(with_penalty - base, factor * 0.1 * (before - target), rtol=0, atol=1e-12)
+
+
+def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+    recipe = replace(SGD, encoder=IrnnConfig(), composition_penalty=0.1)
+    free = moved_by(make_encoder(recipe), replace(recipe, composition_penalty=0.0), pairs, batch)
+    auto = moved_by(make_encoder(recipe), recipe, pairs, batch)
+    zero = moved_by(make_encoder(recipe), replace(recipe, composition_target="zero"), pairs, batch)
+    assert all(torch.equal(one, other) for one, other in zip(free, auto, strict=True))  # at the identity: no pull
+    pulled = [float((one - other).abs().max()) for one, other in zip(free, zero, strict=True)]
+    assert sorted(pulled) == [0.0, 0.0, pytest.approx(0.2), pytest.approx(0.2)]  # words, b, W_x, W_h
+
+
+def test_global_clipping_scales_all_gradients_by_one_factor(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+    free = moved_by(make_encoder(SGD), SGD, pairs, batch)
+    norm = torch.stack([grad.norm() for grad in free]).norm()
+    recipe = replace(SGD, clip=float(norm) / 4, clip_form="global")
+    for whole, clipped in zip(free, moved_by(make_encoder(SGD), recipe, pairs, batch), strict=True):
+        torch.testing.assert_close(clipped, whole / 4, rtol=1e-4, atol=1e-6)
+    loose = moved_by(make_encoder(SGD), replace(recipe, clip=float(norm) * 1.01), pairs, batch)
+    assert all(torch.equal(one, other) for one, other in zip(free, loose, strict=True))
+
+
+@pytest.mark.parametrize("update", ["sparse", "dense"])
+def test_the_composition_may_have_its_own_rate_and_words_may_stay(
+    make_encoder: MakeEncoder, pairs: Ragged, update: Literal["sparse", "dense"]
+) -> None:
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+    recipe = replace(SGD, update=update)
+    words, *composition = moved_by(make_encoder(recipe), recipe, pairs, batch)
+    slower = moved_by(make_encoder(recipe), replace(recipe, composition_learning_rate=0.25), pairs, batch)
+    torch.testing.assert_close(slower[0], words)
+    for one, other in zip(slower[1:], composition, strict=True):
+        torch.testing.assert_close(one, other / 4, rtol=0, atol=1e-6)
+    fixed = moved_by(make_encoder(recipe), replace(recipe, train_words=False), pairs, batch)
+    assert not fixed[0].any()
+    for one, other in zip(fixed[1:], composition, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    recipe = Recipe(train_words=False)
+    with pytest.raises(ValueError, match="train_words is off, and the encoder avg has nothing but words"):
+        Step(make_encoder(recipe), recipe, pairs)
+
+
+@pytest.mark.parametrize("changes", [{"dropout": 0.6}, {"word_dropout": 0.6}])
+def test_negatives_are_chosen_without_dropout(
+    make_encoder: MakeEncoder, pairs: Ragged, changes: dict[str, float]
+) -> None:
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+    recipe = replace(SGD, **changes)  # type: ignore[arg-type]
+    encoder = make_encoder(recipe)
+    vectors, chosen_by = Step(encoder, recipe, pairs)._encoded(batch.texts, np.random.default_rng(1))
+    torch.testing.assert_close(chosen_by, encoder(batch.texts).detach(), rtol=0, atol=1e-6)
+    assert not torch.allclose(vectors.detach(), chosen_by, atol=1e-2)
+
+
+@pytest.mark.parametrize("time", ["before", "after"])
+def test_scrambling_happens_before_or_after_the_choice(
+    make_encoder: MakeEncoder, pairs: Ragged, time: Literal["before", "after"]
+) -> None:
+    """The rnn sees order: the vectors that negatives are chosen by are those of the unshuffled texts, or not."""
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+    recipe = replace(SGD, encoder=RnnConfig(), scramble=1.0, scramble_time=time)
+    encoder = make_encoder(recipe)
+    step = Step(encoder, recipe, pairs)
+    plain = encoder(batch.texts).detach()
+    vectors, chosen_by = step._encoded(batch.texts, np.random.default_rng(1))
+    assert not torch.allclose(vectors.detach(), plain, atol=1e-4)
+    assert torch.allclose(chosen_by, plain, atol=1e-6) == (time == "after")
+    assert torch.equal(chosen_by, vectors.detach()) == (time == "before")
+    bag = make_encoder(replace(recipe, encoder=AvgConfig()))
+    shuffled, _ = Step(bag, replace(recipe, encoder=AvgConfig()), pairs)._encoded(batch.texts, np.random.default_rng(1))
+    torch.testing.assert_close(shuffled, bag(batch.texts), rtol=0, atol=1e-6)
