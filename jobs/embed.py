@@ -30,6 +30,8 @@ class Flags:
         text_column: Column with the texts; needed for Parquet.
         id_column: Column that identifies a row; without it rows are numbered from 0 over all files, as 'row'.
         keep: Columns to carry to the output; for text files 'text'.
+        tree_column: Column with the binary trees of the texts, for an encoder that reads them; by default 'tree' where
+            there is one.
         part_rows: Rows an output file; fewer where texts are long. Parquet inputs are cut between row groups only.
         batch_size: Rows encoded at a time.
         workers: Processes, a CPU each.
@@ -42,6 +44,7 @@ class Flags:
     text_column: str | None = None
     id_column: str | None = None
     keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
+    tree_column: str | None = None
     part_rows: int = DEFAULTS.part_rows
     batch_size: int = DEFAULTS.batch_size
     workers: int = 2
@@ -50,7 +53,9 @@ class Flags:
 
 def main(flags: Flags) -> None:
     """Embed, and say what to do next."""
-    settings = Settings(flags.text_column, flags.id_column, flags.keep, flags.part_rows, flags.batch_size)
+    settings = Settings(
+        flags.text_column, flags.id_column, flags.keep, flags.part_rows, flags.batch_size, flags.tree_column
+    )
     encoder = absolute(flags.encoder, "--encoder")  # read by processes that may run elsewhere, like an output
     inputs = [absolute(path, "--input") for path in flags.input]
     out = absolute(flags.out, "--out")

@@ -17,7 +17,8 @@ from paraembed.data.shards import ShardSettings
 class Shard:
     """Read paraphrase pairs, count what is refused, drop duplicates, write pair shards (Parquet) for training.
 
-    Input: PPDB 1.0 or 2.0 lines, TSV or CSV with two columns (or a header that names them), plain or .gz.
+    Input: PPDB 1.0 or 2.0 lines, TSV or CSV with two columns (or a header that names them), plain or .gz. Columns
+    tree1 and tree2 hold bracketed binary trees, for an encoder that reads them.
     """
 
     input: tuple[Path, ...]

@@ -34,7 +34,7 @@ class Train:
     recipe: str = DEFAULT_RECIPE
     """A recipe of the papers, or a .json file."""
     encoder: str | None = None
-    """Take another architecture than the recipe's: avg or proj."""
+    """Take another architecture than the recipe's; see the README's table, or give a wrong name for the list."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
     evaluate: tuple[Path, ...] = ()
     """Score the untrained and the trained encoder on these: a folder of STS sets, files of scored pairs."""

@@ -16,7 +16,7 @@ def model_card(
         name: of the recipe.
         recipe: what was done.
         width: length of a text vector.
-        loss: last mean hinge loss a pair.
+        loss: last mean loss a pair.
         sources: pairs by source.
         scores: of the trained and the untrained encoder, where they were asked for.
     """
@@ -28,7 +28,7 @@ def model_card(
     table = f"\n#{scores.markdown()}" if scores else ""
     return f"""# {encoder} ({name})
 
-A paraphrastic text encoder, trained by paraembed; last mean hinge loss {loss:.4f}.
+A paraphrastic text encoder, trained by paraembed; last mean loss {loss:.4f}.
 
 ```python
 import paraembed

@@ -48,24 +48,27 @@ class Ragged:
         return Ragged(self.ids[positions], offsets, None if self.merges is None else self.merges[positions])
 
     def right_branching(self) -> "Ragged":
-        """The same texts, none of them empty, each with the right-branching tree."""
+        """The same texts, each with the right-branching tree."""
+        lengths = self.lengths
         merges = np.zeros(len(self.ids), np.int32)
-        merges[self.offsets[1:] - 1] = self.lengths - 1
+        merges[self.offsets[1:][lengths > 0] - 1] = lengths[lengths > 0] - 1
         return Ragged(self.ids, self.offsets, merges)
 
     def cut(self, max_tokens: int) -> "Ragged":
-        """The first ``max_tokens`` tokens of each text; a text that loses some gets the right-branching tree."""
+        """The first ``max_tokens`` tokens of each text; its tree is pruned to them."""
         lengths = self.lengths
         kept = np.minimum(lengths, max_tokens)
         if (kept == lengths).all():
             return self
         offsets = np.concatenate(([0], np.cumsum(kept)))
         positions = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] - offsets[:-1], kept)
-        merges = None
-        if self.merges is not None:
-            was_cut = kept < lengths
-            merges = np.where(np.repeat(was_cut, kept), np.int32(0), self.merges[positions])
-            merges[offsets[1:][was_cut] - 1] = kept[was_cut] - 1
+        if self.merges is None:
+            return Ragged(self.ids[positions], offsets)
+        # A node that loses its right child is gone; the subtrees left over join from the right, as they did before.
+        merges = self.merges[positions]
+        lasts = offsets[1:][kept > 0] - 1
+        merges[lasts] = 0
+        merges[lasts] = (kept - 1)[kept > 0] - np.add.reduceat(merges, offsets[:-1][kept > 0])
         return Ragged(self.ids[positions], offsets, merges)
 
     def with_ends(self, start: int | None, end: int | None) -> "Ragged":

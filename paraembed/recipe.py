@@ -54,8 +54,7 @@ class Recipe:
     """Pairs a step and worker."""
 
     objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
-    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), or max-margin against phrases of all the data
-    (Zhou 2017)."""
+    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), contrastive max-margin (Zhou 2017)."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """What the objective compares: cosines, or dot products (Wieting 2015)."""
     margin: float = 0.4
@@ -63,8 +62,7 @@ class Recipe:
     contrast_phrases: int = 29
     """k of the contrastive objective: phrases a pair, drawn from all phrases of the data."""
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
-    """Negatives of the margin loss: the most similar candidate, a random one, either (mix: 50 %), or the least similar
-    one that still violates the margin."""
+    """max: the most similar candidate; mix: that or a random one; min_violation: the least similar that counts."""
     pool: Literal["both_sides", "same_side"] = "both_sides"
     """Candidates: both texts of the other pairs (released code), or those on the same side (paper)."""
     pool_workers: Literal["own", "all"] = "own"
@@ -81,7 +79,7 @@ class Recipe:
     composition_learning_rate: float | None = None
     """Step size of the other parameters than the word vectors; none: the same."""
     train_words: bool = True
-    """Whether the word vectors learn, too."""
+    """Learn the word vectors, too; off: they stay as they are."""
     word_penalty: float = 0.0
     """λ_w, pulls the word vectors to their initial values."""
     composition_penalty: float = 0.0

@@ -21,7 +21,9 @@ from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import manifest
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.part import PartReport, PartWorker, stream_parts
-from paraembed.embedding.plan import InputFile, Part, Plan, Settings, list_inputs, make_plan
+from paraembed.embedding.plan import InputFile, Part, Plan, Settings, list_inputs, make_plan, with_trees
+from paraembed.encoders import config_from_dict
+from paraembed.encoders.base import reads_trees
 from paraembed.files import locked
 
 _IN_FLIGHT = 2  # parts a worker: one at work, one ready, so that memory is bounded and no worker waits
@@ -72,6 +74,7 @@ def embed(
     config = checkpoint.read_config(encoder)
     stamps = _stamps(inputs)
     files = list_inputs(inputs)
+    settings = with_trees(settings, files, reads_trees(config_from_dict(config["encoder"])))
     folder = manifest.fresh_folder(out) if overwrite else out
     run = _run(folder, config, files, settings, overwrite)
     with ExitStack() as held:
@@ -97,12 +100,15 @@ def embed(
                     "rows": written["rows"],
                     "rows_per_second": sum(part.rows for part in todo) / seconds,
                     "unknown_share": written["n_unknown"] / max(1, written["n_tokens"]),
+                    "rows_cut": written["n_cut"],
+                    "rows_without_tree": written["n_without_tree"],
                     "seconds": seconds,
                 }
             )
             tracked.artifacts(folder / manifest.MANIFEST)
         if overwrite:
             manifest.swap(folder, out)
+    _say_losses(written, config["max_tokens"])
     return Outcome(run.plan.rows, len(run.plan.parts), len(todo))
 
 
@@ -226,6 +232,15 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, out: Path) -> None:
     done = len(plan.parts) - len(todo)
     before = f"; {done} of them are done already" if done else ""
     say(f"{plan.rows:,} rows in {len(plan.parts)} parts to {out}, workers: {min(workers, len(todo))}{before}")
+
+
+def _say_losses(written: dict[str, Any], max_tokens: int | None) -> None:
+    """What the vectors do not know of their rows."""
+    rows = f"of {written['rows']:,} rows"
+    if written["n_cut"]:
+        say(f"{written['n_cut']:,} {rows} have more than max_tokens = {max_tokens} tokens; what follows was not read")
+    if written["n_without_tree"]:
+        say(f"{written['n_without_tree']:,} {rows} came without a parse; right-branching trees stand in for theirs")
 
 
 def _params(run: Run, workers: int) -> dict[str, Any]:

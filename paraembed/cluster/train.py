@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import ray.data
 import ray.train
 import torch
@@ -19,16 +20,20 @@ from paraembed.cluster.job import say
 from paraembed.cluster.progress import ProgressLine
 from paraembed.cluster.session import check_workers, quiet, ray_session
 from paraembed.cluster.tracking import Run, RunAddress, tracked_run
+from paraembed.encoders import Encoder
+from paraembed.encoders.base import reads_trees
+from paraembed.encoders.word import WordConfig
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import Suite
 from paraembed.files import differences, empty_folder, read_json, require_file, sha256_of, work_folder, write_json
 from paraembed.model_card import model_card
+from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training.inputs import read_pair_manifest, untrained_encoder
 from paraembed.training.loop import Report, train
-from paraembed.training.pairs import pairs_to_ids
+from paraembed.training.pairs import num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
 
 _BLOCK_ROWS = 65_536
@@ -223,7 +228,8 @@ def _fit(training: Training, shards: dict[str, Any], address: RunAddress | None)
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True  # else the blocks come in another order each time
     files = [str(training.pairs / shard["name"]) for shard in shards["shards"]]
-    data = ray.data.read_parquet(files, columns=["first", "second"])
+    columns = pair_columns(pq.read_schema(files[0]), reads_trees(training.recipe.encoder))
+    data = ray.data.read_parquet(files, columns=columns)
     options = ray.data.ExecutionOptions(preserve_order=True)
     trainer = TorchTrainer(
         _worker,  # type: ignore[arg-type]
@@ -264,7 +270,11 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)  # two spin at OpenMP's barriers on a busy machine: 4 ms a step become 300 ms
     device = ray.train.torch.get_device() if config["gpus"] and world > 1 else "cuda" if config["gpus"] else "cpu"
     encoder = checkpoint.load(work / "untrained").requires_grad_().to(device)
-    pairs = pairs_to_ids(_blocks(), encoder.vocabulary)
+    without_tree: list[int] = []
+    with_trees = encoder.composition.reads_trees
+    pairs = pairs_to_ids(_blocks(without_tree if with_trees else None), encoder.vocabulary, with_trees)
+    if rank == 0:
+        say(*_notes(encoder, pairs, sum(without_tree)))
     if len(pairs) != 2 * config["pairs"]:
         return {"error": f"read {len(pairs) // 2:,} pairs; the manifest says {config['pairs']:,}: shard them again"}
     run = Run(RunAddress(*config["run"]) if config["run"] and rank == 0 else None)
@@ -290,11 +300,26 @@ def _worker(config: dict[str, Any]) -> dict[str, Any]:
     return {"error": "", "counters": vars(counters)}
 
 
-def _blocks() -> Iterator[pa.Table]:
-    """The blocks of this worker's dataset, in order."""
+def _blocks(without_tree: list[int] | None) -> Iterator[pa.Table]:
+    """The blocks of this worker's dataset, in order; counts of texts without a tree go into the list."""
     quiet()
     shard = ray.train.get_dataset_shard("train")
-    yield from shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow")
+    for block in shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow"):
+        if without_tree is not None:
+            without_tree.append(num_without_tree(block))
+        yield block
+
+
+def _notes(encoder: Encoder, pairs: Ragged, without_tree: int) -> list[str]:
+    """What an encoder does not read as its user may expect."""
+    notes = []
+    if encoder.max_tokens is not None and (cut := int((pairs.lengths > encoder.max_tokens).sum())):
+        notes.append(f"{cut:,} of {len(pairs):,} texts are cut after max_tokens = {encoder.max_tokens} tokens")
+    if without_tree:
+        notes.append(f"{without_tree:,} of {len(pairs):,} texts have no parse: right-branching trees stand in")
+    if isinstance(encoder.config, WordConfig) and (several := int((pairs.lengths > 1).sum())):
+        notes.append(f"{several:,} of {len(pairs):,} texts have several words: the encoder word reads the first")
+    return notes
 
 
 class _Reporter:

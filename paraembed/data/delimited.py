@@ -1,7 +1,7 @@
 r"""Rows of a TSV file (no quoting) or a CSV file (quoted where needed) → pairs, or the reason why a row is refused.
 
 A first row made of column names (``source,target``, ``score\tsentence1\tsentence2``, …) says which column is what; a
-file without one has the pair in its two columns, or ``columns`` says what they are.
+file without one has the pair in its two columns, or ``columns`` says what they are. The trees of a pair are optional.
 """
 
 import csv
@@ -18,7 +18,7 @@ from paraembed.data.lines import Lines
 from paraembed.data.parsed import Block, ParsedPairs, refuse
 from paraembed.files import open_binary
 
-Role = Literal["first", "second", "score", "relation", "ignore"]
+Role = Literal["first", "second", "score", "relation", "first_tree", "second_tree", "ignore"]
 
 _CSV_ROWS = 50_000
 _FIELD_CHARACTERS = 1 << 20
@@ -27,6 +27,8 @@ _ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("second", "target", "tgt", "text2", "sentence2", "question2", "phrase2", "paraphrase"), "second"),
     **dict.fromkeys(("score", "similarity"), "score"),
     **dict.fromkeys(("relation", "label", "entailment", "is_duplicate"), "relation"),
+    **dict.fromkeys(("first_tree", "tree1", "parse1"), "first_tree"),
+    **dict.fromkeys(("second_tree", "tree2", "parse2"), "second_tree"),
     **dict.fromkeys(("id", "qid1", "qid2", "genre", "split"), "ignore"),
 }
 
@@ -84,7 +86,7 @@ def _roles(path: Path, cells: Sequence[str], columns: Sequence[Role]) -> tuple[S
         return columns, header
     if header:
         found = [name for name in names if name is not None]
-        if found.count("first") != 1 or found.count("second") != 1:
+        if not say_the_pair(found):
             raise ValueError(f"{path} has columns {', '.join(cells)}; say with --columns which are first and second")
         return found, True
     if len(cells) != 2:
@@ -93,6 +95,11 @@ def _roles(path: Path, cells: Sequence[str], columns: Sequence[Role]) -> tuple[S
             "for example: --columns first second score"
         )
     return ("first", "second"), False
+
+
+def say_the_pair(roles: Sequence[Role]) -> bool:
+    """Whether columns name both texts once, and no tree twice."""
+    return roles.count("first") == roles.count("second") == 1 >= max(map(roles.count, ("first_tree", "second_tree")))
 
 
 def _rows(text: io.TextIOWrapper, path: Path) -> Iterator[list[str]]:
@@ -121,7 +128,21 @@ def _assemble(cells: dict[Role, pa.StringArray], tests: list[tuple[pa.BooleanArr
     if "score" in cells:
         score, wrong = _numbers(cells["score"])
         tests = [*tests, (wrong, "score is no number")]
-    return ParsedPairs(cells["first"], cells["second"], score, cells.get("relation", none), refuse(tests))
+    return ParsedPairs(
+        first=cells["first"],
+        second=cells["second"],
+        score=score,
+        relation=cells.get("relation", none),
+        first_tree=_filled(cells.get("first_tree", none)),
+        second_tree=_filled(cells.get("second_tree", none)),
+        refused=refuse(tests),
+    )
+
+
+def _filled(cells: pa.StringArray) -> pa.StringArray:
+    """Cells [n] without the white space around them, null for an empty one."""
+    trimmed = pc.utf8_trim_whitespace(cells)
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
 
 
 def _numbers(cells: pa.StringArray) -> tuple[pa.FloatArray, pa.BooleanArray]:

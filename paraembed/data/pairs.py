@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from paraembed.data.delimited import Role, read_csv, read_tsv
+from paraembed.data.delimited import Role, read_csv, read_tsv, say_the_pair
 from paraembed.data.lines import read_lines
 from paraembed.data.parsed import Block
 from paraembed.data.ppdb import looks_like_ppdb, parse_ppdb
@@ -29,8 +29,8 @@ def read_pairs(path: Path, form: Format = "auto", columns: Sequence[Role] = ()) 
         FileNotFoundError, IsADirectoryError: as said.
         ValueError: empty or binary file, broken gzip, no known format, columns that are not said.
     """
-    if columns and (columns.count("first") != 1 or columns.count("second") != 1):
-        raise ValueError(f"columns are {', '.join(columns)}; they must name first and second once each")
+    if columns and not say_the_pair(columns):
+        raise ValueError(f"columns are {', '.join(columns)}; they must name first and second once each, no tree twice")
     blocks = read_lines(path)
     head = next(blocks)
     line = next((text for text in head.text.slice(0, 100).to_pylist() if text and text.strip()), "")

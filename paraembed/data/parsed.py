@@ -16,6 +16,8 @@ class ParsedPairs:
         second: string array [n].
         score: float32 array [n], null where there is none.
         relation: string array [n], null where there is none.
+        first_tree: string array [n], null where there is none.
+        second_tree: string array [n], null where there is none.
         refused: string array [n]: why the row is no pair; null where it is one.
     """
 
@@ -23,6 +25,8 @@ class ParsedPairs:
     second: pa.StringArray
     score: pa.FloatArray
     relation: pa.StringArray
+    first_tree: pa.StringArray
+    second_tree: pa.StringArray
     refused: pa.StringArray
 
 

@@ -53,4 +53,5 @@ def parse_ppdb(lines: pa.StringArray) -> ParsedPairs:
     score = pc.struct_field(found, "score").cast(pa.float32())
     relation = pc.utf8_trim_whitespace(entailment)
     relation = pc.if_else(pc.equal(relation, ""), pa.scalar(None, pa.string()), relation)
-    return ParsedPairs(first, second, score, relation, reason)
+    none = pa.nulls(len(lines), pa.string())
+    return ParsedPairs(first, second, score, relation, none, none, reason)

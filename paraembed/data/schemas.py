@@ -12,9 +12,11 @@ PAIRS = pa.schema(
         pa.field("rank", pa.int64(), nullable=False),  # line or row number in the source, from 0
         pa.field("relation", pa.string()),  # entailment or label; null where the source has none
         pa.field("source", pa.string(), nullable=False),  # file name
+        pa.field("first_tree", pa.string()),  # binary tree over the tokens (trees.py); null where the source has none
+        pa.field("second_tree", pa.string()),
     ]
 )
-"""One row a pair: a pair shard, as jobs/shard.py writes and jobs/train.py reads."""
+"""One row a pair: a pair shard, as jobs/shard.py writes and jobs/train.py reads. Older shards have no trees."""
 
 
 def embeddings_schema(id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int) -> pa.Schema:

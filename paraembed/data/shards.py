@@ -23,6 +23,7 @@ from paraembed.data.delimited import Role
 from paraembed.data.pairs import Format, read_pairs
 from paraembed.data.parsed import Block, refuse
 from paraembed.data.schemas import PAIRS
+from paraembed.data.trees import read_trees
 from paraembed.files import write_file
 from paraembed.text import check_tokeniser, tokenise
 
@@ -79,7 +80,8 @@ class SourceReport:
 def parse_source(path: Path, source: str, settings: ShardSettings, out: Path) -> SourceReport:
     """Parse and tokenise one input file into ``out`` (Parquet, schema ``PAIRS``), streaming.
 
-    Refused, after what the format refuses: a text without tokens, and a pair of two equal texts.
+    Refused, after what the format refuses: a text without tokens, a pair of two equal texts, and a tree that is not
+    over the tokens of its text (``paraembed.data.trees``).
 
     Args:
         path: the input file.
@@ -119,16 +121,19 @@ def _tokeniser(block: Block, settings: ShardSettings) -> str:
 def _tokenised(block: Block, source: str, tokeniser: str, remove: Sequence[str]) -> tuple[pa.Table, pa.StringArray]:
     """Rows of a block that are pairs (schema ``PAIRS``), and why each of the others is not [n]."""
     pairs = block.pairs
-    texts = []
-    for text in (pairs.first, pairs.second):
+    texts, bad_trees = [], []
+    for text, tree in ((pairs.first, pairs.first_tree), (pairs.second, pairs.second_tree)):
         for string in remove:
             text = pc.replace_substring(text, string, " ")  # noqa: PLW2901 - one text, step by step
-        texts.append(tokenise(text, tokeniser).joined())
+        tokens = tokenise(text, tokeniser)
+        texts.append(tokens.joined())
+        bad_trees.append(read_trees(tree, tokens).refused)
     empty = pc.or_(pc.equal(texts[0], ""), pc.equal(texts[1], ""))
     ours = refuse([(empty, "empty text"), (pc.equal(texts[0], texts[1]), "equal texts")])
-    refused = pc.coalesce(pairs.refused, ours)
+    refused = pc.coalesce(pairs.refused, ours, *bad_trees)
     rank = pa.array(np.arange(block.first_row, block.first_row + len(refused)))
-    columns = [*texts, pairs.score, rank, pairs.relation, pa.repeat(source, len(refused))]
+    sources = pa.repeat(source, len(refused))
+    columns = [*texts, pairs.score, rank, pairs.relation, sources, pairs.first_tree, pairs.second_tree]
     return pa.Table.from_arrays(columns, schema=PAIRS).filter(pc.is_null(refused)), refused
 
 

@@ -35,6 +35,7 @@ from paraembed.files import (
 FORMAT = "paraembed-embeddings-1"
 PLAN, MANIFEST = "_plan.json", "manifest.json"
 COUNTS = ("rows", "n_tokens", "n_unknown")
+OTHER_COUNTS = ("n_cut", "n_without_tree")  # cannot be read off the parts again; manifests of older versions lack them
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"\.(part-.*|_plan\.json|manifest\.json|_SUCCESS)\.[0-9a-f]{8}\.tmp")
 
@@ -173,8 +174,7 @@ def commit(folder: Path, run: Run, reports: dict[str, PartReport]) -> dict[str, 
     manifest = {
         "format": FORMAT,
         "rows": plan.rows,
-        "n_tokens": sum(part["n_tokens"] for part in parts),
-        "n_unknown": sum(part["n_unknown"] for part in parts),
+        **{name: sum(part[name] for part in parts) for name in (*COUNTS[1:], *OTHER_COUNTS)},
         "schema": columns_of(pq.read_schema(folder / plan.parts[0].name)),
         "id_column": plan.settings.id_field,
         "numbered": plan.settings.id_column is None,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.data.schemas import embeddings_schema
+from paraembed.data.trees import TreeError
 from paraembed.embedding.plan import BLOCK_BYTES, MAX_TEXT_BYTES, InputFile, Part, Settings, carried_fields, line_blocks
 from paraembed.encoders import Encoder
 from paraembed.files import open_binary, write_file, write_json
@@ -33,6 +35,8 @@ class PartReport:
         rows: rows in it.
         n_tokens: tokens of all rows.
         n_unknown: those that are not in the vocabulary.
+        n_cut: rows of more tokens than the encoder reads.
+        n_without_tree: rows of three tokens or more without a tree, where the encoder reads trees.
         sha256: of the file.
         seconds: reading, encoding and writing.
     """
@@ -41,6 +45,8 @@ class PartReport:
     rows: int
     n_tokens: int
     n_unknown: int
+    n_cut: int
+    n_without_tree: int
     sha256: str
     seconds: float
 
@@ -52,10 +58,14 @@ class Rows:
     Attributes:
         carried: the id column and the kept ones, arrays [n].
         texts: string array [n].
+        trees: string array [n], null where a text has none; None: no text has one.
+        line: number of the first row in its file, from 1.
     """
 
     carried: list[pa.Array]
     texts: pa.StringArray
+    trees: pa.StringArray | None
+    line: int
 
 
 class PartWorker:
@@ -104,24 +114,26 @@ def embed_part(
         data: the part's text, where ``source`` is gzipped (see ``stream_parts``).
 
     Raises:
-        ValueError: bytes that are not UTF-8, an id that is null, an input that is not what the plan says.
+        ValueError: bytes that are not UTF-8, an id that is null, a tree that does not fit its text, an input that is
+            not what the plan says.
     """
     started = time.perf_counter()
     schema = embeddings_schema(*_split(carried_fields([source], settings)), encoder.width)
-    totals = np.zeros(3, np.int64)  # rows, tokens, unknown tokens
+    totals = np.zeros(5, np.int64)  # rows, tokens, unknown tokens, rows that were cut, rows without a tree
 
     def write(file: BinaryIO) -> None:
         group_rows = max(1024, _ROW_GROUP_BYTES // (4 * encoder.width))
         with pq.ParquetWriter(file, schema, **_layout(schema)) as writer:
-            for table in _tables(_embedded(encoder, read_part(source, part, settings, data), schema), group_rows):
-                totals[:] += (table.num_rows, _sum(table["n_tokens"]), _sum(table["n_unknown"]))
+            rows = read_part(source, part, settings, data)
+            for table in _tables(_embedded(encoder, rows, schema, source.path, totals), group_rows):
                 writer.write_table(table, row_group_size=table.num_rows)
         if totals[0] != part.rows:
             raise ValueError(f"{source.path} changed: {part.name} has {totals[0]} rows of {part.rows}; start afresh")
 
     digest = write_file(folder / part.name, write)
-    rows, n_tokens, n_unknown = map(int, totals)
-    report = PartReport(part.name, rows, n_tokens, n_unknown, digest, round(time.perf_counter() - started, 3))
+    rows, n_tokens, n_unknown, n_cut, n_without_tree = map(int, totals)
+    seconds = round(time.perf_counter() - started, 3)
+    report = PartReport(part.name, rows, n_tokens, n_unknown, n_cut, n_without_tree, digest, seconds)
     write_json(folder / REPORTS / f"{part.name}.json", asdict(report))
     return report
 
@@ -151,7 +163,7 @@ def _read_text(source: InputFile, part: Part, settings: Settings, data: bytes | 
             first = number == part.start == 0
             texts = _lines(block.removeprefix(_BYTE_ORDER_MARK) if first else block, source.path, part.line + done)
             ids = pa.array(np.arange(part.row + done, part.row + done + len(texts)))
-            yield Rows([ids, *[texts] * len(settings.keep)], texts)
+            yield Rows([ids, *[texts] * len(settings.keep)], texts, None, part.line + done)
             done += len(texts)
 
 
@@ -177,7 +189,8 @@ def _first_bad_byte(block: bytes) -> int:
 def _read_parquet(source: InputFile, part: Part, settings: Settings) -> Iterator[Rows]:
     wanted = [name for name in (settings.id_column, *settings.keep) if name is not None]
     assert settings.text_column is not None
-    columns = list(dict.fromkeys([*wanted, settings.text_column]))
+    trees = [settings.tree_column] if settings.tree_column is not None else []
+    columns = list(dict.fromkeys([*wanted, settings.text_column, *trees]))
     groups = range(part.start, part.stop)
     done = 0
     try:
@@ -189,7 +202,8 @@ def _read_parquet(source: InputFile, part: Part, settings: Settings) -> Iterator
                 elif carried[0].null_count:
                     row = part.line + done + pc.index(carried[0].is_null(), True).as_py()
                     raise ValueError(f"{source.path}, row {row}: {settings.id_column!r} is null; an id is needed")
-                yield Rows(carried, batch[settings.text_column].cast(pa.large_string()))
+                texts, *of_texts = (batch[name].cast(pa.large_string()) for name in (settings.text_column, *trees))
+                yield Rows(carried, texts, of_texts[0] if of_texts else None, part.line + done)
                 done += len(batch)
     except pa.ArrowException as error:
         raise ValueError(f"{source.path} cannot be read ({str(error).splitlines()[0]}); make it again") from None
@@ -207,10 +221,14 @@ def _read_rows(file: pq.ParquetFile, groups: range, columns: list[str]) -> int:
 
 def _bounded(rows: Rows, batch_size: int, path: str) -> Iterator[Rows]:
     """The same rows in slices of at most ``batch_size`` rows, and one text or ``BLOCK_BYTES``."""
-    lengths = pc.fill_null(pc.binary_length(rows.texts), 0).to_numpy()
-    if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
-        raise ValueError(f"{path}: a text has {lengths.max()} bytes; at most {MAX_TEXT_BYTES} can be embedded")
-    ends = np.cumsum(lengths, dtype=np.int64)
+    ends = np.zeros(len(rows.texts), np.int64)
+    for name, strings in (("text", rows.texts), ("tree", rows.trees)):
+        if strings is None:
+            continue
+        lengths = pc.fill_null(pc.binary_length(strings), 0).to_numpy()
+        if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
+            raise ValueError(f"{path}: a {name} has {lengths.max()} bytes; at most {MAX_TEXT_BYTES} can be embedded")
+        ends += np.cumsum(lengths, dtype=np.int64)
     start = 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
@@ -219,13 +237,25 @@ def _bounded(rows: Rows, batch_size: int, path: str) -> Iterator[Rows]:
         yield Rows(
             [column.slice(start, stop - start) for column in rows.carried],
             rows.texts.slice(start, stop - start).cast(pa.string()),
+            None if rows.trees is None else rows.trees.slice(start, stop - start).cast(pa.string()),
+            rows.line + start,
         )
         start = stop
 
 
-def _embedded(encoder: Encoder, rows: Iterator[Rows], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _embedded(
+    encoder: Encoder, rows: Iterator[Rows], schema: pa.Schema, path: str, totals: npt.NDArray[np.int64]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the output; what they hold is added to ``totals`` [5]."""
     for some in rows:
-        made = encoder.embed(some.texts, len(some.texts))
+        try:
+            made = encoder.embed(some.texts, len(some.texts), some.trees)
+        except TreeError as error:
+            raise ValueError(f"{path}, row {some.line + error.text}: {error.fault}") from None
+        totals += (
+            *(len(some.texts), made.num_tokens.sum(dtype=np.int64), made.num_unknown.sum(dtype=np.int64)),
+            *(made.num_cut, made.num_without_tree),
+        )
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(made.vectors.reshape(-1)), encoder.width)
         counts = [pa.array(made.num_tokens), pa.array(made.num_unknown)]
         yield pa.RecordBatch.from_arrays([*some.carried, vectors, *counts], schema=schema)
@@ -259,7 +289,3 @@ def _layout(schema: pa.Schema) -> dict[str, Any]:
 
 def _split(fields: list[pa.Field]) -> tuple[pa.Field, list[pa.Field]]:
     return fields[0], fields[1:]
-
-
-def _sum(column: pa.ChunkedArray) -> int:
-    return int(pc.sum(column).as_py())

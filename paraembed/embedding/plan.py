@@ -5,7 +5,7 @@ its parts are byte ranges of the decompressed stream, which one reader goes thro
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from paraembed.files import BinaryFile, open_binary, require_file, sha256_of
 
-TEXT_FIELD, ROW_FIELD = "text", "row"
+TEXT_FIELD, ROW_FIELD, TREE_FIELD = "text", "row", "tree"
 OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")
 BLOCK_BYTES = 8 << 20  # text read at a time
 MAX_TEXT_BYTES = 64 << 20  # tokenising triples a text at most, and an Arrow string array holds less than 2 GiB
@@ -58,6 +58,7 @@ class Settings:
         keep: columns carried to the output; for text files ``text`` or nothing.
         part_rows: rows a part.
         batch_size: rows encoded at a time; can change the last bits of a vector, through the order of sums.
+        tree_column: column with the trees of the texts, null where there is none; None: no text has one.
     """
 
     text_column: str | None = None
@@ -65,6 +66,7 @@ class Settings:
     keep: tuple[str, ...] = ()
     part_rows: int = 100_000
     batch_size: int = 32_768
+    tree_column: str | None = None
 
     @property
     def id_field(self) -> str:
@@ -201,6 +203,24 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     return Plan(inputs, settings, tuple(parts))
 
 
+def with_trees(settings: Settings, inputs: Sequence[InputFile], reads_trees: bool) -> Settings:
+    """Settings with the tree column that is meant: where none is named, ``tree``, if a Parquet input has it as text.
+
+    Raises:
+        ValueError: a tree column is named, but the encoder reads no trees.
+    """
+    if not reads_trees:
+        if settings.tree_column is not None:
+            raise ValueError(f"--tree-column is {settings.tree_column!r}, but the encoder reads no trees; leave it out")
+        return settings
+    if settings.tree_column is not None or inputs[0].is_text or settings.text_column == TREE_FIELD:
+        return settings
+    schemas = [_schema(Path(file.path)) for file in inputs]
+    if any(TREE_FIELD in schema.names and _is_text(schema.field(TREE_FIELD).type) for schema in schemas):
+        return replace(settings, tree_column=TREE_FIELD)
+    return settings
+
+
 def line_blocks(file: IO[bytes] | BinaryFile, size: int, name: str) -> Iterator[bytes]:
     """Whole lines, about ``BLOCK_BYTES`` at a time, of the next ``size`` bytes, or fewer where the file ends.
 
@@ -271,7 +291,8 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
         if names.count(name) > 1 or name in OUTPUT_FIELDS:
             raise ValueError(f"column {name!r} would stand twice in the output ({', '.join([*names, *OUTPUT_FIELDS])})")
     if inputs[0].is_text:
-        for flag, column in (("--text-column", settings.text_column), ("--id-column", settings.id_column)):
+        columns = {"text": settings.text_column, "id": settings.id_column, "tree": settings.tree_column}
+        for flag, column in ((f"--{name}-column", column) for name, column in columns.items()):
             if column is not None:
                 raise ValueError(f"{flag} is {column!r}, but {inputs[0].path} is text without columns; leave it out")
         if settings.keep not in ((), (TEXT_FIELD,)):
@@ -288,14 +309,20 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
     return fields[0]
 
 
-def _parquet_fields(path: Path, settings: Settings) -> list[pa.Field]:
+def _schema(path: Path) -> pa.Schema:
     try:
-        schema = pq.read_schema(path)
+        return pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a whole Parquet file ({str(error).splitlines()[0]}); make it again") from None
+
+
+def _parquet_fields(path: Path, settings: Settings) -> list[pa.Field]:
+    schema = _schema(path)
     if settings.text_column is None:
         raise ValueError(f"{path} needs --text-column, one of: {_names(schema, _is_text)}")
     _column(path, schema, "--text-column", settings.text_column, _is_text)
+    if settings.tree_column is not None:
+        _column(path, schema, "--tree-column", settings.tree_column, _is_text)
     fields = [pa.field(ROW_FIELD, pa.int64())]
     if settings.id_column is not None:
         fields = [_column(path, schema, "--id-column", settings.id_column, _is_id)]

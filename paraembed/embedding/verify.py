@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.data.schemas import embeddings_schema
-from paraembed.embedding.manifest import COUNTS, FORMAT, MANIFEST, PLAN, columns_of, is_committed
+from paraembed.embedding.manifest import COUNTS, FORMAT, MANIFEST, OTHER_COUNTS, PLAN, columns_of, is_committed
 from paraembed.embedding.part import REPORTS
 from paraembed.embedding.plan import OUTPUT_FIELDS, part_name
 from paraembed.files import SUCCESS, read_json, sha256_of
@@ -96,15 +96,23 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{folder / MANIFEST} is not of format {FORMAT!r}")
-    counts = dict.fromkeys(COUNTS, int)
     others = {"schema": list, "id_column": str, "numbered": bool, "fingerprints": dict, "parts": list}
-    _require(folder, manifest, counts | others)
+    _require_counts(folder, manifest)
+    _require(folder, manifest, others)
     for part in manifest["parts"]:
-        _require(folder, part, counts | {"name": str, "sha256": str})
+        _require_counts(folder, part)
+        _require(folder, part, {"name": str, "sha256": str})
     _require(folder, manifest["fingerprints"], {"encoder": str})
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in manifest["schema"]):
         raise ValueError(f"{folder / MANIFEST}: 'schema' is no list of names and types")
     return manifest
+
+
+def _require_counts(folder: Path, values: Any) -> None:
+    _require(folder, values, dict.fromkeys(COUNTS, int))
+    for name in OTHER_COUNTS:
+        values.setdefault(name, 0)
+    _require(folder, values, dict.fromkeys(OTHER_COUNTS, int))
 
 
 def _require(folder: Path, values: Any, kinds: dict[str, type]) -> None:
@@ -172,6 +180,10 @@ def _verify_all(manifest: dict[str, Any], found: _Findings) -> None:
     for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, found.counted, strict=True):
         if not number == manifest[name] == sum(part[name] for part in manifest["parts"]):
             found.add(check, f"{name} of all parts is {number}, the manifest says {manifest[name]}")
+    for name in OTHER_COUNTS:
+        total = sum(part[name] for part in manifest["parts"])
+        if total != manifest[name]:
+            found.add("tokens", f"{name} of all parts is {total}, the manifest says {manifest[name]}")
     counts = pc.value_counts(pa.chunked_array(found.ids)) if found.ids else pa.array([], pa.struct([]))
     if len(counts):
         repeated = counts.filter(pc.greater(counts.field("counts"), 1))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from paraembed.data.trees import fitting_trees
 from paraembed.ragged import Ragged
 from paraembed.text import Tokens, tokenise
 from paraembed.words import END, START, Words, unknown_row, word_ids, word_row
@@ -58,11 +59,16 @@ class Composition(nn.Module):
 
 
 class EncoderConfig(Protocol):
-    """A frozen dataclass with an encoder's options."""
+    """A frozen dataclass with an encoder's options; a class attribute ``reads_trees`` where its composition has one."""
 
     def build(self, dimension: int, generator: torch.Generator) -> Composition:
         """The composition for word vectors of width ``dimension``, initialised from ``generator``."""
         ...
+
+
+def reads_trees(config: EncoderConfig) -> bool:
+    """Whether the encoder that a configuration describes reads trees."""
+    return bool(getattr(config, "reads_trees", False))
 
 
 @dataclass(frozen=True)
@@ -73,11 +79,16 @@ class Embedded:
         vectors: float32 [n, H]; zeros for a text without tokens.
         num_tokens: int32 [n].
         num_unknown: int32 [n], tokens that are not in the vocabulary.
+        num_cut: texts of more tokens than the encoder reads.
+        num_without_tree: texts of three tokens or more that came without a tree to an encoder that reads trees; the
+            right-branching tree stood in. One or two tokens have one tree only.
     """
 
     vectors: npt.NDArray[np.float32]
     num_tokens: npt.NDArray[np.int32]
     num_unknown: npt.NDArray[np.int32]
+    num_cut: int = 0
+    num_without_tree: int = 0
 
 
 class Encoder(nn.Module):
@@ -146,27 +157,78 @@ class Encoder(nn.Module):
         return vectors
 
     @overload
-    def encode(self, texts: str, batch_size: int = 4096) -> npt.NDArray[np.float32]: ...
+    def encode(self, texts: str, batch_size: int = 4096, trees: str | None = None) -> npt.NDArray[np.float32]: ...
     @overload
-    def encode(self, texts: Sequence[str], batch_size: int = 4096) -> npt.NDArray[np.float32]: ...
-    def encode(self, texts: str | Sequence[str], batch_size: int = 4096) -> npt.NDArray[np.float32]:
-        """Vectors of texts.
+    def encode(
+        self, texts: Sequence[str], batch_size: int = 4096, trees: Sequence[str | None] | pa.StringArray | None = None
+    ) -> npt.NDArray[np.float32]: ...
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        batch_size: int = 4096,
+        trees: str | Sequence[str | None] | pa.StringArray | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts; a warning says how many were cut, or had no tree where the encoder reads trees.
 
         Args:
             texts: one text, or n.
             batch_size: texts at a time; memory, not the result, depends on it.
+            trees: a bracketed binary tree a text, None for a text without one; see ``paraembed.data.trees``.
 
         Returns:
             float32 [H] for one text, [n, H] for n; zeros for a text without tokens.
-        """
-        if isinstance(texts, str):
-            one: npt.NDArray[np.float32] = self.embed(pa.array([texts])).vectors[0]
-            return one
-        return self.embed(pa.array(texts, pa.string()), batch_size).vectors
 
-    def embed(self, texts: pa.StringArray, batch_size: int = 4096) -> Embedded:
-        """Vectors and token counts of a string array [n]; see ``Embedded``."""
-        parts = [self._embed_tokens(tokenise(batch, self.tokeniser)) for batch in _slices(texts, batch_size)]
+        Raises:
+            ValueError: as ``embed``.
+        """
+        if trees is not None and isinstance(texts, str) != isinstance(trees, str):
+            raise ValueError("give one text and one tree, or a sequence of texts and one of as many trees")
+        if isinstance(texts, str):
+            one: npt.NDArray[np.float32] = self.encode([texts], batch_size, None if trees is None else [trees])[0]
+            return one
+        if trees is not None and not isinstance(trees, pa.Array):
+            trees = pa.array(trees, pa.string())
+        embedded = self.embed(pa.array(texts, pa.string()), batch_size, trees)
+        self.warn_of_unread(embedded)
+        return embedded.vectors
+
+    def warn_of_unread(self, embedded: Embedded) -> None:
+        """Log how many of the texts were cut, or came without a tree; nothing is left out in silence."""
+        num_texts = len(embedded.vectors)
+        if embedded.num_cut:
+            log.warning(
+                "%d of %d texts have more than max_tokens = %d tokens; what follows was not read",
+                *(embedded.num_cut, num_texts, self.max_tokens),
+            )
+        if embedded.num_without_tree:
+            log.warning(
+                "%d of %d texts came without a parse; right-branching trees stand in for theirs",
+                *(embedded.num_without_tree, num_texts),
+            )
+
+    def embed(self, texts: pa.StringArray, batch_size: int = 4096, trees: pa.StringArray | None = None) -> Embedded:
+        """Vectors and counts of a string array [n]; see ``Embedded``.
+
+        Args:
+            texts: string array [n]; null counts as empty.
+            batch_size: texts at a time.
+            trees: string array [n], null where a text has no tree; see ``paraembed.data.trees``.
+
+        Raises:
+            ValueError: trees for an encoder that reads none, or another number of them than of texts. A ``TreeError``:
+                one is malformed, or not over the tokens of its text.
+        """
+        if trees is None:
+            trees = pa.nulls(len(texts), pa.string())
+        elif not self.composition.reads_trees:
+            raise ValueError(f"trees were given, but {type(self.composition).__name__} reads none; leave them out")
+        elif len(trees) != len(texts):
+            raise ValueError(f"{len(trees)} trees were given for {len(texts)} texts; expected one a text, or None")
+        parts, done = [], 0
+        slices = _slices(texts, batch_size), _slices(trees.cast(pa.string()), batch_size)
+        for batch, batch_trees in zip(*slices, strict=True):
+            parts.append(self._embed_tokens(tokenise(batch, self.tokeniser), batch_trees, done))
+            done += len(batch)
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -176,11 +238,18 @@ class Encoder(nn.Module):
             np.concatenate([part.vectors for part in parts]),
             np.concatenate([part.num_tokens for part in parts]),
             np.concatenate([part.num_unknown for part in parts]),
+            sum(part.num_cut for part in parts),
+            sum(part.num_without_tree for part in parts),
         )
 
     @torch.inference_mode()
-    def _embed_tokens(self, tokens: Tokens) -> Embedded:
-        texts = Ragged(word_ids(tokens.flat, self.vocabulary), tokens.offsets)
+    def _embed_tokens(self, tokens: Tokens, trees: pa.StringArray, first: int) -> Embedded:
+        """Vectors of some texts; ``first`` is the number of the first of them."""
+        merges, num_without_tree = None, 0
+        if self.composition.reads_trees:
+            read = fitting_trees(trees, tokens, first)
+            merges, num_without_tree = read.merges, read.num_missing
+        texts = Ragged(word_ids(tokens.flat, self.vocabulary), tokens.offsets, merges)
         known_before = np.concatenate(([0], np.cumsum(texts.ids != unknown_row(self.vocabulary))))
         num_known = known_before[tokens.offsets[1:]] - known_before[tokens.offsets[:-1]]
         lengths = texts.lengths
@@ -191,7 +260,13 @@ class Encoder(nn.Module):
             vectors = np.zeros((len(lengths), self.width), np.float32)
             if filled.any():
                 vectors[filled] = self._vectors(texts.take(np.flatnonzero(filled)))
-        return Embedded(vectors, lengths.astype(np.int32), (lengths - num_known).astype(np.int32))
+        return Embedded(
+            vectors,
+            lengths.astype(np.int32),
+            (lengths - num_known).astype(np.int32),
+            0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()),
+            num_without_tree,
+        )
 
     def _vectors(self, texts: Ragged) -> npt.NDArray[np.float32]:
         """Vectors [n, H] of n non-empty texts."""

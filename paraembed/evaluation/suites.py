@@ -129,6 +129,7 @@ def score_suite(encoder: Encoder, suite: Suite) -> tuple[Score, ...]:
     sides = [side for group in suite.groups for pairs in group.sets for side in (pairs.first, pairs.second)]
     sentences = pc.unique(pa.chunked_array(sides))
     embedded = encoder.embed(sentences)
+    encoder.warn_of_unread(embedded)
     lines: list[Score] = []
     means: list[Score] = []
     for group in suite.groups:

@@ -8,35 +8,66 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from paraembed.data.trees import fitting_trees
 from paraembed.ragged import Ragged
 from paraembed.text import tokenise
 from paraembed.words import word_ids
 
+_TEXTS, _TREES = ("first", "second"), ("first_tree", "second_tree")
 _CHUNK_PAIRS = 65_536  # pairs brought into epoch order at a time: a few MB, and no work a pair inside the step
 
 
-def pairs_to_ids(blocks: Iterable[pa.Table], vocabulary: pa.StringArray) -> Ragged:
+def pairs_to_ids(blocks: Iterable[pa.Table], vocabulary: pa.StringArray, with_trees: bool = False) -> Ragged:
     """Pairs of shard blocks as word ids.
 
     Args:
         blocks: tables with string columns ``first`` and ``second``: tokens with one space between.
         vocabulary: string array [V].
+        with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
+            right-branching ones where these are null or missing (see ``num_without_tree``).
 
     Returns:
         2n texts, the two of a pair side by side.
+
+    Raises:
+        ValueError: a tree does not fit its text.
     """
-    ids, lengths = [], []
+    ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+    merges = [np.zeros(0, np.int32)]
     for block in blocks:
-        texts = pa.concat_arrays([pa.array(block[name].combine_chunks()) for name in ("first", "second")])
-        tokens = tokenise(texts, "space")
-        sides = Ragged(word_ids(tokens.flat, vocabulary), tokens.offsets)
+        tokens = tokenise(_both_sides(block, _TEXTS), "space")
+        of_sides = None
+        if with_trees:
+            of_sides = fitting_trees(_both_sides(block, _TREES), tokens).merges
+        sides = Ragged(word_ids(tokens.flat, vocabulary), tokens.offsets, of_sides)
         pairs = sides.take(np.arange(len(sides)).reshape(2, -1).T.reshape(-1))
         ids.append(pairs.ids)
-        lengths.append(np.diff(pairs.offsets))
-    if not ids:
-        return Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64))
-    return Ragged(np.concatenate(ids), np.concatenate(([0], np.cumsum(np.concatenate(lengths)))))
+        lengths.append(pairs.lengths)
+        if pairs.merges is not None:
+            merges.append(pairs.merges)
+    offsets = np.concatenate(([0], np.cumsum(np.concatenate(lengths))))
+    return Ragged(np.concatenate(ids), offsets, np.concatenate(merges) if with_trees else None)
+
+
+def pair_columns(shard: pa.Schema, with_trees: bool) -> list[str]:
+    """The columns of a pair shard that ``pairs_to_ids`` reads; shards of older versions have no trees."""
+    wanted = (*_TEXTS, *_TREES) if with_trees else _TEXTS
+    return [name for name in wanted if name in shard.names]
+
+
+def num_without_tree(block: pa.Table) -> int:
+    """Texts of three tokens or more in a shard block that have no tree; of one or two tokens there is one tree only."""
+    long = pc.greater(pc.count_substring(_both_sides(block, _TEXTS), " "), 1)
+    return int(pc.sum(pc.and_(long, pc.is_null(_both_sides(block, _TREES)))).as_py() or 0)
+
+
+def _both_sides(block: pa.Table, names: tuple[str, str]) -> pa.StringArray:
+    """Two string columns, one behind the other; null for a column that is missing."""
+    missing = pa.nulls(len(block), pa.string())
+    columns = [block[name].combine_chunks() if name in block.column_names else missing for name in names]
+    return pa.concat_arrays([pa.array(column).cast(pa.string()) for column in columns])  # a block may hold nulls alone
 
 
 @dataclass(frozen=True)

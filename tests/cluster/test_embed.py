@@ -7,9 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,6 +24,7 @@ from paraembed.embedding.plan import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.files import sha256_of
 
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -144,6 +148,33 @@ def test_gzipped_text_and_several_files(corpus, tiny_encoder_folder, unbroken, t
 
 
 @pytest.mark.ray
+def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, tmp_path, ray_cluster, capsys):
+    folder, source, out = tmp_path / "recursive", tmp_path / "t.parquet", tmp_path / "out"
+    encoder = Encoder(RecursiveConfig(), tiny_words, "space", max_tokens=3)
+    checkpoint.save(encoder, folder, recipe={}, provenance={}, model_card="")
+    texts = ["the cat sat", "the cat sat", "the dog ran home"] * 1000
+    trees = ["((the cat) sat)", None, "((the dog) (ran home))"] * 1000
+    pq.write_table(pa.table({"text": texts, "tree": trees}), source)
+    settings = Settings("text", part_rows=1000)
+    embed(folder, [source], out, settings)
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "1,000 of 3,000 rows have more than max_tokens = 3 tokens; what follows was not read",
+        "1,000 of 3,000 rows came without a parse; right-branching trees stand in for theirs",
+    ]
+    assert all(check.ok for check in verify(out))
+    written = json.loads((out / "manifest.json").read_text())
+    assert (written["settings"]["tree_column"], written["n_cut"], written["n_without_tree"]) == ("tree", 1000, 1000)
+    table = pq.read_table(sorted(out.glob("*.parquet")))
+    assert np.allclose(table["embedding"].to_pylist(), encoder.encode(texts, trees=trees), atol=1e-6)
+    with pytest.raises(ValueError, match=r"begun with another tree_column \(was tree, is text\)"):
+        embed(folder, [source], out, replace(settings, tree_column="text"))
+    pq.write_table(pa.table({"text": texts, "tree": [*trees[:4], "((the cat) ran)", *trees[5:]]}), source)
+    with pytest.raises(Exception, match=r"t\.parquet, row 5: ") as caught:
+        embed(folder, [source], tmp_path / "bad", settings)
+    assert "its tree are 'the cat ran', its tokens 'the cat sat'; give the" in str(user_error(caught.value))
+
+
+@pytest.mark.ray
 def test_another_encoder_is_refused_and_overwrite_swaps(corpus, tiny_encoder_folder, tiny_words, unbroken, tmp_path):
     other = tmp_path / "other"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
@@ -198,6 +229,7 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"holds 'notes\.txt'"),
         ({"out": corpus}, NotADirectoryError, "is a file"),
         ({"settings": Settings(part_rows=0)}, ValueError, "--part-rows is 0"),
+        ({"settings": Settings(tree_column="x")}, ValueError, "--tree-column is 'x', but the encoder reads no trees"),
         ({"workers": 0}, ValueError, "--workers is 0"),
     ):
         with pytest.raises(kind, match=message):

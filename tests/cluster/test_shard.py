@@ -63,6 +63,7 @@ def test_shards_manifest_and_success(ray_cluster: None, inputs: list[Path], tmp_
     ]
     assert rows[60] == {
         "first": "uno 60", "second": "one 60", "score": 60.0, "rank": 0, "relation": "Equivalence", "source": "ppdb",
+        "first_tree": None, "second_tree": None,
     }  # fmt: skip
     for shard in manifest["shards"]:
         assert sha256_of(out / shard["name"]) == shard["sha256"]

@@ -65,6 +65,28 @@ def test_columns_by_flag(tmp_path: Path) -> None:
         rows_of(path, columns=("first", "first", "second"))
 
 
+@pytest.mark.parametrize("names", ["tree1 tree2", "first_tree second_tree", "Parse1 PARSE2"])
+@pytest.mark.parametrize("comma", ["\t", ","])
+def test_columns_of_trees(tmp_path: Path, names: str, comma: str) -> None:
+    rows = [["source", "target", *names.split()], ["a b", "c", "(a b)", " "], ["d", "e", "", " (X e) "]]
+    path = write(tmp_path / ("p.tsv" if comma == "\t" else "p.csv"), "".join(comma.join(row) + "\n" for row in rows))
+    flagged = write(tmp_path / f"q{path.suffix}", "".join(comma.join(row) + "\n" for row in rows[1:]))
+    columns = ("first", "second", "first_tree", "second_tree")
+    for pairs in (next(read_pairs(path)).pairs, next(read_pairs(flagged, columns=columns)).pairs):
+        assert pairs.first_tree.to_pylist() == ["(a b)", None]
+        assert pairs.second_tree.to_pylist() == [None, "(X e)"]
+        assert pairs.refused.null_count == 2
+
+
+def test_a_tree_column_stands_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", "source\ttarget\ttree1\tparse1\na\tb\ta\ta\n")
+    with pytest.raises(ValueError, match="say with --columns which are first and second"):
+        rows_of(path)
+    with pytest.raises(ValueError, match="must name first and second once each, no tree twice"):
+        rows_of(path, columns=("first", "second", "first_tree", "first_tree"))
+    assert len(rows_of(path, columns=("first", "second", "first_tree", "ignore"))) == 1
+
+
 def test_a_header_that_does_not_say_the_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="say with --columns which are first and second"):
         rows_of(write(tmp_path / "p.csv", "source,target,text1\na,b,c\n"))

@@ -87,7 +87,39 @@ def test_texts_are_tokenised_by_their_format(tmp_path: Path) -> None:
         "rank": 0,
         "relation": "Equivalence",
         "source": "p",
+        "first_tree": None,
+        "second_tree": None,
     }
+
+
+def test_trees_come_along_and_bad_ones_are_counted(tmp_path: Path) -> None:
+    rows = [
+        ("The black cat", "a cat", "((the black) cat)", "(NP (DT A) (NN cat))"),
+        ("it don't matter", "no", "(it ((do n't) matter))", ""),
+        ("a b", "c", "", ""),
+        ("x y", "z", "(x y", "z"),
+        ("x y", "z", "(x y)", "(NN q)"),
+        ("x y", "x y", "(x z)", "(x y)"),  # the texts are judged first
+        ("a c", "c a", "(a c)", "(S (X c) (X a) (X b))"),
+    ]
+    path = tmp_path / "p.tsv"
+    path.write_text("sentence1\tsentence2\ttree1\ttree2\n" + "".join("\t".join(row) + "\n" for row in rows))
+    report = shards.parse_source(path, "p", ShardSettings(), tmp_path / "p.parquet")
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert table.schema.equals(PAIRS)
+    assert list(zip(*(table[name].to_pylist() for name in ("first", "first_tree", "second_tree")), strict=True)) == [
+        ("the black cat", "((the black) cat)", "(NP (DT A) (NN cat))"),
+        ("it do n't matter", "(it ((do n't) matter))", None),
+        ("a b", None, None),
+    ]
+    assert (report.read, report.parsed) == (7, 3)
+    assert report.refused == {
+        "tree with unbalanced brackets": 1,
+        "tree whose leaves are not the tokens": 1,
+        "equal texts": 1,
+        "tree with a node of more than two children": 1,
+    }
+    assert [one["line"] for one in report.sample] == [5, 6, 7, 8]
 
 
 def test_report_survives_its_file(tmp_path: Path) -> None:

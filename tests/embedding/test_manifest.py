@@ -172,6 +172,22 @@ def test_a_manifest_that_is_none(out, text):
     assert failed(out) == {"_SUCCESS", "manifest"}
 
 
+@pytest.mark.parametrize("name", ["n_cut", "n_without_tree"])
+def test_counts_that_the_parts_do_not_show(out, name):
+    values = json.loads((out / "manifest.json").read_text())
+    assert [values[name], *(part[name] for part in values["parts"])] == [0] * 4
+    for change, check in (
+        (lambda values: values.update({name: 1}), {"tokens"}),
+        (lambda values: values["parts"][1].update({name: 1}), {"tokens"}),
+        (lambda values: values.update({name: "1"}), {"manifest"}),
+        (lambda values: [one.pop(name, None) for one in (values, *values["parts"])], set()),  # an older version's
+    ):
+        sign(out, lambda _: None)
+        (out / "manifest.json").write_text(json.dumps(values))
+        sign(out, change)
+        assert failed(out) == check
+
+
 def test_success_is_checked(out):
     (out / "_SUCCESS").write_text("0" * 64)
     assert failed(out) == {"_SUCCESS"}
@@ -232,6 +248,7 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
         (3, replace(SETTINGS, text_column="key"), "text_column"),
         (3, replace(SETTINGS, keep=("body",)), "keep"),
         (3, replace(SETTINGS, batch_size=1), "batch_size"),
+        (3, replace(SETTINGS, tree_column="body"), "tree_column"),
     ):
         with pytest.raises(ValueError, match=rf"begun with another (.*; )?{field} \(was .*--overwrite"):
             continued_plan(out, *same[:at], value, *same[at + 1 :])

@@ -11,6 +11,8 @@ from paraembed import checkpoint
 from paraembed.embedding import part
 from paraembed.embedding.part import PartReport, embed_part, stream_parts
 from paraembed.embedding.plan import Settings, list_inputs, make_plan
+from paraembed.encoders import Encoder
+from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.text import tokenise
 
 TEXTS = ["The cat sat on the mat.", "", "the zebra ran home", " ", "a dog", "ünïcödé, the dog", "x" * 50, "the " * 400]
@@ -123,7 +125,57 @@ def test_bytes_repeat_and_the_report_is_right(encoder, out, tmp_path):
     assert first.rows == len(TEXTS)
     assert first.n_tokens == sum(table["n_tokens"].to_pylist())
     assert first.n_unknown == sum(table["n_unknown"].to_pylist()) > 0
+    assert first.n_cut == first.n_without_tree == 0
     assert again == PartReport(**json.loads((out / "_reports" / f"{first.name}.json").read_text()))
+
+
+def write_trees(path, trees, texts):
+    pq.write_table(pa.table({"key": range(len(texts)), "body": texts, "tree": trees}), path, row_group_size=3)
+
+
+@pytest.mark.parametrize("block", [40, 8 << 20])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_trees_come_from_their_column(tiny_words, out, tmp_path, monkeypatch, kind, block):
+    monkeypatch.setattr(part, "BLOCK_BYTES", block)
+    encoder = Encoder(RecursiveConfig(), tiny_words, "ptb-v1", max_tokens=5)
+    texts = ["The cat sat", "the cat sat", "a dog", None, "the dog ran home .", "a dog ran home on the mat", "cat"]
+    trees = [
+        "((the cat) sat)",
+        None,
+        " ",
+        "",
+        "((the dog) ((ran home) .))",
+        "((a dog) (ran (home (on (the mat)))))",
+        "X",
+    ]
+    trees[-1] = "(NN cat)"
+    write_trees(tmp_path / "t.parquet", pa.array(trees).cast(kind), pa.array(texts))
+    settings = Settings("body", "key", batch_size=2, tree_column="tree")
+    table = embed_all(encoder, [tmp_path / "t.parquet"], settings, out)
+    expected = encoder.encode([text or "" for text in texts], trees=trees)
+    assert np.allclose(vectors(table), expected, atol=1e-6)
+    assert table.column_names == ["key", "embedding", "n_tokens", "n_unknown"]
+    reports = [json.loads(path.read_text()) for path in (out / "_reports").iterdir()]
+    assert [sum(report[name] for report in reports) for name in ("rows", "n_cut", "n_without_tree")] == [7, 1, 1]
+
+
+@pytest.mark.parametrize("batch_size", [1, 100])
+def test_a_tree_that_does_not_fit_names_its_row(tiny_words, out, tmp_path, batch_size):
+    encoder = Encoder(RecursiveConfig(), tiny_words, "space")
+    settings = Settings("body", part_rows=3, batch_size=batch_size, tree_column="tree")
+    for tree, message in (("(a cat)", "the leaves of its tree are 'a cat', its tokens 'a dog'"), ("(a", "unbalanced")):
+        write_trees(tmp_path / "t.parquet", [None, "a", "a", "a", tree], ["a dog", "a", "a", "a", "a dog"])
+        with pytest.raises(ValueError, match=rf"t\.parquet, row 5: .*{message}.*; give the binary tree of its tokens"):
+            embed_all(encoder, [tmp_path / "t.parquet"], settings, out)
+
+
+def test_text_without_trees_is_counted(tiny_words, out, tmp_path):
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    encoder = Encoder(RecursiveConfig(), tiny_words, "ptb-v1")
+    table = embed_all(encoder, [tmp_path / "t.txt"], Settings(), out)
+    assert np.allclose(vectors(table), encoder.encode(TEXTS), atol=1e-6)
+    (report,) = (json.loads(path.read_text()) for path in (out / "_reports").iterdir())
+    assert (report["n_cut"], report["n_without_tree"]) == (0, 4)
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paraembed.embedding import part, plan
-from paraembed.embedding.plan import Settings, list_inputs, make_plan, plan_from_json
+from paraembed.embedding.plan import Settings, list_inputs, make_plan, plan_from_json, with_trees
 
 LINES = st.lists(
     st.text(st.characters(exclude_characters="\r\n\0", codec="utf-8"), max_size=12), min_size=1, max_size=40
@@ -112,6 +112,9 @@ def test_settings_that_do_not_fit(tmp_path):
     for inputs, chosen, message in (
         ([text], Settings(text_column="body"), r"--text-column is 'body', but .* is text"),
         ([text], Settings(id_column="key"), r"--id-column is 'key', but .* is text"),
+        ([text], Settings(tree_column="tree"), r"--tree-column is 'tree', but .* is text"),
+        ([table], Settings("body", tree_column="key2"), r"no column 'key2'; --tree-column can be: key, body"),
+        ([other], Settings("body", tree_column="key"), r"--tree-column 'key' is int64; it can be: body"),
         ([text], Settings(keep=("body",)), r"--keep is body; a text file has the column 'text' alone"),
         ([text], Settings(part_rows=0), r"--part-rows is 0; it must be at least 1"),
         ([text], Settings(batch_size=-1), r"--batch-size is -1"),
@@ -125,6 +128,41 @@ def test_settings_that_do_not_fit(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             make_plan(list_inputs(inputs), chosen)
+
+
+def test_a_column_named_tree_is_used_where_the_encoder_reads_trees(tmp_path):
+    columns = {"body": ["a"], "tree": ["a"], "parse": ["a"]}
+    kinds = {
+        "with": columns,
+        "without": {"body": ["a"]},
+        "numbers": {**columns, "tree": [1]},
+        "large": {"body": ["a"], "tree": pa.array(["a"], pa.large_string())},
+    }
+    files = {}
+    for name, table in kinds.items():
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+        (files[name],) = list_inputs([tmp_path / f"{name}.parquet"])
+    (tmp_path / "t.txt").write_text("a\n")
+    (files["text"],) = list_inputs([tmp_path / "t.txt"])
+    asked, named = Settings("body"), Settings("body", tree_column="parse")
+    meant = Settings("body", tree_column="tree")
+    for names, settings_, expected in (
+        (["with"], asked, meant),
+        (["large"], asked, meant),
+        (["without"], asked, asked),
+        (["without", "with"], asked, meant),
+        (["numbers"], asked, asked),
+        (["text"], Settings(), Settings()),
+        (["with"], named, named),
+        (["with"], Settings("tree"), Settings("tree")),  # the texts themselves
+    ):
+        inputs = [files[name] for name in names]
+        assert with_trees(settings_, inputs, reads_trees=True) == expected
+        assert settings_.tree_column or with_trees(settings_, inputs, reads_trees=False) is settings_
+    with pytest.raises(ValueError, match="--tree-column is 'parse', but the encoder reads no trees; leave it out"):
+        with_trees(named, [files["with"]], reads_trees=False)
+    with pytest.raises(ValueError, match=r"without\.parquet has no column 'tree'; --tree-column can be: body"):
+        make_plan((files["with"], files["without"]), meant)
 
 
 def test_inputs_that_are_none(tmp_path):

@@ -117,6 +117,11 @@ def test_each_distinct_sentence_is_encoded_once(folder: Path, tiny_words: Words)
     assert sorted(encoder.seen) == sorted(sentences - {"sentence1", "sentence2"})
 
 
+def test_what_is_cut_is_said(folder: Path, tiny_words: Words, caplog: pytest.LogCaptureFixture) -> None:
+    score_suite(Encoder(AvgConfig(), tiny_words, "ptb-v1", max_tokens=2), read_sts(folder))
+    assert "2 of 16 texts have more than max_tokens = 2 tokens; what follows was not read" in caplog.text
+
+
 def test_the_set_without_a_correlation_is_named(folder: Path, encoder: Encoder) -> None:
     (folder / "2013" / "FNWN.tsv").write_text("5\tyak\tgnu\n4\tgnu\temu\n")
     with pytest.raises(ValueError, match=r"tiny, sts/2013/FNWN: the 2 predictions are all 1; .* in the vocabulary\?"):

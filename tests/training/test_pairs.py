@@ -1,11 +1,13 @@
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraembed.data.schemas import PAIRS
 from paraembed.ragged import Ragged
 from paraembed.training import pairs as pairs_module
-from paraembed.training.pairs import epoch_batches, num_steps, pairs_to_ids
+from paraembed.training.pairs import epoch_batches, num_steps, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.words import UNKNOWN
 
 
@@ -77,12 +79,36 @@ def test_blocks_become_ids_side_by_side() -> None:
     assert len(pairs_to_ids([], vocabulary)) == 0
 
 
-@given(st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=10), st.data())
-def test_take_and_slice_agree_with_lists(rows: list[list[int]], data: st.DataObject) -> None:
-    flat = np.array([value for row in rows for value in row], np.int32)
-    ragged = Ragged(flat, np.concatenate(([0], np.cumsum([len(row) for row in rows]))))
-    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=12))
-    assert texts(ragged.take(np.array(chosen, np.int64))) == [rows[at] for at in chosen]
-    start = data.draw(st.integers(0, len(rows)))
-    stop = data.draw(st.integers(start, len(rows)))
-    assert texts(ragged.slice(start, stop)) == rows[start:stop]
+def test_trees_come_from_their_columns_and_are_right_branching_elsewhere() -> None:
+    vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
+    new = pa.table(
+        {
+            "first": ["a b c", "c", "a b c"],
+            "second": ["b a", "a zebra b", "c c c"],
+            "first_tree": pa.array(["((a b) c)", None, None], pa.string()),
+            "second_tree": pa.array([None, "(S (X (D a) (D zebra)) (Y b))", None], pa.string()),
+        }
+    )
+    old = pa.table({"first": ["c c c"], "second": ["a"]})
+    nulls = old.append_column("first_tree", pa.nulls(1)).append_column("second_tree", pa.nulls(1))
+    pairs = pairs_to_ids([new, old, nulls], vocabulary, with_trees=True)
+    merges = [pairs.slice(at, at + 1).merges for at in range(len(pairs))]
+    assert [some.tolist() for some in merges if some is not None] == [
+        *([0, 1, 1], [0, 1], [0], [0, 1, 1], [0, 0, 2], [0, 0, 2]),
+        *([0, 0, 2], [0]) * 2,
+    ]
+    bare = pairs_to_ids([new, old, nulls], vocabulary)
+    assert (texts(bare), bare.merges) == (texts(pairs), None)
+    assert [num_without_tree(block) for block in (new, old, nulls, new.slice(0, 0))] == [2, 1, 1, 0]
+    none = pairs_to_ids([], vocabulary, with_trees=True)
+    assert none.merges is not None
+    assert (len(none), none.merges.dtype) == (0, np.int32)
+    wrong = new.set_column(2, "first_tree", pa.array(["((a b) b)", None, None]))
+    with pytest.raises(ValueError, match="the leaves of its tree are 'a b b', its tokens 'a b c'"):
+        pairs_to_ids([wrong], vocabulary, with_trees=True)
+
+
+def test_columns_that_are_there() -> None:
+    assert pair_columns(PAIRS, with_trees=True) == ["first", "second", "first_tree", "second_tree"]
+    assert pair_columns(PAIRS, with_trees=False) == ["first", "second"]
+    assert pair_columns(pa.schema(list(PAIRS)[:6]), with_trees=True) == ["first", "second"]

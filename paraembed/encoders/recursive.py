@@ -1,0 +1,137 @@
+"""``recursive``: one layer from the leaves of a binary tree to its root (Wieting 2015 §4)."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from paraembed.encoders.base import Composition
+
+
+@dataclass(frozen=True)
+class RecursiveConfig:
+    """Recursive network over binary constituency trees; no options."""
+
+    reads_trees: ClassVar[bool] = True
+
+    def build(self, dimension: int, generator: torch.Generator) -> "Recursive":
+        """The composition for word vectors of width ``dimension``."""
+        return Recursive(dimension, generator)
+
+
+class Recursive(Composition):
+    """g(p) = tanh(W [g(c1); g(c2)] + b) for a node p with the children c1, c2; W_w[word] for a leaf.
+
+    A text of one word is its word vector. W is drawn uniformly within ±√(2 / D) (Glorot), b = 0: the paper is silent.
+
+    Attributes:
+        weight: W, parameter [D, 2 · D].
+        bias: b, parameter [D].
+    """
+
+    reads_trees = True
+    tokens_at_once = 16_384
+
+    def __init__(self, dimension: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.width = dimension
+        bound = (6 / (3 * dimension)) ** 0.5
+        self.weight = nn.Parameter(torch.empty(dimension, 2 * dimension).uniform_(-bound, bound, generator=generator))
+        self.bias = nn.Parameter(torch.zeros(dimension))
+
+    def forward(  # type: ignore[override]  # it reads trees
+        self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, merges_T: Tensor
+    ) -> Tensor:
+        """Vectors of the roots [N, D]; ``merges_T``, int32 on the CPU, are trees as in ``Ragged``."""
+        tree = arrange(merges_T.numpy(), len(offsets_N1) - 1)
+        leaves_TD = rows_RD.index_select(0, ids_T)
+        roots_ND: Tensor = _Roots.apply(leaves_TD, self.weight, self.bias, tree)  # type: ignore[no-untyped-call]
+        return roots_ND
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The nodes of N trees with T leaves: the leaves, then the I = T - N inner nodes, the lower levels first.
+
+    Level l holds the nodes of height l, so all children of a level lie before it.
+
+    Attributes:
+        children: int64 [I, 2], the left and right child of each inner node.
+        levels: where each level begins, and where the last ends; the first is T.
+        roots: int64 [N].
+    """
+
+    children: npt.NDArray[np.int64]
+    levels: list[int]
+    roots: npt.NDArray[np.int64]
+
+
+def arrange(merges: npt.NDArray[np.int32], num_texts: int) -> Arrangement:
+    """Number the nodes of trees by their height.
+
+    All neighbours that can join do so at once. That is the next level: a node can join as soon as both its children
+    stand, which are neighbours then.
+
+    Args:
+        merges: int32 [T], as in ``Ragged``; every text has at least one token.
+        num_texts: N.
+    """
+    waiting = merges.copy()  # of each subtree, the joins that are still to come behind it
+    nodes = np.arange(len(merges))
+    levels, children = [len(merges)], []
+    while True:
+        right = np.flatnonzero((waiting[1:] > 0) & (waiting[:-1] == 0)) + 1
+        if not len(right):
+            break
+        children.append(np.stack([nodes[right - 1], nodes[right]], axis=1))
+        levels.append(levels[-1] + len(right))
+        nodes[right] = np.arange(levels[-2], levels[-1])
+        waiting[right] -= 1
+        stays = np.ones(len(nodes), bool)
+        stays[right - 1] = False
+        nodes, waiting = nodes[stays], waiting[stays]
+    assert len(nodes) + waiting.sum() == num_texts, "merges describe no binary trees over these texts"
+    return Arrangement(np.concatenate([np.zeros((0, 2), np.int64), *children]), levels, nodes)
+
+
+class _Roots(torch.autograd.Function):
+    """Leaves [T, D] to roots [N, D]: one matrix product a level, forward and backward."""
+
+    @staticmethod
+    # float32 also under autocast: rounded once a level, deep trees would drift
+    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
+    def forward(ctx: Any, leaves_TD: Tensor, weight_DE: Tensor, bias_D: Tensor, tree: Arrangement) -> Tensor:
+        device, (num_leaves, width) = leaves_TD.device, leaves_TD.shape
+        children, roots = (torch.from_numpy(places).to(device) for places in (tree.children.reshape(-1), tree.roots))
+        states_SD = leaves_TD.new_empty(tree.levels[-1], width)
+        states_SD[:num_leaves] = leaves_TD
+        for start, stop in pairwise(tree.levels):
+            below = children[2 * (start - num_leaves) : 2 * (stop - num_leaves)]
+            pairs_LE = states_SD.index_select(0, below).view(-1, 2 * width)
+            level_LD = states_SD[start:stop]
+            torch.addmm(bias_D, pairs_LE, weight_DE.t(), out=level_LD).tanh_()
+        ctx.save_for_backward(states_SD, weight_DE, children, roots)
+        ctx.levels = tree.levels
+        return states_SD.index_select(0, roots)
+
+    @staticmethod
+    @once_differentiable
+    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        states_SD, weight_DE, children, roots = ctx.saved_tensors
+        num_leaves, width = ctx.levels[0], states_SD.shape[1]
+        # Every node is a root or the child of one node: each row is written once.
+        grad_SD = torch.empty_like(states_SD).index_copy_(0, roots, grad_ND)
+        for start, stop in reversed(list(pairwise(ctx.levels))):
+            below = children[2 * (start - num_leaves) : 2 * (stop - num_leaves)]
+            level_LD = grad_SD[start:stop]  # becomes the gradient before tanh
+            level_LD.addcmul_(level_LD * states_SD[start:stop], states_SD[start:stop], value=-1)
+            grad_SD.index_copy_(0, below, (level_LD @ weight_DE).view(-1, width))
+        inner_ID = grad_SD[num_leaves:]
+        grad_weight = inner_ID.t() @ states_SD.index_select(0, children).view(-1, 2 * width)
+        return grad_SD[:num_leaves], grad_weight, inner_ID.sum(0), None

@@ -1,0 +1,240 @@
+import logging
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.data.trees import TreeError
+from paraembed.encoders import ENCODERS, Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.base import reads_trees
+from paraembed.encoders.recursive import Recursive, RecursiveConfig, arrange
+from paraembed.ragged import Ragged
+from paraembed.words import END, START, Words
+from tests.encoders.oracles_recursive import ORACLES, leaves_of, merges_of, trees_over, vector_of
+
+WORDS = ["the", "a", "cat", "dog", "sat", "home", "."]
+TREE = trees_over(st.sampled_from(WORDS), max_leaves=16)
+
+
+def made(words: Words, **options: Any) -> Encoder:
+    encoder = Encoder(RecursiveConfig(), Words(words.vocabulary, words.matrix.copy()), "space", seed=2, **options)
+    with torch.no_grad():
+        encoder.composition.bias.normal_(0, 0.3, generator=torch.Generator().manual_seed(1))
+    return encoder
+
+
+@pytest.fixture
+def encoder(tiny_words: Words) -> Encoder:
+    return made(tiny_words)
+
+
+def ids(tree: Any, encoder: Encoder) -> Any:
+    """The tree with word ids for words."""
+    if isinstance(tree, tuple):
+        return tuple(ids(child, encoder) for child in tree)
+    return encoder.vocabulary.to_pylist().index(tree)
+
+
+def text(tree: Any) -> str:
+    return " ".join(leaves_of(tree))
+
+
+def bracketed(tree: Any) -> str:
+    return "({} {})".format(*map(bracketed, tree)) if isinstance(tree, tuple) else tree
+
+
+def ragged(trees: list[Any]) -> Ragged:
+    leaves = [leaves_of(tree) for tree in trees]
+    merges = np.array([merge for tree in trees for merge in merges_of(tree)], np.int32)
+    offsets = np.concatenate(([0], np.cumsum([len(some) for some in leaves])))
+    return Ragged(np.array([leaf for some in leaves for leaf in some], np.int32), offsets, merges)
+
+
+@settings(deadline=None)
+@given(trees=st.lists(TREE, min_size=1, max_size=8), batch_size=st.integers(1, 9), limit=st.sampled_from([5, 1000]))
+def test_vectors_equal_a_recursion_over_nodes(tiny_words: Words, trees: list[Any], batch_size: int, limit: int) -> None:
+    encoder = made(tiny_words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recursive, "tokens_at_once", limit)
+        vectors = encoder.encode([text(tree) for tree in trees], batch_size, [bracketed(tree) for tree in trees])
+    for tree, vector in zip(trees, vectors, strict=True):
+        np.testing.assert_allclose(vector, vector_of(encoder, ids(tree, encoder)), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(vector, encoder.encode(text(tree), trees=bracketed(tree)), rtol=0, atol=1e-6)
+
+
+@settings(deadline=None)
+@given(trees=st.lists(trees_over(st.integers(0, 9)), min_size=1, max_size=8))
+def test_nodes_are_numbered_by_height(trees: list[Any]) -> None:
+    texts = ragged(trees)
+    tree = arrange(texts.merges, len(texts))
+    assert tree.levels[0] == len(texts.ids)
+    assert tree.levels[-1] == len(texts.ids) + len(tree.children)
+    nodes: list[Any] = [leaf for text_tree in trees for leaf in leaves_of(text_tree)]
+    heights = [0] * len(nodes)
+    for left, right in tree.children:
+        nodes.append((nodes[left], nodes[right]))
+        heights.append(1 + max(heights[left], heights[right]))
+    assert np.searchsorted(tree.levels, np.arange(len(nodes)), side="right").tolist() == heights
+    assert [nodes[root] for root in tree.roots] == trees
+
+
+def test_merges_that_are_no_trees_are_our_mistake() -> None:
+    for merges in ([0, 0], [1, 0], [0, 2], [0, 0, 1]):
+        with pytest.raises(AssertionError, match="no binary trees"):
+            arrange(np.array(merges, np.int32), 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    composition = Recursive(3, generator).double()
+    trees = [(0, (1, 2)), 3, ((4, 0), (1, (2, 3))), (((3, 3), 3), 3), (4, 1)]
+    texts = ragged(trees)
+    rows = torch.randn(5, 3, dtype=torch.float64, generator=generator, requires_grad=True)
+    structure = torch.from_numpy(texts.ids), torch.from_numpy(texts.offsets), torch.from_numpy(texts.merges)
+
+    def vectors(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        parameters = {"weight": weight, "bias": bias}
+        return torch.func.functional_call(composition, parameters, (rows, *structure))
+
+    weight, bias = composition.weight, torch.nn.Parameter(torch.randn(3, dtype=torch.float64, generator=generator))
+    assert torch.autograd.gradcheck(vectors, (rows, weight, bias))
+    assert not vectors(rows.detach(), weight.detach(), bias.detach()).requires_grad
+
+
+def test_deep_and_long_texts(encoder: Encoder) -> None:
+    long = "the cat " * 250
+    left = "(" * 499 + "the" + " cat) the)" * 249 + " cat)"
+    vectors = encoder.encode([long, long, "cat", "a dog"], trees=[None, left, None, None])
+    rows = [encoder.vocabulary.to_pylist().index(word) for word in long.split()]
+    np.testing.assert_allclose(vectors[0], ORACLES["recursive"](encoder, rows), rtol=0, atol=1e-5)
+    vector = vector_of(encoder, rows[0])
+    for word in rows[1:]:
+        both = np.concatenate([vector, vector_of(encoder, word)])
+        vector = np.tanh(encoder.composition.weight.detach().double().numpy() @ both)
+        vector = np.tanh(np.arctanh(vector) + encoder.composition.bias.detach().double().numpy())
+    np.testing.assert_allclose(vectors[1], vector, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(vectors[2], encoder.encode("cat"), rtol=0, atol=0)
+    deep = encoder.encode("the " * 10_000)
+    assert np.isfinite(deep).all()
+
+
+def test_one_word_is_its_vector_and_an_empty_text_is_zeros(encoder: Encoder) -> None:
+    vectors = encoder.encode(["cat", "", " "], trees=["(NN Cat)", None, " "])
+    np.testing.assert_array_equal(vectors[0], encoder.matrix.detach()[encoder.vocabulary.to_pylist().index("cat")])
+    assert not vectors[1:].any()
+
+
+def test_a_text_without_a_parse_is_right_branching_and_that_is_said(
+    encoder: Encoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts, trees = ["the cat sat", "a dog", "home", "", "the dog sat ."], ["((the cat) sat)", None, None, None, None]
+    with caplog.at_level(logging.WARNING):
+        some = encoder.encode(texts, 2, trees)
+        none = encoder.encode(texts, 2)
+        encoder.encode(texts[:4], trees=trees[:4])
+        encoder.encode(texts[0], trees="(the (cat sat))")
+    assert caplog.messages == [
+        f"{number} of 5 texts came without a parse; right-branching trees stand in for theirs" for number in (1, 2)
+    ]
+    np.testing.assert_allclose(none[4], encoder.encode(texts[4], trees="(the (dog (sat .)))"), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(some[1:], none[1:], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(none[0], encoder.encode(texts[0], trees="(the (cat sat))"), rtol=0, atol=1e-6)
+    assert np.abs(some[0] - none[0]).max() > 1e-3
+    for embedded, count in (
+        (encoder.embed(pa.array(texts)), 2),
+        (encoder.embed(pa.array(texts), 2, pa.array(trees)), 1),
+    ):
+        assert (embedded.num_without_tree, embedded.num_cut) == (count, 0)
+
+
+def test_a_cut_is_said_and_prunes_the_tree(tiny_words: Words, caplog: pytest.LogCaptureFixture) -> None:
+    encoder = made(tiny_words, max_tokens=3)
+    trees = ["(((a dog) (sat home)) .)", "((the cat) sat)"]
+    with caplog.at_level(logging.WARNING):
+        vectors = encoder.encode(["a dog sat home .", "the cat sat"], 1, trees)
+    assert caplog.messages == ["1 of 2 texts have more than max_tokens = 3 tokens; what follows was not read"]
+    np.testing.assert_allclose(vectors[0], encoder.encode("a dog sat", trees="((a dog) sat)"), rtol=0, atol=1e-6)
+    embedded = encoder.embed(pa.array(["a dog sat home .", "the cat sat"]), 1)
+    assert (embedded.num_cut, embedded.num_without_tree, embedded.num_tokens.tolist()) == (1, 2, [5, 3])
+    caplog.clear()
+    mean = Encoder(AvgConfig(), tiny_words, "space", max_tokens=1)
+    with caplog.at_level(logging.WARNING):
+        mean.encode(["a dog", "a"])
+    assert caplog.messages == ["1 of 2 texts have more than max_tokens = 1 tokens; what follows was not read"]
+
+
+def test_boundary_words_join_the_whole_text(tiny_words: Words) -> None:
+    more = np.random.default_rng(3).standard_normal((2, 4), dtype=np.float32)
+    words = Words(
+        pa.concat_arrays([tiny_words.vocabulary, pa.array([START, END])]), np.concatenate([tiny_words.matrix, more])
+    )
+    encoder = made(words, boundary_tokens="both")
+    tree = ((START, (("the", "cat"), "sat")), END)
+    vector = encoder.encode("the cat sat", trees="((the cat) sat)")
+    np.testing.assert_allclose(vector, vector_of(encoder, ids(tree, encoder)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("texts", "trees", "message"),
+    [
+        ("a dog", "(a cat)", "text 0: the leaves of its tree are 'a cat', its tokens 'a dog'; give the binary tree"),
+        (["a", "a dog"], ["a", "(a dog"], "text 1: tree with unbalanced brackets"),
+        (["a", "b"], ["a"], "1 trees were given for 2 texts; expected one a text, or None"),
+        ("a", ["a"], "give one text and one tree, or a sequence of texts"),
+        (["a"], "a", "give one text and one tree, or a sequence of texts"),
+    ],
+)
+def test_trees_that_do_not_fit(encoder: Encoder, texts: Any, trees: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        encoder.encode(texts, 1, trees)
+
+
+def test_strings_of_either_kind_and_an_array_of_them(encoder: Encoder) -> None:
+    expected = encoder.encode(["the cat sat"], trees=["((the cat) sat)"])
+    for kind in (pa.string(), pa.large_string()):
+        np.testing.assert_array_equal(
+            encoder.encode(["the cat sat"], trees=pa.array(["((the cat) sat)"], kind)), expected
+        )
+    with pytest.raises(TreeError, match="text 1: tree with an empty node"):
+        encoder.embed(pa.array(["a", "a"]), trees=pa.array(["a", "()"], pa.large_string()))
+
+
+def test_other_encoders_read_no_trees(tiny_words: Words) -> None:
+    with pytest.raises(ValueError, match="trees were given, but Avg reads none; leave them out"):
+        Encoder(AvgConfig(), tiny_words, "space").encode("a dog", trees="(a dog)")
+    for config in [*(config() for config in ENCODERS.values()), RecursiveConfig()]:
+        composition = config.build(4, torch.Generator())
+        assert composition.reads_trees == reads_trees(config) == isinstance(config, RecursiveConfig)
+
+
+def test_initial_values() -> None:
+    composition = Recursive(50, torch.Generator().manual_seed(0))
+    assert (composition.width, composition.weight.shape, composition.bias.shape) == (50, (50, 100), (50,))
+    assert 0.99 * 0.2 < composition.weight.abs().max() <= 0.2
+    assert not composition.bias.any()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_agrees_also_under_autocast(encoder: Encoder) -> None:
+    texts = ragged([(1, (2, 3)), 3, ((4, 1), (1, (2, 3))), (((3, 3), 3), 3)])
+
+    def gradients(device: str, *, autocast: bool) -> list[torch.Tensor]:
+        there = encoder.to(device)
+        there.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            vectors = there(texts)
+        assert vectors.dtype == torch.float32
+        vectors.square().sum().backward()
+        return [vectors.detach().cpu(), *(parameter.grad.cpu().clone() for parameter in there.parameters())]
+
+    expected = gradients("cpu", autocast=False)
+    for autocast in (False, True):
+        for one, other in zip(gradients("cuda", autocast=autocast), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
