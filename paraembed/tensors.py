@@ -28,6 +28,8 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         ValueError: it is no safetensors file.
     """
     try:
-        return load_file(path)
+        loaded = load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    # Copied one by one: in the file a tensor may begin anywhere, and the last digits of products depend on where.
+    return {name: loaded.pop(name).clone() for name in list(loaded)}

@@ -5,14 +5,70 @@ from typing import Any
 
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import Embedded, Encoder, EncoderConfig
+from paraembed.encoders.dan import DanConfig
+from paraembed.encoders.gran import (
+    BiGranConfig,
+    Gran2Config,
+    Gran3Config,
+    Gran4Config,
+    Gran5Config,
+    GranConfig,
+    GranNoGateConfig,
+)
+from paraembed.encoders.gru import GruConfig
+from paraembed.encoders.irnn import IrnnConfig
+from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig
 from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.recursive import RecursiveConfig
+from paraembed.encoders.rnn import RnnConfig
+from paraembed.encoders.sum import SumConfig
+from paraembed.encoders.word import WordConfig
 
-AnyConfig = AvgConfig | ProjConfig
+AnyConfig = (
+    AvgConfig
+    | SumConfig
+    | WordConfig
+    | ProjConfig
+    | DanConfig
+    | RnnConfig
+    | IrnnConfig
+    | LstmConfig
+    | LstmAvgConfig
+    | BiLstmConfig
+    | BiLstmAvgConfig
+    | GranConfig
+    | Gran2Config
+    | Gran3Config
+    | Gran4Config
+    | Gran5Config
+    | GranNoGateConfig
+    | BiGranConfig
+    | GruConfig
+    | RecursiveConfig
+)
 """The registered configurations, as a type."""
 
 ENCODERS: dict[str, type[AnyConfig]] = {
     "avg": AvgConfig,
+    "sum": SumConfig,
+    "word": WordConfig,
     "proj": ProjConfig,
+    "dan": DanConfig,
+    "rnn": RnnConfig,
+    "irnn": IrnnConfig,
+    "lstm": LstmConfig,
+    "lstm_avg": LstmAvgConfig,
+    "bilstm": BiLstmConfig,
+    "bilstm_avg": BiLstmAvgConfig,
+    "gran": GranConfig,
+    "gran2": Gran2Config,
+    "gran3": Gran3Config,
+    "gran4": Gran4Config,
+    "gran5": Gran5Config,
+    "gran_nogate": GranNoGateConfig,
+    "bigran": BiGranConfig,
+    "gru": GruConfig,
+    "recursive": RecursiveConfig,
 }
 
 __all__ = ["ENCODERS", "AnyConfig", "Embedded", "Encoder", "config_from_dict", "config_to_dict", "encoder_name"]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed.encoders.avg import Avg
-from paraembed.encoders.base import MAX_WIDTH, Composition
+from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
 from paraembed.options import check_fields
 
 
@@ -38,7 +38,7 @@ class Proj(Composition):
         self.width = width
         self.mean = Avg(dimension)
         bound = dimension**-0.5
-        self.weight = nn.Parameter(torch.empty(width, dimension).uniform_(-bound, bound, generator=generator))
+        self.weight = drawn(generator, bound, width, dimension)
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:

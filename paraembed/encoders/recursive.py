@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from paraembed.encoders.base import Composition
+from paraembed.encoders.base import Composition, drawn
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Recursive(Composition):
         super().__init__()
         self.width = dimension
         bound = (6 / (3 * dimension)) ** 0.5
-        self.weight = nn.Parameter(torch.empty(dimension, 2 * dimension).uniform_(-bound, bound, generator=generator))
+        self.weight = drawn(generator, bound, dimension, 2 * dimension)
         self.bias = nn.Parameter(torch.zeros(dimension))
 
     def forward(  # type: ignore[override]  # it reads trees

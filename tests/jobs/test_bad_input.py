@@ -143,7 +143,7 @@ def test_unusable_word_vectors(
     ("flags", "message"),
     [
         (["--recipe", "iclr2016/gran"], "unknown recipe 'iclr2016/gran'; allowed: iclr2016/avg"),
-        (["--encoder", "bert"], "unknown encoder 'bert'; allowed: avg, proj"),
+        (["--encoder", "bert"], "unknown encoder 'bert'; allowed: avg, sum, word, proj"),
         (["--margin", "-1"], "margin is -1.0; allowed: 1e-36 to"),
         (["--batch-size", "1"], "batch_size is 1; allowed: 2 to 1e+06"),
         (["--tokeniser", "moses"], "unknown tokeniser 'moses'; allowed: ptb-v1, space"),

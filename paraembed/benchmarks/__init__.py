@@ -1,0 +1,1 @@
+"""How long the core takes: plain measurements on generated data, without Ray."""

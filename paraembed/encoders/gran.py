@@ -1,0 +1,226 @@
+"""``gran``, ``gran2`` … ``gran5``, ``gran_nogate``, ``bigran``: gated recurrent averaging networks (Wieting 2017 §3).
+
+An LSTM reads the text, and gates made of its states and the words decide what of each goes into the average.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from paraembed.encoders.base import drawn
+from paraembed.encoders.lstm import (
+    BiRecurrent,
+    CellOptions,
+    Combine,
+    Lstm,
+    Pool,
+    Reader,
+    Recurrent,
+    sigmoid_backward,
+)
+from paraembed.encoders.packed import Packed, project_words
+
+Form = Literal["gran", "gran2", "gran3", "gran4", "gran5", "tanh", "relu"]
+
+
+@dataclass(frozen=True)
+class GranOptions(CellOptions):
+    """Options of the LSTM of a GRAN, and what the GRAN makes of its states."""
+
+    form: ClassVar[Form]
+    pool: ClassVar[Pool] = "mean"
+
+    def build(self, dimension: int, generator: torch.Generator) -> Recurrent:
+        """The composition for word vectors of width ``dimension``."""
+        return Recurrent(Gran(self.form, dimension, self, generator), self.pool)
+
+
+@dataclass(frozen=True)
+class GranConfig(GranOptions):
+    """Mean of a_t = x_t⊙σ(W_x x_t + W_h h_t + b); with the gate at 1 it is ``avg`` (eq. 1)."""
+
+    name = form = "gran"
+
+
+@dataclass(frozen=True)
+class Gran2Config(GranOptions):
+    """Mean of a_t = h_t⊙σ(W_x x_t + W_h h_t + b)."""
+
+    name = form = "gran2"
+
+
+@dataclass(frozen=True)
+class Gran3Config(GranOptions):
+    """a_n / n of a_t = a_{t-1}⊙g_1 + x_t⊙g_2, with g_i = σ(W_xi x_t + W_hi h_t + b_i)."""
+
+    name = form = "gran3"
+    pool = "last_by_length"
+
+
+@dataclass(frozen=True)
+class Gran4Config(GranOptions):
+    """a_n / n of a_t = a_{t-1}⊙g_1 + x_t⊙g_2, with g_i = σ(W_xi x_t + W_hi h_t + W_ai a_{t-1} + b_i)."""
+
+    name = form = "gran4"
+    pool = "last_by_length"
+
+
+@dataclass(frozen=True)
+class Gran5Config(CellOptions):
+    """a_t = x_t⊙g_1 + h_t⊙g_2, with g_i = σ(W_xi x_t + W_hi h_t + b_i): between ``avg`` and ``lstm_avg``.
+
+    Attributes:
+        state: g(x) is the mean of the a_t, or the last of them, as in the released code.
+    """
+
+    name = "gran5"
+    state: Literal["mean", "last"] = "mean"
+
+    def build(self, dimension: int, generator: torch.Generator) -> Recurrent:
+        """The composition for word vectors of width ``dimension``."""
+        return Recurrent(Gran("gran5", dimension, self, generator), self.state)
+
+
+@dataclass(frozen=True)
+class GranNoGateConfig(CellOptions):
+    """Mean of a_t = f(W_x x_t + W_h h_t + b) (footnote 2).
+
+    Attributes:
+        activation: f.
+    """
+
+    name = "gran_nogate"
+    activation: Literal["tanh", "relu"] = "tanh"
+
+    def build(self, dimension: int, generator: torch.Generator) -> Recurrent:
+        """The composition for word vectors of width ``dimension``."""
+        return Recurrent(Gran(self.activation, dimension, self, generator), "mean")
+
+
+@dataclass(frozen=True)
+class BiGranConfig(CellOptions):
+    """Mean of the a_t of two ``gran``, one of which reads from the end, combined token by token.
+
+    Attributes:
+        combine: sum of the two, or tanh(W [a_f; a_b] + b).
+    """
+
+    name = "bigran"
+    combine: Combine = "sum"
+
+    def build(self, dimension: int, generator: torch.Generator) -> BiRecurrent:
+        """The composition for word vectors of width ``dimension``."""
+        readers = Gran("gran", dimension, self, generator), Gran("gran", dimension, self, generator)
+        return BiRecurrent(*readers, "mean", self.combine, generator)
+
+
+class Gran(Reader):
+    """The a_t of a GRAN; weights uniform within ±1/√D, b = 0. Those of two gates are stacked: g_1, g_2.
+
+    Attributes:
+        form: which formula; ``tanh`` and ``relu`` are those of ``gran_nogate``.
+        sum_weight: W_a of ``gran4``.
+    """
+
+    def __init__(self, form: Form, dimension: int, options: CellOptions, generator: torch.Generator) -> None:
+        super().__init__()
+        self.form = form
+        self.width = dimension
+        self.lstm = Lstm(dimension, dimension, options, generator)
+        gates = 2 * dimension if form in {"gran3", "gran4", "gran5"} else dimension
+
+        shape, bound = (gates, dimension), dimension**-0.5
+        self.input_weight = drawn(generator, bound, *shape)
+        self.state_weight = drawn(generator, bound, *shape)
+        self.sum_weight = drawn(generator, bound, *shape) if form == "gran4" else None
+        self.bias = nn.Parameter(torch.zeros(gates))
+
+    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
+        """a_t [P, D]."""
+        states_PD: Tensor = self.lstm(rows_RD, ids_P, packed)
+        words_PD = F.embedding(ids_P, rows_RD)
+        logits_PG = torch.addmm(
+            project_words(rows_RD, ids_P, self.input_weight, self.bias), states_PD, self.state_weight.t()
+        )
+        match self.form:
+            case "gran":
+                return words_PD * logits_PG.sigmoid_()
+            case "gran2":
+                return states_PD * logits_PG.sigmoid_()
+            case "gran5":
+                of_word_PD, of_state_PD = logits_PG.sigmoid_().chunk(2, dim=1)
+                return words_PD * of_word_PD + states_PD * of_state_PD
+            case "tanh":
+                return logits_PG.tanh_()
+            case "relu":
+                return logits_PG.relu_()
+        return gated_sums(words_PD, logits_PG, self.sum_weight, packed)
+
+
+def gated_sums(words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: Packed) -> Tensor:
+    """a_t = a_{t-1}⊙g_1 + x_t⊙g_2 with g = σ(logits_t + W a_{t-1}), [P, D].
+
+    Args:
+        words_PD: x_t.
+        logits_PG: of g_1 and g_2, one after the other; used up: where no gradient is asked for, the gates are written
+            over it.
+        weight_GD: W; None: the gates do not see a_{t-1}.
+        packed: where the steps are.
+    """
+    parts = words_PD, logits_PG, weight_GD
+    keep = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in parts)
+    sums_PD: Tensor = _GatedSums.apply(words_PD, logits_PG, weight_GD, packed, keep)  # type: ignore[no-untyped-call]
+    return sums_PD
+
+
+class _GatedSums(torch.autograd.Function):
+    @staticmethod
+    # float32 also under autocast: rounded once a step, sums would drift
+    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
+    def forward(
+        ctx: Any, words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: Packed, keep: bool
+    ) -> Tensor:
+        gates_PG = torch.empty_like(logits_PG) if keep else logits_PG
+        sums_PD = torch.empty_like(words_PD)
+        before = words_PD.new_zeros(packed.sizes[0], words_PD.shape[1])
+        for words, logits, gates, sums in packed.steps(words_PD, logits_PG, gates_PG, sums_PD):
+            before = before[: len(words)]
+            if weight_GD is None:
+                torch.sigmoid(logits, out=gates)
+            else:
+                torch.addmm(logits, before, weight_GD.t(), out=gates).sigmoid_()
+            of_sum, of_word = gates.chunk(2, dim=1)
+            torch.mul(words, of_word, out=sums).addcmul_(before, of_sum)
+            before = sums
+        ctx.save_for_backward(words_PD, gates_PG, sums_PD, weight_GD)
+        ctx.packed = packed
+        return sums_PD
+
+    @staticmethod
+    @once_differentiable
+    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_PD: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        words_PD, gates_PG, sums_PD, weight_GD = ctx.saved_tensors
+        packed, first = ctx.packed, ctx.packed.sizes[0]
+        before_PD = torch.cat((torch.zeros_like(sums_PD[:first]), packed.before(sums_PD)))
+        grad_words_PD, grad_logits_PG = torch.empty_like(words_PD), torch.empty_like(gates_PG)
+        # of the texts at work: gradient of the sum, and room for a product
+        grad_sum_ND, room_ND = words_PD.new_zeros(2, first, words_PD.shape[1])
+        for now in reversed(packed.steps(grad_PD, grad_words_PD, grad_logits_PG, words_PD, gates_PG, before_PD)):
+            grad, grad_words, grad_logits, words, gates, before = now
+            grad_sum, room = grad_sum_ND[: len(grad)].add_(grad), room_ND[: len(grad)]
+            of_sum, of_word = gates.chunk(2, dim=1)
+            logits_of_sum, logits_of_word = grad_logits.chunk(2, dim=1)
+            torch.mul(grad_sum, of_word, out=grad_words)
+            sigmoid_backward(torch.mul(grad_sum, before, out=room), of_sum, grad_input=logits_of_sum)
+            sigmoid_backward(torch.mul(grad_sum, words, out=room), of_word, grad_input=logits_of_word)
+            grad_sum.mul_(of_sum)
+            if weight_GD is not None:
+                grad_sum.addmm_(grad_logits, weight_GD)
+        if weight_GD is None:
+            return grad_words_PD, grad_logits_PG, None, None, None
+        return grad_words_PD, grad_logits_PG, grad_logits_PG[first:].t() @ packed.before(sums_PD), None, None

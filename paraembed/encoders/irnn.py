@@ -1,0 +1,42 @@
+"""``irnn``: a linear recurrent network that starts as the mean of the word vectors (Wieting 2016)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from paraembed.encoders.base import Composition
+from paraembed.encoders.packed import pack, project_words
+from paraembed.encoders.rnn import last_states
+
+
+@dataclass(frozen=True)
+class IrnnConfig:
+    """Linear recurrence from identity weights; no options."""
+
+    def build(self, dimension: int, generator: torch.Generator) -> "Irnn":  # noqa: ARG002 - nothing is drawn
+        """The composition for word vectors of width ``dimension``."""
+        return Irnn(dimension)
+
+
+class Irnn(Composition):
+    """h_t = W_x x_t + W_h h_{t-1} + b, g(x) = h_n / n, with W_x = W_h = I, b = 0: ``avg``, before training.
+
+    Training pulls the weights back to these values (λ_c ∈ {1000, 100, 10, 1} in Wieting 2016).
+    """
+
+    tokens_at_once = 16_384
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.width = dimension
+        self.input_weight = nn.Parameter(torch.eye(dimension))
+        self.state_weight = nn.Parameter(torch.eye(dimension))
+        self.bias = nn.Parameter(torch.zeros(dimension))
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+        """Last states by the number of tokens, [N, D]."""
+        packed = pack(offsets_N1, rows_RD.device)
+        inputs_PD = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
+        states_ND = last_states(inputs_PD, self.state_weight, packed, "identity")
+        return states_ND / offsets_N1.diff().to(states_ND.device)[:, None]

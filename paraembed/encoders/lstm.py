@@ -1,0 +1,335 @@
+"""``lstm``, ``lstm_avg``, ``bilstm``, ``bilstm_avg``: LSTMs with peepholes (Wieting 2016 eq. 5-10, Wieting 2017).
+
+The recurrence is written out with its gradient, over steps without padding (see ``packed``): a product a step forward
+and one backward, and the weight's gradient as one product for all steps.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
+from paraembed.encoders.packed import Packed, pack, project_words, text_means
+from paraembed.options import check_fields
+
+Pool = Literal["mean", "last", "last_by_length"]
+"""A text's vector from those of its tokens: their mean, the last, or the last by the number of tokens."""
+Combine = Literal["sum", "tanh"]
+"""One vector from those of both directions: h_f + h_b, or tanh(W [h_f; h_b] + b)."""
+
+
+# grad · out·(1 - out) and grad · (1 - out²), each in one pass
+sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
+@dataclass(frozen=True)
+class CellOptions:
+    """Options of an LSTM's cell.
+
+    Attributes:
+        output_gate: h_t = o_t⊙tanh(c_t); without it h_t = tanh(c_t).
+        peepholes: the gates see the cell (Gers 2003).
+    """
+
+    name: ClassVar[str]
+    output_gate: bool = True
+    peepholes: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option that is not allowed."""
+        check_fields(self, {"width": (1, MAX_WIDTH)}, self.name)
+
+
+@dataclass(frozen=True)
+class LstmOptions(CellOptions):
+    """Options of an LSTM.
+
+    Attributes:
+        width: length of a state and of the text vector; the width of the word vectors when left out.
+    """
+
+    width: int | None = None
+
+    def reader(self, dimension: int, generator: torch.Generator) -> "Lstm":
+        """An LSTM over word vectors of width ``dimension``."""
+        return Lstm(dimension, dimension if self.width is None else self.width, self, generator)
+
+
+@dataclass(frozen=True)
+class LstmConfig(LstmOptions):
+    """Last state of an LSTM."""
+
+    name = "lstm"
+
+    def build(self, dimension: int, generator: torch.Generator) -> "Recurrent":
+        """The composition for word vectors of width ``dimension``."""
+        return Recurrent(self.reader(dimension, generator), "last")
+
+
+@dataclass(frozen=True)
+class LstmAvgConfig(LstmOptions):
+    """Mean of the states of an LSTM."""
+
+    name = "lstm_avg"
+
+    def build(self, dimension: int, generator: torch.Generator) -> "Recurrent":
+        """The composition for word vectors of width ``dimension``."""
+        return Recurrent(self.reader(dimension, generator), "mean")
+
+
+@dataclass(frozen=True)
+class BiLstmConfig(LstmOptions):
+    """Last states of two LSTMs, one of which reads from the end, combined.
+
+    Attributes:
+        combine: sum of the two, or tanh(W [h_f; h_b] + b).
+    """
+
+    name = "bilstm"
+    combine: Combine = "sum"
+
+    def build(self, dimension: int, generator: torch.Generator) -> "BiRecurrent":
+        """The composition for word vectors of width ``dimension``."""
+        readers = self.reader(dimension, generator), self.reader(dimension, generator)
+        return BiRecurrent(*readers, "last", self.combine, generator)
+
+
+@dataclass(frozen=True)
+class BiLstmAvgConfig(LstmOptions):
+    """States of two LSTMs, one of which reads from the end, combined token by token; their mean.
+
+    Attributes:
+        combine: sum of the two, or tanh(W [h_f; h_b] + b).
+    """
+
+    name = "bilstm_avg"
+    combine: Combine = "sum"
+
+    def build(self, dimension: int, generator: torch.Generator) -> "BiRecurrent":
+        """The composition for word vectors of width ``dimension``."""
+        readers = self.reader(dimension, generator), self.reader(dimension, generator)
+        return BiRecurrent(*readers, "mean", self.combine, generator)
+
+
+class Reader(nn.Module):
+    """Reads texts token by token.
+
+    Attributes:
+        width: H, length of the vectors it makes.
+    """
+
+    width: int
+
+    @abstractmethod
+    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
+        """A vector a slot, [P, H].
+
+        Args:
+            rows_RD: word vectors.
+            ids_P: rows of the tokens, in the order of the slots.
+            packed: where the steps are.
+        """
+
+
+class Recurrent(Composition):
+    """g(x) from the vectors that a reader makes of the tokens."""
+
+    tokens_at_once = 16_384
+
+    def __init__(self, reader: Reader, pool: Pool) -> None:
+        super().__init__()
+        self.width = reader.width
+        self.reader = reader
+        self.pool = pool
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+        """Vectors [N, H]."""
+        packed = pack(offsets_N1, rows_RD.device)
+        return pooled(self.reader(rows_RD, ids_T[packed.tokens], packed), packed, offsets_N1, self.pool)
+
+
+class BiRecurrent(Composition):
+    """g(x) from the vectors of two readers, one of which reads each text from its end.
+
+    That one's vector of a token is made of the tokens from the text's end to it. ``tanh``: W drawn as Glorot (2010)
+    does, b = 0.
+    """
+
+    tokens_at_once = 16_384
+
+    def __init__(
+        self, reader: Reader, reader_back: Reader, pool: Pool, combine: Combine, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        width = self.width = reader.width
+        self.reader, self.reader_back = reader, reader_back
+        self.pool = pool
+        self.combine_weight = self.combine_bias = None
+        if combine == "tanh":
+            bound = (6 / (3 * width)) ** 0.5
+            self.combine_weight = drawn(generator, bound, width, 2 * width)
+            self.combine_bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+        """Vectors [N, H]."""
+        packed = pack(offsets_N1, rows_RD.device)
+        back = pack(offsets_N1, rows_RD.device, backward=True)
+        ahead_PH = self.reader(rows_RD, ids_T[packed.tokens], packed)
+        back_PH = self.reader_back(rows_RD, ids_T[back.tokens], back)
+        if self.pool == "last":
+            return self._combined(F.embedding(packed.last, ahead_PH), F.embedding(back.last, back_PH))
+        together_PH = self._combined(ahead_PH, F.embedding(back.slots[packed.tokens], back_PH))
+        return pooled(together_PH, packed, offsets_N1, self.pool)
+
+    def _combined(self, ahead_NH: Tensor, back_NH: Tensor) -> Tensor:
+        if self.combine_weight is None:
+            return ahead_NH + back_NH
+        return F.linear(torch.cat((ahead_NH, back_NH), dim=1), self.combine_weight, self.combine_bias).tanh()
+
+
+def pooled(vectors_PH: Tensor, packed: Packed, offsets_N1: Tensor, pool: Pool) -> Tensor:
+    """Vectors of texts, [N, H], from a vector a slot."""
+    if pool == "mean":
+        return text_means(vectors_PH, packed, offsets_N1)
+    last_NH = F.embedding(packed.last, vectors_PH)  # not [...]: its gradient adds up in no fixed order on a GPU
+    return last_NH if pool == "last" else last_NH / offsets_N1.diff().to(last_NH.device)[:, None]
+
+
+class Lstm(Reader):
+    """The states h_t of an LSTM.
+
+    i_t = σ(W_xi x_t + W_hi h_{t-1} + w_ci⊙c_{t-1} + b_i), f_t likewise, c_t = f_t⊙c_{t-1} + i_t⊙tanh(W_xc x_t +
+    W_hc h_{t-1} + b_c), o_t = σ(W_xo x_t + W_ho h_{t-1} + w_co⊙c_t + b_o), h_t = o_t⊙tanh(c_t). Weights uniform
+    within ±1/√H, b = 0. The weights of the gates are stacked, in torch's order: i, f, c, o.
+
+    Attributes:
+        peepholes: w_ci, w_cf and, with an output gate, w_co; None without peepholes.
+    """
+
+    def __init__(self, dimension: int, width: int, options: CellOptions, generator: torch.Generator) -> None:
+        super().__init__()
+        self.width = width
+        gates = 4 if options.output_gate else 3
+        bound = width**-0.5
+        self.input_weight = drawn(generator, bound, gates * width, dimension)
+        self.state_weight = drawn(generator, bound, gates * width, width)
+        self.bias = nn.Parameter(torch.zeros(gates * width))
+        self.peepholes = drawn(generator, bound, gates - 1, width) if options.peepholes else None
+        self._is_torchs = options.output_gate and not options.peepholes
+
+    def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
+        """States [P, H]."""
+        if self._is_torchs:
+            return self._by_torch(F.embedding(ids_P, rows_RD), packed)
+        inputs_PG = project_words(rows_RD, ids_P, self.input_weight, self.bias)
+        return lstm_states(inputs_PG, self.state_weight, self.peepholes, packed)
+
+    def _by_torch(self, words_PD: Tensor, packed: Packed) -> Tensor:
+        """States [P, H] from torch's LSTM, on a GPU cuDNN's: that wants its parameters in one piece of memory."""
+        parameters = self.input_weight, self.state_weight, self.bias, torch.zeros_like(self.bias)
+        piece = torch.cat([one.flatten() for one in parameters]).split_with_sizes([one.numel() for one in parameters])
+        stacked = [one.view_as(like) for one, like in zip(piece, parameters, strict=True)]
+        start_1NH = words_PD.new_zeros(1, packed.sizes[0], self.width)
+        sizes, backward = torch.tensor(packed.sizes), torch.is_grad_enabled()  # cuDNN must know, whatever the mode
+        with torch.autocast(words_PD.device.type, enabled=False):  # float32: rounded once a step, states would drift
+            return torch.lstm(words_PD, sizes, (start_1NH, start_1NH), stacked, True, 1, 0.0, backward, False)[0]
+
+
+def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: Packed) -> Tensor:
+    """States h_t of an LSTM, [P, H].
+
+    Args:
+        inputs_PG: W_x x_t + b of the gates i, f, c and, where there is an output gate, o; used up: where no gradient
+            is asked for, the gates are written over it.
+        weight_GH: W_h of these gates.
+        peepholes_KH: w_ci, w_cf and, where there is an output gate, w_co; None: no peepholes.
+        packed: where the steps are.
+    """
+    parts = inputs_PG, weight_GH, peepholes_KH
+    keep = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in parts)
+    states_PH: Tensor = _States.apply(inputs_PG, weight_GH, peepholes_KH, packed, keep)  # type: ignore[no-untyped-call]
+    return states_PH
+
+
+class _States(torch.autograd.Function):
+    @staticmethod
+    # float32 also under autocast: rounded once a step, states would drift
+    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
+    def forward(
+        ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: Packed, keep: bool
+    ) -> Tensor:
+        width = weight_GH.shape[1]
+        num_gates = len(weight_GH) // width
+        gates_PG = torch.empty_like(inputs_PG) if keep else inputs_PG
+        states_PH = inputs_PG.new_empty(len(inputs_PG), width)
+        cells_PH = inputs_PG.new_empty(len(inputs_PG) if keep else packed.sizes[0], width)
+        tanhs_PH = torch.empty_like(cells_PH) if num_gates == 4 else states_PH
+        state, cell = states_PH[:0], inputs_PG.new_zeros(packed.sizes[0], width)
+        for now in packed.steps(inputs_PG, gates_PG, states_PH, cells_PH, tanhs_PH):
+            inputs, gates, state_now, cell_now, tanh = now
+            num = len(inputs)
+            if len(state):
+                torch.addmm(inputs, state[:num], weight_GH.t(), out=gates)
+            else:
+                gates.copy_(inputs)
+            take, forget, new, *output = gates.chunk(num_gates, dim=1)
+            if peepholes_KH is not None:
+                both_n2H = gates[:, : 2 * width].view(num, 2, width)
+                both_n2H.addcmul_(cell[:num, None], peepholes_KH[:2])
+            gates[:, : 2 * width].sigmoid_()
+            torch.mul(forget, cell[:num], out=cell_now).addcmul_(take, new.tanh_())
+            torch.tanh(cell_now, out=tanh)
+            if output:
+                if peepholes_KH is not None:
+                    output[0].addcmul_(cell_now, peepholes_KH[2])
+                torch.mul(output[0].sigmoid_(), tanh, out=state_now)
+            state, cell = state_now, cell_now
+        ctx.save_for_backward(gates_PG, cells_PH, tanhs_PH, states_PH, weight_GH, peepholes_KH)
+        ctx.packed = packed
+        return states_PH
+
+    @staticmethod
+    @once_differentiable
+    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_PH: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        gates_PG, cells_PH, tanhs_PH, states_PH, weight_GH, peepholes_KH = ctx.saved_tensors
+        packed, first, width = ctx.packed, ctx.packed.sizes[0], weight_GH.shape[1]
+        num_gates = len(weight_GH) // width
+        grad_gates_PG = torch.empty_like(gates_PG)
+        before_PH = torch.cat((cells_PH.new_zeros(first, width), packed.before(cells_PH)))
+        # of the texts at work: gradient of the state, of the cell, and room for a product
+        grad_state_NH, grad_cell_NH, room_NH = cells_PH.new_zeros(3, first, width)
+        later = grad_gates_PG[:0]
+        for now in reversed(packed.steps(grad_PH, grad_gates_PG, gates_PG, tanhs_PH, before_PH)):
+            grad, grad_gates, gates, tanh, before = now
+            num = len(grad)
+            take, forget, new, *output = gates.chunk(num_gates, dim=1)
+            grad_take, grad_forget, grad_new, *grad_output = grad_gates.chunk(num_gates, dim=1)
+            grad_state, grad_cell, room = grad_state_NH[:num].copy_(grad), grad_cell_NH[:num], room_NH[:num]
+            grad_state[: len(later)].addmm_(later, weight_GH)
+            if output:
+                sigmoid_backward(torch.mul(grad_state, tanh, out=room), output[0], grad_input=grad_output[0])
+                grad_state.mul_(output[0])
+            grad_cell.add_(tanh_backward(grad_state, tanh, grad_input=room))
+            if output and peepholes_KH is not None:
+                grad_cell.addcmul_(grad_output[0], peepholes_KH[2])
+            sigmoid_backward(torch.mul(grad_cell, new, out=room), take, grad_input=grad_take)
+            sigmoid_backward(torch.mul(grad_cell, before, out=room), forget, grad_input=grad_forget)
+            tanh_backward(torch.mul(grad_cell, take, out=room), new, grad_input=grad_new)
+            grad_cell.mul_(forget)
+            if peepholes_KH is not None:
+                grad_cell.addcmul_(grad_take, peepholes_KH[0]).addcmul_(grad_forget, peepholes_KH[1])
+            later = grad_gates
+        grad_weight_GH = grad_gates_PG[first:].t() @ packed.before(states_PH)
+        if peepholes_KH is None:
+            return grad_gates_PG, grad_weight_GH, None, None, None
+        seen = [before_PH, before_PH, cells_PH][: num_gates - 1]
+        grads = [g for at, g in enumerate(grad_gates_PG.chunk(num_gates, dim=1)) if at != 2]  # all but the cell's
+        grad_peepholes_KH = torch.stack([(one * cell).sum(0) for one, cell in zip(grads, seen, strict=True)])
+        return grad_gates_PG, grad_weight_GH, grad_peepholes_KH, None, None

@@ -1,0 +1,191 @@
+"""LSTM encoders: against the loop, against torch's LSTM, and what must hold between them."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig, lstm_states
+from paraembed.encoders.packed import Packed, pack
+from paraembed.ragged import Ragged
+from tests.encoders.oracles_recurrent import (
+    OFFSETS,
+    assert_alone_is_together,
+    assert_equals_the_loop,
+    encoder_of,
+    texts_of,
+)
+
+CPU = torch.device("cpu")
+GATES = list(product([True, False], [True, False]))
+CONFIGS = [LstmConfig(), LstmAvgConfig(), BiLstmConfig(), BiLstmAvgConfig()]
+BOTH_WAYS = [BiLstmConfig(combine="tanh"), BiLstmAvgConfig(combine="tanh")]
+
+
+@pytest.mark.parametrize("num_words", [10, 30])  # fewer and more than the tokens
+@pytest.mark.parametrize("width", [None, 3, 9])
+@pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
+@pytest.mark.parametrize("config", [*CONFIGS, *BOTH_WAYS], ids=repr)
+def test_every_option_equals_the_loop(
+    config: Any, output_gate: bool, peepholes: bool, width: int | None, num_words: int
+) -> None:
+    encoder = encoder_of(replace(config, output_gate=output_gate, peepholes=peepholes, width=width), num_words)
+    assert encoder.width == (width or 6)
+    assert_equals_the_loop(encoder)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
+@pytest.mark.parametrize("offsets", [OFFSETS, torch.tensor([0, 1]), torch.tensor([0, 1, 2]), torch.tensor([0, 4])])
+def test_the_gradient_is_the_difference_quotient(
+    offsets: Tensor, output_gate: bool, peepholes: bool, backward: bool
+) -> None:
+    packed = pack(offsets, CPU, backward=backward)
+    gates = 4 if output_gate else 3
+    inputs, weight, seen = drawn((len(packed.tokens), gates * 3), (gates * 3, 3), (gates - 1, 3))
+    parts = (inputs, weight, seen) if peepholes else (inputs, weight)
+    assert torch.autograd.gradcheck(
+        lambda inputs, weight, seen=None: lstm_states(inputs, weight, seen, packed), parts, fast_mode=True
+    )
+
+
+def drawn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(*shape, generator=generator, dtype=dtype).mul_(0.7).requires_grad_() for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("backward", [False, True])
+def test_without_peepholes_it_is_torchs(backward: bool, dtype: torch.dtype) -> None:
+    packed = pack(OFFSETS, CPU, backward=backward)
+    words, weight_x, weight_h, bias, onto = drawn((len(packed.tokens), 5), (12, 5), (12, 3), (12,), (3,), dtype=dtype)
+    torchs = nn.LSTM(5, 3, dtype=dtype)
+    with torch.no_grad():
+        for theirs, value in zip(torchs.parameters(), (weight_x, weight_h, bias, torch.zeros(12)), strict=True):
+            theirs.copy_(value)
+    expected = torchs(PackedSequence(words, torch.tensor(packed.sizes)))[0].data
+    states = lstm_states(words @ weight_x.t() + bias, weight_h, None, packed)
+    torch.testing.assert_close(states, expected)
+    grads = torch.autograd.grad((states @ onto).sum(), (words, weight_x, weight_h, bias))
+    expected_grads = torch.autograd.grad((expected @ onto).sum(), (words, *list(torchs.parameters())[:3]))
+    torch.testing.assert_close(grads, expected_grads)
+
+
+def test_no_peepholes_are_peepholes_of_zero() -> None:
+    """torch's LSTM and ours, with the same parameters."""
+    seeing, blind = encoder_of(LstmAvgConfig()), encoder_of(LstmAvgConfig(peepholes=False))
+    seeing.composition.reader.peepholes.data.zero_()
+    assert blind.load_state_dict(seeing.state_dict(), strict=False).unexpected_keys == ["composition.reader.peepholes"]
+    texts = texts_of(blind)
+    vectors, expected = seeing(texts), blind(texts)
+    torch.testing.assert_close(vectors, expected)
+    onto = torch.randn(expected.shape, generator=torch.Generator().manual_seed(3))
+    (vectors * onto).sum().backward()
+    (expected * onto).sum().backward()
+    for name, parameter in blind.named_parameters():
+        torch.testing.assert_close(parameter.grad, seeing.get_parameter(name).grad)
+
+
+@pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
+def test_states_are_the_same_with_and_without_gradient(output_gate: bool, peepholes: bool) -> None:
+    packed = pack(OFFSETS, CPU)
+    gates = 4 if output_gate else 3
+    parts = drawn((len(packed.tokens), gates * 3), (gates * 3, 3), (gates - 1, 3))
+    inputs, weight, seen = parts if peepholes else (*parts[:2], None)
+    states = lstm_states(inputs, weight, seen, packed)
+    for without in (torch.no_grad, torch.inference_mode):
+        with without():
+            assert torch.equal(lstm_states(inputs.clone(), weight, seen, packed), states)
+
+
+def test_the_gradient_does_not_spoil_what_it_needs() -> None:
+    packed = pack(OFFSETS, CPU)
+    parts = drawn((len(packed.tokens), 12), (12, 3), (3, 3))
+    total = lstm_states(*parts, packed).square().sum()
+    first = torch.autograd.grad(total, parts, retain_graph=True)
+    assert all(map(torch.equal, first, torch.autograd.grad(total, parts)))
+
+
+@pytest.mark.parametrize("config", [BiLstmConfig(), BiLstmAvgConfig(), *BOTH_WAYS], ids=repr)
+def test_a_palindrome_is_the_same_from_both_ends(config: Any) -> None:
+    encoder = encoder_of(config).double()
+    composition = encoder.composition
+    composition.reader_back.load_state_dict(composition.reader.state_dict())
+    palindromes = Ragged(np.array([3, 5, 7, 5, 3, 4, 8, 8, 4, 6], np.int32), np.array([0, 5, 9, 10]))
+    ahead, back = vectors_by_direction(encoder, palindromes)
+    for start, stop in pairwise(palindromes.offsets):
+        torch.testing.assert_close(ahead[start:stop], back[start:stop].flip(0))
+    if config.combine == "tanh":  # symmetric weights: [A; A]
+        width = encoder.width
+        composition.combine_weight.data[:, width:] = composition.combine_weight.data[:, :width]
+    texts = texts_of(encoder)
+    mirrored = Ragged(np.concatenate([texts.ids[a:b][::-1] for a, b in pairwise(texts.offsets)]), texts.offsets)
+    torch.testing.assert_close(encoder(texts), encoder(mirrored))
+
+
+def vectors_by_direction(encoder: Encoder, texts: Ragged) -> list[Tensor]:
+    """Vectors of the tokens by either reader, in the order of the tokens."""
+    offsets = torch.from_numpy(texts.offsets)
+    ids = torch.from_numpy(texts.ids)
+
+    def read(reader: nn.Module, packed: Packed) -> Tensor:
+        vectors: Tensor = reader(encoder.matrix, ids[packed.tokens], packed)[packed.slots]
+        return vectors
+
+    composition = encoder.composition
+    return [
+        read(composition.reader, pack(offsets, CPU)),
+        read(composition.reader_back, pack(offsets, CPU, backward=True)),
+    ]
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, *BOTH_WAYS, LstmConfig(peepholes=False)], ids=repr)
+def test_a_text_alone_is_the_text_in_any_batch(config: Any) -> None:
+    assert_alone_is_together(config)
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, *BOTH_WAYS], ids=repr)
+def test_initial_values(config: Any) -> None:
+    composition = replace(config, width=150).build(200, torch.Generator().manual_seed(1))
+    for name, parameter in composition.named_parameters():
+        parameter.requires_grad_(False)
+        if name.endswith("bias"):
+            assert not parameter.any()
+        elif name == "combine_weight":
+            bound = (6 / 450) ** 0.5
+            assert 0.98 * bound < parameter.abs().max() <= bound
+        else:
+            assert 0.98 * 150**-0.5 < parameter.abs().max() <= 150**-0.5
+            assert abs(float(parameter.mean())) < 0.01
+    shapes = {name: tuple(parameter.shape) for name, parameter in composition.reader.named_parameters()}
+    assert shapes == {
+        "input_weight": (600, 200),
+        "state_weight": (600, 150),
+        "bias": (600,),
+        "peepholes": (3, 150),
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"width": 0}, "lstm: width is 0; allowed: 1 to 65536"),
+        ({"width": 1.5}, "lstm: width is 1.5; expected int or none"),
+        ({"peepholes": 1}, "lstm: peepholes is 1; expected bool"),
+    ],
+)
+def test_wrong_options_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LstmConfig(**values)
+
+
+def test_wrong_combinations_are_refused() -> None:
+    wrong: Any = "product"
+    with pytest.raises(ValueError, match="bilstm_avg: combine is 'product'; allowed: sum, tanh"):
+        BiLstmAvgConfig(combine=wrong)
