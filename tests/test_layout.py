@@ -45,7 +45,7 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
             folder = entry if entry.endswith("/") else ""
             named |= {entry} if not entry.endswith("/") else set()
         else:
-            named.add(folder + entry)
+            named |= {folder + name for name in entry.split()}
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
         "\n"
     )
