@@ -77,7 +77,7 @@ class Step:
         if self.recipe.similarity == "cosine":
             vectors_NH, chosen_by_NH = unit(vectors_NH), unit(chosen_by_NH)
         num_pairs = batch.total if negatives.gather else len(batch.texts) // 2
-        if num_pairs == 1:
+        if num_pairs < 2:  # a share may be empty
             self.skipped_pairs += len(batch.texts) // 2
             return vectors_NH.new_zeros(0, 2)
         pool_PH, negatives_N = negatives(vectors_NH, chosen_by_NH, batch.texts, generator)

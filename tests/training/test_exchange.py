@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -93,3 +94,34 @@ def test_the_pool_of_all_workers_is_the_pool_of_one_worker_with_the_whole_step(t
     for ours, theirs, whole in zip(one[1:], other[1:], encoder.parameters(), strict=True):
         assert torch.equal(ours, theirs)
         torch.testing.assert_close(ours, whole.detach(), rtol=0, atol=1e-6)
+
+
+def _train_others(rank: int, folder: Path) -> None:
+    ends = []
+    for changes in OTHERS:
+        recipe = replace(ALL, **changes)
+        encoder, pairs = encoder_and_pairs()
+        step = Step(encoder, recipe, pairs, rank, 2)
+        for number, batch in enumerate(epoch_batches(pairs, epoch=0, seed=1, batch_size=5, rank=rank, world=2), 1):
+            step(batch, number)
+        ends += [one.detach() for one in encoder.parameters()]
+    torch.save(ends, folder / f"out{rank}")
+
+
+OTHERS: list[dict[str, Any]] = [
+    {"objective": "contrastive", "contrast_phrases": 3, "dropout": 0.2},
+    {"objective": "squared_l2", "scramble": 0.5},
+    {"negatives": "mix", "word_dropout": 0.2, "equal_negatives": "excluded"},
+    {"pool_workers": "own", "clip": 1.0, "clip_form": "global", "paired_negatives": "excluded"},
+]
+
+
+def test_workers_agree_whatever_the_recipe_draws(tmp_path: Path) -> None:
+    """The last of three steps leaves one worker without a pair."""
+    in_two_processes(_train_others, tmp_path)
+    one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
+    start = [parameter.detach() for parameter in encoder_and_pairs()[0].parameters()] * len(OTHERS)
+    for ours, theirs, before in zip(one, other, start, strict=True):
+        assert torch.equal(ours, theirs)
+        assert torch.isfinite(ours).all()
+        assert not torch.equal(ours, before)
