@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,9 @@ from paraembed.cluster.train import Placement, Training, train_encoder
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
 from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.recursive import RecursiveConfig
+from paraembed.encoders.rnn import RnnConfig
+from paraembed.encoders.word import WordConfig
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.files import sha256_of, work_folder
 from paraembed.recipe import Recipe
@@ -70,6 +74,23 @@ def command(sample: Path, out: Path, *more: str) -> list[str]:
     settings = ["--tokeniser", "space", "--epochs", "3", "--learning-rate", "0.01", "--batch-size", "50"]
     plain = ["--word-penalty", "0", "--clip", "None", "--penalty-form", "paper"]
     return [sys.executable, JOBS / "train.py", *paths, *settings, *plain, *more]  # type: ignore[list-item]
+
+
+def test_what_is_not_read_is_said(sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(sample, tmp_path / "e", replace(RECIPE, epochs=1, encoder=RecursiveConfig(), max_tokens=4))
+    said = capsys.readouterr().err
+    assert re.search(r"\d,\d{3} of \d+,\d{3} texts are cut after max_tokens = 4 tokens", said)
+    assert re.search(r"\d,\d{3} of \d+,\d{3} texts have no parse: right-branching trees stand in", said)
+    assert paraembed.load(tmp_path / "e").max_tokens == 4
+    fit(sample, tmp_path / "w", replace(RECIPE, epochs=1, encoder=WordConfig()))
+    assert "texts have several words: the encoder word reads the first" in capsys.readouterr().err
+
+
+def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(
+    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(sample, tmp_path / "rnn", replace(RECIPE, epochs=1, encoder=RnnConfig(), learning_rate=0.1))
+    assert "the encoder may give all texts one vector; try --negatives mix" in capsys.readouterr().err
 
 
 def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Path, store: str) -> None:
