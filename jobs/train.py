@@ -10,10 +10,10 @@ import tyro
 from paraembed.cluster.job import flag_value, print_table, run, say
 from paraembed.cluster.session import absolute
 from paraembed.cluster.train import Placement, Training, train_encoder
-from paraembed.encoders import config_from_dict
+from paraembed.encoders import check_options, config_from_dict, encoder_name
 from paraembed.evaluation.suites import read_pairs_files, read_sts
 from paraembed.papers import find_recipe
-from paraembed.recipe import Recipe
+from paraembed.recipe import Recipe, without_effect
 
 DEFAULT_RECIPE = "iclr2016/avg"
 
@@ -54,10 +54,14 @@ def main(flags: Train) -> None:
         absolute(path, flag)
         for path, flag in ((flags.pairs, "--pairs"), (flags.words, "--words"), (flags.out, "--out"))
     )
+    base = find_recipe(flags.recipe)
     placement = Placement(flags.workers, flags.gpus, flags.checkpoint_minutes)
     tests = [absolute(path, "--evaluate") for path in flags.evaluate]
     files = [path for path in tests if not path.is_dir()]
     suites = [read_sts(path) for path in tests if path.is_dir()] + ([read_pairs_files(files)] if files else [])
+    idle = [name for name in without_effect(flags.settings) if getattr(flags.settings, name) != getattr(base, name)]
+    if idle:
+        say(f"without effect, given the other settings: {', '.join(idle)}")
     training = Training(flags.recipe, flags.settings, pairs, words, out, placement, suites)
     outcome = train_encoder(training, overwrite=flags.overwrite)
     if outcome.scores:
@@ -73,6 +77,8 @@ def defaults(arguments: list[str]) -> Train:
     encoder = flag_value(arguments, "--encoder")
     if encoder is not None:
         settings = replace(settings, encoder=config_from_dict({"name": encoder}))
+    given = [one.removeprefix("--encoder.").split("=")[0] for one in arguments if one.startswith("--encoder.")]
+    check_options(encoder_name(settings.encoder), [one.removeprefix("no-").replace("-", "_") for one in given])
     return Train(tyro.MISSING, tyro.MISSING, tyro.MISSING, name, encoder, settings)
 
 

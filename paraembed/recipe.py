@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict
+from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import BoundaryTokens
+from paraembed.encoders.word import WordConfig
 from paraembed.files import read_json
 from paraembed.options import check_fields
 from paraembed.text import check_tokeniser
 
 _TINY = 1e-36  # float32 ends at 3.4e38, and Adam's first step is ten times the rate
+_LARGEST = 2**31 - 1  # ids and counts are int32
 _RANGES = {
-    "max_tokens": (1, math.inf),
-    "epochs": (1, math.inf),
+    "max_tokens": (1, _LARGEST),
+    "epochs": (1, _LARGEST),
     "batch_size": (2, 1_000_000),  # negatives come from other pairs
     "margin": (_TINY, 1 / _TINY),
     "contrast_phrases": (1, 10_000),
@@ -30,8 +32,8 @@ _RANGES = {
     "word_dropout": (0, 0.99),
     "scramble": (0, 1),
     "scramble_swaps": (_TINY, 10_000),
-    "max_words": (1, math.inf),
-    "new_words_min_count": (1, math.inf),
+    "max_words": (1, _LARGEST),
+    "new_words_min_count": (1, _LARGEST),
     "seed": (0, 2**63 - 1),
 }
 
@@ -91,7 +93,7 @@ class Recipe:
     clip: float | None = None
     """Largest norm of a gradient; none: no clipping."""
     clip_form: Literal["tensor", "global"] = "tensor"
-    """Each parameter's gradient on its own (Wieting 2016), or all together (Zhou 2017)."""
+    """Each parameter's gradient on its own (Wieting 2016; an LSTM's gates are one), or all together (Zhou 2017)."""
     dropout: float = 0.0
     """Share of the numbers of the word vectors that a step drops (Wieting 2017 §4.2)."""
     word_dropout: float = 0.0
@@ -120,6 +122,11 @@ class Recipe:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
         check_fields(self, _RANGES)
         check_tokeniser(self.tokeniser)
+        if isinstance(self.encoder, WordConfig) and self.boundary_tokens in {"start", "both"}:
+            raise ValueError(
+                f"boundary_tokens is {self.boundary_tokens!r}, and the encoder word reads the first word alone: all "
+                "texts would have one vector; allowed: none, end"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON; ``from_dict`` reads them back."""
@@ -141,6 +148,24 @@ class Recipe:
             raise ValueError(f'encoder is {values["encoder"]!r}; expected an object such as {{"name": "avg"}}')
         encoder = {"encoder": config_from_dict(values["encoder"])} if "encoder" in values else {}
         return cls(**{**values, **encoder})
+
+
+def without_effect(recipe: Recipe) -> list[str]:
+    """Fields that decide nothing, given the others."""
+    has_weights = encoder_name(recipe.encoder) not in {"avg", "sum", "word"}
+    idle = {
+        "similarity margin": recipe.objective == "squared_l2",
+        "negatives pool pool_workers equal_negatives paired_negatives": recipe.objective != "margin",
+        "contrast_phrases": recipe.objective != "contrastive",
+        "composition_learning_rate composition_penalty": not has_weights,
+        "composition_target": not has_weights or not recipe.composition_penalty,
+        "word_penalty update": not recipe.train_words,
+        "penalty_form": not (recipe.word_penalty or (recipe.composition_penalty and has_weights)),
+        "clip_form": recipe.clip is None,
+        "scramble_form scramble_swaps scramble_time": not recipe.scramble,
+        "new_words_min_count": recipe.new_words == "unknown",
+    }
+    return [name for names, is_idle in idle.items() if is_idle for name in names.split()]
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -1,12 +1,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paraembed.encoders.proj import ProjConfig
 from paraembed.papers import RECIPES, find_recipe
-from paraembed.recipe import Recipe, read_recipe
+from paraembed.recipe import Recipe, read_recipe, without_effect
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES.values(), Recipe(), Recipe(encoder=ProjConfig(width=7), clip=2.0)])
@@ -49,11 +50,13 @@ def test_published_settings() -> None:
         ({"seed": 1.5}, "seed is 1.5; expected int"),
         ({"epochs": True}, "epochs is True; expected int"),
         ({"clip": "no"}, "clip is 'no'; expected float or none"),
-        ({"max_words": 0}, "max_words is 0; allowed: 1 to inf"),
+        ({"max_words": 0}, "max_words is 0; allowed: 1 to 2.14748e"),
         ({"encoder": None}, "encoder is None; expected an object"),
         ({"encoder": {"name": ["avg"]}}, "expected an object such as"),
         ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; expected int or none"),
         ({"clip": 0.0}, "clip is 0.0; allowed: 1e-36 to inf"),
+        ({"max_tokens": 10**22}, "max_tokens is 10000000000000000000000; allowed: 1 to 2.14748e"),
+        ({"encoder": {"name": "word"}, "boundary_tokens": "start"}, "would have one vector; allowed: none, end"),
     ],
 )
 def test_errors_say_what_came_and_what_is_allowed(values: dict[str, object], message: str) -> None:
@@ -65,6 +68,28 @@ def test_every_field_that_differs_gives_another_dictionary() -> None:
     changed = replace(Recipe(), seed=2).to_dict()
     assert changed != Recipe().to_dict()
     assert changed["seed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "idle"),
+    [
+        ({"objective": "squared_l2", "similarity": "dot", "negatives": "mix"}, {"similarity", "negatives", "pool"}),
+        ({"objective": "contrastive"}, {"paired_negatives", "pool_workers"}),
+        ({"composition_penalty": 1.0}, {"composition_penalty", "composition_target"}),
+        ({"train_words": False, "encoder": ProjConfig()}, {"word_penalty", "update"}),
+        ({"scramble_swaps": 2.0, "clip_form": "global"}, {"scramble_swaps", "clip_form", "contrast_phrases"}),
+    ],
+)
+def test_fields_without_effect_are_known(changes: dict[str, Any], idle: set[str]) -> None:
+    assert idle <= set(without_effect(replace(Recipe(), **changes)))
+
+
+def test_fields_with_effect_are_not_called_idle() -> None:
+    recipe = replace(
+        RECIPES["acl2017/gran"], composition_penalty=0.1, word_penalty=0.1, clip=1.0, new_words="random", scramble=0.5
+    )
+    assert without_effect(recipe) == ["contrast_phrases"]
+    assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()
 
 
 def test_unknown_recipes_are_listed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The registry of encoders: name → configuration. One file an architecture."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -96,8 +97,13 @@ def config_from_dict(values: dict[str, Any]) -> AnyConfig:
     name = options.pop("name")
     if name not in ENCODERS:
         raise ValueError(f"unknown encoder {name!r}; allowed: {', '.join(ENCODERS)}")
+    check_options(name, options)
+    return ENCODERS[name](**options)
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Raise ValueError, with those that are allowed, for an option that a registered encoder does not have."""
     allowed = [field.name for field in fields(ENCODERS[name])]
     unknown = sorted(set(options) - set(allowed))
     if unknown:
         raise ValueError(f"encoder {name!r} has no option {unknown[0]!r}; allowed: {', '.join(allowed) or 'none'}")
-    return ENCODERS[name](**options)

@@ -5,7 +5,6 @@ order, so the texts at work in a step are always the first ones. P (= T) counts 
 """
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -28,11 +27,6 @@ class Packed:
     tokens: Tensor
     slots: Tensor
     last: Tensor
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """First slot, and the one behind the last, of each step."""
-        return list(pairwise(accumulate(self.sizes, initial=0)))
 
     def steps(self, *vectors: Tensor) -> list[tuple[Tensor, ...]]:
         """The part of each step: of [P, …] its slots, of [N, …] the texts at work (sorted by length)."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition, drawn
 
@@ -49,7 +50,7 @@ class Recursive(Composition):
     ) -> Tensor:
         """Vectors of the roots [N, D]; ``merges_T``, int32 on the CPU, are trees as in ``Ragged``."""
         tree = arrange(merges_T.numpy(), len(offsets_N1) - 1)
-        leaves_TD = rows_RD.index_select(0, ids_T)
+        leaves_TD = F.embedding(ids_T, rows_RD)
         roots_ND: Tensor = _Roots.apply(leaves_TD, self.weight, self.bias, tree)  # type: ignore[no-untyped-call]
         return roots_ND
 

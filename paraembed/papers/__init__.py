@@ -1,4 +1,8 @@
-"""The papers' recipes, by name: ``<paper>/<encoder>[-<variant>]``."""
+"""The papers' recipes, by name: ``<paper>/<encoder>[-<variant>]``.
+
+All of them update just the rows that a batch touches (``update="sparse"``). With Adam, and for λ_w, that differs from
+the papers, which move the whole word matrix at every step: ``update="dense"``, at many times the cost.
+"""
 
 from pathlib import Path
 

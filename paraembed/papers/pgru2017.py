@@ -11,7 +11,7 @@ from paraembed.encoders.gru import GruConfig
 from paraembed.recipe import Recipe
 
 _PGRU = Recipe(
-    encoder=GruConfig(),
+    encoder=GruConfig(width=200),
     epochs=150,
     batch_size=128,
     objective="contrastive",

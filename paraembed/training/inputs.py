@@ -12,7 +12,7 @@ from paraembed.data.shards import FORMAT
 from paraembed.encoders import Encoder
 from paraembed.files import SUCCESS, read_json, require_file, sha256_of
 from paraembed.recipe import Recipe
-from paraembed.words import END, START, Words, add_random_words, read_words
+from paraembed.words import END, START, Words, add_random_words, read_words, word_row
 
 _BLOCK_ROWS = 65_536
 
@@ -96,9 +96,17 @@ def untrained_encoder(
 
 
 def _with_boundary_words(words: Words, recipe: Recipe) -> Words:
+    """Words with the boundary words that the recipe wants: the file's vectors of <s> and </s>, else random ones."""
     wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.boundary_tokens]
     new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]
-    return add_random_words(words, pa.array(new, pa.string()), recipe.seed + 1) if new else words
+    if not new:
+        return words
+    words = add_random_words(words, pa.array(new, pa.string()), recipe.seed + 1)
+    for word in new:  # files have them in lower case, as read_words does
+        row = pc.index(words.vocabulary, word.lower()).as_py()
+        if row >= 0:
+            words.matrix[word_row(words.vocabulary, word)] = words.matrix[row]
+    return words
 
 
 def _token_counts(pairs: Path, shards: dict[str, Any]) -> pa.StructArray:

@@ -148,10 +148,7 @@ class _Meter:
         counters, now = self.counters, time.perf_counter()
         loss, active = (float(value) / self.steps for value in sums)
         if not math.isfinite(loss):
-            raise ValueError(
-                f"the loss is {loss} at step {counters.step} (learning rate {self.recipe.learning_rate}); "
-                "lower the learning rate or clip gradients; the last good checkpoint is kept"
-            )
+            raise _astray(f"the loss is {loss}", counters, self.recipe)
         rate = (counters.pairs - self.pairs) / (now - self.clock)
         counters.seconds += now - self.clock
         counters.last_loss = loss
@@ -174,6 +171,13 @@ def _steps_since_report(counters: Counters) -> int:
     return min(counters.step % REPORT_STEPS, counters.step_in_epoch)
 
 
+def _astray(what: str, counters: Counters, recipe: Recipe) -> ValueError:
+    return ValueError(
+        f"{what} by step {counters.step} (learning rate {recipe.learning_rate}); lower the learning rate or clip "
+        "gradients; the last good checkpoint is kept"
+    )
+
+
 def _over_workers(sums: Tensor, world: int) -> Tensor:
     if world > 1:
         dist.all_reduce(sums)
@@ -188,13 +192,17 @@ def _save(
     before: Callable[[], None],
     sums: Tensor,
 ) -> None:
+    weights = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
+    tensors = {**weights, **step.update.state()}
+    # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
+    if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
+        raise _astray("weights or loss are no longer finite", counters, step.recipe)
     if folder is None:
         return
     before()
     counters.loss, counters.active = (float(value) for value in sums)
     counters.skipped_pairs = step.skipped_pairs
-    weights = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
-    save_state(folder, counters, {**weights, **step.update.state()})
+    save_state(folder, counters, tensors)
 
 
 def _restore(encoder: Encoder, step: Step, folder: Path | None) -> Counters:

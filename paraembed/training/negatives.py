@@ -98,8 +98,7 @@ class Negatives:
         self.world, self.device = world, encoder.matrix.device
         is_word = encoder_name(encoder.config) == "word"
         self.excludes_equal = recipe.equal_negatives == "excluded" or (recipe.equal_negatives == "auto" and is_word)
-        used = recipe.objective == "margin" and recipe.paired_negatives == "excluded"
-        self.paired = PairedPhrases.of(pairs, _Lemmas(encoder)) if used else None
+        self.paired = PairedPhrases.of(pairs, _Lemmas(encoder)) if recipe.paired_negatives == "excluded" else None
 
     def __call__(
         self, vectors_NH: Tensor, selected_NH: Tensor, texts: Ragged, generator: np.random.Generator

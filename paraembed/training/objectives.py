@@ -34,7 +34,7 @@ def margin_terms(vectors_NH: Tensor, pool_PH: Tensor, negatives_N: Tensor, margi
     Returns:
         [B, 2].
     """
-    negative_N = (vectors_NH * pool_PH.index_select(0, negatives_N.clamp(min=0))).sum(dim=1)
+    negative_N = (vectors_NH * F.embedding(negatives_N.clamp(min=0), pool_PH)).sum(dim=1)
     terms = F.relu(margin - positive(vectors_NH) + negative_N.view(-1, 2))
     return terms * (negatives_N >= 0).view(-1, 2)
 

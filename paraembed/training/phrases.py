@@ -72,7 +72,7 @@ class Contrast:
 
 
 class ContrastPhrases:
-    """Draws contrast phrases from all phrases of the data (Zhou 2017 §2.3)."""
+    """Draws contrast phrases from all phrases of the data (Zhou 2017 §2.4)."""
 
     def __init__(self, pairs: Ragged, count: int) -> None:
         """Take the 2n texts of the data, and k.

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from paraembed.ragged import Ragged
 
@@ -25,7 +26,7 @@ def drop(
     Returns:
         A row for each token [T, D], and their numbers int32 [T].
     """
-    tokens_TD = rows_RD.index_select(0, ids_T)
+    tokens_TD = F.embedding(ids_T, rows_RD)  # not index_select: on a GPU its gradient adds up in no fixed order
     for share, shape in ((dropout, tokens_TD.shape), (word_dropout, (len(ids_T), 1))):
         if share:
             kept = torch.empty(shape, dtype=rows_RD.dtype, device=rows_RD.device)

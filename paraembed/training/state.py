@@ -5,7 +5,6 @@ last two are kept. A damaged one is skipped with a warning, and the one before i
 """
 
 import logging
-import math
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,8 +40,6 @@ class Counters:
 def save_state(folder: Path, counters: Counters, tensors: dict[str, Tensor]) -> None:
     """Write checkpoint ``step-<n>`` below ``folder`` and drop those before the last two."""
     name = f"step-{counters.step:010d}"
-    if not math.isfinite(counters.loss):
-        return  # a state that has gone astray must not push out the last good one; the next report ends the run
     with new_folder(folder / name) as new:
         save_tensors(tensors, new / "state.safetensors")
         digest = sha256_of(new / "state.safetensors")

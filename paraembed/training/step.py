@@ -18,6 +18,8 @@ from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.regularise import drop, scrambled
 from paraembed.training.update import Update
 
+_STEP_DRAWS = 1  # the last number of a step's seed; the order of an epoch is drawn from (seed, epoch)
+
 
 class Step:
     """The step of a recipe on an encoder.
@@ -58,7 +60,10 @@ class Step:
             [2] on the encoder's device: this worker's share of the mean loss (the objective alone, without
             penalties), and of the share of its terms that are above zero.
         """
-        generator = np.random.default_rng((self.recipe.seed, step, self.rank))
+        if self.recipe.objective == "margin" and batch.total == 1:  # no negative exists: nothing moves
+            self.skipped_pairs += len(batch.texts) // 2
+            return torch.zeros(2, device=self.device)
+        generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))
         terms = torch.zeros(0, 1, device=self.device)
         if self._contrast is not None:
             terms = self._contrastive(self._contrast, batch.texts, generator)
@@ -76,9 +81,7 @@ class Step:
         vectors_NH, chosen_by_NH = self._encoded(batch.texts, generator)
         if self.recipe.similarity == "cosine":
             vectors_NH, chosen_by_NH = unit(vectors_NH), unit(chosen_by_NH)
-        num_pairs = batch.total if negatives.gather else len(batch.texts) // 2
-        if num_pairs < 2:  # a share may be empty
-            self.skipped_pairs += len(batch.texts) // 2
+        if not len(batch.texts) and not negatives.gather:
             return vectors_NH.new_zeros(0, 2)
         pool_PH, negatives_N = negatives(vectors_NH, chosen_by_NH, batch.texts, generator)
         return margin_terms(vectors_NH, pool_PH, negatives_N, self.recipe.margin)

@@ -24,6 +24,7 @@ from paraembed.encoders.word import WordConfig
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.files import sha256_of, work_folder
 from paraembed.recipe import Recipe
+from paraembed.words import END
 
 pytestmark = pytest.mark.ray
 
@@ -77,11 +78,16 @@ def command(sample: Path, out: Path, *more: str) -> list[str]:
 
 
 def test_what_is_not_read_is_said(sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fit(sample, tmp_path / "e", replace(RECIPE, epochs=1, encoder=RecursiveConfig(), max_tokens=4))
+    fit(
+        sample,
+        tmp_path / "e",
+        replace(RECIPE, epochs=1, encoder=RecursiveConfig(), max_tokens=4, boundary_tokens="end"),
+    )
     said = capsys.readouterr().err
     assert re.search(r"\d,\d{3} of \d+,\d{3} texts are cut after max_tokens = 4 tokens", said)
     assert re.search(r"\d,\d{3} of \d+,\d{3} texts have no parse: right-branching trees stand in", said)
-    assert paraembed.load(tmp_path / "e").max_tokens == 4
+    encoder = paraembed.load(tmp_path / "e")
+    assert (encoder.max_tokens, encoder.boundary_tokens, encoder.vocabulary[-1].as_py()) == (4, "end", END)
     fit(sample, tmp_path / "w", replace(RECIPE, epochs=1, encoder=WordConfig()))
     assert "texts have several words: the encoder word reads the first" in capsys.readouterr().err
 
@@ -161,7 +167,7 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
 
 def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample: Path, tmp_path: Path) -> None:
     astray = replace(RECIPE, encoder=ProjConfig(), learning_rate=1e36)
-    with pytest.raises(ValueError, match=r"the loss is nan at step \d+ \(learning rate 1e\+36\)"):
+    with pytest.raises(ValueError, match=r"the loss is nan by step \d+ \(learning rate 1e\+36\)"):
         fit(sample, tmp_path / "avg", astray)
     assert (tmp_path / "avg.training" / "untrained" / "config.json").is_file()
     with pytest.raises(ValueError, match=r"begun with another recipe\.encoder\.name \(was proj, is avg\)"):

@@ -16,6 +16,7 @@ from paraembed.encoders.proj import ProjConfig
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training.exchange import exchange_rows, gather
+from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
 from paraembed.words import UNKNOWN, Words
@@ -106,6 +107,26 @@ def _train_others(rank: int, folder: Path) -> None:
             step(batch, number)
         ends += [one.detach() for one in encoder.parameters()]
     torch.save(ends, folder / f"out{rank}")
+
+
+def _choose(rank: int, folder: Path) -> None:
+    """The pool's embeddings have dropout, those that negatives are chosen by have none."""
+    encoder, pairs = encoder_and_pairs()
+    vectors = torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
+    selected = torch.randn(12, 4, generator=torch.Generator().manual_seed(2))
+    mine = slice(0, 4) if rank == 0 else slice(4, 12)
+    negatives = Negatives(ALL, encoder, pairs, 2)
+    texts = pairs.slice(mine.start, mine.stop)
+    pool, chosen = negatives(vectors[mine], selected[mine], texts, np.random.default_rng(0))
+    similarity = candidate_similarity(selected[mine], selected, "both_sides", first=mine.start)
+    assert torch.equal(pool, vectors)
+    assert chosen.tolist() == similarity.argmax(dim=1).tolist()
+    (folder / f"out{rank}").write_text("chosen")
+
+
+def test_the_pool_of_all_workers_is_chosen_from_without_dropout(tmp_path: Path) -> None:
+    in_two_processes(_choose, tmp_path)
+    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["chosen"] * 2
 
 
 OTHERS: list[dict[str, Any]] = [

@@ -151,11 +151,28 @@ def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_state(
 ) -> None:
     train(make_encoder(RECIPE), pairs, replace(RECIPE, epochs=1), checkpoints=tmp_path)
     astray = replace(RECIPE, learning_rate=1e36)
-    with pytest.raises(ValueError, match=r"the loss is nan at step \d+ \(learning rate 1e\+36\)"):
+    with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\); lower the learning rate"):
         train(make_encoder(astray), pairs, astray, checkpoints=tmp_path, checkpoint_seconds=0)
     loaded = state.load_state(tmp_path)
     assert loaded is not None
     assert loaded[0].step == 103
+
+
+def test_weights_that_go_astray_in_the_last_step_end_the_run(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    """The loss of the only step is that of the untouched encoder."""
+    astray = replace(RECIPE, epochs=1, learning_rate=1e36, batch_size=2000)
+    with pytest.raises(ValueError, match=r"weights or loss are no longer finite by step 1 \(learning rate 1e\+36\)"):
+        train(make_encoder(astray), pairs, astray)
+
+
+def test_texts_are_cut_at_max_tokens(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    recipe = replace(RECIPE, epochs=1)
+    cut, whole, by_hand = (make_encoder(recipe) for _ in range(3))
+    train(cut, pairs, replace(recipe, max_tokens=2))
+    train(whole, pairs, recipe)
+    train(by_hand, pairs.cut(2), recipe)
+    assert torch.equal(cut.matrix, by_hand.matrix)
+    assert not torch.equal(cut.matrix, whole.matrix)
 
 
 def test_too_few_pairs_are_refused(make_encoder: MakeEncoder, pairs: Ragged) -> None:

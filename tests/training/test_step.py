@@ -106,15 +106,22 @@ def test_clip_bounds_each_gradient(make_encoder: MakeEncoder, pairs: Ragged) -> 
     assert not torch.equal(before, encoder.matrix.detach())
 
 
-def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder: MakeEncoder, pairs: Ragged) -> None:
-    recipe = Recipe(batch_size=4)
+@pytest.mark.parametrize("update", ["sparse", "dense"])
+def test_a_batch_of_one_pair_is_skipped_and_counted(
+    make_encoder: MakeEncoder, pairs: Ragged, update: Literal["sparse", "dense"]
+) -> None:
+    """After steps that left moments behind, and with penalties that pull: still nothing moves."""
+    recipe = Recipe(encoder=ProjConfig(), batch_size=4, word_penalty=0.1, composition_penalty=0.1, update=update)
     encoder = make_encoder(recipe)
-    before = encoder.matrix.detach().clone()
     step = Step(encoder, recipe, pairs)
-    batch = next(epoch_batches(pairs.slice(0, 2), epoch=0, seed=1, batch_size=4))
-    assert step(batch, 1).tolist() == [0.0, 0.0]
+    for number, batch in enumerate(list(epoch_batches(pairs, epoch=0, seed=1, batch_size=4))[:3], 1):
+        step(batch, number)
+    before = [parameter.detach().clone() for parameter in encoder.parameters()]
+    alone = next(epoch_batches(pairs.slice(0, 2), epoch=0, seed=1, batch_size=4))
+    assert step(alone, 4).tolist() == [0.0, 0.0]
     assert step.skipped_pairs == 1
-    assert torch.equal(before, encoder.matrix.detach())
+    for old, new in zip(before, encoder.parameters(), strict=True):
+        assert torch.equal(old, new.detach())
 
 
 def test_state_carries_an_optimiser_over(make_encoder: MakeEncoder, pairs: Ragged) -> None:
@@ -148,6 +155,8 @@ def plain_loss(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) ->
     """The loss of a batch from loops over its texts, in float64, with all of the word matrix as the leaf."""
 
     def vector(ids: np.ndarray) -> torch.Tensor:
+        if recipe.boundary_tokens == "both":
+            ids = np.concatenate([[40], ids, [41]]).astype(np.int32)
         composed = encoder.composition(encoder.matrix, torch.from_numpy(ids), torch.tensor([0, len(ids)]))[0]
         return composed / composed.norm() if recipe.similarity == "cosine" else composed
 
@@ -156,7 +165,7 @@ def plain_loss(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) ->
     total = torch.zeros((), dtype=torch.float64)
     if recipe.objective == "contrastive":
         drawn = ContrastPhrases(pairs, recipe.contrast_phrases).draw(
-            batch.texts, np.random.default_rng((recipe.seed, 1, 0))
+            batch.texts, np.random.default_rng((recipe.seed, 1, 0, 1))
         )
         contrast = [vector(drawn.texts.slice(at, at + 1).ids) for at in range(len(drawn.texts))]
         for pair, columns in enumerate(drawn.drawn.tolist()):
@@ -184,6 +193,8 @@ def plain_loss(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) ->
         {"pool": "same_side"},
         {"similarity": "dot", "margin": 1.0},
         {"negatives": "min_violation"},
+        {"boundary_tokens": "both"},
+        {"boundary_tokens": "both", "encoder": RnnConfig()},
         {"objective": "contrastive", "margin": 1.0, "contrast_phrases": 5},
         {"objective": "contrastive", "similarity": "dot", "margin": 1.0, "contrast_phrases": 9},
     ],
@@ -302,3 +313,85 @@ def test_scrambling_happens_before_or_after_the_choice(
     bag = make_encoder(replace(recipe, encoder=AvgConfig()))
     shuffled, _ = Step(bag, replace(recipe, encoder=AvgConfig()), pairs)._encoded(batch.texts, np.random.default_rng(1))
     torch.testing.assert_close(shuffled, bag(batch.texts), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["paper", "released"])
+def test_the_word_penalty_of_a_sparse_step_pulls_the_rows_it_touches(
+    make_encoder: MakeEncoder, pairs: Ragged, form: Literal["paper", "released"]
+) -> None:
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=2))
+    recipe = replace(SGD, encoder=AvgConfig(), word_penalty=0.1, penalty_form=form)
+
+    def gradient(recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor]:
+        encoder = make_encoder(recipe).double()
+        step = Step(encoder, recipe, pairs)
+        with torch.no_grad():
+            encoder.matrix.add_(0.5)
+        before = encoder.matrix.detach().clone()
+        step(batch, 1)
+        return before - encoder.matrix.detach(), encoder.matrix.detach()
+
+    pulled = gradient(recipe)[0] - gradient(replace(recipe, word_penalty=0.0))[0]
+    expected = torch.zeros_like(pulled)
+    expected[np.unique(batch.texts.ids)] = (2.0 if form == "paper" else 1.0) * 0.1 * 0.5
+    torch.testing.assert_close(pulled, expected, rtol=0, atol=1e-9)
+
+
+class Recorded(torch.nn.Module):
+    """A composition that keeps the ids it is given, and is the mean of the words."""
+
+    width = 8
+    reads_trees = False
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.mean, self.matrix = encoder.composition, encoder.matrix
+        self.words: list[list[list[int]]] = []
+
+    def forward(self, rows: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        vectors = rows.detach()[ids.long()]
+        number = (vectors[:, None] == self.matrix.detach()).all(dim=2).int().argmax(dim=1)
+        self.words.append([part.tolist() for part in number.tensor_split(offsets[1:-1])])
+        composed: torch.Tensor = self.mean(rows, ids, offsets)
+        return composed
+
+
+def recorded(make_encoder: MakeEncoder, recipe: Recipe, pairs: Ragged) -> tuple[list[list[int]], list[list[int]]]:
+    """Words of the texts of a batch as they stand, and as the step gives them to the encoder."""
+    encoder = make_encoder(recipe)
+    spy = Recorded(encoder)
+    encoder.composition = spy  # type: ignore[assignment]
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+    Step(encoder, recipe, pairs)(batch, 1)
+    texts = encoder.with_boundaries(batch.texts)
+    return [texts.slice(at, at + 1).ids.tolist() for at in range(len(texts))], spy.words[0]
+
+
+@pytest.mark.parametrize("swaps", [None, 1.0])
+@pytest.mark.parametrize("form", ["pair", "each"])
+def test_a_step_scrambles_as_the_recipe_says(
+    make_encoder: MakeEncoder, pairs: Ragged, form: Literal["pair", "each"], swaps: float | None
+) -> None:
+    recipe = replace(
+        SGD, encoder=AvgConfig(), scramble=0.5, scramble_form=form, scramble_swaps=swaps, boundary_tokens="both"
+    )
+    before, after = recorded(make_encoder, recipe, pairs)
+    assert [(text[0], text[-1]) for text in after] == [(40, 41)] * len(before)
+    assert [sorted(text) for text in after] == [sorted(text) for text in before]
+    moved = [[one != other for one, other in zip(*texts, strict=True)] for texts in zip(before, after, strict=True)]
+    changed = [any(text) for text in moved]
+    assert 0 < sum(changed) < len(changed)
+    if swaps is None:
+        alone = [pair for pair in range(12) if changed[2 * pair] != changed[2 * pair + 1]]
+        assert bool(alone) == (form == "each")
+    else:  # a whole shuffle of six words would move more
+        assert np.mean([sum(text) for text in moved if any(text)]) < 3
+
+
+def test_contrast_phrases_are_not_scrambled(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    changes: dict[str, Any] = {"encoder": AvgConfig(), "objective": "contrastive", "contrast_phrases": 4}
+    recipe = replace(SGD, scramble=1.0, **changes)
+    whole = {tuple(pairs.slice(at, at + 1).ids.tolist()) for at in range(len(pairs))}
+    before, after = recorded(make_encoder, recipe, pairs)
+    assert {tuple(text) for text in after[len(before) :]} <= whole
+    assert not {tuple(text) for text in after[: len(before)]} <= whole
