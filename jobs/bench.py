@@ -9,6 +9,7 @@ import torch
 import tyro
 
 from paraembed.benchmarks.encoders import Workload, measure, table
+from paraembed.cluster.bench import Shard, bench_shard
 from paraembed.cluster.job import print_table, run, say
 from paraembed.cluster.progress import ProgressLine
 from paraembed.cluster.session import absolute
@@ -39,16 +40,18 @@ class Encoders:
 class Bench:
     """Measure how fast the core is on this machine, on generated data."""
 
-    what: Annotated[  # tyro wants two members in a union of subcommands
-        Annotated[Encoders, tyro.conf.subcommand("encoders")] | Annotated[None, tyro.conf.Suppress],
+    what: Annotated[
+        Annotated[Encoders, tyro.conf.subcommand("encoders")] | Annotated[Shard, tyro.conf.subcommand("shard")],
         tyro.conf.arg(name=""),
     ]
 
 
 def main(flags: Bench) -> None:
     """Measure what was asked for."""
-    assert flags.what is not None
-    bench_encoders(flags.what)
+    if isinstance(flags.what, Encoders):
+        bench_encoders(flags.what)
+    else:
+        bench_shard(flags.what)
 
 
 def bench_encoders(flags: Encoders) -> None:

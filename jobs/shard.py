@@ -7,25 +7,34 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.job import run, say
+from paraembed.cluster.job import print_table, run, say
 from paraembed.cluster.session import absolute
 from paraembed.cluster.shard import shard_pairs
+from paraembed.data.public.fetch import Fetch, run_fetch
 from paraembed.data.shards import ShardSettings
+from paraembed.files import to_place
 
 
 @dataclass(frozen=True)
 class Shard:
     """Read paraphrase pairs, count what is refused, drop duplicates, write pair shards (Parquet) for training.
 
-    Input: PPDB 1.0 or 2.0 lines, TSV or CSV with two columns (or a header that names them), plain or .gz. Columns
-    tree1 and tree2 hold bracketed binary trees, for an encoder that reads them.
+    Input: PPDB 1.0 or 2.0 lines; TSV or CSV with two columns, or a header that names them; Parquet or JSONL; lists of a
+    word and its paraphrases (--format words); two aligned files (--format aligned). Plain, gz, bz2 or zst; URIs such as
+    s3://bucket/file.gz. Columns tree1 and tree2 hold bracketed binary trees, for an encoder that reads them.
+
+    'shard.py fetch --list' shows the public originals, and 'shard.py fetch NAME' gets one.
     """
 
-    input: tuple[Path, ...]
-    """Pair files, best first: of equal pairs the one with the lowest line number stays, then the one first named."""
+    input: tuple[str, ...]
+    """Pair files or URIs, best first: of equal pairs the one of the lowest line stays, then the one first named."""
     out: Path
-    """Folder to write: pairs-*.parquet, manifest.json, rejected-sample.jsonl, _SUCCESS."""
+    """Folder to write: pairs-*.parquet, manifest.json, …, _SUCCESS; for a split or halvings, such folders in it."""
     settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
+    words: Path | None = None
+    """Word vectors, or a list of words: the vocabulary of training sets that keep known words only."""
+    max_words: int | None = None
+    """Only so many words of it, the first (most frequent) ones; P15: 100000."""
     workers: int = 2
     """Files parsed side by side."""
     overwrite: bool = False
@@ -34,19 +43,34 @@ class Shard:
 
 def main(flags: Shard) -> None:
     """Shard, then say what was kept and what comes next."""
-    inputs = [absolute(path, "--input") for path in flags.input]
+    places = [to_place(text) for text in flags.input]
+    inputs = [absolute(place, "--input") if isinstance(place, Path) else place for place in places]
     out = absolute(flags.out, "--out")
-    manifest, before = shard_pairs(inputs, out, flags.settings, workers=flags.workers, overwrite=flags.overwrite)
+    manifest, before = shard_pairs(
+        inputs,
+        out,
+        flags.settings,
+        words=absolute(flags.words, "--words") if flags.words else None,
+        max_words=flags.max_words,
+        workers=flags.workers,
+        overwrite=flags.overwrite,
+    )
     if before:
         return
     counts = manifest["counts"]
-    for reason, count in counts["reasons"].items():
-        say(f"  refused: {count:,} {reason}")
+    rows = {"read": counts["read"], **{f"refused: {one}": count for one, count in counts["reasons"].items()}}
+    rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
+    rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
+    print_table(["rows", "count"], [[name, f"{count:,}"] for name, count in rows.items()])
+    pairs = flags.out / next(iter(manifest.get("subsets", {"": 0})))
     say(
         f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {flags.out}; "
-        f"next: python jobs/train.py --pairs {flags.out} --words VECTORS.txt.gz --out ENCODER"
+        f"next: python jobs/train.py --pairs {pairs} --words VECTORS.txt.gz --out ENCODER"
     )
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["fetch"]:  # a word before the flags, for what comes before sharding
+        del sys.argv[1]
+        sys.exit(run(run_fetch, Fetch))
     sys.exit(run(main, Shard))

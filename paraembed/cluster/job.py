@@ -7,10 +7,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
 import ray.exceptions
 import tyro
+
+from paraembed.files import write_stream
 
 Flags = TypeVar("Flags")
 
@@ -54,18 +56,7 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
 
 def say(*lines: str) -> None:
     """Write lines to the user (stderr; results go to files)."""
-    write(sys.stderr, "".join(f"{line}\n" for line in lines))
-
-
-def write(stream: TextIO, text: str) -> None:
-    """Write at once; a reader that has gone (``| head``) does not end the job, the rest is written to nowhere."""
-    try:
-        stream.write(text)
-        stream.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+    write_stream(sys.stderr, "".join(f"{line}\n" for line in lines))
 
 
 def _in_words(error: Exception) -> str:
@@ -108,7 +99,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             cell.rjust(width) if at else cell.ljust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        write(sys.stdout, "  ".join(cells).rstrip() + "\n")
+        write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
 
 
 def _stop(*_: object) -> None:

@@ -3,7 +3,8 @@
 import sys
 import time
 
-from paraembed.cluster.job import say, write
+from paraembed.cluster.job import say
+from paraembed.files import write_stream
 
 
 class ProgressLine:
@@ -21,7 +22,7 @@ class ProgressLine:
     def show(self, line: str) -> None:
         """Show a line, now on a terminal, else when it is due."""
         if self._terminal:
-            write(sys.stderr, f"\r{line}\x1b[K")
+            write_stream(sys.stderr, f"\r{line}\x1b[K")
             self._open = True
         elif time.monotonic() - self._shown >= self._seconds:
             self._shown = time.monotonic()

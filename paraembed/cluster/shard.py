@@ -3,29 +3,38 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import ray.data
 
 from paraembed.cluster.job import say
 from paraembed.cluster.session import check_workers, ray_session
-from paraembed.cluster.tracking import Run, tracked_run
+from paraembed.cluster.tracking import tracked_run
 from paraembed.data import shards
-from paraembed.data.pairs import read_pairs
-from paraembed.data.shards import ShardPlan, ShardSettings, SourceReport
+from paraembed.data.duplicates import find_duplicates, num_partitions
+from paraembed.data.pairs import Source, read_pairs, sources_of
+from paraembed.data.selection import Selected, select, selects
+from paraembed.data.shards import Mask, ShardPlan, ShardSettings, SourceReport
+from paraembed.data.statistics import length_histogram, merge_counts, without_vector
+from paraembed.data.training_sets import row_rules, set_of
+from paraembed.data.vocabulary import read_vocabulary
 from paraembed.files import (
     SUCCESS,
+    Place,
     differences,
     digest_of,
     empty_folder,
+    name_of,
     read_json,
     replace_folder,
     sha256_of,
+    size_of,
     work_folder,
     write_file,
     write_json,
@@ -33,17 +42,27 @@ from paraembed.files import (
 
 
 def shard_pairs(
-    inputs: Sequence[Path], out: Path, settings: ShardSettings, *, workers: int = 2, overwrite: bool = False
+    inputs: Sequence[Place],
+    out: Path,
+    settings: ShardSettings,
+    *,
+    words: Path | None = None,
+    max_words: int | None = None,
+    workers: int = 2,
+    overwrite: bool = False,
 ) -> tuple[dict[str, Any], bool]:
     """Write pair shards of the contract (data/schemas.py ``PAIRS``), a manifest and ``_SUCCESS``, last.
 
     The folder appears when it is complete. Until then the work stands in a hidden folder beside it, and the same call
-    goes on from the files that are parsed.
+    goes on from the files that are parsed. Where the settings select several outputs (a split, halvings), each is a
+    complete folder of pair shards below ``out``.
 
     Args:
         inputs: pair files; their order breaks ties between equal ranks and orders the rows.
         out: folder to write.
         settings: what decides the rows.
+        words: word-vector text file, or a list of words, one a line: the vocabulary.
+        max_words: only so many of its words, the first ones.
         workers: files parsed side by side.
         overwrite: replace a finished output of other inputs or settings.
 
@@ -57,32 +76,50 @@ def shard_pairs(
     check_workers(workers)
     if not inputs:
         raise ValueError("no input; give pair files with --input")
-    for path in inputs:
-        next(read_pairs(path, settings.format, settings.columns))  # what is unusable is said at once
+    names = _names(inputs)
+    sources = sources_of(inputs, settings.format)
+    vocabulary = read_vocabulary(words, max_words) if words else None
+    row_rules(settings, vocabulary)
+    for source in sources:
+        next(read_pairs(source, shards.reading_of(settings)))  # what is unusable is said at once
     identity = {
         "format": shards.FORMAT,
         "settings": json.loads(json.dumps(asdict(settings))),
         "inputs": [
-            {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-            for name, path in zip(_names(inputs), inputs, strict=True)
+            {"name": name, "bytes": size_of(path), "sha256": sha256_of(path)}
+            for name, path in zip(names, inputs, strict=True)
         ],
+        "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
     }
     finished = read_finished(out, identity, overwrite)
     if finished is not None:
         say(f"{out} is complete already ({finished['counts']['kept']:,} pairs); nothing to do")
         return finished, True
+    task = _Task(sources, names[:: len(inputs) // len(sources)], settings, vocabulary, workers)
     work = out.with_name(f".{out.name}.partial")
     with work_folder(work), tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
         _begin(work, identity)
         run.params({"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **identity["settings"]})
-        manifest = _shard(inputs, work, identity, settings, workers)
+        manifest = _shard(task, work, identity)
         result = work / "result"
         run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
         run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
-        _log_files(run, result)
+        for path in sorted(result.rglob("*.json*")):
+            run.artifacts(path, str(path.parent.relative_to(result)) if path.parent != result else None)
         replace_folder(result, out)
         shutil.rmtree(work)
     return manifest, False
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is sharded: sources and their names, how, the known words, how many workers."""
+
+    sources: Sequence[Source]
+    names: Sequence[str]
+    settings: ShardSettings
+    vocabulary: pa.StringArray | None
+    workers: int
 
 
 def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) -> dict[str, Any] | None:
@@ -100,64 +137,152 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
     manifest: dict[str, Any] = read_json(out / "manifest.json")
     if not isinstance(manifest, dict):
         raise ValueError(f"{out}/manifest.json holds no object; expected what jobs/shard.py writes")
-    changed = differences({key: manifest.get(key) for key in identity}, identity)
-    if not changed:
+    ours = manifest.get("format") in {shards.FORMAT, shards.SUBSETS_FORMAT}
+    changed = differences(*({key: one.get(key) for key in identity if key != "format"} for one in (manifest, identity)))
+    if ours and not changed:
         return manifest
-    if manifest.get("format") == shards.FORMAT and overwrite:
+    if ours and overwrite:
         return None
     raise ValueError(f"{out} holds other pairs: {changed}; choose another --out, or replace it with --overwrite")
 
 
-def _shard(
-    inputs: Sequence[Path], work: Path, identity: dict[str, Any], settings: ShardSettings, workers: int
-) -> dict[str, Any]:
-    parsed = [work / f"parsed-{number:05d}.parquet" for number in range(len(inputs))]
-    names = [one["name"] for one in identity["inputs"]]
-    parse = partial(_parse, inputs=inputs, names=names, parsed=parsed, settings=settings)
-    for row in _map(parse, [{"number": number} for number in range(len(inputs))], workers):
-        if row["error"]:
-            if not any(map(Path.exists, map(_report_path, parsed))):
-                shutil.rmtree(work)  # nothing in it to go on from
-            raise ValueError(row["error"])
-        report = shards.load_report(_report_path(parsed[row["number"]]))
-        when = " (parsed before)" if row["before"] else ""
-        say(f"  {names[row['number']]}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
-    reports = [shards.load_report(_report_path(path)) for path in parsed]
-    kept = sum(report.parsed for report in reports)
-    if not kept:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in _reasons(reports).items())
+def _shard(task: _Task, work: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    settings, workers = task.settings, task.workers
+    parsed = [work / f"parsed-{number:05d}.parquet" for number in range(len(task.sources))]
+    partitions = num_partitions(sum(one["bytes"] for one in identity["inputs"]))
+    reports = _parse_all(task, parsed, partitions)
+    num_read, num_parsed = (sum(getattr(one, name) for one in reports) for name in ("read", "parsed"))
+    if not num_parsed:
+        why = ", ".join(f"{count:,} {reason}" for reason, count in _reasons(reports).items())
         shutil.rmtree(work)
-        raise ValueError(f"no pair is left of {sum(report.read for report in reports):,} rows: {reasons}")
-    dropped = _find_duplicates(parsed, kept, workers)
-    duplicates = sum(map(len, dropped))
-    say(f"  {duplicates:,} duplicates of {kept:,} pairs removed")
-    plans = shards.plan_shards(reports, dropped, settings.rows_per_shard)
+        raise ValueError(f"no pair is left of {num_read:,} rows: {why}")
+    stays = [np.ones(report.parsed, bool) for report in reports]
+    if not set_of(settings).keeps_duplicates:
+        _drop_duplicates(stays, parsed, partitions, workers)
+    duplicates = [int(len(mask) - mask.sum()) for mask in stays]
+    say(f"  {sum(duplicates):,} duplicates of {num_parsed:,} pairs removed")
+    outputs = _select(task, parsed, stays, work)
     result = work / "result"
     shutil.rmtree(result, ignore_errors=True)
     result.mkdir()
-    rows = [{"plan": json.dumps(asdict(plan))} for plan in plans]
-    entries = list(_map(partial(_write, parsed=parsed, dropped=dropped, folder=result), rows, workers))
-    reasons_by_count = _reasons(reports)
-    manifest = {
-        **identity,
-        "counts": {
-            "read": sum(report.read for report in reports),
-            "kept": kept - duplicates,
-            "refused": sum(reasons_by_count.values()),
-            "duplicates": duplicates,
-            "reasons": reasons_by_count,
-        },
-        "sources": {
-            name: {"read": report.read, "pairs": report.parsed, "duplicates": len(gone), "refused": report.refused}
-            for name, report, gone in zip(names, reports, dropped, strict=True)
-        },
-        "shards": sorted(entries, key=lambda entry: str(entry["name"])),
-    }
     sample = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in shards.iter_refused(reports))
-    write_file(result / "rejected-sample.jsonl", lambda file: file.write(sample.encode()))
-    write_json(result / "manifest.json", manifest)
-    write_json(result / SUCCESS, {"manifest_sha256": sha256_of(result / "manifest.json")})
-    return manifest
+    manifests: dict[str, dict[str, Any]] = {}
+    for selected, masks in outputs:
+        folder = result / selected.name
+        folder.mkdir(exist_ok=True)
+        entries, about = _write_all(task, parsed, reports, masks, folder, work)
+        reasons = _reasons(reports)
+        for reason, count in selected.counts.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+        kept = sum(entry["rows"] for entry in entries)
+        manifests[selected.name] = {
+            **identity,
+            **({"subset": selected.name} if selected.name else {}),
+            "counts": {
+                "read": num_read,
+                "kept": kept,
+                "refused": sum(reasons.values()),
+                "duplicates": sum(duplicates),
+                "reasons": dict(sorted(reasons.items())),
+            },
+            "sources": {
+                name: _about_source(report, repeated)
+                for name, report, repeated in zip(task.names, reports, duplicates, strict=True)
+            },
+            **about,
+            "shards": sorted(entries, key=lambda entry: str(entry["name"])),
+        }
+        assert num_read == kept + sum(reasons.values()) + sum(duplicates)
+        _finish(folder, manifests[selected.name], sample)
+    if "" in manifests:
+        return manifests[""]
+    whole = {
+        **identity,
+        "format": shards.SUBSETS_FORMAT,
+        "counts": {
+            "read": num_read,
+            "kept": num_parsed - sum(duplicates),
+            "refused": sum(_reasons(reports).values()),
+            "duplicates": sum(duplicates),
+            "reasons": _reasons(reports),
+        },
+        "subsets": {name: one["counts"]["kept"] for name, one in manifests.items()},
+    }
+    _finish(result, whole, sample)
+    return whole
+
+
+def _about_source(report: SourceReport, duplicates: int) -> dict[str, Any]:
+    """A source's entry in the manifest."""
+    version = {} if report.version is None else {"ppdb_version": report.version}
+    counts = {"read": report.read, "pairs": report.parsed, "duplicates": duplicates, "refused": report.refused}
+    return {**version, **counts}
+
+
+def _finish(folder: Path, manifest: dict[str, Any], sample: str) -> None:
+    for left in folder.glob(".*.tmp"):  # of a worker that was killed
+        left.unlink()
+    write_file(folder / "rejected-sample.jsonl", lambda file: file.write(sample.encode()))
+    write_json(folder / "manifest.json", manifest)
+    write_json(folder / SUCCESS, {"manifest_sha256": sha256_of(folder / "manifest.json")})
+
+
+def _parse_all(task: _Task, parsed: Sequence[Path], partitions: int) -> list[SourceReport]:
+    parse = partial(_parse, task=task, parsed=parsed, partitions=partitions)
+    for row in _map(parse, [{"number": number} for number in range(len(parsed))], task.workers):
+        if row["error"]:
+            if not any(map(Path.exists, map(_report_path, parsed))):
+                shutil.rmtree(parsed[0].parent)  # nothing in it to go on from
+            raise ValueError(row["error"])
+        report = shards.load_report(_report_path(parsed[row["number"]]))
+        when = " (parsed before)" if row["before"] else ""
+        say(f"  {task.names[row['number']]}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
+    return [shards.load_report(_report_path(path)) for path in parsed]
+
+
+def _select(
+    task: _Task, parsed: Sequence[Path], stays: Sequence[Mask], work: Path
+) -> list[tuple[Selected, list[Mask]]]:
+    """The outputs, and for each which rows of the parsed files are in it."""
+    if not selects(task.settings):
+        return [(Selected("", np.zeros(0, np.int64)), list(stays))]
+    masks = _save_masks(stays, work)
+
+    def columns_of(row: dict[str, Any]) -> dict[str, Any]:
+        number = row["number"]
+        table = shards.selection_table(parsed[number], np.load(masks[number], mmap_mode="r"), task.settings)
+        pq.write_table(table, _columns_path(parsed[number]))
+        return {"number": number}
+
+    list(_map(columns_of, [{"number": number} for number in range(len(parsed))], task.workers))
+    columns = pa.concat_tables([pq.read_table(_columns_path(path)) for path in parsed]).combine_chunks()
+    kept = np.flatnonzero(np.concatenate(list(stays)))
+    ends = np.cumsum([len(mask) for mask in stays])[:-1]
+    outputs = []
+    for selected in select(task.settings, columns):
+        whole = np.zeros(sum(map(len, stays)), bool)
+        whole[kept[selected.rows]] = True
+        outputs.append((selected, np.split(whole, ends)))
+    return outputs
+
+
+def _write_all(
+    task: _Task,
+    parsed: Sequence[Path],
+    reports: Sequence[SourceReport],
+    stays: Sequence[Mask],
+    folder: Path,
+    work: Path,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Write the shards of one output, its lengths and vocabulary; returns the shards' entries and what it is about."""
+    plans = shards.plan_shards(reports, stays, task.settings.rows_per_shard)
+    write = partial(_write, parsed=parsed, masks=_save_masks(stays, work), folder=folder, work=work)
+    rows = [{"plan": json.dumps(asdict(plan))} for plan in plans]
+    entries = list(_map(write, rows, task.workers)) if rows else []
+    counts = merge_counts([shards.load_counts(work / plan.name) for plan in plans])
+    write_json(folder / "lengths.json", length_histogram(counts))
+    write_file(folder / "vocabulary.parquet", lambda file: pq.write_table(counts.words, file))
+    return entries, {} if task.vocabulary is None else {"coverage": without_vector(counts, task.vocabulary)}
 
 
 def _map(
@@ -171,40 +296,49 @@ def _map(
     return iter(mapped.iter_rows())
 
 
-def _parse(
-    row: dict[str, Any], inputs: Sequence[Path], names: Sequence[str], parsed: Sequence[Path], settings: ShardSettings
-) -> dict[str, Any]:
+def _parse(row: dict[str, Any], task: _Task, parsed: Sequence[Path], partitions: int) -> dict[str, Any]:
     number = row["number"]
-    report = _report_path(parsed[number])
-    if report.exists():  # written after the pairs, in an earlier run that was cut short
+    out = parsed[number]
+    if _report_path(out).exists():  # written after the pairs, in an earlier run that was cut short
         return {"number": number, "error": "", "before": True}
     try:
-        shards.save_report(shards.parse_source(inputs[number], names[number], settings, parsed[number]), report)
+        report = shards.parse_source(
+            task.sources[number], task.names[number], task.settings, out, partitions, task.vocabulary
+        )
+        shards.save_report(report, _report_path(out))
     except (ValueError, OSError) as error:  # the user's to mend; raised by the driver, without Ray's wrapping
         return {"number": number, "error": str(error), "before": False}
     return {"number": number, "error": "", "before": False}
 
 
-def _find_duplicates(parsed: Sequence[Path], rows: int, workers: int) -> list[npt.NDArray[np.int64]]:
-    buckets = shards.num_buckets(rows)
+def _drop_duplicates(stays: Sequence[Mask], parsed: Sequence[Path], partitions: int, workers: int) -> None:
+    """Clear, in the masks of the parsed files, the rows that repeat a pair."""
+    by_partition = [shards.partitions_of(path) for path in parsed]
 
     def find(row: dict[str, Any]) -> dict[str, Any]:
-        found = shards.find_duplicates(parsed, row["bucket"], buckets)
-        return {"ranks": np.concatenate(found), "counts": np.array([len(one) for one in found])}
+        found = find_duplicates(by_partition, row["partition"], partitions)
+        return {"rows": np.concatenate(found), "counts": np.array([len(one) for one in found])}
 
-    dropped: list[list[npt.NDArray[np.int64]]] = [[] for _ in parsed]
-    for row in _map(find, [{"bucket": bucket} for bucket in range(buckets)], workers):
-        for number, ranks in enumerate(np.split(row["ranks"], np.cumsum(row["counts"])[:-1])):
-            dropped[number].append(ranks)
-    return [np.sort(np.concatenate(ranks)) for ranks in dropped]
+    for row in _map(find, [{"partition": number} for number in range(partitions)], workers):
+        for mask, gone in zip(stays, np.split(row["rows"], np.cumsum(row["counts"])[:-1]), strict=True):
+            mask[gone] = False
+
+
+def _save_masks(stays: Sequence[Mask], work: Path) -> list[Path]:
+    """Masks as files, which the writers of the shards map into memory."""
+    paths = [work / f"stays-{number:05d}.npy" for number in range(len(stays))]
+    for path, mask in zip(paths, stays, strict=True):
+        np.save(path, mask)
+    return paths
 
 
 def _write(
-    row: dict[str, Any], parsed: Sequence[Path], dropped: Sequence[npt.NDArray[np.int64]], folder: Path
+    row: dict[str, Any], parsed: Sequence[Path], masks: Sequence[Path], folder: Path, work: Path
 ) -> dict[str, Any]:
     values = json.loads(row["plan"])
     plan = ShardPlan(**{**values, "groups": [tuple(group) for group in values["groups"]]})
-    return shards.write_shard(plan, parsed, dropped, folder)
+    stays = {number: np.load(masks[number], mmap_mode="r") for number, _ in plan.groups}
+    return shards.write_shard(plan, parsed, stays, folder, work / plan.name)
 
 
 def _reasons(reports: Sequence[SourceReport]) -> dict[str, int]:
@@ -215,12 +349,16 @@ def _reasons(reports: Sequence[SourceReport]) -> dict[str, int]:
     return dict(sorted(totals.items()))
 
 
-def _names(inputs: Sequence[Path]) -> list[str]:
+def _names(inputs: Sequence[Place]) -> list[str]:
     """File names; with their number in front where two inputs have one name."""
-    if len({path.resolve() for path in inputs}) < len(inputs):
+    if len({place.resolve() if isinstance(place, Path) else place for place in inputs}) < len(inputs):
         raise ValueError(f"an input is given twice: {', '.join(map(str, inputs))}")
-    names = [path.name for path in inputs]
+    names = [name_of(place) for place in inputs]
     return names if len(set(names)) == len(names) else [f"{at}/{name}" for at, name in enumerate(names)]
+
+
+def _columns_path(parsed: Path) -> Path:
+    return parsed.with_suffix(".columns")
 
 
 def _report_path(parsed: Path) -> Path:
@@ -233,8 +371,3 @@ def _begin(work: Path, identity: dict[str, Any]) -> None:
     if not (saved.is_file() and read_json(saved) == identity):
         empty_folder(work)
         write_json(saved, identity)
-
-
-def _log_files(run: Run, result: Path) -> None:
-    for name in ("manifest.json", "rejected-sample.jsonl"):
-        run.artifacts(result / name)

@@ -8,63 +8,74 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.data.lines import Lines
-from paraembed.data.parsed import Block, ParsedPairs, refuse
-from paraembed.files import open_binary
+from paraembed.data.parsed import Block, ParsedPairs, filled, is_blank, refuse
+from paraembed.files import Place, open_stream
 
-Role = Literal["first", "second", "score", "relation", "first_tree", "second_tree", "ignore"]
+Role = Literal[
+    "first",
+    "second",
+    "score",
+    "relation",
+    "first_tree",
+    "second_tree",
+    "first_pos",
+    "second_pos",
+    "alignment",
+    "ignore",
+]
 
 _CSV_ROWS = 50_000
 _FIELD_CHARACTERS = 1 << 20
-_ROLE_NAMES: dict[str, Role] = {
+ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
     **dict.fromkeys(("second", "target", "tgt", "text2", "sentence2", "question2", "phrase2", "paraphrase"), "second"),
     **dict.fromkeys(("score", "similarity"), "score"),
     **dict.fromkeys(("relation", "label", "entailment", "is_duplicate"), "relation"),
     **dict.fromkeys(("first_tree", "tree1", "parse1"), "first_tree"),
     **dict.fromkeys(("second_tree", "tree2", "parse2"), "second_tree"),
+    **dict.fromkeys(("first_pos", "pos1"), "first_pos"),
+    **dict.fromkeys(("second_pos", "pos2"), "second_pos"),
+    "alignment": "alignment",
     **dict.fromkeys(("id", "qid1", "qid2", "genre", "split"), "ignore"),
 }
 
 
-def read_tsv(path: Path, blocks: Iterator[Lines], columns: Sequence[Role]) -> Iterator[Block]:
+def read_tsv(path: Place, blocks: Iterator[Lines], columns: Sequence[Role]) -> Iterator[Block]:
     """Parse the lines of a TSV file; see ``read_pairs``."""
     roles: Sequence[Role] = ()
     for block in blocks:
-        skip = 0
         if block.first == 0:
-            roles, header = _roles(path, block.raw[0].as_py().decode("utf-8", "replace").split("\t"), columns)
-            skip = int(header)
-        text, raw = block.text.slice(skip), block.raw.slice(skip)
-        filled = pc.fill_null(text, "")
-        cells = pc.split_pattern(filled, "\t")
+            roles, header = _roles(path, block[0].decode("utf-8", "replace").split("\t"), columns)
+            block = block.without_first() if header else block  # noqa: PLW2901 - the header is no row
+        text = pc.fill_null(block.text, "")
+        cells = pc.split_pattern(text, "\t")
         tests = [
-            (pc.is_null(text), "invalid UTF-8"),
-            (pc.equal(pc.binary_length(pc.utf8_trim_whitespace(filled)), 0), "empty line"),
+            *block.tests(),
+            (is_blank(text), "empty line"),
             *_count_tests(pc.list_value_length(cells), len(roles)),
         ]
-        padded = pc.split_pattern(pc.binary_join_element_wise(filled, "\t" * len(roles), ""), "\t")
+        padded = pc.split_pattern(pc.binary_join_element_wise(text, "\t" * len(roles), ""), "\t")
         parsed = {role: pc.list_element(padded, at) for at, role in enumerate(roles)}
-        yield Block("tsv", block.first + skip, raw, _assemble(parsed, tests))
+        yield Block("tsv", block.first, block, assemble(parsed, tests))
 
 
-def read_csv(path: Path, columns: Sequence[Role]) -> Iterator[Block]:
+def read_csv(path: Place, columns: Sequence[Role]) -> Iterator[Block]:
     """Parse a CSV file; see ``read_pairs``. Python's csv module reads it, 0.3M rows/s."""
     csv.field_size_limit(_FIELD_CHARACTERS)
-    with open_binary(path) as file, io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text:
+    with open_stream(path) as file, io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text:
         reader = _rows(text, path)
         head = next(reader, [])
         roles, header = _roles(path, head, columns)
         number = int(header)
         rows = itertools.chain([] if header else [head], reader)
         while block := list(itertools.islice(rows, _CSV_ROWS)):
-            raw = pa.array([",".join(row).encode("utf-8", "surrogateescape") for row in block], pa.binary())
+            raw = [",".join(row).encode("utf-8", "surrogateescape") for row in block]
             counts = pa.array([len(row) for row in block])
             valid = pa.array([_is_text(row) for row in block])
             tests = [(pc.invert(valid), "invalid UTF-8"), (pc.equal(counts, 0), "empty line")]
@@ -74,13 +85,13 @@ def read_csv(path: Path, columns: Sequence[Role]) -> Iterator[Block]:
                     row[at] if at < len(row) and ok else "" for row, ok in zip(block, valid.to_pylist(), strict=True)
                 )
                 parsed[role] = pa.array(cells, pa.string())
-            yield Block("csv", number, raw, _assemble(parsed, [*tests, *_count_tests(counts, len(roles))]))
+            yield Block("csv", number, raw, assemble(parsed, [*tests, *_count_tests(counts, len(roles))]))
             number += len(block)
 
 
-def _roles(path: Path, cells: Sequence[str], columns: Sequence[Role]) -> tuple[Sequence[Role], bool]:
+def _roles(path: Place, cells: Sequence[str], columns: Sequence[Role]) -> tuple[Sequence[Role], bool]:
     """What the columns are, and whether the first row is a header."""
-    names = [_ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in cells]
+    names = [ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in cells]
     header = None not in names
     if columns:
         return columns, header
@@ -102,7 +113,7 @@ def say_the_pair(roles: Sequence[Role]) -> bool:
     return roles.count("first") == roles.count("second") == 1 >= max(map(roles.count, ("first_tree", "second_tree")))
 
 
-def _rows(text: io.TextIOWrapper, path: Path) -> Iterator[list[str]]:
+def _rows(text: io.TextIOWrapper, path: Place) -> Iterator[list[str]]:
     """Rows of a CSV file; a quote that is not closed would swallow the rows behind it, so it ends the job."""
     reader = csv.reader(text, strict=True)
     try:
@@ -121,7 +132,8 @@ def _count_tests(counts: pa.Int32Array, expected: int) -> list[tuple[pa.BooleanA
     return [(pc.less(counts, expected), "too few fields"), (pc.greater(counts, expected), "too many fields")]
 
 
-def _assemble(cells: dict[Role, pa.StringArray], tests: list[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
+def assemble(cells: dict[Role, pa.StringArray], tests: list[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
+    """Rows [n] of cells, empty where there is none; and what refuses them, before a score that is no number does."""
     size = len(tests[0][0])
     none = pa.nulls(size, pa.string())
     score = pa.nulls(size, pa.float32())
@@ -133,16 +145,11 @@ def _assemble(cells: dict[Role, pa.StringArray], tests: list[tuple[pa.BooleanArr
         second=cells["second"],
         score=score,
         relation=cells.get("relation", none),
-        first_tree=_filled(cells.get("first_tree", none)),
-        second_tree=_filled(cells.get("second_tree", none)),
+        first_tree=filled(cells.get("first_tree", none)),
+        second_tree=filled(cells.get("second_tree", none)),
         refused=refuse(tests),
+        extra={name: cells[name] for name in ("first_pos", "second_pos", "alignment") if name in cells},
     )
-
-
-def _filled(cells: pa.StringArray) -> pa.StringArray:
-    """Cells [n] without the white space around them, null for an empty one."""
-    trimmed = pc.utf8_trim_whitespace(cells)
-    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
 
 
 def _numbers(cells: pa.StringArray) -> tuple[pa.FloatArray, pa.BooleanArray]:

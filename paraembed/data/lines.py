@@ -1,106 +1,184 @@
-"""Text files as Arrow arrays of lines, block by block; no Python loop over lines."""
+"""Text files as blocks of lines, for NumPy and Arrow; no Python loop over lines."""
 
 import codecs
-import gzip
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from paraembed.files import BinaryFile, open_binary, require_file
+from paraembed.files import Place, ahead, read_blocks, require_file
+
+MAX_LINE_BYTES = 64 << 20
+"""A longer line is not kept in memory: its row is null, whatever it says."""
 
 _BLOCK_BYTES = 8 << 20
+_SHOWN_BYTES = 1000  # what is kept of a line that is too long
 _LINE_FEED, _CARRIAGE_RETURN = 10, 13
+
+Octets = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Consecutive lines of a file, without their line ends (LF or CRLF).
+    """n consecutive lines of a file: line i is ``data[starts[i]:ends[i]]``.
 
     Attributes:
         first: number of the first line, from 0.
-        text: string array [n]; null where a line is not valid UTF-8.
-        raw: binary array [n], the bytes as they came.
+        data: the lines with their line ends; ends with a line feed.
+        starts: int64 [n].
+        ends: int64 [n], before the line's end (LF or CRLF).
+        first_is_cut: whether the first line is the beginning of one that is longer than ``MAX_LINE_BYTES``.
     """
 
     first: int
-    text: pa.StringArray
-    raw: pa.BinaryArray
+    data: bytes
+    starts: Positions
+    ends: Positions
+    first_is_cut: bool = False
+
+    @classmethod
+    def of(cls, data: bytes, first: int = 0, first_is_cut: bool = False) -> "Lines":
+        """The lines of bytes that end with a line feed."""
+        octets = np.frombuffer(data, np.uint8)
+        feeds = np.flatnonzero(octets == _LINE_FEED)
+        starts = np.concatenate(([0], feeds[:-1] + 1)) if len(feeds) else feeds
+        returns = (feeds > starts) & (octets[feeds - 1] == _CARRIAGE_RETURN)
+        return cls(first, data, starts, feeds - returns, first_is_cut)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, row: int) -> bytes:
+        return self.data[self.starts[row] : self.ends[row]]
+
+    @cached_property
+    def octets(self) -> Octets:
+        """``data`` as uint8."""
+        return np.frombuffer(self.data, np.uint8)
+
+    @cached_property
+    def too_long(self) -> pa.BooleanArray:
+        """Lines [n] of which only the beginning is kept."""
+        rows = np.zeros(len(self), bool)
+        rows[:1] = self.first_is_cut
+        return pa.array(rows)
+
+    @cached_property
+    def not_utf8(self) -> pa.BooleanArray:
+        """Lines [n] that are no valid UTF-8."""
+        wrong = np.zeros(len(self), bool)
+        data = memoryview(self.data)
+        # A line feed is never inside of a character, so a run of lines is valid if each of them is.
+        runs = [(0, len(self))] if len(self) else []
+        while runs:
+            start, stop = runs.pop()
+            if _is_utf8(data[self.starts[start] : self.ends[stop - 1]]):
+                continue
+            if stop - start == 1:
+                wrong[start] = True
+            else:
+                middle = (start + stop) // 2
+                runs += [(start, middle), (middle, stop)]
+        return pa.array(wrong)
+
+    def tests(self) -> list[tuple[pa.BooleanArray, str]]:
+        """Why a line cannot be read, for ``refuse``."""
+        return [(self.too_long, f"line over {MAX_LINE_BYTES >> 20} MiB"), (self.not_utf8, "invalid UTF-8")]
+
+    @cached_property
+    def text(self) -> pa.StringArray:
+        """The lines as strings [n], null where ``not_utf8`` or ``too_long``."""
+        lengths = self.ends - self.starts
+        body = self.data.replace(b"\r\n", b"\n") if b"\r" in self.data else self.data
+        text = string_array(lengths, body.replace(b"\n", b""))
+        unreadable = pc.or_(self.not_utf8, self.too_long)
+        return pc.if_else(unreadable, pa.scalar(None, pa.string()), text) if pc.any(unreadable).as_py() else text
+
+    def without_first(self) -> "Lines":
+        """The same lines but the first."""
+        return Lines.of(self.data[self.data.find(b"\n") + 1 :], self.first + 1)
+
+    def take(self, starts: Positions, ends: Positions) -> pa.StringArray:
+        """The strings ``data[starts[i]:ends[i]]``, [m]; the caller sees to it that they are UTF-8."""
+        lengths = ends - starts
+        offsets = np.cumsum(lengths) - lengths
+        return string_array(lengths, self.octets[np.arange(lengths.sum()) + np.repeat(starts - offsets, lengths)])
 
 
-def read_lines(path: Path) -> Iterator[Lines]:
-    """Read a text file, plain or ``.gz``; memory is bounded by a block of 8 MB, or by the longest line.
+def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
+    """Strings [n] of these lengths in bytes, one after the other."""
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
+
+
+def read_lines(place: Place) -> Iterator[Lines]:
+    """Read a text file, plain or compressed (``read_blocks``).
+
+    Memory is bounded by a few blocks of 8 MB, or by ``MAX_LINE_BYTES``. The next block is read in a thread.
 
     Raises:
         FileNotFoundError, IsADirectoryError: as said.
-        ValueError: an empty file, a binary file (NUL bytes in its first block), or a broken gzip stream (the message
-            names the last whole line before the break).
+        ValueError: an empty file, a binary file (NUL bytes in its first 64 KB), or a broken compressed stream (the
+            message names the last whole line before the break).
     """
-    require_file(path)
-    number, rest, first_block = 0, b"", True
+    require_file(place)
+    number = held = 0
+    rest: list[bytes] = []  # of a line whose end has not come, yet: ``held`` bytes
+    cut = False
     try:
-        with open_binary(path) as file:
-            for block in _blocks(file):
-                if first_block and b"\0" in block[:65_536]:
-                    raise ValueError(f"{path} is a binary file; expected UTF-8 text, plain or .gz")
-                block = block.removeprefix(codecs.BOM_UTF8) if first_block else block  # noqa: PLW2901
-                first_block = False
-                whole, feed, tail = block.rpartition(b"\n")
-                if not feed:
-                    rest += tail
-                    continue
-                lines = _split(number, rest + whole + feed)
-                number, rest = number + len(lines.raw), tail
-                yield lines
+        for block in ahead(_text_blocks(place)):
+            feed = block.find(b"\n")
+            if not cut:
+                rest.append(block if feed < 0 else block[:feed])
+                held += len(rest[-1])
+                if held > MAX_LINE_BYTES:
+                    cut, rest = True, [b"".join(rest)[:_SHOWN_BYTES]]
+            if feed < 0:
+                continue
+            last = block.rfind(b"\n") + 1
+            lines = Lines.of(b"".join((*rest, memoryview(block)[feed:last])), number, cut)
+            number, rest, cut = number + len(lines), [block[last:]] if last < len(block) else [], False
+            held = len(block) - last
+            yield lines
     except ValueError as error:
         raise ValueError(f"{error}; last whole line: {number}") if number else error from None
     if rest:
-        yield _split(number, rest + b"\n")
-    elif first_block:
-        raise ValueError(f"{path} is empty; expected UTF-8 text, plain or .gz")
+        yield Lines.of(b"".join([*rest, b"\n"]), number, cut)
+    elif not number:
+        raise ValueError(f"{place} is empty; expected UTF-8 text, plain or compressed")
 
 
-def _blocks(file: BinaryFile) -> Iterator[bytes]:
-    """The bytes of a file in blocks; those before the break of a broken gzip stream come, too."""
-    held: list[bytes] = []
+def _text_blocks(place: Place) -> Iterator[bytes]:
+    """The blocks of a text file, without its byte order mark."""
+    head: bytes | None = b""
+    for block in read_blocks(place, _BLOCK_BYTES):
+        if head is None:
+            yield block
+        elif len(head := head + block) >= len(codecs.BOM_UTF8):
+            yield from _first_block(place, head)
+            head = None
+    if head:
+        yield from _first_block(place, head)
+
+
+def _first_block(place: Place, block: bytes) -> Iterator[bytes]:
+    if b"\0" in block[:65_536]:
+        raise ValueError(f"{place} is a binary file; expected UTF-8 text, plain or compressed")
+    if block := block.removeprefix(codecs.BOM_UTF8):
+        yield block
+
+
+def _is_utf8(data: memoryview) -> bool:
+    """Whether bytes are valid UTF-8; Arrow looks at them without a copy."""
+    offsets = np.array([0, len(data)])
+    whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     try:
-        while piece := file.read1(_BLOCK_BYTES):
-            held.append(piece)
-            if sum(map(len, held)) >= _BLOCK_BYTES:
-                yield b"".join(held)
-                held = []
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        yield b"".join(held)
-        raise
-    if held:
-        yield b"".join(held)
-
-
-def _split(first: int, data: bytes) -> Lines:
-    """Lines of bytes that end with a line feed."""
-    octets = np.frombuffer(data, np.uint8)
-    feeds = np.flatnonzero(octets == _LINE_FEED)
-    returns = feeds[(feeds > 0) & (octets[feeds - 1] == _CARRIAGE_RETURN)] - 1
-    kept = np.ones(len(octets), bool)
-    kept[feeds] = kept[returns] = False
-    lengths = np.diff(feeds, prepend=-1) - 1
-    lengths[np.searchsorted(feeds, returns)] -= 1
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(octets[kept])]
-    raw = pa.Array.from_buffers(pa.binary(), len(feeds), buffers)
-    text = pa.Array.from_buffers(pa.string(), len(feeds), buffers)
-    try:
-        text.validate(full=True)
+        whole.validate(full=True)
     except pa.ArrowInvalid:
-        text = pa.array([_decoded(line) for line in raw.to_pylist()], pa.string())
-    return Lines(first, text, raw)
-
-
-def _decoded(line: bytes) -> str | None:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+        return False
+    return True

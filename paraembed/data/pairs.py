@@ -2,49 +2,109 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal
 
+from paraembed.data.aligned import read_aligned
 from paraembed.data.delimited import Role, read_csv, read_tsv, say_the_pair
 from paraembed.data.lines import read_lines
 from paraembed.data.parsed import Block
 from paraembed.data.ppdb import looks_like_ppdb, parse_ppdb
+from paraembed.data.tables import read_jsonl, read_parquet
+from paraembed.data.word_lists import read_word_list
+from paraembed.files import Place, name_of, open_place, require_file
 
-Format = Literal["auto", "ppdb", "tsv", "csv"]
+Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
+Source = Place | tuple[Place, Place]
+"""One file; or two whose lines belong together, of format ``aligned``."""
 
 
-def read_pairs(path: Path, form: Format = "auto", columns: Sequence[Role] = ()) -> Iterator[Block]:
-    """Read a pair file.
+@dataclass(frozen=True)
+class Reading:
+    """How pair files are read.
+
+    Attributes:
+        form: their format; ``auto`` decides by the name (``.csv``, ``.jsonl``), the first bytes and the first line.
+        columns: what the columns of a TSV, CSV, Parquet or JSONL file are, in order; empty: by their names, else, in
+            TSV or CSV without a header, two columns, first and second.
+        features: features of PPDB that become columns.
+        alignment: whether the alignment of PPDB becomes a column.
+        non_terminals: whether rules of PPDB with non-terminals are pairs.
+    """
+
+    form: Format = "auto"
+    columns: Sequence[Role] = ()
+    features: Sequence[str] = ()
+    alignment: bool = False
+    non_terminals: bool = False
+
+
+def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
+    """The inputs as sources: one each, two each where the format is ``aligned``.
+
+    Raises:
+        ValueError: aligned files that do not come in twos.
+    """
+    if form != "aligned":
+        return list(inputs)
+    if len(inputs) % 2:
+        raise ValueError(f"{len(inputs)} inputs of format aligned; give two files that belong together, or more twos")
+    return [(inputs[at], inputs[at + 1]) for at in range(0, len(inputs), 2)]
+
+
+def read_pairs(source: Source, reading: Reading = Reading()) -> Iterator[Block]:
+    """Read a pair file, plain or compressed (``paraembed.files.read_blocks``).
 
     Args:
-        path: the file, plain or ``.gz``.
-        form: its format; ``auto`` decides by the name (``.csv``) and the first line.
-        columns: what the columns of a TSV or CSV file are, in order; empty: by the names in its first row, else two
-            columns, first and second.
+        source: the file, or two aligned ones.
+        reading: how.
 
     Yields:
         Blocks in the file's order; every line or row of the file is in one of them, the header excepted.
 
     Raises:
         FileNotFoundError, IsADirectoryError: as said.
-        ValueError: empty or binary file, broken gzip, no known format, columns that are not said.
+        ValueError: empty or binary file, broken compression, no known format, columns that are not said.
     """
+    columns = reading.columns
     if columns and not say_the_pair(columns):
         raise ValueError(f"columns are {', '.join(columns)}; they must name first and second once each, no tree twice")
-    blocks = read_lines(path)
+    if isinstance(source, tuple):
+        yield from read_aligned(*source)
+        return
+    place = source
+    require_file(place)
+    if reading.form == "parquet" or (reading.form == "auto" and _is_parquet(place)):
+        yield from read_parquet(place, columns)
+        return
+    blocks = read_lines(place)
     head = next(blocks)
     line = next((text for text in head.text.slice(0, 100).to_pylist() if text and text.strip()), "")
-    form = detect_format(path, line) if form == "auto" else form
-    if form == "csv":
-        yield from read_csv(path, columns)
-    elif form == "tsv":
-        yield from read_tsv(path, itertools.chain([head], blocks), columns)
-    else:
-        for block in itertools.chain([head], blocks):
-            yield Block("ppdb", block.first, block.raw, parse_ppdb(block.text))
+    form = detect_format(place, line) if reading.form == "auto" else reading.form
+    lines = itertools.chain([head], blocks)
+    match form:
+        case "csv":
+            yield from read_csv(place, columns)
+        case "tsv":
+            yield from read_tsv(place, lines, columns)
+        case "words":
+            yield from read_word_list(lines)
+        case "jsonl":
+            yield from read_jsonl(place, lines, columns)
+        case _:
+            for block in lines:
+                pairs = parse_ppdb(
+                    block, reading.features, alignment=reading.alignment, non_terminals=reading.non_terminals
+                )
+                yield Block("ppdb", block.first, block, pairs)
 
 
-def detect_format(path: Path, line: str) -> Literal["ppdb", "tsv", "csv"]:
+def _is_parquet(place: Place) -> bool:
+    with open_place(place) as file:
+        return bool(file.read(4) == b"PAR1")
+
+
+def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:
     """The format of a file, by its name and its first line that is not empty.
 
     Raises:
@@ -52,11 +112,14 @@ def detect_format(path: Path, line: str) -> Literal["ppdb", "tsv", "csv"]:
     """
     if looks_like_ppdb(line):
         return "ppdb"
-    if ".csv" in path.suffixes:
+    name = name_of(place).lower()
+    if ".jsonl" in name or ".ndjson" in name:
+        return "jsonl"
+    if ".csv" in name:
         return "csv"
     if "\t" in line:
         return "tsv"
     raise ValueError(
-        f"{path} begins with {line[:60]!r}: neither a PPDB line nor columns with a tab between; "
-        "give --format ppdb, tsv or csv"
+        f"{place} begins with {line[:60]!r}: neither a PPDB line nor columns with a tab between; "
+        "give --format ppdb, tsv, csv, or words for a word and its paraphrases on each line"
     )

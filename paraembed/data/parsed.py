@@ -1,8 +1,11 @@
 """Rows of a pair file once they are parsed: pairs, or the reason why a row is none."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +22,7 @@ class ParsedPairs:
         first_tree: string array [n], null where there is none.
         second_tree: string array [n], null where there is none.
         refused: string array [n]: why the row is no pair; null where it is one.
+        extra: further columns [n] by name, such as the features of PPDB that were asked for.
     """
 
     first: pa.StringArray
@@ -28,6 +32,30 @@ class ParsedPairs:
     first_tree: pa.StringArray
     second_tree: pa.StringArray
     refused: pa.StringArray
+    extra: dict[str, pa.Array] = field(default_factory=dict)
+
+
+class Rows(Protocol):
+    """n rows of a file, as bytes."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def __getitem__(self, row: int, /) -> bytes:
+        """One of them."""
+
+
+class TextRows:
+    """Rows [n] that came as columns of texts, each column a string array [n]."""
+
+    def __init__(self, *columns: pa.StringArray) -> None:
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, row: int, /) -> bytes:
+        return "\t".join(column[row].as_py() or "" for column in self._columns).encode()
 
 
 @dataclass(frozen=True)
@@ -35,21 +63,45 @@ class Block:
     """Consecutive rows of a file.
 
     Attributes:
-        form: format of the file: ppdb, tsv or csv.
-        first_row: number of the first row (line) in the file, from 0.
-        raw: binary array [n], the rows as they came, to show what was refused.
+        form: format of the file: ppdb, tsv, csv, words, aligned, parquet or jsonl.
+        first_row: number of the first row in the file, from 0.
+        raw: the rows as they came, to show what was refused.
         pairs: the rows, parsed.
+        lines: int64 [n], number of the line that each row comes from, from 0; None where the rows are the lines.
     """
 
     form: str
     first_row: int
-    raw: pa.BinaryArray
+    raw: Rows
     pairs: ParsedPairs
+    lines: npt.NDArray[np.int64] | None = None
+
+    def line_of(self, row: int) -> int:
+        """The number of the line that a row comes from, from 1, for people."""
+        return 1 + (self.first_row + row if self.lines is None else int(self.lines[row]))
 
 
 def refuse(tests: Sequence[tuple[pa.BooleanArray, str]]) -> pa.StringArray:
-    """The first reason whose test [n] is true, null where none is."""
+    """The first reason whose test [n] is true (or null), null where none is."""
     reason = pa.nulls(len(tests[0][0]), pa.string())
     for failed, name in reversed(tests):
-        reason = pc.if_else(pc.fill_null(failed, True), name, reason)
+        if failed.null_count or failed.true_count:  # most tests fail in no row of a block
+            reason = pc.if_else(pc.fill_null(failed, True), name, reason)
     return reason
+
+
+def is_blank(texts: pa.StringArray) -> pa.BooleanArray:
+    """Texts [n] of white space alone."""
+    return pc.equal(pc.binary_length(pc.utf8_trim_whitespace(texts)), 0)
+
+
+def filled(texts: pa.StringArray) -> pa.StringArray:
+    """Texts [n] without the white space around them, null for an empty one."""
+    trimmed = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pa.scalar(None, pa.string()), trimmed)
+
+
+def contains_byte(texts: pa.StringArray, character: str) -> bool:
+    """Whether an ASCII character stands in any of the texts; they are no slice of a larger array."""
+    data = texts.buffers()[2]
+    return data is not None and bool((np.frombuffer(data, np.uint8) == ord(character)).any())

@@ -1,17 +1,17 @@
 """From pair files to pair shards in three steps, each a plain function on files.
 
 1. ``parse_source``: one input file → its tokenised pairs (Parquet), counts, and a sample of what was refused;
-2. ``find_duplicates``: the rows, over all files, that repeat an unordered pair;
+2. ``duplicates.find_duplicates``: the rows, over all files, that repeat an unordered pair;
 3. ``write_shard``: an equal share of the rows that stay, in the order of the input files and of their rows.
 
 What comes out depends on the input files and the settings alone, not on how many processes take part.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -20,29 +20,46 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.data.delimited import Role
-from paraembed.data.pairs import Format, read_pairs
+from paraembed.data.duplicates import partition_writer
+from paraembed.data.filters import EQUAL_TEXTS, FilterOptions
+from paraembed.data.pairs import Format, Reading, Source, read_pairs
 from paraembed.data.parsed import Block, refuse
+from paraembed.data.ppdb import PpdbPairs
 from paraembed.data.schemas import PAIRS
+from paraembed.data.selection import selection_columns
+from paraembed.data.statistics import Counts, count_pairs
+from paraembed.data.training_sets import RowRules, judge_rows, row_rules, set_of
 from paraembed.data.trees import read_trees
 from paraembed.files import write_file
 from paraembed.text import check_tokeniser, tokenise
 
 FORMAT = "paraembed-pairs-1"
+SUBSETS_FORMAT = "paraembed-pair-subsets-1"
+"""Of a folder whose folders are pair shards."""
+
+Mask = npt.NDArray[np.bool_]
+
 _GROUP_ROWS = 65_536
-_SAMPLED = 20  # refused rows shown, a reason and file
-_BUCKET_ROWS = 4_000_000  # pairs whose keys are compared at a time: about 1 GB
+_REPEATING = ["relation", "source"]  # a dictionary of texts, which do not repeat, costs time and a fifth more bytes
+_SAMPLED = 100  # refused rows shown, a reason and file
 
 
 @dataclass(frozen=True)
-class ShardSettings:
+class ShardSettings(FilterOptions):
     """What decides the rows of the shards, apart from the input files."""
 
     format: Format = "auto"
     """Format of the input: auto looks at each file's name and first line."""
     columns: tuple[Role, ...] = ()
-    """What the columns of TSV or CSV input are, in order. Default: by the header, else first second."""
+    """What the columns of TSV, CSV, Parquet or JSONL input are, in order. By default their names say it."""
+    features: tuple[str, ...] = ()
+    """Features of PPDB that become columns, such as PPDB1.0Score or AGigaSim; NA is null."""
+    alignment: bool = False
+    """Keep the word alignment of PPDB as a column."""
+    non_terminals: bool = False
+    """Keep syntactic rules of PPDB with non-terminals such as [NP,1]."""
     tokeniser: str = "auto"
-    """ptb-v1, space, or auto: space for PPDB (tokenised already), ptb-v1 for the rest."""
+    """ptb-v1, space, or auto: space for PPDB and word lists (tokenised already), ptb-v1 for the rest."""
     remove: tuple[str, ...] = ()
     """Strings that are cut out of the texts, such as the marker <::::> of WikiSplit."""
     rows_per_shard: int = 250_000
@@ -50,10 +67,14 @@ class ShardSettings:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
+        super().__post_init__()
         if self.tokeniser != "auto":
             check_tokeniser(self.tokeniser)
         if not 1 <= self.rows_per_shard <= 1_000_000:
             raise ValueError(f"rows_per_shard is {self.rows_per_shard}; allowed: 1 to 1,000,000")
+        taken = {*PAIRS.names, "alignment"}
+        if len({*self.features} - taken) < len(self.features):
+            raise ValueError(f"features are {', '.join(self.features)}; give each once, and none of {', '.join(taken)}")
         if "" in self.remove:
             raise ValueError("remove holds an empty string; give the strings to cut out, or none")
 
@@ -66,75 +87,187 @@ class SourceReport:
         read: rows, without a header.
         parsed: rows that are pairs, before duplicates are removed.
         refused: the other rows, by reason.
-        sample: up to 20 refused rows a reason: file, line from 1, reason, text.
-        groups: first rank and rows of each row group of the parsed file.
+        sample: up to 100 refused rows a reason: file, line from 1, reason, text.
+        groups: rows of each row group of the parsed file.
+        version: of PPDB, ``1.0`` or ``2.0`` (which adds the entailment), ``mixed``; None for another format.
     """
 
     read: int
     parsed: int
     refused: dict[str, int]
     sample: list[dict[str, Any]] = field(default_factory=list)
-    groups: list[tuple[int, int]] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    version: str | None = None
 
 
-def parse_source(path: Path, source: str, settings: ShardSettings, out: Path) -> SourceReport:
-    """Parse and tokenise one input file into ``out`` (Parquet, schema ``PAIRS``), streaming.
+def parse_source(
+    source: Source,
+    name: str,
+    settings: ShardSettings,
+    out: Path,
+    partitions: int = 1,
+    vocabulary: pa.StringArray | None = None,
+) -> SourceReport:
+    """Parse, tokenise and filter one source into ``out`` (Parquet, ``schema_of(settings)``), streaming.
 
-    Refused, after what the format refuses: a text without tokens, a pair of two equal texts, and a tree that is not
-    over the tokens of its text (``paraembed.data.trees``).
+    Refused, after what the format refuses: a text without tokens, a tree that is not over the tokens of its text
+    (``paraembed.data.trees``), and what the rules of the settings refuse (``paraembed.data.training_sets``). Beside
+    ``out`` its rows stand by partition (``partitions_of``), for the search for duplicates.
 
     Args:
-        path: the input file.
-        source: what the column ``source`` says.
+        source: the input file, or two aligned ones.
+        name: what the column ``source`` says.
         settings: how to read it.
         out: where the parsed pairs go.
+        partitions: how many the rows are cut into.
+        vocabulary: known words [V], for the training sets that need them.
 
     Raises:
-        OSError, ValueError: as ``read_pairs``.
+        OSError, ValueError: as ``read_pairs`` and ``row_rules``.
     """
     report = SourceReport(0, 0, {})
     totals = {"read": 0, "parsed": 0}
     seen: dict[str, int] = {}
+    versions: set[str] = set()
+    rules = row_rules(settings, vocabulary)
+    schema = schema_of(settings)
 
-    def write(file: Any) -> None:
-        with pq.ParquetWriter(file, PAIRS, compression="zstd") as writer:
-            for block in read_pairs(path, settings.format, settings.columns):
-                table, refused = _tokenised(block, source, _tokeniser(block, settings), settings.remove)
-                totals["read"] += len(block.raw)
-                totals["parsed"] += table.num_rows
-                _count(source, block, refused, seen, report.sample)
-                for start in range(0, table.num_rows, _GROUP_ROWS):
-                    group = table.slice(start, _GROUP_ROWS)
-                    writer.write_table(group)
-                    report.groups.append((group["rank"][0].as_py(), group.num_rows))
+    def tables() -> Iterator[pa.Table]:
+        for block in read_pairs(source, reading_of(settings)):
+            table, refused = keep_pairs(block, name, _tokeniser(block, settings), settings.remove, rules)
+            totals["read"] += len(block.raw)
+            totals["parsed"] += table.num_rows
+            versions.update(block.pairs.versions if isinstance(block.pairs, PpdbPairs) else ())
+            _count(name, block, refused, seen, report.sample)
+            yield _with_columns(table, schema)
 
-    write_file(out, write)
-    return SourceReport(**totals, refused=seen, sample=report.sample, groups=report.groups)
+    def write(file: BinaryIO, parts: BinaryIO) -> None:
+        with (
+            pq.ParquetWriter(file, schema, compression="lz4", use_dictionary=_REPEATING) as writer,
+            partition_writer(parts, partitions) as by_partition,
+        ):
+            for group in group_rows(tables()):
+                writer.write_table(group)
+                by_partition.write(group)
+                report.groups.append(group.num_rows)
+
+    write_file(partitions_of(out), lambda parts: write_file(out, lambda file: write(file, parts)))
+    version = "mixed" if len(versions) > 1 else next(iter(versions), None)
+    return SourceReport(**totals, refused=seen, sample=report.sample, groups=report.groups, version=version)
+
+
+def schema_of(settings: ShardSettings) -> pa.Schema:
+    """The columns of the shards: ``PAIRS``, then those that were asked for."""
+    more = [pa.field(name, pa.float32()) for name in settings.features]
+    more += [pa.field("alignment", pa.string())] * settings.alignment
+    return pa.schema([*PAIRS, *more])
+
+
+def reading_of(settings: ShardSettings) -> Reading:
+    """How files are read; a bigram set needs the alignment."""
+    alignment = settings.alignment or set_of(settings).bigrams is not None
+    return Reading(settings.format, settings.columns, settings.features, alignment, settings.non_terminals)
+
+
+def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of the schema; null where the source has no such column."""
+    columns = [
+        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def partitions_of(parsed: Path) -> Path:
+    """Where the rows of a parsed file stand by partition."""
+    return parsed.with_suffix(".arrow")
+
+
+def group_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The rows of tables again, as tables of ``_GROUP_ROWS`` rows and a last one of fewer."""
+    rows = _GROUP_ROWS
+    held: list[pa.Table] = []
+    for table in tables:
+        held.append(table)
+        if sum(one.num_rows for one in held) >= rows:
+            whole = pa.concat_tables(held)
+            full = whole.num_rows - whole.num_rows % rows
+            yield from (whole.slice(start, rows).combine_chunks() for start in range(0, full, rows))
+            held = [whole.slice(full)]
+    rest = pa.concat_tables(held).combine_chunks()
+    if rest.num_rows:
+        yield rest
 
 
 def _tokeniser(block: Block, settings: ShardSettings) -> str:
     if settings.tokeniser != "auto":
         return settings.tokeniser
-    return "space" if block.form == "ppdb" else "ptb-v1"
+    return "space" if block.form in {"ppdb", "words"} else "ptb-v1"
 
 
-def _tokenised(block: Block, source: str, tokeniser: str, remove: Sequence[str]) -> tuple[pa.Table, pa.StringArray]:
-    """Rows of a block that are pairs (schema ``PAIRS``), and why each of the others is not [n]."""
+def keep_pairs(
+    block: Block, source: str, tokeniser: str, remove: Sequence[str], rules: RowRules
+) -> tuple[pa.Table, pa.StringArray]:
+    """Rows of a block that are pairs (schema ``PAIRS`` and what else there is), and why each other is not [n]."""
     pairs = block.pairs
     texts, bad_trees = [], []
     for text, tree in ((pairs.first, pairs.first_tree), (pairs.second, pairs.second_tree)):
         for string in remove:
             text = pc.replace_substring(text, string, " ")  # noqa: PLW2901 - one text, step by step
-        tokens = tokenise(text, tokeniser)
-        texts.append(tokens.joined())
-        bad_trees.append(read_trees(tree, tokens).refused)
-    empty = pc.or_(pc.equal(texts[0], ""), pc.equal(texts[1], ""))
-    ours = refuse([(empty, "empty text"), (pc.equal(texts[0], texts[1]), "equal texts")])
-    refused = pc.coalesce(pairs.refused, ours, *bad_trees)
+        if tree.null_count == len(tree):
+            texts.append(join_tokens(text, tokeniser))
+        else:
+            tokens = tokenise(text, tokeniser)
+            texts.append(tokens.joined())
+            bad_trees.append(read_trees(tree, tokens).refused)
+    empty = refuse([(pc.or_(pc.equal(texts[0], ""), pc.equal(texts[1], "")), "empty text")])
+    equal = refuse([(pc.equal(texts[0], texts[1]), EQUAL_TEXTS.reason)]) if EQUAL_TEXTS in rules.filters else empty
+    refused = pc.coalesce(pairs.refused, empty, equal, *bad_trees)
     rank = pa.array(np.arange(block.first_row, block.first_row + len(refused)))
     sources = pa.repeat(source, len(refused))
     columns = [*texts, pairs.score, rank, pairs.relation, sources, pairs.first_tree, pairs.second_tree]
-    return pa.Table.from_arrays(columns, schema=PAIRS).filter(pc.is_null(refused)), refused
+    table = pa.Table.from_arrays(columns, schema=PAIRS)
+    for name, column in pairs.extra.items():
+        table = table.append_column(name, column)
+    good = pc.is_null(refused)
+    table, judged = judge_rows(table.filter(good), rules)
+    if judged.null_count == len(judged):
+        return table, refused
+    return table.filter(pc.is_null(judged)), pc.replace_with_mask(refused, good, judged)
+
+
+def join_tokens(texts: pa.StringArray, tokeniser: str) -> pa.StringArray:
+    """The tokens of texts [n], joined by one space.
+
+    Texts of PPDB are tokenised: where they are printable ASCII with single spaces between words, nothing but capitals
+    has to change, which is 10 times as fast.
+    """
+    if tokeniser != "space":
+        return tokenise(texts, tokeniser).joined()
+    joined = pc.ascii_lower(texts)
+    others = _not_tokenised(joined)
+    if not others.any():
+        return joined
+    return pc.replace_with_mask(joined, pa.array(others), tokenise(texts.filter(pa.array(others)), tokeniser).joined())
+
+
+def _not_tokenised(texts: pa.StringArray) -> Mask:
+    """Texts [n] that hold more than printable ASCII and single spaces inside."""
+    texts = pa.concat_arrays([texts])  # buffers of its own
+    others = np.zeros(len(texts), bool)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    if not len(texts) or offsets[-1] == offsets[0]:
+        return others
+    octets = np.frombuffer(texts.buffers()[2], np.uint8)[: offsets[-1]]
+    # Below a space wrap around: 0 is a space, 95 and more is not printable ASCII.
+    shifted = octets - np.uint8(32)
+    spaces = shifted == 0
+    odd = shifted >= 95
+    odd[1:] |= spaces[1:] & spaces[:-1]
+    filled = np.flatnonzero(np.diff(offsets))
+    others[filled] = spaces[offsets[filled]] | spaces[offsets[filled + 1] - 1]
+    places = np.flatnonzero(odd)
+    others[np.searchsorted(offsets, places, "right") - 1] = True
+    return others
 
 
 def _count(
@@ -147,60 +280,8 @@ def _count(
         seen[reason] = seen.get(reason, 0) + count
         if room > 0:
             for row in np.flatnonzero(pc.fill_null(pc.equal(refused, reason), False))[:room]:
-                text = block.raw[int(row)].as_py()[:500].decode("utf-8", "replace")
-                sample.append({"file": source, "line": block.first_row + int(row) + 1, "reason": reason, "text": text})
-
-
-def num_buckets(num_rows: int) -> int:
-    """How many parts the search for duplicates takes, so that each fits in memory."""
-    return max(1, -(-num_rows // _BUCKET_ROWS))
-
-
-def find_duplicates(parsed: Sequence[Path], bucket: int = 0, buckets: int = 1) -> list[npt.NDArray[np.int64]]:
-    """The rows that repeat an unordered pair; the one with the lowest rank (then in the first file) stays.
-
-    Args:
-        parsed: the files of ``parse_source``, in the order of the inputs.
-        bucket: only pairs whose key hashes to this bucket are looked at.
-        buckets: how many there are.
-
-    Returns:
-        For each file the ranks of its rows to drop, ascending.
-    """
-    keys, places = [], []
-    for number, path in enumerate(parsed):
-        for batch in pq.ParquetFile(path).iter_batches(_GROUP_ROWS, columns=["first", "second", "rank"]):
-            first, second = batch["first"], batch["second"]
-            swapped = pc.greater(first, second)
-            low, high = pc.if_else(swapped, second, first), pc.if_else(swapped, first, second)
-            key = pc.binary_join_element_wise(low, high, "\t")
-            chosen = pa.array(hash_strings(key) % np.uint64(buckets) == bucket)
-            keys.append(key.filter(chosen))
-            places.append(batch["rank"].filter(chosen).to_numpy() * len(parsed) + number)
-    if not keys:
-        return [np.zeros(0, np.int64) for _ in parsed]
-    # Codes of the keys: the same for equal strings, over all chunks.
-    codes = pa.chunked_array(keys).dictionary_encode().combine_chunks().indices.to_numpy()
-    place = np.concatenate(places)
-    best = np.full(int(codes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(best, codes, place)
-    dropped = np.sort(place[place != best[codes]])
-    return [dropped[dropped % len(parsed) == number] // len(parsed) for number in range(len(parsed))]
-
-
-def hash_strings(texts: pa.StringArray) -> npt.NDArray[np.uint64]:
-    """A polynomial hash of each string, uint64 [n]; the same on every machine."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    if not len(texts) or offsets[-1] == offsets[0]:
-        return np.zeros(len(texts), np.uint64)
-    octets = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
-    lengths = np.diff(offsets)
-    powers = np.cumprod(np.full(int(lengths.max()), 0x100000001B3, np.uint64))  # wraps, as a hash may
-    places = np.arange(len(octets)) - np.repeat(offsets[:-1] - offsets[0], lengths)
-    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum((octets + np.uint64(1)) * powers[places])))
-    hashes = sums[offsets[1:] - offsets[0]] - sums[offsets[:-1] - offsets[0]]
-    mixed: npt.NDArray[np.uint64] = hashes ^ (hashes >> np.uint64(29))
-    return mixed
+                text = block.raw[int(row)][:500].decode("utf-8", "replace")
+                sample.append({"file": source, "line": block.line_of(int(row)), "reason": reason, "text": text})
 
 
 @dataclass(frozen=True)
@@ -220,43 +301,77 @@ class ShardPlan:
     stop: int
 
 
-def plan_shards(
-    reports: Sequence[SourceReport], dropped: Sequence[npt.NDArray[np.int64]], rows_per_shard: int
-) -> list[ShardPlan]:
-    """Cut the rows that stay into equal shards (sizes differ by one row at most)."""
-    groups, stays = [], []
-    for number, report in enumerate(reports):
-        firsts = np.array([first for first, _ in report.groups] + [np.iinfo(np.int64).max])
-        gone = np.diff(np.searchsorted(dropped[number], firsts))
-        groups += [(number, group) for group in range(len(report.groups))]
-        stays += [rows - int(lost) for (_, rows), lost in zip(report.groups, gone, strict=True)]
-    ends = np.cumsum(stays, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
+def plan_shards(reports: Sequence[SourceReport], stays: Sequence[Mask], rows_per_shard: int) -> list[ShardPlan]:
+    """Cut the rows that stay into equal shards (sizes differ by one row at most).
+
+    Args:
+        reports: one a parsed file.
+        stays: for each parsed file which of its rows stay, bool.
+        rows_per_shard: most rows of a shard.
+    """
+    groups, counts = [], []
+    for number, (report, staying) in enumerate(zip(reports, stays, strict=True)):
+        ends = np.cumsum(report.groups, dtype=np.int64).tolist()
+        groups += [(number, group) for group in range(len(ends))]
+        counts += [int(staying[end - rows : end].sum()) for end, rows in zip(ends, report.groups, strict=True)]
+    ends_of_groups = np.cumsum(counts, dtype=np.int64)
+    total = sum(counts)
     count = -(-total // rows_per_shard)
     plans = []
     for shard in range(count):
         start, stop = total * shard // count, total * (shard + 1) // count
-        first, last = int(np.searchsorted(ends, start, "right")), int(np.searchsorted(ends, stop))
-        before = int(ends[first]) - stays[first]
+        first, last = int(np.searchsorted(ends_of_groups, start, "right")), int(np.searchsorted(ends_of_groups, stop))
+        before = int(ends_of_groups[first]) - counts[first]
         name = f"pairs-{shard:05d}-of-{count:05d}.parquet"
         plans.append(ShardPlan(name, groups[first : last + 1], start - before, stop - before))
     return plans
 
 
+def selection_table(parsed: Path, stays: Mask, options: FilterOptions) -> pa.Table:
+    """What ``select`` must know of the rows of a parsed file that stay."""
+    tables, start = [], 0
+    for batch in pq.ParquetFile(parsed).iter_batches(_GROUP_ROWS, columns=["first", "second"]):
+        rows = pa.table(batch).filter(pa.array(stays[start : start + len(batch)]))
+        start += len(batch)
+        tables.append(selection_columns(rows, options))
+    return pa.concat_tables(tables)
+
+
 def write_shard(
-    plan: ShardPlan, parsed: Sequence[Path], dropped: Sequence[npt.NDArray[np.int64]], folder: Path
+    plan: ShardPlan, parsed: Sequence[Path], stays: Mapping[int, Mask], folder: Path, counts: Path
 ) -> dict[str, Any]:
-    """Write one shard; returns its entry in the manifest: name, rows, sha256."""
+    """Write one shard; returns its entry in the manifest: name, rows, sha256.
+
+    Args:
+        plan: its rows.
+        parsed: the parsed files.
+        stays: by the number of a parsed file, which of its rows stay, bool.
+        folder: where the shard goes.
+        counts: folder for the counts of its lengths and words.
+    """
     tables = []
     for number, group in plan.groups:
-        table = pq.ParquetFile(parsed[number]).read_row_group(group)
-        gone = np.isin(table["rank"].to_numpy(), dropped[number], assume_unique=True)
-        tables.append(table.filter(pa.array(~gone)))
+        file = pq.ParquetFile(parsed[number])
+        start = sum(file.metadata.row_group(before).num_rows for before in range(group))
+        table = file.read_row_group(group)
+        tables.append(table.filter(pa.array(stays[number][start : start + table.num_rows])))
     table = pa.concat_tables(tables).slice(plan.start, plan.stop - plan.start).combine_chunks()
     digest = write_file(
-        folder / plan.name, lambda file: pq.write_table(table, file, compression="zstd", row_group_size=_GROUP_ROWS)
+        folder / plan.name,
+        lambda file: pq.write_table(
+            table, file, compression="zstd", use_dictionary=_REPEATING, row_group_size=_GROUP_ROWS
+        ),
     )
+    counted = count_pairs(table)
+    counts.mkdir(exist_ok=True)
+    for name, counted_table in (("lengths", counted.lengths), ("words", counted.words)):
+        pq.write_table(counted_table, counts / name)
     return {"name": plan.name, "rows": table.num_rows, "sha256": digest}
+
+
+def load_counts(folder: Path) -> Counts:
+    """What ``write_shard`` counted."""
+    return Counts(*(pq.read_table(folder / name) for name in ("lengths", "words")))
 
 
 def save_report(report: SourceReport, path: Path) -> None:
@@ -267,7 +382,7 @@ def save_report(report: SourceReport, path: Path) -> None:
 def load_report(path: Path) -> SourceReport:
     """Read what ``save_report`` wrote."""
     values = json.loads(path.read_bytes())
-    return SourceReport(**{**values, "groups": [tuple(group) for group in values["groups"]]})
+    return SourceReport(**values)
 
 
 def iter_refused(reports: Sequence[SourceReport]) -> Iterator[dict[str, Any]]:

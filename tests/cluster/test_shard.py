@@ -1,9 +1,13 @@
+import gzip
 import json
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -11,7 +15,10 @@ from paraembed.cluster.shard import shard_pairs
 from paraembed.data.schemas import PAIRS
 from paraembed.data.shards import ShardSettings
 from paraembed.files import sha256_of, work_folder
+from paraembed.training.inputs import read_pair_manifest
 
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+NAMES = [f"n{row}".translate(str.maketrans("0123456789", "abcdefghij")) for row in range(1500)]
 JOBS = Path(__file__).parents[2] / "jobs"
 SETTINGS = ShardSettings(rows_per_shard=40)
 SETTINGS_LARGE = ShardSettings(rows_per_shard=100_000)
@@ -36,7 +43,7 @@ def inputs(tmp_path: Path) -> list[Path]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {path.name: sha256_of(path) for path in folder.iterdir()}
+    return {str(path.relative_to(folder)): sha256_of(path) for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.ray
@@ -53,6 +60,7 @@ def test_shards_manifest_and_success(ray_cluster: None, inputs: list[Path], tmp_
         "reasons": {"too few fields": 1},
     }
     assert manifest["sources"]["pairs.tsv"] == {"read": 90, "pairs": 90, "duplicates": 30, "refused": {}}
+    assert manifest["sources"]["ppdb"]["ppdb_version"] == "2.0"
     tables = [pq.read_table(out / shard["name"]) for shard in manifest["shards"]]
     assert [table.num_rows for table in tables] == [40, 40, 40]
     assert all(table.schema.equals(PAIRS) for table in tables)
@@ -74,10 +82,20 @@ def test_shards_manifest_and_success(ray_cluster: None, inputs: list[Path], tmp_
 
 
 @pytest.mark.ray
-def test_bytes_do_not_depend_on_workers(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
-    shard_pairs(inputs, tmp_path / "one", SETTINGS, workers=1)
-    shard_pairs(inputs, tmp_path / "three", SETTINGS, workers=3)
-    assert contents(tmp_path / "one") == contents(tmp_path / "three")
+@pytest.mark.parametrize("training_set", [None, "pgru2017"])
+def test_bytes_do_not_depend_on_workers(ray_cluster: None, tmp_path: Path, training_set: str | None) -> None:
+    inputs = [tmp_path / f"{number}.tsv" for number in range(5)]
+    for number, path in enumerate(inputs):  # the last two repeat pairs of the first two
+        names = NAMES[7 * number : 7 * number + 200]
+        path.write_text("".join(f"{WORDS[row % 7]} x\t{WORDS[number % 3]} {name}\n" for row, name in enumerate(names)))
+    (tmp_path / "words").write_text("\n".join([*WORDS, "x", *NAMES]))
+    settings = ShardSettings(training_set=training_set, rows_per_shard=40)
+    for workers in (1, 4):
+        out = tmp_path / f"{workers}"
+        manifest, _ = shard_pairs(inputs, out, settings, words=tmp_path / "words", workers=workers)
+        assert manifest["counts"]["duplicates"] == 358
+    assert contents(tmp_path / "1") == contents(tmp_path / "4")
+    assert sum(name.endswith(".parquet") for name in contents(tmp_path / "1")) > 5
 
 
 @pytest.mark.ray
@@ -109,6 +127,31 @@ def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster: Non
     assert done.returncode == 0, done.stderr
     assert 1 <= done.stderr.count("(parsed before)") < 12
     assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+
+
+@pytest.mark.ray
+def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster: None, tmp_path: Path) -> None:
+    source, words = tmp_path / "p.tsv", tmp_path / "words"
+    settings = ShardSettings(training_set="pgru2017", rows_per_shard=60)
+    rows = enumerate(NAMES)
+    source.write_text("".join(f"{WORDS[row % 10]} {WORDS[row % 7]}\tone {name}\n" for row, name in rows))
+    words.write_text("\n".join([*WORDS, *NAMES]))
+    unbroken, _ = shard_pairs([source], tmp_path / "unbroken", settings, words=words)
+    assert unbroken["counts"]["kept"] == 1500
+    job = [sys.executable, JOBS / "shard.py", "--input", source, "--out", tmp_path / "out", "--words", words]
+    job += ["--training-set", "pgru2017", "--rows-per-shard", "60"]
+    process = subprocess.Popen(list(map(str, job)), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    result = tmp_path / ".out.partial" / "result"
+    while len(list(result.glob("train/pairs-*"))) < 3:
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "out").exists()
+    assert not (result / "test" / "_SUCCESS").exists()
+    shard_pairs([source], tmp_path / "out", settings, words=words)
+    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+    assert {f"{name}/_SUCCESS" for name in ("train", "dev", "test")} < contents(tmp_path / "out").keys()
 
 
 @pytest.mark.ray
@@ -156,3 +199,110 @@ def test_foreign_folders_are_left_alone(inputs: list[Path], tmp_path: Path) -> N
         with pytest.raises(ValueError, match=r"holds something that jobs/shard.py did not write"):
             shard_pairs(inputs, out, SETTINGS, overwrite=overwrite)
     assert (out / "chapter1.txt").read_text() == "dear"
+
+
+PHRASES = ["good deal", "large amount", "the whole thing", "point of view", "in any case", "at long last"]
+
+
+@pytest.mark.ray
+def test_a_split_is_three_folders_of_shards(ray_cluster: None, tmp_path: Path) -> None:
+    rows = [
+        (f"{one} {chr(97 + row)}", f"{other} {chr(97 + row)}")
+        for row in range(20)
+        for one in PHRASES
+        for other in PHRASES
+    ]
+    (tmp_path / "ppdb").write_text("".join(f"[NP] ||| {one} ||| {other} ||| x=1 ||| 0-0\n" for one, other in rows))
+    words = sorted({word for pair in rows for text in pair for word in text.split()} - {"long"})
+    (tmp_path / "words").write_text("\n".join(words))
+    settings = ShardSettings(training_set="pgru2017")
+    with pytest.raises(ValueError, match="pgru2017 keeps pairs of known words only; give word vectors with --words"):
+        shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings)
+    whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")
+    # 20 × 6 equal ones; of the other 20 × 30, 20 × 10 have the unknown word; half of the rest are swaps.
+    assert whole["counts"] == {
+        "read": 720, "kept": 200, "refused": 320, "duplicates": 200,
+        "reasons": {"equal texts": 120, "out of vocabulary": 200},
+    }  # fmt: skip
+    assert set(whole["subsets"]) == {"train", "dev", "test"}
+    seen: set[frozenset[str]] = set()
+    for name, size in whole["subsets"].items():
+        manifest = read_pair_manifest(tmp_path / "out" / name)
+        assert manifest["counts"]["kept"] == size
+        assert manifest["counts"]["reasons"]["in another part of the split"] == 200 - size
+        pairs = [
+            frozenset((row["first"], row["second"]))
+            for shard in manifest["shards"]
+            for row in pq.read_table(tmp_path / "out" / name / shard["name"]).to_pylist()
+        ]
+        assert len(set(pairs)) == len(pairs) == size
+        assert seen.isdisjoint(pairs)
+        seen.update(pairs)
+        assert pq.read_table(tmp_path / "out" / name / "vocabulary.parquet")["count"].to_pylist()[0] > 0
+        assert manifest["coverage"]["tokens"]["without_vector"] == 0
+        lengths = json.loads((tmp_path / "out" / name / "lengths.json").read_text())
+        assert sum(lengths["longer"].values()) == size
+    with pytest.raises(ValueError, match="is of format 'paraembed-pair-subsets-1'"):
+        read_pair_manifest(tmp_path / "out")
+    assert shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")[1]
+    other = ShardSettings(training_set="pgru2017", split="dev")
+    with pytest.raises(ValueError, match=r"holds other pairs: settings.split \(was all, is dev\)"):
+        shard_pairs([tmp_path / "ppdb"], tmp_path / "out", other, words=tmp_path / "words")
+    shard_pairs([tmp_path / "ppdb"], tmp_path / "one", other, words=tmp_path / "words")
+    assert contents(tmp_path / "one")[SHARD] == contents(tmp_path / "out" / "dev")[SHARD]
+
+
+SHARD = "pairs-00000-of-00001.parquet"
+
+
+@pytest.mark.ray
+def test_columns_that_were_asked_for(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
+    settings = ShardSettings(features=("PPDB2.0Score", "AGigaSim"), alignment=True)
+    manifest, _ = shard_pairs(inputs, tmp_path / "out", settings)
+    table = pq.read_table(tmp_path / "out" / manifest["shards"][0]["name"])
+    assert table.column_names == [*PAIRS.names, "PPDB2.0Score", "AGigaSim", "alignment"]
+    assert table.slice(59, 2).select([2, 8, 9, 10]).to_pylist() == [
+        {"score": None, "PPDB2.0Score": None, "AGigaSim": None, "alignment": None},
+        {"score": 60.0, "PPDB2.0Score": 60.0, "AGigaSim": None, "alignment": "0-0"},
+    ]
+
+
+@pytest.mark.ray
+def test_a_killed_worker_changes_nothing(ray_cluster: None, tmp_path: Path) -> None:
+    inputs = []
+    for number in range(4):
+        inputs.append(tmp_path / f"{number}.tsv")
+        inputs[-1].write_text("".join(f"{number} {row} a b c\t{number} {row % 4000} x\n" for row in range(60_000)))
+    shard_pairs(inputs, tmp_path / "unbroken", SETTINGS_LARGE)
+    killed = []
+
+    def kill() -> None:
+        while not killed:
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if any(file.path.startswith(str(tmp_path / ".out.partial")) for file in process.open_files()):
+                        process.kill()
+                        killed.append(process.pid)
+                        return
+            time.sleep(0.002)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE)
+    finally:
+        done, _ = bool(killed), killed.append(0)
+        killer.join()
+    assert done
+    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+
+
+@pytest.mark.ray
+def test_a_cut_file_ends_the_job_and_names_the_last_line(ray_cluster: None, tmp_path: Path) -> None:
+    lines = "".join(f"[NP] ||| one {row} ||| uno {row} ||| x={row * 7919 % 1000} ||| 0-0\n" for row in range(90_000))
+    whole = gzip.compress(lines.encode())
+    (tmp_path / "cut.gz").write_bytes(whole[: len(whole) - 9])
+    with pytest.raises(ValueError, match=r"cut.gz is not a whole gzip file .*; last whole line: \d+"):
+        shard_pairs([tmp_path / "cut.gz"], tmp_path / "out", SETTINGS_LARGE)
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / ".out.partial").exists()

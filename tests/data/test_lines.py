@@ -4,21 +4,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.data import lines
 from paraembed.data.lines import read_lines
 
-LINE = st.binary(max_size=12).filter(lambda line: b"\n" not in line and b"\0" not in line and not line.endswith(b"\r"))
+BYTES = st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
+LINE = BYTES.filter(lambda line: b"\n" not in line and b"\0" not in line and not line.endswith(b"\r"))
 
 
 def read_all(path: Path) -> tuple[list[str | None], list[bytes]]:
     blocks = list(read_lines(path))
     for block, following in itertools.pairwise(blocks):
-        assert following.first == block.first + len(block.raw)
+        assert following.first == block.first + len(block)
     text = pa.chunked_array([block.text for block in blocks], pa.string()).to_pylist()
-    return text, pa.chunked_array([block.raw for block in blocks], pa.binary()).to_pylist()
+    return text, [block[row] for block in blocks for row in range(len(block))]
 
 
 def decoded(line: bytes) -> str | None:
@@ -28,6 +29,7 @@ def decoded(line: bytes) -> str | None:
         return None
 
 
+@settings(deadline=None)
 @given(
     content=st.lists(LINE, min_size=1),
     ends=st.sampled_from([b"\n", b"\r\n"]),
@@ -45,6 +47,8 @@ def test_every_line_comes_once_whatever_the_blocks(
 ) -> None:
     if not last_ends and not content[-1]:
         content[-1] = b"x"  # an empty last line without an end is no line
+    if content[0].startswith((b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf")):
+        content[0] = b"x" + content[0]  # the first bytes say that a file is compressed, or of its byte order mark
     data = ends.join(content) + (ends if last_ends else b"")
     path = tmp_path_factory.mktemp("lines") / ("text.gz" if zipped else "text")
     path.write_bytes(gzip.compress(data) if zipped else data)
@@ -53,6 +57,44 @@ def test_every_line_comes_once_whatever_the_blocks(
         text, raw = read_all(path)
     assert raw == content
     assert text == [decoded(line) for line in content]
+
+
+@settings(deadline=None)
+@given(
+    content=st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line and b"\0" not in line)),
+    block=st.integers(1, 30),
+)
+def test_a_line_that_is_too_long_is_one_null(
+    tmp_path_factory: pytest.TempPathFactory, content: list[bytes], block: int
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "text"
+    path.write_bytes(b"\n".join([b"x", *content, b"y"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_BLOCK_BYTES", block)
+        patch.setattr(lines, "MAX_LINE_BYTES", 10)
+        patch.setattr(lines, "_SHOWN_BYTES", 4)
+        blocks = list(read_lines(path))
+    rows = [
+        (part[row], part.too_long[row].as_py(), part.text[row].as_py()) for part in blocks for row in range(len(part))
+    ]
+    assert len(rows) == len(content) + 2
+    for line, (raw, too_long, text) in zip([b"x", *content, b"y"], rows, strict=True):
+        if block <= 10 and len(line) > 10:
+            assert too_long
+        if too_long:
+            assert len(line) > 10
+            assert text is None
+            assert line.startswith(raw.removesuffix(b"\r"))
+        else:
+            assert raw == line.removesuffix(b"\r")
+            assert text == decoded(raw)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"], ids=["nothing", "a byte order mark"])
+def test_a_file_without_text_is_empty(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "empty").write_bytes(data)
+    with pytest.raises(ValueError, match="is empty; expected UTF-8 text"):
+        list(read_lines(tmp_path / "empty"))
 
 
 def test_empty_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
@@ -77,6 +119,6 @@ def test_cut_gzip_names_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.
     blocks = []
     with pytest.raises(ValueError, match=r"not a whole gzip file .* last whole line: \d+") as caught:
         blocks.extend(read_lines(path))  # keeps what came before the error
-    seen = sum(len(block.raw) for block in blocks)
+    seen = sum(map(len, blocks))
     assert seen > 1000
     assert str(caught.value).endswith(f"last whole line: {seen}")

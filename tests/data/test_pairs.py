@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.data.pairs import read_pairs
+from paraembed.data.pairs import Reading, read_pairs
 
 CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=8)
 
@@ -16,7 +16,7 @@ CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r
 def rows_of(path: Path, **options: Any) -> list[tuple[Any, ...]]:
     rows = []
     at = None
-    for block in read_pairs(path, **options):
+    for block in read_pairs(path, Reading(**options)):
         assert at is None or block.first_row == at
         at = block.first_row + len(block.raw)
         pairs = block.pairs
@@ -72,7 +72,7 @@ def test_columns_of_trees(tmp_path: Path, names: str, comma: str) -> None:
     path = write(tmp_path / ("p.tsv" if comma == "\t" else "p.csv"), "".join(comma.join(row) + "\n" for row in rows))
     flagged = write(tmp_path / f"q{path.suffix}", "".join(comma.join(row) + "\n" for row in rows[1:]))
     columns = ("first", "second", "first_tree", "second_tree")
-    for pairs in (next(read_pairs(path)).pairs, next(read_pairs(flagged, columns=columns)).pairs):
+    for pairs in (next(read_pairs(path)).pairs, next(read_pairs(flagged, Reading(columns=columns))).pairs):
         assert pairs.first_tree.to_pylist() == ["(a b)", None]
         assert pairs.second_tree.to_pylist() == [None, "(X e)"]
         assert pairs.refused.null_count == 2

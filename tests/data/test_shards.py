@@ -1,4 +1,3 @@
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -8,21 +7,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.data import shards
+from paraembed.data import duplicates, shards
+from paraembed.data.duplicates import find_duplicates
+from paraembed.data.keys import pair_keys
 from paraembed.data.schemas import PAIRS
-from paraembed.data.shards import ShardSettings, SourceReport, hash_strings
+from paraembed.data.shards import ShardSettings, SourceReport
+from paraembed.text import tokenise
 
 WORD = st.sampled_from(["a", "b", "c", "d"])
 SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
 
 
-def make(folder: Path, sources: list[list[tuple[str, str]]]) -> tuple[list[Path], list[SourceReport]]:
+def make(
+    folder: Path, sources: list[list[tuple[str, str]]], partitions: int = 1
+) -> tuple[list[Path], list[SourceReport]]:
     parsed, reports = [], []
     for number, rows in enumerate(sources):
         path = folder / f"in{number}.tsv"
         path.write_text("".join(f"{first}\t{second}\n" for first, second in rows))
         parsed.append(folder / f"parsed{number}.parquet")
-        reports.append(shards.parse_source(path, path.name, ShardSettings(tokeniser="space"), parsed[-1]))
+        reports.append(shards.parse_source(path, path.name, ShardSettings(tokeniser="space"), parsed[-1], partitions))
     return parsed, reports
 
 
@@ -42,22 +46,35 @@ def oracle(sources: list[list[tuple[str, str]]]) -> list[tuple[str, str, int, st
 
 
 @settings(max_examples=40, deadline=None)
-@given(sources=SOURCES, per_shard=st.integers(1, 20), group=st.integers(1, 10), buckets=st.integers(1, 3))
+@given(
+    sources=SOURCES,
+    per_shard=st.integers(1, 20),
+    group=st.integers(1, 10),
+    partitions=st.integers(1, 3),
+    collide=st.booleans(),
+)
 def test_shards_hold_each_unordered_pair_once_in_order(
     tmp_path_factory: pytest.TempPathFactory,
     sources: list[list[tuple[str, str]]],
     per_shard: int,
     group: int,
-    buckets: int,
+    partitions: int,
+    collide: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "_GROUP_ROWS", group)
-        parsed, reports = make(folder, sources)
-        found = [shards.find_duplicates(parsed, bucket, buckets) for bucket in range(buckets)]
-        dropped = [np.sort(np.concatenate(ranks)) for ranks in zip(*found, strict=True)]
-        plans = shards.plan_shards(reports, dropped, per_shard)
-        entries = [shards.write_shard(plan, parsed, dropped, folder) for plan in plans]
+        if collide:  # equal keys for pairs that are not equal
+            patch.setattr(duplicates, "pair_keys", lambda table: pair_keys(table) % np.uint64(3))
+        parsed, reports = make(folder, sources, partitions)
+        by_partition = [shards.partitions_of(path) for path in parsed]
+        stays = {number: np.ones(report.parsed, bool) for number, report in enumerate(reports)}
+        for partition in range(partitions):
+            for number, rows in enumerate(find_duplicates(by_partition, partition, partitions)):
+                assert stays[number][rows].all()
+                stays[number][rows] = False
+        plans = shards.plan_shards(reports, list(stays.values()), per_shard)
+        entries = [shards.write_shard(plan, parsed, stays, folder, folder / plan.name[:-8]) for plan in plans]
     tables = [pq.read_table(folder / entry["name"]) for entry in entries]
     rows = [(row["first"], row["second"], row["rank"], row["source"]) for table in tables for row in table.to_pylist()]
     assert rows == oracle(sources)
@@ -122,18 +139,28 @@ def test_trees_come_along_and_bad_ones_are_counted(tmp_path: Path) -> None:
     assert [one["line"] for one in report.sample] == [5, 6, 7, 8]
 
 
+@pytest.mark.parametrize(("fields", "version"), [([5], "1.0"), ([4], "1.0"), ([6, 6], "2.0"), ([5, 6], "mixed")])
+def test_the_version_of_ppdb_is_told_a_file(tmp_path: Path, fields: list[int], version: str) -> None:
+    line = ["[NN]", "a", "b", "x=1", "0-0", "Equivalence"]
+    (tmp_path / "p").write_text("".join(" ||| ".join(line[:count]) + "\n" for count in fields) + "[NN] ||| cut\n")
+    assert shards.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "p.parquet").version == version
+    (tmp_path / "p.tsv").write_text("a\tb\n")
+    assert shards.parse_source(tmp_path / "p.tsv", "p", ShardSettings(), tmp_path / "q.parquet").version is None
+
+
 def test_report_survives_its_file(tmp_path: Path) -> None:
     _, reports = make(tmp_path, [[("a", "b"), ("c", "c")]])
     shards.save_report(reports[0], tmp_path / "report.json")
     assert shards.load_report(tmp_path / "report.json") == reports[0]
 
 
-def test_hash_spreads_and_ignores_where_a_string_stands() -> None:
-    texts = ["".join(word) for word in itertools.product("abcd", repeat=5)]
-    hashes = hash_strings(pa.array(texts))
-    assert len(set(hashes.tolist())) == len(texts)
-    assert min(np.bincount((hashes % np.uint64(4)).astype(int))) > 0.8 * len(texts) / 4
-    assert hash_strings(pa.array(["x", *texts])[1:]).tolist() == hashes.tolist()
+CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "a\tb", "\x1c", "\x7f", "a\xa0b"])
+
+
+@given(st.lists(CELL, max_size=6), st.integers(0, 2))
+def test_the_fast_way_to_join_tokens_says_the_same(texts: list[str], skip: int) -> None:
+    array = pa.array(texts, pa.string()).slice(min(skip, len(texts)))
+    assert shards.join_tokens(array, "space").to_pylist() == tokenise(array, "space").joined().to_pylist()
 
 
 @pytest.mark.parametrize(

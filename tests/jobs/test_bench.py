@@ -14,6 +14,7 @@ import torch
 
 from paraembed.benchmarks import encoders as measuring
 from paraembed.benchmarks.encoders import NATIVE, Workload
+from paraembed.benchmarks.shard import GZIP, LOOP, OURS, SPLIT
 from paraembed.cluster.job import run
 from paraembed.encoders import ENCODERS
 
@@ -97,6 +98,29 @@ def test_what_is_not_allowed_is_one_line(
 ) -> None:
     assert bench(f"encoders {flags}") == 1
     assert capsys.readouterr().err == f"error: {message}\n"
+
+
+@pytest.mark.ray
+def test_the_sharding_beside_other_programs(
+    ray_cluster: None, bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = "shard --folder work --lines 600 --files 3 --rounds 2 --loop-lines 50 --out numbers.json"
+    assert bench(line) == 0
+    table = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
+    assert [row[:2] for row in table[:2]] + [row[:2] for row in table[2:6]] == [
+        ["program", "lines"], ["-" * 23, "-----"], [OURS, "600"], [GZIP, "600"], [SPLIT, "50"], [LOOP, "50"],
+    ]  # fmt: skip
+    assert table[2][4] == "1.00"
+    assert {"read, decompress", "split into fields", "write: shards"} < {row[0] for row in table}
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert [len(one["seconds"]) for one in numbers["timings"]] == [2] * 4
+    assert numbers["line_bytes"] > 700
+    assert numbers["peak_bytes"] > 1 << 20
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*.gz")}
+    assert len(before) == 3
+    assert bench(line) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*.gz")} == before
+    assert bench("shard --folder work --rounds 0") == 1
 
 
 def test_without_a_subcommand_it_says_which_there_are(

@@ -1,0 +1,1 @@
+"""Fetch the public originals of the four papers."""

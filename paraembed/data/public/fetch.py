@@ -1,0 +1,205 @@
+"""Fetch public originals to the cache: checked, and whole under their names or not there at all.
+
+``fetched.json`` in the cache holds the SHA-256 of every file: one that the table does not know is recorded on first
+use and asked for from then on. Nothing that was fetched is loaded or run.
+"""
+
+import logging
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import join
+from typing import Annotated, Any
+
+import tyro
+
+from paraembed.data.public.archives import is_archive, unpack
+from paraembed.data.public.download import Patience, Progress, Report, discard, download, full_disk_in_words
+from paraembed.data.public.remote import require_address
+from paraembed.data.public.sources import SOURCES, Source, find_source
+from paraembed.files import locked, read_json, sha256_of, sync_folder, write_json, write_stream
+
+log = logging.getLogger(__name__)
+
+FETCHED = "fetched.json"
+_SAY_EVERY = 5.0  # seconds
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Download public originals (PPDB, SimpWiki, word vectors) to a cache folder, and unpack archives there.
+
+    A download that was broken off goes on where it stopped. What is in the cache is checked, not fetched again.
+    """
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")] = ()
+    """What to fetch, e.g. ppdb-2.0-xxl-phrasal."""
+    cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Where to; $PARAEMBED_CACHE or ~/.cache/paraembed where it is left out."""
+    url: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
+    """Another address of the one NAME: a mirror, or file:///… for a copy on this machine."""
+    show: Annotated[bool, tyro.conf.arg(name="list")] = False
+    """Print the names, with size, licence and address."""
+
+
+def default_cache() -> Path:
+    """``$PARAEMBED_CACHE``, or ``~/.cache/paraembed``."""
+    named = os.environ.get("PARAEMBED_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "paraembed"
+
+
+def run_fetch(flags: Fetch) -> None:
+    """Fetch what the flags name, and say what comes next.
+
+    Raises:
+        ValueError, OSError: as ``fetch``; a name that is not in the table.
+    """
+    if flags.show:
+        write_stream(sys.stdout, _table())
+        return
+    if not flags.names:
+        raise ValueError("name what to fetch, e.g. ppdb-2.0-xxl-phrasal; fetch --list shows the names")
+    if flags.url is not None and len(flags.names) > 1:
+        raise ValueError(f"--url is the address of one file; {len(flags.names)} names are given")
+    sources = [find_source(name) for name in flags.names]
+    cache = (default_cache() if flags.cache is None else flags.cache.expanduser()).absolute()
+    for source in sources:
+        path = fetch_unpacked(source if flags.url is None else replace(source, url=flags.url), cache, _reporter())
+        log.info("fetched %s to %s; next: %s", source.name, path, next_command(source, path))
+
+
+def next_command(source: Source, path: Path) -> str:
+    """The command that reads what ``fetch_unpacked`` gave for a source."""
+    if source.kind == "binary":
+        return "make a text file of it (one word and its vector a line), which jobs/train.py --words reads"
+    if source.kind == "vectors":
+        texts = sorted(path.rglob("*.txt"), key=lambda file: file.stat().st_size)  # the widest vectors come last
+        return f"python jobs/train.py --pairs PAIRS --words {join([str(file) for file in texts[-1:]])} --out ENCODER"
+    inputs = [path]
+    if source.kind == "aligned":
+        inputs = sorted(path.rglob("*.aligned"))  # normal before simple
+    if source.kind == "pairs":
+        inputs = sorted(file for file in path.rglob("*.txt") if "ppdb" in file.name.lower())
+    form = " --format aligned --training-set acl2017/simpwiki" if source.kind == "aligned" else ""
+    given, out = join(map(str, inputs or [path])), join([f"pairs/{source.name}"])
+    return f"python jobs/shard.py --input {given}{form} --out {out}"
+
+
+def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None) -> Path:
+    """Download a source to the cache, or find it there; either way it has the digest of the table or of first use.
+
+    Args:
+        source: what to fetch.
+        cache: folder; made where it is missing, held alone for as long as this takes.
+        report: called for every piece that came, and with a note when something happened.
+        patience: tries and timeouts.
+
+    Returns:
+        The file.
+
+    Raises:
+        ValueError: a refused address; the server has no such file or another one; a wrong digest (what came is
+            removed); another run holds the cache.
+        OSError: no connection, or no room on the disk; what came is kept for the next call.
+    """
+    require_address(source.url)
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache):
+        path = cache / source.file
+        expected = source.sha256 or _records(cache).get(source.file, {}).get("sha256")
+        if path.exists():
+            _check_present(source, path, expected)
+            return path
+        part = path.with_name(f"{path.name}.part")
+        download(source, part, report, patience or Patience(), digest_known=expected is not None)
+        digest, size = sha256_of(part), part.stat().st_size
+        if expected not in {None, digest}:
+            discard(part)
+            known = f"{expected} is expected"
+            if not source.sha256:
+                known = f"its first use recorded {expected}; take it out of {cache / FETCHED} if that no longer holds"
+            raise ValueError(f"{source.url} has sha256 {digest}, what came was removed: {known}")
+        _record(cache, source, size, digest)
+        part.replace(path)
+        sync_folder(cache)
+        discard(part)
+        return path
+
+
+def fetch_unpacked(
+    source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None
+) -> Path:
+    """Fetch a source; an archive is unpacked, once, to the folder ``CACHE/NAME``.
+
+    Returns:
+        The file, or the folder of an archive.
+
+    Raises:
+        ValueError, OSError: as ``fetch`` and ``paraembed.data.public.archives.unpack``.
+    """
+    path = fetch(source, cache, report, patience)
+    if not is_archive(source.file):
+        return path
+    folder = cache / source.name
+    with locked(cache):
+        record = _records(cache)[source.file]
+        if record.get("unpacked") != record["sha256"] or not folder.is_dir():
+            report(Progress(source.name, path.stat().st_size, path.stat().st_size, "unpacking"))
+            with full_disk_in_words(folder, "the archive is kept"):
+                unpack(path, folder)
+            _update(cache, source.file, record | {"unpacked": record["sha256"]})
+    return folder
+
+
+def _check_present(source: Source, path: Path, expected: str | None) -> None:
+    """Accept a file that lies in the cache; one that was put there by hand is recorded."""
+    digest = sha256_of(path)
+    if expected not in {None, digest}:
+        raise ValueError(f"{path} has sha256 {digest}, not {expected}: it was changed; delete it and fetch it again")
+    if source.file not in _records(path.parent):
+        _record(path.parent, source, path.stat().st_size, digest)
+
+
+def _records(cache: Path) -> dict[str, dict[str, Any]]:
+    path = cache / FETCHED
+    records: dict[str, dict[str, Any]] = read_json(path) if path.exists() else {}
+    return records
+
+
+def _record(cache: Path, source: Source, size: int, digest: str) -> None:
+    before = _records(cache).get(source.file, {})
+    _update(cache, source.file, before | {"url": source.url, "bytes": size, "sha256": digest})
+
+
+def _update(cache: Path, file: str, record: dict[str, Any]) -> None:
+    write_json(cache / FETCHED, _records(cache) | {file: record})
+
+
+def _reporter() -> Report:
+    """Notes at once, progress every few seconds, as lines of the log."""
+    said, before = time.monotonic(), -1
+
+    def report(progress: Progress) -> None:
+        nonlocal said, before
+        now = time.monotonic()
+        if progress.note:
+            log.info("  %s: %s", progress.name, progress.note)
+        elif now - said >= _SAY_EVERY:
+            rate = f", {(progress.received - before) / (now - said) / 1e6:.1f} MB/s" if before >= 0 else ""
+            of = "" if progress.total is None else f" of {progress.total / 1e6:,.0f}"
+            log.info("  %s: %s%s MB%s", progress.name, f"{progress.received / 1e6:,.0f}", of, rate)
+            said, before = now, progress.received
+
+    return report
+
+
+def _table() -> str:
+    """The sources, one a line; those with ``?`` have an address that was seen nowhere."""
+    lines = []
+    for source in SOURCES.values():
+        size = "" if source.num_bytes is None else f"{source.num_bytes / 1e6:,.0f} MB"
+        mark = " " if source.evidence == "seen" else "?"
+        lines.append(f"{source.name:<22} {size:>8}  {mark} {source.url}  [{source.licence}] {source.what}\n")
+    return "".join(lines) + "? follows the pattern of its neighbours; no address was tried when this was written\n"

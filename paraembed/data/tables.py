@@ -1,0 +1,128 @@
+"""Pairs with named columns: Parquet files, and lines of JSON objects (JSONL)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paraembed.data.delimited import ROLE_NAMES, Role, assemble, say_the_pair
+from paraembed.data.lines import Lines
+from paraembed.data.parsed import Block, TextRows
+from paraembed.files import Place, open_place
+
+_BLOCK_ROWS = 65_536
+_NAMES = "first, source, sentence1, text1, phrase and second, target, sentence2, text2, paraphrase"
+
+
+def read_parquet(place: Place, columns: Sequence[Role] = ()) -> Iterator[Block]:
+    """Pairs of a Parquet file.
+
+    Args:
+        place: the file.
+        columns: what its columns are, in order; empty: what their names say (``paraembed.data.delimited.ROLE_NAMES``).
+
+    Raises:
+        ValueError: no Parquet file, or columns that are not said.
+    """
+    with open_place(place) as raw:
+        try:
+            file = pq.ParquetFile(raw)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{place} is not a whole Parquet file ({error}); fetch or make it again") from None
+        names = file.schema_arrow.names
+        roles = _names_of_roles(place, names, columns)
+        row = 0
+        for batch in file.iter_batches(_BLOCK_ROWS, columns=list(roles.values())):
+            try:
+                cells: dict[Role, pa.StringArray] = {
+                    role: batch[name].cast(pa.string()) for role, name in roles.items()
+                }
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise ValueError(f"{place}: {error}; expected columns of texts and numbers") from None
+            yield Block("parquet", row, TextRows(*cells.values()), assemble(_without_nulls(cells), [_no_text(cells)]))
+            row += len(batch)
+
+
+def read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role] = ()) -> Iterator[Block]:
+    """Pairs of lines that are JSON objects. Python's json reads them, 0.4M lines/s.
+
+    Args:
+        place: the file.
+        blocks: its lines.
+        columns: what the keys of its first object are, in order; empty: what the names of keys say.
+
+    Raises:
+        ValueError: keys that are not said.
+    """
+    roles: dict[Role, str] = {}
+    for lines in blocks:
+        rows = [_object(text) for text in lines.text.to_pylist()]
+        objects = [row for row in rows if row is not None]
+        if objects and columns and not roles:
+            roles = _names_of_roles(place, list(objects[0]), columns)
+        elif objects and not columns:  # a later block may have keys that the first has not
+            names = sorted({name for row in objects for name in row})
+            roles = {**_known(names), **roles} if roles else _names_of_roles(place, names, ())
+        cells: dict[Role, pa.StringArray] = {
+            role: pa.array([None if row is None else _cell(row.get(name)) for row in rows], pa.string())
+            for role, name in roles.items()
+        }
+        none = pa.nulls(len(rows), pa.string())
+        cells = {"first": none, "second": none, **cells}
+        tests = [*lines.tests(), (pa.array([row is None for row in rows], pa.bool_()), "no JSON object")]
+        yield Block("jsonl", lines.first, lines, assemble(_without_nulls(cells), [*tests, _no_text(cells)]))
+
+
+def _names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) -> dict[Role, str]:
+    """The name of the column of each role.
+
+    Raises:
+        ValueError: not every column is said, or the names do not say the pair.
+    """
+    found: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
+    if columns and len(columns) != len(names):
+        raise ValueError(
+            f"{place} has {len(names)} columns: {', '.join(names)}; --columns says what {len(columns)} are: "
+            f"{', '.join(columns)}; give one for each, in order, ignore for those that are not needed"
+        )
+    if not say_the_pair(found):
+        raise ValueError(
+            f"{place} has columns {', '.join(names)}; two are needed, named such as {_NAMES}: "
+            "say with --columns what they are, in order, for example: --columns first second ignore"
+        )
+    roles: dict[Role, str] = {role: name for role, name in zip(found, names, strict=True) if role != "ignore"}
+    if twice := sorted({name for name in roles.values() if names.count(name) > 1}):
+        raise ValueError(f"{place} has columns {', '.join(names)}; {', '.join(twice)} stands twice, rename one")
+    return roles
+
+
+def _known(names: Sequence[str]) -> dict[Role, str]:
+    return {role: name for name in names if (role := ROLE_NAMES.get(name.lower(), "ignore")) != "ignore"}
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _cell(value: object) -> str | None:
+    """A value as text; None for one that is neither text nor number, or cannot be written as UTF-8."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
+    if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value if not char.isascii()):
+        return None
+    return value
+
+
+def _no_text(cells: dict[Role, pa.StringArray]) -> tuple[pa.BooleanArray, str]:
+    return pc.or_(pc.is_null(cells["first"]), pc.is_null(cells["second"])), "too few fields"
+
+
+def _without_nulls(cells: dict[Role, pa.StringArray]) -> dict[Role, pa.StringArray]:
+    return {role: pc.fill_null(column, "") for role, column in cells.items()}
