@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from paraembed.data import duplicates, shards
 from paraembed.data.duplicates import find_duplicates
 from paraembed.data.keys import pair_keys
+from paraembed.data.sample.ppdb_format import ppdb_lines
 from paraembed.data.schemas import PAIRS
 from paraembed.data.shards import ShardSettings, SourceReport
 from paraembed.text import tokenise
@@ -139,11 +140,13 @@ def test_trees_come_along_and_bad_ones_are_counted(tmp_path: Path) -> None:
     assert [one["line"] for one in report.sample] == [5, 6, 7, 8]
 
 
-@pytest.mark.parametrize(("fields", "version"), [([5], "1.0"), ([4], "1.0"), ([6, 6], "2.0"), ([5, 6], "mixed")])
-def test_the_version_of_ppdb_is_told_a_file(tmp_path: Path, fields: list[int], version: str) -> None:
-    line = ["[NN]", "a", "b", "x=1", "0-0", "Equivalence"]
-    (tmp_path / "p").write_text("".join(" ||| ".join(line[:count]) + "\n" for count in fields) + "[NN] ||| cut\n")
-    assert shards.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "p.parquet").version == version
+@pytest.mark.parametrize("versions", [["1.0"], ["2.0"], ["1.0", "2.0"]])
+def test_the_version_of_ppdb_is_told_a_file(tmp_path: Path, versions: list[str]) -> None:
+    text = "".join(block for version in versions for block in ppdb_lines(version, 500, 1, 0.1))
+    (tmp_path / "ppdb").write_bytes(text.encode("utf-8", "surrogateescape"))
+    report = shards.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "p.parquet")
+    assert report.version == ("mixed" if len(versions) > 1 else versions[0])
+    assert sum(report.refused.values()) > 10
     (tmp_path / "p.tsv").write_text("a\tb\n")
     assert shards.parse_source(tmp_path / "p.tsv", "p", ShardSettings(), tmp_path / "q.parquet").version is None
 
