@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from paraembed.data.keys import mixed
 from paraembed.ragged import Ragged
 
 _BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory
@@ -28,16 +29,8 @@ def phrase_keys(texts: Ragged) -> Keys:
 def _block_keys(texts: Ragged) -> Keys:
     powers = np.cumprod(np.full(int(texts.lengths.max()), 0x9E3779B97F4A7C15, np.uint64))  # wraps, as a hash may
     places = np.arange(len(texts.ids)) - np.repeat(texts.offsets[:-1], texts.lengths)
-    terms = _mixed(texts.ids.astype(np.uint64) + np.uint64(1)) * powers[places]
-    return _mixed(np.add.reduceat(terms, texts.offsets[:-1]))
-
-
-def _mixed(values: Keys) -> Keys:
-    """Every bit of the value in every bit of the result (the finaliser of splitmix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Keys = values ^ (values >> np.uint64(31))
-    return mixed
+    terms = mixed(texts.ids.astype(np.uint64) + np.uint64(1)) * powers[places]
+    return mixed(np.add.reduceat(terms, texts.offsets[:-1]))
 
 
 @dataclass(frozen=True)
