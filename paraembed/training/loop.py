@@ -193,7 +193,7 @@ def _save(
     sums: Tensor,
 ) -> None:
     weights = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
-    tensors = {**weights, **step.update.state()}
+    tensors = {**weights, **step.state()}
     # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
     if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
         raise _astray("weights or loss are no longer finite", counters, step.recipe)
@@ -211,7 +211,7 @@ def _restore(encoder: Encoder, step: Step, folder: Path | None) -> Counters:
         return Counters()
     counters, tensors = saved
     encoder.load_state_dict({name: tensors[f"encoder.{name}"] for name in encoder.state_dict()})
-    step.update.load_state(tensors)
+    step.load_state(tensors)
     step.skipped_pairs = counters.skipped_pairs
     return counters
 

@@ -77,6 +77,14 @@ class Step:
         self.update.apply(step)
         return torch.stack([loss.detach(), (terms.detach() > 0).sum() / (batch.total * terms.shape[1])])
 
+    def state(self) -> dict[str, Tensor]:
+        """What a resumed run needs besides the encoder's parameters, as named tensors."""
+        return self.update.state()
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what ``state`` returned."""
+        self.update.load_state(tensors)
+
     def _margin(self, negatives: Negatives, batch: Batch, generator: np.random.Generator) -> Tensor:
         vectors_NH, chosen_by_NH = self._encoded(batch.texts, generator)
         if self.recipe.similarity == "cosine":
