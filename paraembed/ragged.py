@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+_BLOCK_TEXTS = 1 << 18  # looked through at a time, to bound memory
+
 
 @dataclass(frozen=True)
 class Ragged:
@@ -33,6 +35,16 @@ class Ragged:
         """Tokens of each text, int64 [n]."""
         return np.diff(self.offsets)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.ids.nbytes + self.offsets.nbytes + (0 if self.merges is None else self.merges.nbytes)
+
+    def num_longer(self, tokens: int) -> int:
+        """Texts of more than so many tokens."""
+        blocks = (self.offsets[at : at + _BLOCK_TEXTS + 1] for at in range(0, len(self), _BLOCK_TEXTS))
+        return sum(int((np.diff(block) > tokens).sum()) for block in blocks)
+
     def slice(self, start: int, stop: int) -> "Ragged":
         """Texts start … stop - 1; nothing but the offsets is copied."""
         first, last = self.offsets[start], self.offsets[stop]
@@ -47,6 +59,10 @@ class Ragged:
         positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         return Ragged(self.ids[positions], offsets, None if self.merges is None else self.merges[positions])
 
+    def take_pairs(self, pairs: npt.NDArray[np.int64]) -> "Ragged":
+        """The texts 2i and 2i + 1 of each of these pairs i, in this order."""
+        return self.take(np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1))
+
     def right_branching(self) -> "Ragged":
         """The same texts, each with the right-branching tree."""
         lengths = self.lengths
@@ -56,10 +72,9 @@ class Ragged:
 
     def cut(self, max_tokens: int) -> "Ragged":
         """The first ``max_tokens`` tokens of each text; its tree is pruned to them."""
-        lengths = self.lengths
-        kept = np.minimum(lengths, max_tokens)
-        if (kept == lengths).all():
+        if not self.num_longer(max_tokens):
             return self
+        kept = np.minimum(self.lengths, max_tokens)
         offsets = np.concatenate(([0], np.cumsum(kept)))
         positions = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] - offsets[:-1], kept)
         if self.merges is None:
@@ -96,3 +111,15 @@ class Ragged:
         if end is not None:
             merges[offsets[1:] - 1] = 1
         return Ragged(ids, offsets, merges)
+
+
+def joined(*parts: Ragged) -> Ragged:
+    """The texts of one or more arrays, one behind the other; they have trees if all parts have."""
+    firsts = np.concatenate(([0], np.cumsum([len(part.ids) for part in parts])))
+    ends = [part.offsets[1:] + first for part, first in zip(parts, firsts[:-1], strict=True)]
+    merges = [part.merges for part in parts if part.merges is not None]
+    return Ragged(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate(([0], *ends)),
+        np.concatenate(merges) if len(merges) == len(parts) else None,
+    )

@@ -22,6 +22,8 @@ _RANGES = {
     "epochs": (1, _LARGEST),
     "batch_size": (2, 1_000_000),  # negatives come from other pairs
     "margin": (_TINY, 1 / _TINY),
+    "mega_batches": (1, 10_000),
+    "mega_anneal": (0, _LARGEST),
     "contrast_phrases": (1, 10_000),
     "learning_rate": (_TINY, 1 / _TINY),
     "composition_learning_rate": (_TINY, 1 / _TINY),
@@ -69,6 +71,10 @@ class Recipe:
     """Candidates: both texts of the other pairs (released code), or those on the same side (paper)."""
     pool_workers: Literal["own", "all"] = "own"
     """Candidates come from this worker's share of the step, or from all workers'."""
+    mega_batches: int = 1
+    """Choose negatives from so many batches at once, before the first of them (Wieting and Gimpel 2018)."""
+    mega_anneal: int = 0
+    """Begin with one batch, and add one every so many steps up to mega_batches; 0: all from the start."""
     equal_negatives: Literal["auto", "allowed", "excluded"] = "auto"
     """Candidates equal to the text itself; auto: excluded for the encoder word, as in Wieting 2015."""
     paired_negatives: Literal["allowed", "excluded"] = "allowed"
@@ -122,6 +128,11 @@ class Recipe:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
         check_fields(self, _RANGES)
         check_tokeniser(self.tokeniser)
+        if self.mega_batches > 1 and self.pool_workers == "all":
+            raise ValueError(
+                f"mega_batches is {self.mega_batches}, and pool_workers is 'all'; a worker chooses from its own mega-"
+                "batch: set pool_workers to own"
+            )
         if isinstance(self.encoder, WordConfig) and self.boundary_tokens in {"start", "both"}:
             raise ValueError(
                 f"boundary_tokens is {self.boundary_tokens!r}, and the encoder word reads the first word alone: all "
@@ -155,7 +166,9 @@ def without_effect(recipe: Recipe) -> list[str]:
     has_weights = encoder_name(recipe.encoder) not in {"avg", "sum", "word"}
     idle = {
         "similarity margin": recipe.objective == "squared_l2",
-        "negatives pool pool_workers equal_negatives paired_negatives": recipe.objective != "margin",
+        "mega_anneal": recipe.mega_batches == 1,
+        "negatives pool pool_workers equal_negatives paired_negatives mega_batches mega_anneal": recipe.objective
+        != "margin",
         "contrast_phrases": recipe.objective != "contrastive",
         "composition_learning_rate composition_penalty": not has_weights,
         "composition_target": not has_weights or not recipe.composition_penalty,

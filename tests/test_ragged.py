@@ -1,11 +1,13 @@
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.ragged import Ragged
+from paraembed import ragged as ragged_module
+from paraembed.ragged import Ragged, joined
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
 
 TREE = trees_over(st.integers(0, 9))
@@ -58,6 +60,28 @@ def test_slice_and_take_are_those_of_lists(trees: list[Any], data: st.DataObject
     taken = ragged(trees).take(np.array(chosen, np.int64))
     assert trees_of(taken) == [trees[at] for at in chosen]
     assert trees_of(taken.slice(0, len(chosen) // 2)) == trees_of(taken)[: len(chosen) // 2]
+
+
+@given(st.lists(TREES, min_size=1, max_size=4))
+def test_joined_are_those_of_lists(parts: list[list[Any]]) -> None:
+    whole = joined(*map(ragged, parts))
+    assert trees_of(whole) == [tree for part in parts for tree in part]
+    assert whole.nbytes == sum(array.nbytes for array in (whole.ids, whole.offsets, whole.merges))
+    bare = joined(*map(ragged, parts[:-1]), ragged(parts[-1], with_trees=False))
+    assert (rows_of(bare), bare.merges) == (rows_of(whole), None)
+
+
+@given(TREES, st.data())
+def test_pairs_are_texts_side_by_side(trees: list[Any], data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(trees) - 1), max_size=6))
+    taken = ragged([tree for tree in trees for _ in range(2)][: 2 * len(trees)]).take_pairs(np.array(chosen, np.int64))
+    assert trees_of(taken) == [trees[at] for at in chosen for _ in range(2)]
+
+
+@given(TREES, st.integers(0, 5), st.integers(1, 4))
+def test_texts_that_are_longer(trees: list[Any], tokens: int, block: int) -> None:
+    with patch.object(ragged_module, "_BLOCK_TEXTS", block):
+        assert ragged(trees).num_longer(tokens) == sum(len(row) > tokens for row in rows_of(ragged(trees)))
 
 
 @given(TREES, st.integers(1, 8))

@@ -86,7 +86,13 @@ def test_fields_without_effect_are_known(changes: dict[str, Any], idle: set[str]
 
 def test_fields_with_effect_are_not_called_idle() -> None:
     recipe = replace(
-        RECIPES["acl2017/gran"], composition_penalty=0.1, word_penalty=0.1, clip=1.0, new_words="random", scramble=0.5
+        RECIPES["acl2017/gran"],
+        composition_penalty=0.1,
+        word_penalty=0.1,
+        clip=1.0,
+        new_words="random",
+        scramble=0.5,
+        mega_batches=2,
     )
     assert without_effect(recipe) == ["contrast_phrases"]
     assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()

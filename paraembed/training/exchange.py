@@ -28,7 +28,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, tensor_N: Tensor, counts: list[int]) -> Tensor:
         rank = dist.get_rank()
         ctx.mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
-        return torch.cat(_all_gather(tensor_N, counts))
+        return torch.cat(all_gather(tensor_N, counts))
 
     @staticmethod
     def backward(ctx: Any, grad_P: Tensor) -> tuple[Tensor, None]:
@@ -37,20 +37,27 @@ class _Gather(torch.autograd.Function):
         return total_P[ctx.mine], None
 
 
-def exchange_rows(rows_R: Tensor, grad_RD: Tensor, world: int) -> tuple[Tensor, Tensor]:
-    """Sum row gradients over all workers.
+def exchange_rows(rows_R: Tensor, grad_RD: Tensor, num_rows: int, world: int) -> tuple[Tensor, Tensor]:
+    """Sum row gradients over all workers: (row, gradient) pairs, or the whole matrix where that is less to send.
 
     Args:
         rows_R: this worker's distinct rows.
         grad_RD: their gradients.
+        num_rows: V, rows of the matrix.
         world: how many workers.
 
     Returns:
         The distinct rows of all workers, ascending, and the sums; the same tensors on every worker.
     """
     counts = _counts(len(rows_R), world, rows_R.device)
-    all_grads = _all_gather(grad_RD, counts)
-    unique_U, place = torch.unique(torch.cat(_all_gather(rows_R, counts)), return_inverse=True)
+    if world * max(counts) > 2 * num_rows:  # a sum over all sends the matrix there and back
+        touched_V, sums_VD = grad_RD.new_zeros(num_rows), grad_RD.new_zeros(num_rows, grad_RD.shape[1])
+        dist.all_reduce(touched_V.index_fill_(0, rows_R, 1.0))
+        dist.all_reduce(sums_VD.index_add_(0, rows_R, grad_RD))
+        unique_U = touched_V.nonzero().flatten()
+        return unique_U, sums_VD.index_select(0, unique_U)
+    all_grads = all_gather(grad_RD, counts)
+    unique_U, place = torch.unique(torch.cat(all_gather(rows_R, counts)), return_inverse=True)
     sums_UD = torch.zeros(len(unique_U), grad_RD.shape[1], device=rows_R.device)
     for one, at in zip(all_grads, place.split(counts), strict=True):
         sums_UD.index_add_(0, at, one)
@@ -64,8 +71,8 @@ def _counts(count: int, world: int, device: torch.device) -> list[int]:
     return [int(one) for one in counts]
 
 
-def _all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
-    """Every worker's tensor; padded on the way, as all_gather wants equal lengths."""
+def all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
+    """Every worker's tensor, whose first axes have these lengths; padded on the way, for they want equal lengths."""
     padded = tensor_N.new_zeros(max(counts), *tensor_N.shape[1:])
     padded[: len(tensor_N)] = tensor_N
     everyone = [torch.empty_like(padded) for _ in counts]

@@ -7,12 +7,13 @@ of ``unit`` vectors it is the cosine (Wieting 2016, 2017), of plain ones the dot
 from torch import Tensor
 from torch.nn import functional as F
 
-_SMALLEST_NORM = 1e-8  # a zero vector keeps cosine 0 and a finite gradient
+SMALLEST_NORM = 1e-8
+"""What shorter vectors are divided by: a zero vector keeps cosine 0 and a finite gradient."""
 
 
 def unit(vectors_NH: Tensor) -> Tensor:
     """Vectors scaled to length 1; zero stays zero."""
-    return F.normalize(vectors_NH, dim=1, eps=_SMALLEST_NORM)
+    return F.normalize(vectors_NH, dim=1, eps=SMALLEST_NORM)
 
 
 def positive(vectors_NH: Tensor) -> Tensor:

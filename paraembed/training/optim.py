@@ -8,10 +8,13 @@ moments and their place, where dense Adam lets moments decay and moves the row o
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-_ADAM_BETAS, _ADAM_EPS, _ADAGRAD_EPS = (0.9, 0.999), 1e-8, 1e-10  # torch.optim's defaults
+from paraembed.training.kernels import adagrad_rows, adam_rows
+
+ADAM_BETAS, ADAM_EPS, ADAGRAD_EPS = (0.9, 0.999), 1e-8, 1e-10  # torch.optim's defaults
 
 
 class RowOptimiser(Protocol):
@@ -19,57 +22,67 @@ class RowOptimiser(Protocol):
 
     state: dict[str, Tensor]
 
-    def update(self, matrix_VD: Tensor, rows_R: Tensor, values_RD: Tensor, grad_RD: Tensor, step: int) -> None:
-        """Move the rows ``rows_R`` (distinct, int64) from ``values_RD`` along their gradient; steps count from 1."""
+    def update(self, matrix_VD: Tensor, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:
+        """Move the rows ``rows_R`` (distinct integers) along their gradient; steps count from 1."""
 
 
 class RowAdam:
     """Adam on rows (Kingma and Ba 2015, lazy)."""
 
-    def __init__(self, matrix_VD: Tensor, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
+    def __init__(self, matrix_VD: Tensor, learning_rate: float, compiled: bool = False) -> None:
+        self.learning_rate, self.compiled = learning_rate, compiled
         self.state = {"mean": torch.zeros_like(matrix_VD), "square": torch.zeros_like(matrix_VD)}
 
-    def update(self, matrix_VD: Tensor, rows_R: Tensor, values_RD: Tensor, grad_RD: Tensor, step: int) -> None:
+    def update(self, matrix_VD: Tensor, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:
         """See ``RowOptimiser``."""
-        beta1, beta2 = _ADAM_BETAS
-        mean = self.state["mean"].index_select(0, rows_R).lerp_(grad_RD, 1 - beta1)
-        square = self.state["square"].index_select(0, rows_R).mul_(beta2).addcmul_(grad_RD, grad_RD, value=1 - beta2)
-        self.state["mean"].index_copy_(0, rows_R, mean)
-        self.state["square"].index_copy_(0, rows_R, square)
-        root = square.sqrt_().mul_((1 - beta2**step) ** -0.5).add_(_ADAM_EPS)
-        size = self.learning_rate / (1 - beta1**step)
-        matrix_VD.index_copy_(0, rows_R, torch.addcdiv(values_RD, mean, root, value=-size))
+        beta1, beta2 = ADAM_BETAS
+        size, root_factor = self.learning_rate / (1 - beta1**step), (1 - beta2**step) ** -0.5
+        moments = self.state["mean"], self.state["square"]
+        if self.compiled:
+            first, second = (moment.numpy() for moment in moments)
+            keep, take = (np.float32(beta1), np.float32(beta2)), (np.float32(1 - beta1), np.float32(1 - beta2))
+            sizes = np.float32(size), np.float32(root_factor), np.float32(ADAM_EPS)
+            adam_rows(matrix_VD.numpy(), first, second, rows_R.numpy(), grad_RD.numpy(), keep, take, *sizes)
+            return
+        mean = moments[0].index_select(0, rows_R).lerp_(grad_RD, 1 - beta1)
+        square = moments[1].index_select(0, rows_R).mul_(beta2).addcmul_(grad_RD, grad_RD, value=1 - beta2)
+        moments[0].index_copy_(0, rows_R, mean)
+        moments[1].index_copy_(0, rows_R, square)
+        root = square.sqrt_().mul_(root_factor).add_(ADAM_EPS)
+        matrix_VD.index_add_(0, rows_R, mean.div_(root), alpha=-size)
 
 
 class RowAdaGrad:
     """AdaGrad on rows (Duchi et al. 2011)."""
 
-    def __init__(self, matrix_VD: Tensor, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
+    def __init__(self, matrix_VD: Tensor, learning_rate: float, compiled: bool = False) -> None:
+        self.learning_rate, self.compiled = learning_rate, compiled
         self.state = {"sum": torch.zeros_like(matrix_VD)}
 
-    def update(self, matrix_VD: Tensor, rows_R: Tensor, values_RD: Tensor, grad_RD: Tensor, step: int) -> None:  # noqa: ARG002 - one signature for all
+    def update(self, matrix_VD: Tensor, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:  # noqa: ARG002 - one signature for all
         """See ``RowOptimiser``."""
+        if self.compiled:
+            factors = np.float32(self.learning_rate), np.float32(ADAGRAD_EPS)
+            adagrad_rows(matrix_VD.numpy(), self.state["sum"].numpy(), rows_R.numpy(), grad_RD.numpy(), *factors)
+            return
         total = self.state["sum"].index_select(0, rows_R).addcmul_(grad_RD, grad_RD)
         self.state["sum"].index_copy_(0, rows_R, total)
-        root = total.sqrt_().add_(_ADAGRAD_EPS)
-        matrix_VD.index_copy_(0, rows_R, torch.addcdiv(values_RD, grad_RD, root, value=-self.learning_rate))
+        matrix_VD.index_add_(0, rows_R, grad_RD / total.sqrt_().add_(ADAGRAD_EPS), alpha=-self.learning_rate)
 
 
 class RowSgd:
     """Plain SGD on rows, which equals the dense one."""
 
-    def __init__(self, matrix_VD: Tensor, learning_rate: float) -> None:  # noqa: ARG002 - one signature for all
+    def __init__(self, matrix_VD: Tensor, learning_rate: float, compiled: bool = False) -> None:  # noqa: ARG002 - one signature for all
         self.learning_rate = learning_rate
         self.state: dict[str, Tensor] = {}
 
-    def update(self, matrix_VD: Tensor, rows_R: Tensor, values_RD: Tensor, grad_RD: Tensor, step: int) -> None:  # noqa: ARG002 - one signature for all
+    def update(self, matrix_VD: Tensor, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:  # noqa: ARG002 - one signature for all
         """See ``RowOptimiser``."""
-        matrix_VD.index_copy_(0, rows_R, values_RD.add(grad_RD, alpha=-self.learning_rate))
+        matrix_VD.index_add_(0, rows_R, grad_RD, alpha=-self.learning_rate)
 
 
-ROW_OPTIMISERS: dict[str, Callable[[Tensor, float], RowOptimiser]] = {
+ROW_OPTIMISERS: dict[str, Callable[[Tensor, float, bool], RowOptimiser]] = {
     "adam": RowAdam,
     "adagrad": RowAdaGrad,
     "sgd": RowSgd,

@@ -21,9 +21,11 @@ Keys = npt.NDArray[np.uint64]
 
 def phrase_keys(texts: Ragged) -> Keys:
     """A hash of the word ids of each text, uint64 [n]; no text may be empty."""
-    blocks = range(0, len(texts), _BLOCK_TEXTS)
-    keys = [_block_keys(texts.slice(start, min(start + _BLOCK_TEXTS, len(texts)))) for start in blocks]
-    return np.concatenate([np.zeros(0, np.uint64), *keys])
+    keys = np.empty(len(texts), np.uint64)
+    for start in range(0, len(texts), _BLOCK_TEXTS):
+        stop = min(start + _BLOCK_TEXTS, len(texts))
+        keys[start:stop] = _block_keys(texts.slice(start, stop))
+    return keys
 
 
 def _block_keys(texts: Ragged) -> Keys:

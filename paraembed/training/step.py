@@ -3,21 +3,28 @@
 Every draw is f(seed, step, worker), so that a resumed run draws what an unbroken one would have drawn.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
-from paraembed.ragged import Ragged
+from paraembed.ragged import Ragged, joined
 from paraembed.recipe import Recipe
+from paraembed.training.additive import AdditiveStep, is_additive
+from paraembed.training.device_step import DeviceStep, fits_device_step
+from paraembed.training.mega import MegaNegatives, mega_batches
 from paraembed.training.negatives import Negatives
 from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit
-from paraembed.training.pairs import Batch
+from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.regularise import drop, scrambled
 from paraembed.training.update import Update
 
+_TEXTS_AT_ONCE = 1024  # embedded without gradient
 _STEP_DRAWS = 1  # the last number of a step's seed; the order of an epoch is drawn from (seed, epoch)
 
 
@@ -29,7 +36,16 @@ class Step:
         skipped_pairs: pairs left alone in a batch, for which no negative exists.
     """
 
-    def __init__(self, encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        recipe: Recipe,
+        pairs: Ragged,
+        rank: int = 0,
+        world: int = 1,
+        *,
+        compiled: bool = COMPILED,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -38,22 +54,48 @@ class Step:
             pairs: all pairs of the data, from which contrast phrases and constraints come.
             rank: number of this worker.
             world: how many workers.
+            compiled: use compiled loops on a CPU; else PyTorch alone, which computes the same to 1e-6.
 
         Raises:
             ValueError: the recipe leaves nothing to train, or needs more phrases than there are.
         """
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.device = encoder.matrix.device
-        self.update = Update(encoder, recipe, world)
+        compiled = compiled and self.device.type == "cpu" and encoder.matrix.dtype == torch.float32
+        self.update = Update(encoder, recipe, world, compiled)
         self.skipped_pairs = 0
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
+        self._mega = None
+        if self._negatives is not None and recipe.mega_batches > 1:
+            self._mega = MegaNegatives(self._negatives, self._compared)
+        self._additive = None
+        if self._negatives is not None and compiled and is_additive(encoder, recipe) and not (self._mega and world > 1):
+            self._additive = AdditiveStep(encoder, recipe, self._negatives, self.update, rank)
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
-    def __call__(self, batch: Batch, step: int) -> Tensor:
-        """Train on a batch.
+    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Batch]:
+        """The batches of an epoch as this step wants them: this worker's shares, or whole steps.
 
         Args:
-            batch: this worker's share of the step.
+            pairs: 2n texts.
+            epoch: from 0.
+            first_pair: pairs of the epoch that are done already, over all workers.
+            first_step: of the run, from 1, that the first batch is.
+        """
+        recipe, rank, world = self.recipe, self.rank, self.world
+        size = recipe.batch_size
+        if self._additive is not None:
+            size, rank, world = size * world, 0, 1
+        batches = epoch_batches(
+            pairs, epoch=epoch, seed=recipe.seed, batch_size=size, rank=rank, world=world, first_pair=first_pair
+        )
+        return batches if self._mega is None else mega_batches(batches, recipe, first_step)
+
+    def __call__(self, batch: Batch, step: int) -> Tensor:
+        """Train on a batch of ``batches``.
+
+        Args:
+            batch: the next one.
             step: counts from 1 over the whole run.
 
         Returns:
@@ -64,13 +106,19 @@ class Step:
             self.skipped_pairs += len(batch.texts) // 2
             return torch.zeros(2, device=self.device)
         generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))
+        texts, negatives_N = batch.texts, None
+        if self._mega is not None:
+            texts, negatives_N = self._mega(batch, generator)
+        if self._additive is not None:
+            total, active = self._additive(texts, negatives_N, batch.total, step, generator)
+            return torch.tensor([total / batch.total, active / (2 * batch.total)])
         terms = torch.zeros(0, 1, device=self.device)
         if self._contrast is not None:
-            terms = self._contrastive(self._contrast, batch.texts, generator)
+            terms = self._contrastive(self._contrast, texts, generator)
         elif self._negatives is not None:
-            terms = self._margin(self._negatives, batch, generator)
+            terms = self._margin(self._negatives, texts, negatives_N, generator)
         else:
-            terms = squared_l2_terms(self._encoded(batch.texts, generator)[0])
+            terms = squared_l2_terms(self._encoded(texts, generator)[0])
         loss = terms.sum() / batch.total
         if loss.requires_grad:  # a share without pairs has no graph
             loss.backward()  # type: ignore[no-untyped-call]
@@ -85,18 +133,41 @@ class Step:
         """Take over what ``state`` returned."""
         self.update.load_state(tensors)
 
-    def _margin(self, negatives: Negatives, batch: Batch, generator: np.random.Generator) -> Tensor:
-        vectors_NH, chosen_by_NH = self._encoded(batch.texts, generator)
+    def _margin(
+        self,
+        negatives: Negatives,
+        texts: Ragged,
+        chosen_N: npt.NDArray[np.int64] | None,
+        generator: np.random.Generator,
+    ) -> Tensor:
+        """Terms of the pairs; where negatives are chosen already, their texts stand behind those of the pairs."""
+        num_texts = len(texts) if chosen_N is None else len(chosen_N)
+        vectors_MH, chosen_by_MH = self._encoded(texts, generator, num_texts)
         if self.recipe.similarity == "cosine":
-            vectors_NH, chosen_by_NH = unit(vectors_NH), unit(chosen_by_NH)
-        if not len(batch.texts) and not negatives.gather:
-            return vectors_NH.new_zeros(0, 2)
-        pool_PH, negatives_N = negatives(vectors_NH, chosen_by_NH, batch.texts, generator)
-        return margin_terms(vectors_NH, pool_PH, negatives_N, self.recipe.margin)
+            vectors_MH, chosen_by_MH = unit(vectors_MH), unit(chosen_by_MH)
+        if chosen_N is not None:
+            negatives_N = torch.from_numpy(chosen_N).to(self.device)
+            return margin_terms(vectors_MH[:num_texts], vectors_MH, negatives_N, self.recipe.margin)
+        if not len(texts) and not negatives.gather:
+            return vectors_MH.new_zeros(0, 2)
+        pool_PH, negatives_N = negatives(vectors_MH, chosen_by_MH, texts, generator)
+        return margin_terms(vectors_MH, pool_PH, negatives_N, self.recipe.margin)
+
+    def _compared(self, texts: Ragged) -> Tensor:
+        """Embeddings [N, H] as the objective compares them, without gradient and without regularisation."""
+        if not len(texts):
+            return torch.zeros(0, self.encoder.width, device=self.device)
+        blocks = (
+            texts.slice(start, min(start + _TEXTS_AT_ONCE, len(texts)))
+            for start in range(0, len(texts), _TEXTS_AT_ONCE)
+        )
+        with torch.no_grad():
+            vectors_NH = torch.cat([self.encoder(self.encoder.with_boundaries(block)) for block in blocks])
+            return unit(vectors_NH) if self.recipe.similarity == "cosine" else vectors_NH
 
     def _contrastive(self, phrases: ContrastPhrases, texts: Ragged, generator: np.random.Generator) -> Tensor:
         contrast = phrases.draw(texts, generator)
-        vectors_MH, _ = self._encoded(_joined(texts, contrast.texts), generator, len(texts))
+        vectors_MH, _ = self._encoded(joined(texts, contrast.texts), generator, len(texts))
         if self.recipe.similarity == "cosine":
             vectors_MH = unit(vectors_MH)
         pairs_NH, contrast_CH = vectors_MH[: len(texts)], vectors_MH[len(texts) :]
@@ -153,10 +224,8 @@ class Step:
         return ids[places]
 
 
-def _joined(one: Ragged, other: Ragged) -> Ragged:
-    """The texts of both, one after the other."""
-    merges = None
-    if one.merges is not None and other.merges is not None:
-        merges = np.concatenate([one.merges, other.merges])
-    offsets = np.concatenate([one.offsets, one.offsets[-1] + other.offsets[1:]])
-    return Ragged(np.concatenate([one.ids, other.ids]), offsets, merges)
+def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> Step | DeviceStep:
+    """The fastest step that trains the encoder as the recipe says where it is: arguments and errors as ``Step``."""
+    if encoder.matrix.device.type == "cuda" and fits_device_step(encoder, recipe, world):
+        return DeviceStep(encoder, recipe, pairs)
+    return Step(encoder, recipe, pairs, rank, world)

@@ -18,6 +18,7 @@ from torch import Tensor
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.recipe import Recipe
 from paraembed.training.exchange import exchange_rows
+from paraembed.training.kernels import pull_rows
 from paraembed.training.optim import DENSE_OPTIMISERS, ROW_OPTIMISERS
 from paraembed.training.rows import distinct
 
@@ -25,13 +26,13 @@ from paraembed.training.rows import distinct
 class Update:
     """Moves an encoder's parameters as a recipe says; owns the optimisers' state."""
 
-    def __init__(self, encoder: Encoder, recipe: Recipe, world: int) -> None:
-        """Take the encoder to train and the number of workers.
+    def __init__(self, encoder: Encoder, recipe: Recipe, world: int, compiled: bool = False) -> None:
+        """Take the encoder to train, the number of workers, and whether rows move by compiled loops.
 
         Raises:
             ValueError: the recipe leaves nothing to train.
         """
-        self.encoder, self.recipe, self.world = encoder, recipe, world
+        self.encoder, self.recipe, self.world, self.compiled = encoder, recipe, world, compiled
         self.matrix = encoder.matrix.detach()
         self.composition = list(encoder.composition.parameters())
         if not recipe.train_words and not self.composition:
@@ -59,7 +60,7 @@ class Update:
         self._dense = DENSE_OPTIMISERS[recipe.optimiser](groups, lr=rate) if groups else None
         self._rows = None
         if recipe.train_words and not self._has_dense_words:
-            self._rows = ROW_OPTIMISERS[recipe.optimiser](self.matrix, rate)
+            self._rows = ROW_OPTIMISERS[recipe.optimiser](self.matrix, rate, compiled)
 
     def begin(self, ids: npt.NDArray[np.int32]) -> tuple[Tensor, npt.NDArray[np.int32]]:
         """The word vectors that a step uses, as a leaf of its graph [R, D], and where each id's is, int32 [T]."""
@@ -73,28 +74,45 @@ class Update:
 
     @torch.no_grad()
     def apply(self, step: int) -> None:
-        """Sum gradients over the workers, add the penalties', clip, move; ``step`` counts from 1 over the run."""
+        """Move along the gradients of the backward pass, summed over the workers; steps count from 1 over the run."""
+        rows_R, leaf_RD = self._rows_R, self._leaf_RD
+        grad_RD = torch.zeros_like(leaf_RD) if leaf_RD.grad is None else leaf_RD.grad
+        if self.world > 1 and self._has_dense_words:
+            dist.all_reduce(grad_RD)
+        elif self.world > 1 and self._rows is not None:
+            rows_R, grad_RD = exchange_rows(rows_R, grad_RD, len(self.matrix), self.world)
+        self.move(rows_R, grad_RD, step)
+
+    @torch.no_grad()
+    def move(self, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:
+        """Add the gradients of the penalties, clip, move.
+
+        Args:
+            rows_R: distinct rows of W_w; not read where every row has a gradient.
+            grad_RD: their gradients by the objective, over all workers; changed.
+            step: from 1 over the run.
+        """
         grads = [self._composition_grad(number) for number in range(len(self.composition))]
-        rows_R, values_RD = self._rows_R, self._leaf_RD.detach()
-        grad_RD = torch.zeros_like(values_RD) if self._leaf_RD.grad is None else self._leaf_RD.grad
         if self._has_dense_words:
             self.encoder.matrix.grad = grad_RD
-            if self.world > 1:
-                dist.all_reduce(grad_RD)
-            if self._initial is not None:
-                grad_RD.add_(values_RD - self._initial, alpha=self._word_pull)
-        elif self._rows is not None:
-            if self.world > 1:
-                rows_R, grad_RD = exchange_rows(rows_R, grad_RD, self.world)
-                values_RD = self.matrix.index_select(0, rows_R)
-            if self._initial is not None:
-                grad_RD.add_(values_RD - self._initial.index_select(0, rows_R), alpha=self._word_pull)
+        if self._initial is not None:
+            self._pull_back(self._initial, rows_R, grad_RD)
         self._clip([*grads, grad_RD] if self.recipe.train_words else grads)
         if self._rows is not None:
-            self._rows.update(self.matrix, rows_R, values_RD, grad_RD, step)
+            self._rows.update(self.matrix, rows_R, grad_RD, step)
         if self._dense is not None:
             self._dense.step()
             self._dense.zero_grad(set_to_none=False)
+
+    def _pull_back(self, initial_VD: Tensor, rows_R: Tensor, grad_RD: Tensor) -> None:
+        if self._has_dense_words:
+            grad_RD.add_(self.matrix - initial_VD, alpha=self._word_pull)
+        elif self.compiled:
+            matrices = self.matrix.numpy(), initial_VD.numpy()
+            pull_rows(*matrices, rows_R.numpy(), np.float32(self._word_pull), grad_RD.numpy())
+        else:
+            away_RD = self.matrix.index_select(0, rows_R) - initial_VD.index_select(0, rows_R)
+            grad_RD.add_(away_RD, alpha=self._word_pull)
 
     def _composition_grad(self, number: int) -> Tensor:
         parameter = self.composition[number]

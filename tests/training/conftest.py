@@ -12,8 +12,7 @@ from paraembed.recipe import Recipe
 from paraembed.words import END, START, UNKNOWN, Words
 
 
-@pytest.fixture
-def pairs() -> Ragged:
+def make_pairs() -> Ragged:
     """1,030 pairs: the second text is the first with one word replaced, twice as long."""
     generator = np.random.default_rng(5)
     first = generator.integers(1, 40, (1030, 3), dtype=np.int32)
@@ -23,13 +22,20 @@ def pairs() -> Ragged:
     return Ragged(ids, np.concatenate(([0], np.cumsum(np.tile([3, 6], 1030)))))
 
 
+def encoder_of(recipe: Recipe) -> Encoder:
+    """An encoder over 42 words; equal at every call."""
+    matrix = np.random.default_rng(1).standard_normal((42, 8), dtype=np.float32)
+    words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(39)), START, END]), matrix)
+    return Encoder(recipe.encoder, words, "space", recipe.seed, boundary_tokens=recipe.boundary_tokens)
+
+
+@pytest.fixture
+def pairs() -> Ragged:
+    """Those of ``make_pairs``."""
+    return make_pairs()
+
+
 @pytest.fixture
 def make_encoder() -> Callable[[Recipe], Encoder]:
-    """Equal encoders at every call."""
-
-    def make(recipe: Recipe) -> Encoder:
-        matrix = np.random.default_rng(1).standard_normal((42, 8), dtype=np.float32)
-        words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(39)), START, END]), matrix)
-        return Encoder(recipe.encoder, words, "space", recipe.seed, boundary_tokens=recipe.boundary_tokens)
-
-    return make
+    """``encoder_of``."""
+    return encoder_of

@@ -25,28 +25,37 @@ ALL = Recipe(encoder=ProjConfig(), pool_workers="all", batch_size=5, optimiser="
 
 
 def in_two_processes(work: Callable[[int, Path], None], folder: Path) -> None:
-    multiprocessing.spawn(_start, (work, folder), nprocs=2)
+    _in_processes(2, work, folder)
 
 
-def _start(rank: int, work: Callable[[int, Path], None], folder: Path) -> None:
+def _in_processes(count: int, work: Callable[[int, Path], None], folder: Path) -> None:
+    multiprocessing.spawn(_start, (count, work, folder), nprocs=count)
+
+
+def _start(rank: int, count: int, work: Callable[[int, Path], None], folder: Path) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=count)
     work(rank, folder)
     dist.barrier()
     dist.destroy_process_group()
 
 
 def _exchange(rank: int, folder: Path) -> None:
-    rows = [torch.tensor([3, 1]), torch.tensor([1, 5, 4])][rank]
-    grad = torch.arange(1.0, 1 + 2 * len(rows)).view(-1, 2) * 10**rank
-    unique, sums = exchange_rows(rows, grad, 2)
-    (folder / f"out{rank}").write_text(f"{unique.tolist()} {sums.tolist()}")
+    """Of 6 rows, few as (row, gradient) pairs; of 4 rows, all of three workers as one matrix."""
+    few, many = [[3, 1], [1, 5, 4], []][rank], [[3, 1, 0, 2], [1, 2], [0, 3]][rank]
+    found = []
+    for num_rows, rows in ((6, few), (4, many)):
+        grad = torch.arange(1.0, 1 + 2 * len(rows)).view(-1, 2) * 10**rank
+        unique, sums = exchange_rows(torch.tensor(rows, dtype=torch.int64), grad, num_rows, 3)
+        found.append(f"{unique.tolist()} {sums.tolist()}")
+    (folder / f"out{rank}").write_text("\n".join(found))
 
 
 def test_workers_exchange_rows_and_agree(tmp_path: Path) -> None:
-    in_two_processes(_exchange, tmp_path)
-    expected = "[1, 3, 4, 5] [[13.0, 24.0], [1.0, 2.0], [50.0, 60.0], [30.0, 40.0]]"
-    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == [expected] * 2
+    _in_processes(3, _exchange, tmp_path)
+    few = "[1, 3, 4, 5] [[13.0, 24.0], [1.0, 2.0], [50.0, 60.0], [30.0, 40.0]]"
+    many = "[0, 1, 2, 3] [[105.0, 206.0], [13.0, 24.0], [37.0, 48.0], [301.0, 402.0]]"
+    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1, 2)] == [f"{few}\n{many}"] * 3
 
 
 def _gather(rank: int, folder: Path) -> None:

@@ -1,3 +1,10 @@
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,15 +14,27 @@ from hypothesis import strategies as st
 from paraembed.data.schemas import PAIRS
 from paraembed.ragged import Ragged
 from paraembed.training import pairs as pairs_module
-from paraembed.training.pairs import epoch_batches, num_steps, num_without_tree, pair_columns, pairs_to_ids
+from paraembed.training import windows as windows_module
+from paraembed.training.growing import MemoryLimit
+from paraembed.training.pairs import (
+    Batch,
+    epoch_batches,
+    num_cut,
+    num_steps,
+    num_without_tree,
+    pair_columns,
+    pairs_to_ids,
+)
+from paraembed.training.windows import MappedPairs
 from paraembed.words import UNKNOWN
 
 
-def numbered(num_pairs: int) -> Ragged:
+def numbered(num_pairs: int, window: int | None = None) -> Ragged:
     """Pair i holds the texts [2i] and [2i + 1, 2i + 1], so that ids tell the pair."""
     lengths = np.tile([1, 2], num_pairs)
     ids = np.repeat(np.arange(2 * num_pairs, dtype=np.int32), lengths)
-    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return Ragged(ids, offsets) if window is None else MappedPairs(ids, offsets, window=window)
 
 
 def texts(ragged: Ragged) -> list[list[int]]:
@@ -25,46 +44,79 @@ def texts(ragged: Ragged) -> list[list[int]]:
 @given(
     num_pairs=st.integers(1, 60),
     batch_size=st.integers(2, 9),
-    world=st.integers(1, 4),
+    worlds=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     epoch=st.integers(0, 2),
-    first=st.integers(0, 3),
+    steps_before=st.integers(0, 6),
     chunk=st.integers(1, 20),
+    window=st.none() | st.integers(1, 40),
+    block=st.integers(1, 9),
 )
-def test_every_pair_comes_once_an_epoch_in_an_order_that_ignores_the_workers(
-    num_pairs: int, batch_size: int, world: int, epoch: int, first: int, chunk: int
+def test_every_pair_comes_once_an_epoch_in_one_order_also_when_another_number_of_workers_goes_on(
+    num_pairs: int,
+    batch_size: int,
+    worlds: tuple[int, int],
+    epoch: int,
+    steps_before: int,
+    chunk: int,
+    window: int | None,
+    block: int,
 ) -> None:
-    pairs = numbered(num_pairs)
-    pairs_module._CHUNK_PAIRS, before = chunk, pairs_module._CHUNK_PAIRS
-    try:
+    pairs = numbered(num_pairs, window)
+    run = {"epoch": epoch, "seed": 7, "batch_size": batch_size}
+
+    def seen(world: int, first_pair: int) -> list[list[int]]:
+        """Pairs of each step over all workers."""
         ranks = [
-            list(epoch_batches(pairs, epoch=epoch, seed=7, batch_size=batch_size, rank=rank, world=world))
-            for rank in range(world)
+            list(epoch_batches(pairs, rank=rank, world=world, first_pair=first_pair, **run)) for rank in range(world)
         ]
-        later = list(epoch_batches(pairs, epoch=epoch, seed=7, batch_size=batch_size, first_step=first))
-    finally:
-        pairs_module._CHUNK_PAIRS = before
-    steps = num_steps(num_pairs, batch_size, world)
-    assert [len(batches) for batches in ranks] == [steps] * world
-    seen: list[int] = []
-    for step in zip(*ranks, strict=True):
-        assert len({batch.total for batch in step}) == 1
-        assert sum(len(batch.texts) // 2 for batch in step) == step[0].total
-        assert all(len(batch.texts) // 2 <= max(batch_size, 3) for batch in step)
-        # A pair alone has no negative: it is alone only where the whole step is one pair.
-        assert step[0].total == 1 or all(len(batch.texts) // 2 != 1 for batch in step)
-        for batch in step:
-            for one, other in zip(*[iter(texts(batch.texts))] * 2, strict=True):
-                assert other == [one[0] + 1] * 2
-                seen.append(one[0] // 2)
-    order = np.random.default_rng((7, epoch)).permutation(num_pairs).tolist()
-    assert seen == order
-    resumed = [text[0] // 2 for batch in later for text in texts(batch.texts)[::2]]
-    assert resumed == order[first * batch_size :]
+        assert [len(batches) for batches in ranks] == [num_steps(num_pairs, batch_size, world, first_pair)] * world
+        return [pairs_of(step, batch_size) for step in zip(*ranks, strict=True)]
+
+    with patch.object(pairs_module, "_CHUNK_PAIRS", chunk), patch.object(windows_module, "_BLOCK_PAIRS", block):
+        broken_off = seen(worlds[0], 0)[:steps_before]
+        first_pair = sum(len(step) for step in broken_off)
+        resumed = [pair for step in [*broken_off, *seen(worlds[1], first_pair)] for pair in step]
+        unbroken = [pair for step in seen(1, 0) for pair in step]
+    assert resumed == unbroken
+    assert sorted(resumed) == list(range(num_pairs))
+    if window is None:
+        assert resumed == np.random.default_rng((7, epoch)).permutation(num_pairs).tolist()
+    else:
+        assert most_blocks_at_once(resumed, block) <= -(-window // block)
 
 
-def test_epochs_differ() -> None:
-    pairs = numbered(50)
-    first, second = (next(epoch_batches(pairs, epoch=epoch, seed=1, batch_size=50)).texts.ids for epoch in (0, 1))
+def most_blocks_at_once(order: list[int], block: int) -> int:
+    """Blocks that must be in memory together for this order."""
+    left = Counter(pair // block for pair in order)
+    begun: set[int] = set()
+    most = 0
+    for pair in order:
+        begun.add(pair // block)
+        left[pair // block] -= 1
+        most = max(most, len(begun))
+        if not any(left[one] for one in begun):
+            begun.clear()
+    return most
+
+
+def pairs_of(step: tuple[Batch, ...], batch_size: int) -> list[int]:
+    """The pairs of the workers' shares of one step, in order."""
+    assert [batch.total for batch in step] == [sum(len(batch.texts) // 2 for batch in step)] * len(step)
+    assert all(len(batch.texts) // 2 <= max(batch_size, 3) for batch in step)
+    # A pair alone has no negative: it is alone only where the whole step is one pair.
+    assert step[0].total == 1 or all(len(batch.texts) // 2 != 1 for batch in step)
+    seen = []
+    for batch in step:
+        for one, other in zip(*[iter(texts(batch.texts))] * 2, strict=True):
+            assert other == [one[0] + 1] * 2
+            seen.append(one[0] // 2)
+    return seen
+
+
+@pytest.mark.parametrize("window", [None, 9000])
+def test_epochs_differ(window: int | None) -> None:
+    pairs = numbered(20_000, window)
+    first, second = (next(epoch_batches(pairs, epoch=epoch, seed=1, batch_size=20_000)).texts.ids for epoch in (0, 1))
     assert first.tolist() != second.tolist()
     assert sorted(first.tolist()) == sorted(second.tolist())
 
@@ -77,6 +129,79 @@ def test_blocks_become_ids_side_by_side() -> None:
     ]
     assert texts(pairs_to_ids(blocks, vocabulary)) == [[1, 2], [2], [3], [1, 0], [3, 3, 3], [1]]
     assert len(pairs_to_ids([], vocabulary)) == 0
+
+
+def test_texts_are_cut_as_they_are_read() -> None:
+    vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
+    block = pa.table({"first": ["a b c", "c"], "second": ["b b", "a a a a"]})
+    assert texts(pairs_to_ids([block], vocabulary, max_tokens=2)) == [[1, 2], [2, 2], [3], [1, 1]]
+    assert [num_cut(block, most) for most in (1, 2, 3, 4)] == [3, 2, 1, 0]
+    assert num_cut(block.slice(0, 0), 1) == 0
+
+
+@pytest.mark.parametrize("with_trees", [False, True])
+@pytest.mark.parametrize("max_bytes", [0, 300])  # from the first block on, and in between
+def test_over_the_limit_the_same_arrays_lie_in_files_without_a_name(
+    max_bytes: int, with_trees: bool, tmp_path: Path
+) -> None:
+    vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
+    blocks = [pa.table({"first": ["a b", "c"], "second": ["b", "a zebra c"]})] * 10
+    in_memory = pairs_to_ids(blocks, vocabulary, with_trees)
+    limit = MemoryLimit(max_bytes, tmp_path / "pairs")
+    mapped = pairs_to_ids(blocks, vocabulary, with_trees, limit=limit)
+    assert list(limit.folder.iterdir()) == []
+    for one, other in zip(arrays(mapped), arrays(in_memory), strict=True):
+        assert not one.flags.writeable  # mapped, and nobody may change the file
+        assert (one.dtype, one.tolist()) == (other.dtype, other.tolist())
+    assert isinstance(mapped, MappedPairs)
+    assert (
+        str(mapped)
+        == "20 pairs on disk (0.00 GiB), read in windows of 4,096 pairs (1 an epoch) and shuffled within each"
+    )
+    enough = MemoryLimit(in_memory.nbytes, tmp_path / "unused")
+    assert type(pairs_to_ids(blocks, vocabulary, with_trees, limit=enough)) is Ragged
+    assert not enough.folder.exists()
+
+
+def arrays(pairs: Ragged) -> list[Any]:
+    return [array for array in (pairs.ids, pairs.offsets, pairs.merges) if array is not None]
+
+
+def test_nothing_is_read_into_files_either(tmp_path: Path) -> None:
+    empty = pa.table({"first": [""], "second": [""]})
+    limit = MemoryLimit(0, tmp_path)
+    assert texts(pairs_to_ids([empty], pa.array([UNKNOWN]), limit=limit)) == [[], []]
+    assert [len(pairs_to_ids(blocks, pa.array([UNKNOWN]), limit=limit)) for blocks in ([], [empty[:0]])] == [0, 0]
+
+
+def test_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    block = pa.table({"first": ["a"], "second": ["a"]})
+    with pytest.raises(OSError, match="file"):
+        pairs_to_ids([block], pa.array([UNKNOWN]), limit=MemoryLimit(0, tmp_path / "file"))
+
+
+def test_memory_holds_the_pairs_once_while_they_are_read_and_one_window_when_they_are_mapped(tmp_path: Path) -> None:
+    vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
+    blocks = [pa.table({"first": ["a b c"] * 4096, "second": ["b c a zebra"] * 4096})] * 50
+    pairs, peak = traced(lambda: pairs_to_ids(blocks, vocabulary))
+    assert peak < 1.15 * pairs.nbytes
+    limit = MemoryLimit(pairs.nbytes // 2, tmp_path)
+    mapped, peak = traced(lambda: pairs_to_ids(blocks, vocabulary, limit=limit))
+    assert peak < 1.5 * limit.max_bytes
+    batches = epoch_batches(mapped, epoch=0, seed=1, batch_size=100)
+    total, peak = traced(lambda: sum(len(batch.texts) for batch in batches))
+    assert total == len(pairs)
+    assert peak < 2 * limit.max_bytes
+
+
+def traced(call: Callable[[], Any]) -> tuple[Any, int]:
+    """What a call returns, and the most bytes it held."""
+    tracemalloc.start()
+    try:
+        return call(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_trees_come_from_their_columns_and_are_right_branching_elsewhere() -> None:

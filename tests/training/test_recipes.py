@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from paraembed.data.parse import parse_source
 from paraembed.data.sample import write_sample
-from paraembed.data.shards import ShardSettings, parse_source
+from paraembed.data.shards import ShardSettings
 from paraembed.encoders import Encoder
 from paraembed.encoders.word import WordConfig
 from paraembed.papers import RECIPES

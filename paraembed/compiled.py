@@ -1,0 +1,27 @@
+"""Loops as machine code, by numba, where it is installed."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+try:
+    import numba
+except ImportError:  # a bare machine: torch, numpy and pyarrow alone
+    numba = None  # type: ignore[assignment]
+
+COMPILED = numba is not None
+"""Whether ``compiled`` compiles; as plain Python the loops take a hundred times as long."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled(function: _Function) -> _Function:
+    """The function as machine code that runs beside other threads, kept on disk where a place for it can be found."""
+    if numba is None:
+        return function
+    # Sums may be made in vector registers (else a scalar product takes four times as long); NaN and infinity stay.
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
+    try:
+        machine_code: _Function = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
+        machine_code = numba.njit(**options)(function)
+    return machine_code

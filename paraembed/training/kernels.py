@@ -1,0 +1,256 @@
+"""Compiled loops of a training step on the CPU: what PyTorch would do in dozens of operators, in a few passes.
+
+At batch 100 the operators' own overhead, not their arithmetic, is most of a PyTorch step. Where these are not compiled
+the step takes its PyTorch form, which computes the same to 1e-6.
+
+Shapes in names: T tokens, N texts, R distinct rows, V words, D width of a word.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.compiled import compiled
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+_ZERO = np.float32(0)
+_ONE = np.float32(1)
+
+
+@compiled
+def composed(
+    matrix_VD: Floats, ids_T: Ints, offsets_N1: Longs, mean: bool, unit: bool, smallest: np.float32, vectors_ND: Floats
+) -> Floats:
+    """Sum or mean of the word vectors of each text.
+
+    Args:
+        matrix_VD: word vectors.
+        ids_T: rows of the tokens.
+        offsets_N1: where each text begins and ends; none is empty.
+        mean: divide by the number of tokens.
+        unit: scale to length 1.
+        smallest: a shorter vector is divided by this instead of its length.
+        vectors_ND: written.
+
+    Returns:
+        float32 [N], the lengths of the vectors before they were scaled; ones where they were not.
+    """
+    width = matrix_VD.shape[1]
+    norms_N = np.empty(len(offsets_N1) - 1, np.float32)
+    for text in range(len(norms_N)):
+        first, last = offsets_N1[text], offsets_N1[text + 1]
+        vector = vectors_ND[text]
+        vector[:] = matrix_VD[ids_T[first]]
+        for place in range(first + 1, last):
+            row = matrix_VD[ids_T[place]]
+            for at in range(width):
+                vector[at] += row[at]
+        factor = _ONE / np.float32(last - first) if mean else _ONE
+        norms_N[text] = _ONE
+        if unit:
+            square = 0.0
+            for at in range(width):
+                square += vector[at] * vector[at]
+            norms_N[text] = np.float32(np.sqrt(square)) * factor
+            factor /= max(norms_N[text], smallest)
+        for at in range(width):
+            vector[at] *= factor
+    return norms_N
+
+
+@compiled
+def margin_gradient(
+    vectors_PD: Floats, negatives_N: Longs, margin: np.float32, share: np.float32, counted: Longs, grad_PD: Floats
+) -> tuple[float, int]:
+    """Margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11) and its gradient by the vectors of texts.
+
+    Args:
+        vectors_PD: the texts of N / 2 pairs, side by side, then others that negatives come from. Their scalar product
+            is the similarity.
+        negatives_N: row of the negative of each text of a pair; -1: none, its term is 0.
+        margin: δ.
+        share: what a term adds to the loss.
+        counted: first pair whose terms are counted for the result, and the one behind the last (the gradient is of
+            all pairs), int64 [2].
+        grad_PD: written.
+
+    Returns:
+        Sum of the counted terms, and how many of them are above zero.
+    """
+    width = vectors_PD.shape[1]
+    grad_PD[:] = _ZERO
+    loss, active = 0.0, 0
+    for text in range(len(negatives_N)):
+        pair, negative = text // 2, negatives_N[text]
+        partner = text + 1 - 2 * (text % 2)
+        if negative < 0:
+            continue
+        vector, like, unlike = vectors_PD[text], vectors_PD[partner], vectors_PD[negative]
+        closer = _ZERO
+        for at in range(width):
+            closer += vector[at] * (unlike[at] - like[at])
+        term = margin + closer
+        if term <= _ZERO:  # not so a term that is no number: it must reach the loss
+            continue
+        if counted[0] <= pair < counted[1]:
+            loss += float(term)
+            active += 1
+        by_vector, by_like, by_unlike = grad_PD[text], grad_PD[partner], grad_PD[negative]
+        for at in range(width):
+            by_vector[at] += share * (unlike[at] - like[at])
+            by_like[at] -= share * vector[at]
+            by_unlike[at] += share * vector[at]
+    return loss, active
+
+
+@compiled
+def gradient_by_token(
+    vectors_ND: Floats,
+    norms_N: Floats,
+    offsets_N1: Longs,
+    mean: bool,
+    unit: bool,
+    smallest: np.float32,
+    grad_ND: Floats,
+) -> None:
+    """Turn the gradient by a text's vector into that by the vector of any of its words, in place.
+
+    Args:
+        vectors_ND: of ``composed``.
+        norms_N: of ``composed``.
+        offsets_N1: as there.
+        mean: as there.
+        unit: as there.
+        smallest: as there.
+        grad_ND: changed.
+    """
+    width = vectors_ND.shape[1]
+    for text in range(len(vectors_ND)):
+        factor = _ONE / np.float32(offsets_N1[text + 1] - offsets_N1[text]) if mean else _ONE
+        grad, vector = grad_ND[text], vectors_ND[text]
+        along = _ZERO  # the part of the gradient that the scaling to length 1 takes away
+        if unit:
+            factor /= max(norms_N[text], smallest)
+            if norms_N[text] > smallest:
+                for at in range(width):
+                    along += grad[at] * vector[at]
+        for at in range(width):
+            grad[at] = factor * (grad[at] - along * vector[at])
+
+
+@compiled
+def texts_by_row(ids_T: Ints, offsets_N1: Longs, places_V: Ints, rows_T: Ints, texts_T: Ints, starts_T1: Longs) -> int:
+    """The distinct rows that texts touch, and for each row the texts, once a token.
+
+    Args:
+        ids_T: rows of the tokens.
+        offsets_N1: where each text begins and ends.
+        places_V: scratch, -1 everywhere, before and after.
+        rows_T: written up to R: the distinct rows.
+        texts_T: written: texts of the first row, of the second, ….
+        starts_T1: written up to R + 1: where each row's texts begin.
+
+    Returns:
+        R.
+    """
+    count = 0
+    starts_T1[0] = 0
+    for row in ids_T:
+        place = places_V[row]
+        if place < 0:
+            place = count
+            places_V[row], rows_T[count], starts_T1[count + 1] = place, row, 0
+            count += 1
+        starts_T1[place + 1] += 1
+    for place in range(count):
+        starts_T1[place + 1] += starts_T1[place]
+    for text in range(len(offsets_N1) - 1):
+        for token in range(offsets_N1[text], offsets_N1[text + 1]):
+            place = places_V[ids_T[token]]
+            texts_T[starts_T1[place]] = text
+            starts_T1[place] += 1
+    for place in range(count, 0, -1):
+        starts_T1[place] = starts_T1[place - 1]
+    starts_T1[0] = 0
+    for place in range(count):
+        places_V[rows_T[place]] = -1
+    return count
+
+
+@compiled
+def row_gradients(starts_R1: Longs, texts_T: Ints, grad_ND: Floats, grad_RD: Floats) -> None:
+    """Gradients of rows from those of the texts they occur in; see ``texts_by_row``.
+
+    Args:
+        starts_R1: where each row's texts begin.
+        texts_T: texts by row.
+        grad_ND: what a token of a text adds.
+        grad_RD: written.
+    """
+    width = grad_ND.shape[1]
+    for place in range(len(grad_RD)):
+        total = grad_RD[place]
+        total[:] = grad_ND[texts_T[starts_R1[place]]]
+        for at_text in range(starts_R1[place] + 1, starts_R1[place + 1]):
+            grad = grad_ND[texts_T[at_text]]
+            for at in range(width):
+                total[at] += grad[at]
+
+
+@compiled
+def pull_rows(matrix_VD: Floats, initial_VD: Floats, rows_R: Ints, pull: np.float32, grad_RD: Floats) -> None:
+    """Add ``pull`` · (row - initial row) to the gradient of each row."""
+    for place in range(len(rows_R)):
+        row, initial, grad = matrix_VD[rows_R[place]], initial_VD[rows_R[place]], grad_RD[place]
+        for at in range(len(grad)):
+            grad[at] += pull * (row[at] - initial[at])
+
+
+@compiled
+def adam_rows(
+    matrix_VD: Floats,
+    mean_VD: Floats,
+    square_VD: Floats,
+    rows_R: Ints,
+    grad_RD: Floats,
+    keep: tuple[np.float32, np.float32],
+    take: tuple[np.float32, np.float32],
+    size: np.float32,
+    root_factor: np.float32,
+    eps: np.float32,
+) -> None:
+    """Adam (Kingma and Ba 2015) on some rows, in place.
+
+    Args:
+        matrix_VD: what is learned.
+        mean_VD: first moment.
+        square_VD: second moment.
+        rows_R: distinct rows.
+        grad_RD: their gradients.
+        keep: β1, β2.
+        take: 1 - β1, 1 - β2, each rounded once.
+        size: learning rate / (1 - β1^step).
+        root_factor: (1 - β2^step)^-½.
+        eps: ε.
+    """
+    for place in range(len(rows_R)):
+        row, grad = matrix_VD[rows_R[place]], grad_RD[place]
+        mean, square = mean_VD[rows_R[place]], square_VD[rows_R[place]]
+        for at in range(len(grad)):
+            mean[at] = keep[0] * mean[at] + take[0] * grad[at]
+            square[at] = keep[1] * square[at] + take[1] * (grad[at] * grad[at])
+            row[at] -= size * mean[at] / (np.sqrt(square[at]) * root_factor + eps)
+
+
+@compiled
+def adagrad_rows(
+    matrix_VD: Floats, sum_VD: Floats, rows_R: Ints, grad_RD: Floats, rate: np.float32, eps: np.float32
+) -> None:
+    """AdaGrad (Duchi et al. 2011) on some rows, in place: learned, summed squares, distinct rows, gradients, η, ε."""
+    for place in range(len(rows_R)):
+        row, grad, total = matrix_VD[rows_R[place]], grad_RD[place], sum_VD[rows_R[place]]
+        for at in range(len(grad)):
+            total[at] += grad[at] * grad[at]
+            row[at] -= rate * grad[at] / (np.sqrt(total[at]) + eps)

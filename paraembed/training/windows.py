@@ -1,0 +1,80 @@
+"""The order of an epoch over pairs that do not fit in memory: a shuffle buffer over blocks.
+
+The data are cut into blocks of consecutive pairs. The blocks come in random order, some at a time: a window of them is
+read from the disk, block after block, and its pairs are shuffled. What is given up: pairs of one block always come in
+one window, so that an epoch is no longer any order with equal probability.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.ragged import Ragged, joined
+
+_BLOCK_PAIRS = 4096
+"""Consecutive pairs read at once: 200 KB of phrase pairs, and 250 blocks from all over the data a million pairs."""
+_ORDER_BYTES = 8  # a pair's place in the order of its window
+
+
+@dataclass(frozen=True)
+class MappedPairs(Ragged):
+    """2n texts whose arrays are files, mapped.
+
+    Attributes:
+        window: pairs that are read and shuffled at a time. It decides the order of an epoch: a run that goes on must go
+            on with the same.
+    """
+
+    window: int = field(kw_only=True)
+
+    @classmethod
+    def of(cls, texts: Ragged, max_bytes: int) -> "MappedPairs":
+        """Pairs with windows of so many bytes."""
+        bytes_per_pair = 2 * texts.nbytes / max(1, len(texts)) + _ORDER_BYTES
+        window = max(1, int(max_bytes / bytes_per_pair) // _BLOCK_PAIRS) * _BLOCK_PAIRS
+        return cls(texts.ids, texts.offsets, texts.merges, window=window)
+
+    def __str__(self) -> str:
+        num_pairs = len(self) // 2
+        return (
+            f"{num_pairs:,} pairs on disk ({self.nbytes / 2**30:.2f} GiB), read in windows of {self.window:,} pairs "
+            f"({-(-num_pairs // self.window):,} an epoch) and shuffled within each"
+        )
+
+
+class Windows:
+    """Pairs in the order f(seed, epoch, window), one window of them in memory at a time."""
+
+    def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int) -> None:
+        """Take the pairs, the epoch from 0, and the seed of the run; a window is rounded up to whole blocks."""
+        num_pairs = len(pairs) // 2
+        self.pairs, self.entropy = pairs, (seed, epoch)
+        self._blocks = np.random.default_rng(self.entropy).permutation(-(-num_pairs // _BLOCK_PAIRS))
+        self._per_window = -(-pairs.window // _BLOCK_PAIRS)
+        sizes = np.minimum(_BLOCK_PAIRS, num_pairs - self._blocks * _BLOCK_PAIRS)
+        ends = np.concatenate(([0], np.cumsum(sizes)))
+        self._starts = np.append(ends[: -1 : self._per_window], num_pairs)
+        self._number, self._order = -1, np.zeros(0, np.int64)
+        self._texts: Ragged = pairs.slice(0, 0)
+
+    def take(self, places: npt.NDArray[np.int64]) -> Ragged:
+        """The texts of the pairs at these places of the order, ascending; no smaller than those of the call before."""
+        parts = []
+        numbers = np.searchsorted(self._starts, places, side="right") - 1
+        for number in np.unique(numbers):
+            if number != self._number:
+                self._read(int(number))
+            of_window = places[numbers == number] - self._starts[number]
+            parts.append(self._texts.take_pairs(self._order[of_window]))
+        return joined(*parts) if parts else self.pairs.slice(0, 0)
+
+    def _read(self, number: int) -> None:
+        """Bring a window into memory, in the place of the one before."""
+        self._texts, self._number = self.pairs.slice(0, 0), number
+        firsts = 2 * _BLOCK_PAIRS * self._blocks[number * self._per_window : (number + 1) * self._per_window]
+        lasts = np.minimum(firsts + 2 * _BLOCK_PAIRS, len(self.pairs))
+        self._texts = joined(*(self.pairs.slice(first, last) for first, last in zip(firsts, lasts, strict=True)))
+        # The spawn key keeps these draws apart from those of the blocks.
+        drawn = np.random.SeedSequence(self.entropy, spawn_key=(number,))
+        self._order = np.random.default_rng(drawn).permutation(len(self._texts) // 2)

@@ -1,0 +1,132 @@
+"""The compiled step of avg and sum against the same step by autograd."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paraembed.compiled import COMPILED
+from paraembed.encoders import Encoder
+from paraembed.encoders.gru import GruConfig
+from paraembed.encoders.sum import SumConfig
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.training.step import Step
+from tests.training.conftest import encoder_of, make_pairs
+from tests.training.test_exchange import in_two_processes
+
+pytestmark = pytest.mark.skipif(not COMPILED, reason="numba is not installed")
+
+BASE = Recipe(batch_size=50, learning_rate=0.01, margin=0.4)
+MakeEncoder = Callable[[Recipe], Encoder]
+CHANGES: list[dict[str, Any]] = [
+    {},
+    {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0},
+    {"similarity": "dot", "optimiser": "adagrad", "learning_rate": 0.05},
+    {"pool": "same_side", "optimiser": "sgd", "learning_rate": 0.5},
+    {"negatives": "mix", "clip": 0.05},
+    {"negatives": "rand", "word_penalty": 0.1},
+    {"negatives": "min_violation", "word_penalty": 0.1, "penalty_form": "released", "clip": 0.1, "clip_form": "global"},
+    {"boundary_tokens": "both", "equal_negatives": "excluded", "paired_negatives": "excluded"},
+    {"mega_batches": 3, "boundary_tokens": "start"},
+    {"encoder": SumConfig(), "mega_batches": 4, "mega_anneal": 2, "negatives": "mix"},
+]
+
+
+def trained(encoder: Encoder, recipe: Recipe, pairs: Ragged, **how: Any) -> torch.Tensor:
+    step = Step(encoder, recipe, pairs, **how)
+    losses = [step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_the_compiled_step_is_that_of_autograd(
+    make_encoder: MakeEncoder, pairs: Ragged, changes: dict[str, Any]
+) -> None:
+    recipe = replace(BASE, **changes)
+    ours, theirs = make_encoder(recipe), make_encoder(recipe)
+    start = ours.matrix.detach().clone()
+    losses = trained(ours, recipe, pairs)
+    assert len(losses) == 21
+    torch.testing.assert_close(losses, trained(theirs, recipe, pairs, compiled=False), rtol=1e-6, atol=2e-6)
+    torch.testing.assert_close(ours.matrix, theirs.matrix, rtol=0, atol=2e-6)
+    assert (ours.matrix - start).abs().max() > 0.02
+
+
+def test_a_text_whose_vector_is_zero_moves_as_in_autograd(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    recipe = replace(BASE, optimiser="sgd", learning_rate=1e-9)  # the gradient of a zero vector's cosine is 1e8 wide
+    ends = []
+    for compiled in (True, False):
+        encoder = make_encoder(recipe)
+        with torch.no_grad():
+            encoder.matrix[:10] = 0.0
+        before = encoder.matrix.detach().clone()
+        losses = trained(encoder, recipe, pairs.slice(0, 100), compiled=compiled)
+        ends.append((losses, encoder.matrix.detach() - before))
+    for one, other in zip(*ends, strict=True):
+        assert torch.isfinite(one).all()
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
+    assert ends[0][1][:10].abs().max() > 1e-3
+
+
+def test_a_loss_that_is_no_number_is_told(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    encoder = make_encoder(BASE)
+    with torch.no_grad():
+        encoder.matrix[:] = np.nan
+    assert torch.isnan(trained(encoder, BASE, pairs.slice(0, 100))[:, 0]).all()
+
+
+def _shared_pool(rank: int, folder: Path) -> None:
+    for name, recipe in SHARED.items():
+        encoder = encoder_of(recipe)
+        losses = trained(encoder, recipe, make_pairs(), rank=rank, world=2)
+        ends = [one.detach() for one in encoder.parameters()]
+        torch.save([losses, *ends], folder / f"{name}{rank}")
+
+
+SHARED = {
+    "avg": replace(BASE, batch_size=25, pool_workers="all"),
+    "gru": replace(BASE, batch_size=25, pool_workers="all", encoder=GruConfig()),
+    "excluded": replace(BASE, batch_size=25, pool_workers="all", paired_negatives="excluded"),
+}
+
+
+def test_two_workers_that_share_the_pool_do_what_one_with_the_whole_step_does(tmp_path: Path) -> None:
+    in_two_processes(_shared_pool, tmp_path)
+    for name, recipe in SHARED.items():
+        one, other = (torch.load(tmp_path / f"{name}{rank}", weights_only=True) for rank in (0, 1))
+        encoder = encoder_of(recipe)
+        losses = trained(encoder, replace(recipe, batch_size=50, pool_workers="own"), make_pairs())
+        assert len(losses) > 20
+        torch.testing.assert_close(one[0] + other[0], losses, rtol=0, atol=1e-5)
+        for ours, theirs, whole in zip(one[1:], other[1:], encoder.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+            torch.testing.assert_close(ours, whole.detach(), rtol=0, atol=1e-4)
+
+
+def _own_pool(rank: int, folder: Path) -> None:
+    ends = []
+    for recipe in OWN:
+        for compiled in (True, False):
+            encoder = encoder_of(recipe)
+            losses = trained(encoder, recipe, make_pairs().slice(0, 202), rank=rank, world=2, compiled=compiled)
+            ends.append([losses, encoder.matrix.detach()])
+    torch.save(ends, folder / f"out{rank}")
+
+
+OWN = [replace(BASE, batch_size=20, **changes) for changes in CHANGES]
+
+
+def test_two_workers_with_pools_of_their_own_do_in_compiled_loops_what_they_do_by_autograd(tmp_path: Path) -> None:
+    """The last of three steps leaves one pair: it is left alone by both."""
+    in_two_processes(_own_pool, tmp_path)
+    one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
+    for compiled, plain in [*zip(one[::2], one[1::2], strict=True), *zip(other[::2], other[1::2], strict=True)]:
+        torch.testing.assert_close(compiled[0], plain[0], rtol=1e-6, atol=2e-6)
+        torch.testing.assert_close(compiled[1], plain[1], rtol=0, atol=2e-6)
+    for ours, theirs in zip(one, other, strict=True):
+        assert torch.equal(ours[1], theirs[1])
