@@ -34,6 +34,7 @@ SUCCESS = "_SUCCESS"
 _MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zst"}
 _SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"}
 _READ_BYTES = 1 << 20  # compressed, at a time
+_LINE_BYTES = 1 << 16
 
 
 def require_file(place: Place) -> None:
@@ -56,8 +57,8 @@ def to_place(text: str) -> Place:
 
 
 def name_of(place: Place) -> str:
-    """The file's name, without its folders."""
-    return place.name if isinstance(place, Path) else place.rstrip("/").rpartition("/")[2]
+    """The file's name, without its folders, and without the options of a URI."""
+    return place.name if isinstance(place, Path) else place.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
 def size_of(place: Place) -> int:
@@ -127,6 +128,43 @@ def read_blocks(place: Place, size: int) -> Iterator[bytes]:
             if not kind or getattr(error, "errno", None):  # the disk's fault, not the stream's
                 raise
             raise _broken(place, kind, error) from None
+
+
+def is_compressed(place: Place) -> bool:
+    """Whether the first bytes of a file say that it is compressed."""
+    with open_place(place) as raw:
+        head = raw.read(4)
+    return any(head.startswith(magic) for magic in _MAGIC)
+
+
+Span = tuple[int, int]
+"""A part of a file: its first byte, and the one behind its last."""
+
+
+def cut_at_lines(place: Place, size: int) -> list[Span]:
+    """A file of plain text in spans of ``size`` bytes or a little more, each ending at the end of a line."""
+    total = size_of(place)
+    spans, start = [], 0
+    with open_place(place) as raw:
+        while start < total:
+            at = start + size - 1  # a line that ends with the span's last byte is the span's last
+            raw.seek(min(at, total))
+            while (piece := raw.read(_LINE_BYTES)) and (feed := piece.find(b"\n")) < 0:
+                at += len(piece)
+            stop = at + feed + 1 if piece else total
+            spans.append((start, stop))
+            start = stop
+    return spans
+
+
+def read_span(place: Place, span: Span, size: int) -> Iterator[bytes]:
+    """The bytes of a part of a file, as they are, in pieces of up to ``size``."""
+    with open_place(place) as raw:
+        raw.seek(span[0])
+        left = span[1] - span[0]
+        while piece := raw.read(min(size, left)):
+            left -= len(piece)
+            yield piece
 
 
 def _broken(place: Place, kind: Compression, why: object) -> ValueError:

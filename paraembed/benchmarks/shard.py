@@ -23,11 +23,12 @@ import pyarrow.parquet as pq
 
 from paraembed.data.duplicates import find_duplicates, partition_writer
 from paraembed.data.lines import Lines
+from paraembed.data.parse import group_rows, keep_memory, keep_pairs
 from paraembed.data.parsed import Block
 from paraembed.data.ppdb import parse_ppdb
 from paraembed.data.sample import write_sample
 from paraembed.data.schemas import PAIRS
-from paraembed.data.shards import ShardSettings, group_rows, keep_pairs
+from paraembed.data.shards import ShardSettings
 from paraembed.data.training_sets import row_rules
 from paraembed.files import read_blocks
 
@@ -249,6 +250,7 @@ def _stages(path: Path, folder: Path) -> tuple[dict[str, float], int]:
         yield
         spent[name] += time.thread_time() - start
 
+    keep_memory()
     blocks = read_blocks(path, _BLOCK_BYTES)
     rest, rows, num_bytes = b"", 0, 0
     tables = []

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from paraembed.files import write_stream
 Flags = TypeVar("Flags")
 
 FAILED, STOPPED = 1, 130
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")  # user and password, or the keys of an object store, in a URI
 
 
 def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[list[str]], Flags] | None = None) -> int:
@@ -31,7 +33,8 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         Exit status: 0 done, 1 failed (one line on stderr; the traceback too when PARAEMBED_TRACEBACK is set),
         130 stopped by Ctrl-C or SIGTERM. Wrong flags exit with 2.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
+    logging.getLogger().handlers[0].setFormatter(_WithoutPasswords("%(message)s"))
     for noisy in ("mlflow", "alembic", "ray", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if threading.current_thread() is threading.main_thread():
@@ -55,8 +58,13 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
 
 
 def say(*lines: str) -> None:
-    """Write lines to the user (stderr; results go to files)."""
-    write_stream(sys.stderr, "".join(f"{line}\n" for line in lines))
+    """Write lines to the user (stderr; results go to files); a password in a URI is left out."""
+    write_stream(sys.stderr, _PASSWORD.sub("", "".join(f"{line}\n" for line in lines)))
+
+
+class _WithoutPasswords(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _PASSWORD.sub("", super().format(record))
 
 
 def _in_words(error: Exception) -> str:

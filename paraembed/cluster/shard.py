@@ -1,32 +1,37 @@
-"""Pair files → pair shards, on Ray Data: files are parsed side by side, duplicates found, shards written."""
+"""Pair files → pair shards: Ray Data parses files side by side, Ray tasks find duplicates and write the shards."""
 
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import ray
 import ray.data
 
 from paraembed.cluster.job import say
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import tracked_run
 from paraembed.data import shards
-from paraembed.data.duplicates import find_duplicates, num_partitions
-from paraembed.data.pairs import Source, read_pairs, sources_of
-from paraembed.data.selection import Selected, select, selects
-from paraembed.data.shards import Mask, ShardPlan, ShardSettings, SourceReport
+from paraembed.data.duplicates import RowNumbers, find_duplicates, num_partitions
+from paraembed.data.pairs import Source, read_pairs, sources_of, spans_of
+from paraembed.data.parse import parse_source, partitions_of, reading_of
+from paraembed.data.reports import SourceReport, join_reports, load_report, save_report, sum_counts
+from paraembed.data.selection import Selected, select, selection_table, selects
+from paraembed.data.shards import Mask, ShardPlan, ShardSettings
 from paraembed.data.statistics import length_histogram, merge_counts, without_vector
 from paraembed.data.training_sets import row_rules, set_of
 from paraembed.data.vocabulary import read_vocabulary
 from paraembed.files import (
     SUCCESS,
     Place,
+    Span,
     differences,
     digest_of,
     empty_folder,
@@ -39,6 +44,12 @@ from paraembed.files import (
     write_file,
     write_json,
 )
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
+
+_CODE = 2
+"""Of the files that a run which was cut short leaves; another code begins anew."""
 
 
 def shard_pairs(
@@ -63,7 +74,7 @@ def shard_pairs(
         settings: what decides the rows.
         words: word-vector text file, or a list of words, one a line: the vocabulary.
         max_words: only so many of its words, the first ones.
-        workers: files parsed side by side.
+        workers: files, or parts of large plain ones, parsed side by side.
         overwrite: replace a finished output of other inputs or settings.
 
     Returns:
@@ -80,8 +91,13 @@ def shard_pairs(
     sources = sources_of(inputs, settings.format)
     vocabulary = read_vocabulary(words, max_words) if words else None
     row_rules(settings, vocabulary)
-    for source in sources:
-        next(read_pairs(source, shards.reading_of(settings)))  # what is unusable is said at once
+    heads = [next(read_pairs(source, reading_of(settings))) for source in sources]  # what is unusable is said at once
+    names_of_sources = names[:: len(inputs) // len(sources)]
+    parts = [
+        _Part(source, name, span)
+        for source, name, head in zip(sources, names_of_sources, heads, strict=True)
+        for span in spans_of(source, head.form)
+    ]
     identity = {
         "format": shards.FORMAT,
         "settings": json.loads(json.dumps(asdict(settings))),
@@ -95,7 +111,7 @@ def shard_pairs(
     if finished is not None:
         say(f"{out} is complete already ({finished['counts']['kept']:,} pairs); nothing to do")
         return finished, True
-    task = _Task(sources, names[:: len(inputs) // len(sources)], settings, vocabulary, workers)
+    task = _Task(parts, settings, vocabulary, workers)
     work = out.with_name(f".{out.name}.partial")
     with work_folder(work), tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
         _begin(work, identity)
@@ -112,11 +128,22 @@ def shard_pairs(
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What is sharded: sources and their names, how, the known words, how many workers."""
+class _Part:
+    """What one task parses: a source, its name, and the span of it, None for the whole."""
 
-    sources: Sequence[Source]
-    names: Sequence[str]
+    source: Source
+    name: str
+    span: Span | None
+
+    def __str__(self) -> str:
+        return self.name if self.span is None else f"{self.name}, bytes {self.span[0]:,} to {self.span[1]:,}"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is sharded: parts of sources, how, the known words, how many workers."""
+
+    parts: Sequence[_Part]
     settings: ShardSettings
     vocabulary: pa.StringArray | None
     workers: int
@@ -148,32 +175,35 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
 
 def _shard(task: _Task, work: Path, identity: dict[str, Any]) -> dict[str, Any]:
     settings, workers = task.settings, task.workers
-    parsed = [work / f"parsed-{number:05d}.parquet" for number in range(len(task.sources))]
+    parsed = [work / f"parsed-{number:05d}.parquet" for number in range(len(task.parts))]
     partitions = num_partitions(sum(one["bytes"] for one in identity["inputs"]))
     reports = _parse_all(task, parsed, partitions)
     num_read, num_parsed = (sum(getattr(one, name) for one in reports) for name in ("read", "parsed"))
+    by_reason = sum_counts([report.refused for report in reports])
     if not num_parsed:
-        why = ", ".join(f"{count:,} {reason}" for reason, count in _reasons(reports).items())
+        why = ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
         shutil.rmtree(work)
         raise ValueError(f"no pair is left of {num_read:,} rows: {why}")
+    first_ranks = _first_ranks(task.parts, reports)
     stays = [np.ones(report.parsed, bool) for report in reports]
     if not set_of(settings).keeps_duplicates:
-        _drop_duplicates(stays, parsed, partitions, workers)
+        _drop_duplicates(stays, parsed, partitions, first_ranks, workers)
     duplicates = [int(len(mask) - mask.sum()) for mask in stays]
     say(f"  {sum(duplicates):,} duplicates of {num_parsed:,} pairs removed")
+    sources = _about_sources(task.parts, reports, duplicates)
     outputs = _select(task, parsed, stays, work)
     result = work / "result"
     shutil.rmtree(result, ignore_errors=True)
     result.mkdir()
-    sample = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in shards.iter_refused(reports))
+    sample = "".join(
+        json.dumps(one, ensure_ascii=False) + "\n" for report, _ in sources.values() for one in report.sample
+    )
     manifests: dict[str, dict[str, Any]] = {}
     for selected, masks in outputs:
         folder = result / selected.name
         folder.mkdir(exist_ok=True)
-        entries, about = _write_all(task, parsed, reports, masks, folder, work)
-        reasons = _reasons(reports)
-        for reason, count in selected.counts.items():
-            reasons[reason] = reasons.get(reason, 0) + count
+        entries, about = _write_all(task, parsed, reports, masks, first_ranks, folder, work)
+        reasons = sum_counts([by_reason, selected.counts])
         kept = sum(entry["rows"] for entry in entries)
         manifests[selected.name] = {
             **identity,
@@ -183,12 +213,9 @@ def _shard(task: _Task, work: Path, identity: dict[str, Any]) -> dict[str, Any]:
                 "kept": kept,
                 "refused": sum(reasons.values()),
                 "duplicates": sum(duplicates),
-                "reasons": dict(sorted(reasons.items())),
+                "reasons": reasons,
             },
-            "sources": {
-                name: _about_source(report, repeated)
-                for name, report, repeated in zip(task.names, reports, duplicates, strict=True)
-            },
+            "sources": {name: _about_source(*one) for name, one in sources.items()},
             **about,
             "shards": sorted(entries, key=lambda entry: str(entry["name"])),
         }
@@ -202,14 +229,37 @@ def _shard(task: _Task, work: Path, identity: dict[str, Any]) -> dict[str, Any]:
         "counts": {
             "read": num_read,
             "kept": num_parsed - sum(duplicates),
-            "refused": sum(_reasons(reports).values()),
+            "refused": sum(by_reason.values()),
             "duplicates": sum(duplicates),
-            "reasons": _reasons(reports),
+            "reasons": by_reason,
         },
         "subsets": {name: one["counts"]["kept"] for name, one in manifests.items()},
     }
     _finish(result, whole, sample)
     return whole
+
+
+def _first_ranks(parts: Sequence[_Part], reports: Sequence[SourceReport]) -> list[int]:
+    """What the ranks of each part count from: the lines of its source before it."""
+    ranks: list[int] = []
+    for number, part in enumerate(parts):
+        goes_on = number > 0 and parts[number - 1].name == part.name
+        ranks.append(ranks[-1] + reports[number - 1].lines if goes_on else 0)
+    return ranks
+
+
+def _about_sources(
+    parts: Sequence[_Part], reports: Sequence[SourceReport], duplicates: Sequence[int]
+) -> dict[str, tuple[SourceReport, int]]:
+    """For each source, by name, its report and how many of its pairs are duplicates."""
+    names = [part.name for part in parts]
+    return {
+        name: (
+            join_reports([report for one, report in zip(names, reports, strict=True) if one == name]),
+            sum(count for one, count in zip(names, duplicates, strict=True) if one == name),
+        )
+        for name in dict.fromkeys(names)
+    }
 
 
 def _about_source(report: SourceReport, duplicates: int) -> dict[str, Any]:
@@ -228,16 +278,22 @@ def _finish(folder: Path, manifest: dict[str, Any], sample: str) -> None:
 
 
 def _parse_all(task: _Task, parsed: Sequence[Path], partitions: int) -> list[SourceReport]:
+    """Parse the parts through Ray Data, a task each."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    rows = [{"number": number} for number in range(len(parsed))]
+    data = ray.data.from_items(rows, override_num_blocks=len(rows))
     parse = partial(_parse, task=task, parsed=parsed, partitions=partitions)
-    for row in _map(parse, [{"number": number} for number in range(len(parsed))], task.workers):
+    pool = ray.data.TaskPoolStrategy(size=min(task.workers, len(rows)))
+    for row in data.map(parse, num_cpus=1, compute=pool).iter_rows():
         if row["error"]:
             if not any(map(Path.exists, map(_report_path, parsed))):
                 shutil.rmtree(parsed[0].parent)  # nothing in it to go on from
             raise ValueError(row["error"])
-        report = shards.load_report(_report_path(parsed[row["number"]]))
+        report = load_report(_report_path(parsed[row["number"]]))
         when = " (parsed before)" if row["before"] else ""
-        say(f"  {task.names[row['number']]}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
-    return [shards.load_report(_report_path(path)) for path in parsed]
+        say(f"  {task.parts[row['number']]}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
+    return [load_report(_report_path(path)) for path in parsed]
 
 
 def _select(
@@ -248,18 +304,18 @@ def _select(
         return [(Selected("", np.zeros(0, np.int64)), list(stays))]
     masks = _save_masks(stays, work)
 
-    def columns_of(row: dict[str, Any]) -> dict[str, Any]:
-        number = row["number"]
-        table = shards.selection_table(parsed[number], np.load(masks[number], mmap_mode="r"), task.settings)
-        pq.write_table(table, _columns_path(parsed[number]))
-        return {"number": number}
+    settings = task.settings
 
-    list(_map(columns_of, [{"number": number} for number in range(len(parsed))], task.workers))
+    def columns_of(number: int) -> None:
+        table = selection_table(parsed[number], np.load(masks[number], mmap_mode="r"), settings)
+        pq.write_table(table, _columns_path(parsed[number]))
+
+    list(_each(columns_of, range(len(parsed)), task.workers))
     columns = pa.concat_tables([pq.read_table(_columns_path(path)) for path in parsed]).combine_chunks()
     kept = np.flatnonzero(np.concatenate(list(stays)))
     ends = np.cumsum([len(mask) for mask in stays])[:-1]
     outputs = []
-    for selected in select(task.settings, columns):
+    for selected in select(settings, columns):
         whole = np.zeros(sum(map(len, stays)), bool)
         whole[kept[selected.rows]] = True
         outputs.append((selected, np.split(whole, ends)))
@@ -271,29 +327,37 @@ def _write_all(
     parsed: Sequence[Path],
     reports: Sequence[SourceReport],
     stays: Sequence[Mask],
+    first_ranks: Sequence[int],
     folder: Path,
     work: Path,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Write the shards of one output, its lengths and vocabulary; returns the shards' entries and what it is about."""
     plans = shards.plan_shards(reports, stays, task.settings.rows_per_shard)
-    write = partial(_write, parsed=parsed, masks=_save_masks(stays, work), folder=folder, work=work)
-    rows = [{"plan": json.dumps(asdict(plan))} for plan in plans]
-    entries = list(_map(write, rows, task.workers)) if rows else []
+    masks = _save_masks(stays, work)
+
+    def write(plan: ShardPlan) -> dict[str, Any]:
+        staying = {number: np.load(masks[number], mmap_mode="r") for number, _ in plan.groups}
+        return shards.write_shard(plan, parsed, staying, folder, work / plan.name, first_ranks)
+
+    entries = list(_each(write, plans, task.workers))
     counts = merge_counts([shards.load_counts(work / plan.name) for plan in plans])
     write_json(folder / "lengths.json", length_histogram(counts))
     write_file(folder / "vocabulary.parquet", lambda file: pq.write_table(counts.words, file))
     return entries, {} if task.vocabulary is None else {"coverage": without_vector(counts, task.vocabulary)}
 
 
-def _map(
-    function: Callable[[dict[str, Any]], dict[str, Any]], rows: list[dict[str, Any]], workers: int
-) -> Iterator[dict[str, Any]]:
-    """Results of ``function`` on each row, through Ray Data, as they come."""
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    data = ray.data.from_items(rows, override_num_blocks=len(rows))
-    mapped = data.map(function, num_cpus=1, compute=ray.data.TaskPoolStrategy(size=min(workers, len(rows))))
-    return iter(mapped.iter_rows())
+def _each(function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], workers: int) -> Iterator[_Result]:
+    """Results of ``function``, as they come, of Ray tasks of which ``workers`` run at a time.
+
+    A dataset of Ray Data, whose executor takes 0.8 s to start, would do the same.
+    """
+    task = ray.remote(num_cpus=1)(function)
+    waiting = iter(arguments)
+    running = [task.remote(argument) for argument in islice(waiting, workers)]
+    while running:
+        (done,), running = ray.wait(running)
+        running += [task.remote(argument) for argument in islice(waiting, 1)]
+        yield ray.get(done)
 
 
 def _parse(row: dict[str, Any], task: _Task, parsed: Sequence[Path], partitions: int) -> dict[str, Any]:
@@ -302,26 +366,26 @@ def _parse(row: dict[str, Any], task: _Task, parsed: Sequence[Path], partitions:
     if _report_path(out).exists():  # written after the pairs, in an earlier run that was cut short
         return {"number": number, "error": "", "before": True}
     try:
-        report = shards.parse_source(
-            task.sources[number], task.names[number], task.settings, out, partitions, task.vocabulary
-        )
-        shards.save_report(report, _report_path(out))
+        part = task.parts[number]
+        report = parse_source(part.source, part.name, task.settings, out, partitions, task.vocabulary, part.span)
+        save_report(report, _report_path(out))
     except (ValueError, OSError) as error:  # the user's to mend; raised by the driver, without Ray's wrapping
         return {"number": number, "error": str(error), "before": False}
     return {"number": number, "error": "", "before": False}
 
 
-def _drop_duplicates(stays: Sequence[Mask], parsed: Sequence[Path], partitions: int, workers: int) -> None:
+def _drop_duplicates(
+    stays: Sequence[Mask], parsed: Sequence[Path], partitions: int, first_ranks: Sequence[int], workers: int
+) -> None:
     """Clear, in the masks of the parsed files, the rows that repeat a pair."""
-    by_partition = [shards.partitions_of(path) for path in parsed]
+    by_partition = [partitions_of(path) for path in parsed]
 
-    def find(row: dict[str, Any]) -> dict[str, Any]:
-        found = find_duplicates(by_partition, row["partition"], partitions)
-        return {"rows": np.concatenate(found), "counts": np.array([len(one) for one in found])}
+    def find(partition: int) -> list[RowNumbers]:
+        return find_duplicates(by_partition, partition, partitions, first_ranks)
 
-    for row in _map(find, [{"partition": number} for number in range(partitions)], workers):
-        for mask, gone in zip(stays, np.split(row["rows"], np.cumsum(row["counts"])[:-1]), strict=True):
-            mask[gone] = False
+    for found in _each(find, range(partitions), workers):
+        for mask, rows in zip(stays, found, strict=True):
+            mask[rows] = False
 
 
 def _save_masks(stays: Sequence[Mask], work: Path) -> list[Path]:
@@ -330,23 +394,6 @@ def _save_masks(stays: Sequence[Mask], work: Path) -> list[Path]:
     for path, mask in zip(paths, stays, strict=True):
         np.save(path, mask)
     return paths
-
-
-def _write(
-    row: dict[str, Any], parsed: Sequence[Path], masks: Sequence[Path], folder: Path, work: Path
-) -> dict[str, Any]:
-    values = json.loads(row["plan"])
-    plan = ShardPlan(**{**values, "groups": [tuple(group) for group in values["groups"]]})
-    stays = {number: np.load(masks[number], mmap_mode="r") for number, _ in plan.groups}
-    return shards.write_shard(plan, parsed, stays, folder, work / plan.name)
-
-
-def _reasons(reports: Sequence[SourceReport]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for report in reports:
-        for reason, count in report.refused.items():
-            totals[reason] = totals.get(reason, 0) + count
-    return dict(sorted(totals.items()))
 
 
 def _names(inputs: Sequence[Place]) -> list[str]:
@@ -366,8 +413,8 @@ def _report_path(parsed: Path) -> Path:
 
 
 def _begin(work: Path, identity: dict[str, Any]) -> None:
-    """Empty the work folder, unless it is of the same inputs and settings."""
-    saved = work / "identity.json"
-    if not (saved.is_file() and read_json(saved) == identity):
+    """Empty the work folder, unless it is of the same inputs and settings, and of this code."""
+    saved, now = work / "identity.json", {"code": _CODE, **identity}
+    if not (saved.is_file() and read_json(saved) == now):
         empty_folder(work)
-        write_json(saved, identity)
+        write_json(saved, now)

@@ -46,13 +46,14 @@ ROLE_NAMES: dict[str, Role] = {
 }
 
 
-def read_tsv(path: Place, blocks: Iterator[Lines], columns: Sequence[Role]) -> Iterator[Block]:
-    """Parse the lines of a TSV file; see ``read_pairs``."""
-    roles: Sequence[Role] = ()
+def read_tsv(
+    path: Place, first_line: bytes, blocks: Iterator[Lines], columns: Sequence[Role], *, from_start: bool = True
+) -> Iterator[Block]:
+    """Parse lines of a TSV file, whose first one may be a header; see ``read_pairs``."""
+    roles, header = _roles(path, first_line.decode("utf-8", "replace").split("\t"), columns)
     for block in blocks:
-        if block.first == 0:
-            roles, header = _roles(path, block[0].decode("utf-8", "replace").split("\t"), columns)
-            block = block.without_first() if header else block  # noqa: PLW2901 - the header is no row
+        if header and from_start and block.first == 0:
+            block = block.without_first()  # noqa: PLW2901 - the header is no row
         text = pc.fill_null(block.text, "")
         cells = pc.split_pattern(text, "\t")
         tests = [
@@ -66,7 +67,10 @@ def read_tsv(path: Place, blocks: Iterator[Lines], columns: Sequence[Role]) -> I
 
 
 def read_csv(path: Place, columns: Sequence[Role]) -> Iterator[Block]:
-    """Parse a CSV file; see ``read_pairs``. Python's csv module reads it, 0.3M rows/s."""
+    """Parse a CSV file; see ``read_pairs``. Python's csv module reads it, 0.3M rows/s.
+
+    A row with a line break inside of a field is refused: two stray quotes make one row of all lines between them.
+    """
     csv.field_size_limit(_FIELD_CHARACTERS)
     with open_stream(path) as file, io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text:
         reader = _rows(text, path)
@@ -78,7 +82,12 @@ def read_csv(path: Place, columns: Sequence[Role]) -> Iterator[Block]:
             raw = [",".join(row).encode("utf-8", "surrogateescape") for row in block]
             counts = pa.array([len(row) for row in block])
             valid = pa.array([_is_text(row) for row in block])
-            tests = [(pc.invert(valid), "invalid UTF-8"), (pc.equal(counts, 0), "empty line")]
+            broken = pa.array([b"\n" in row or b"\r" in row for row in raw])
+            tests = [
+                (pc.invert(valid), "invalid UTF-8"),
+                (pc.equal(counts, 0), "empty line"),
+                (broken, "line break in a field"),
+            ]
             parsed: dict[Role, pa.StringArray] = {}
             for at, role in enumerate(roles):
                 cells = (

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.keys import pair_keys, text_column
+from paraembed.data.hashing import pair_keys
+from paraembed.data.keys import text_column
 
 RowNumbers = npt.NDArray[np.int64]
 
@@ -66,28 +67,30 @@ def partition_writer(file: BinaryIO, partitions: int) -> Iterator[PartitionWrite
         yield PartitionWriter(writer, partitions)
 
 
-def find_duplicates(files: Sequence[Path], partition: int = 0, partitions: int = 1) -> list[RowNumbers]:
+def find_duplicates(
+    files: Sequence[Path], partition: int = 0, partitions: int = 1, first_ranks: Sequence[int] = ()
+) -> list[RowNumbers]:
     """The rows that repeat an unordered pair; the one with the lowest rank (then in the first file) stays.
 
     Args:
         files: of ``partition_writer``, in the order of the inputs, ranks ascending in each.
         partition: the one that is looked at.
         partitions: how many there are.
+        first_ranks: what the ranks of each file count from; 0 where none are given.
 
     Returns:
         For each file the numbers of its rows to drop, ascending.
     """
-    batches, sources = [], []
+    batches, sources, ranks = [], [], []
     for number, path in enumerate(files):
         with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
             for at in range(partition, reader.num_record_batches, partitions):
                 batches.append(reader.get_batch(at))
                 sources.append(np.full(batches[-1].num_rows, number))
+                ranks.append(batches[-1]["rank"].to_numpy() + (first_ranks[number] if first_ranks else 0))
     rows = pa.Table.from_batches(batches, _SCHEMA)
-    key, place = (
-        rows["key"].to_numpy(),
-        rows["rank"].to_numpy() * len(files) + np.concatenate([[], *sources]).astype(int),
-    )
+    key = rows["key"].to_numpy()
+    place = np.concatenate([np.zeros(0, np.int64), *ranks]) * len(files) + np.concatenate([[], *sources]).astype(int)
     order = np.argsort(key, kind="stable")
     equal = key[order[1:]] == key[order[:-1]]
     shared = order[np.append(equal, False) | np.append(False, equal)] if len(order) else order

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.files import Place, ahead, read_blocks, require_file
+from paraembed.files import Place, Span, ahead, read_blocks, read_span, require_file
 
 MAX_LINE_BYTES = 64 << 20
 """A longer line is not kept in memory: its row is null, whatever it says."""
@@ -103,12 +103,6 @@ class Lines:
         """The same lines but the first."""
         return Lines.of(self.data[self.data.find(b"\n") + 1 :], self.first + 1)
 
-    def take(self, starts: Positions, ends: Positions) -> pa.StringArray:
-        """The strings ``data[starts[i]:ends[i]]``, [m]; the caller sees to it that they are UTF-8."""
-        lengths = ends - starts
-        offsets = np.cumsum(lengths) - lengths
-        return string_array(lengths, self.octets[np.arange(lengths.sum()) + np.repeat(starts - offsets, lengths)])
-
 
 def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
     """Strings [n] of these lengths in bytes, one after the other."""
@@ -116,8 +110,10 @@ def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
     return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
 
 
-def read_lines(place: Place) -> Iterator[Lines]:
-    """Read a text file, plain or compressed (``read_blocks``).
+def read_lines(place: Place, span: Span | None = None) -> Iterator[Lines]:
+    """Read a text file, plain or compressed (``read_blocks``), or a span of a plain one (``cut_at_lines``).
+
+    The lines of a span are numbered from its first.
 
     Memory is bounded by a few blocks of 8 MB, or by ``MAX_LINE_BYTES``. The next block is read in a thread.
 
@@ -131,7 +127,7 @@ def read_lines(place: Place) -> Iterator[Lines]:
     rest: list[bytes] = []  # of a line whose end has not come, yet: ``held`` bytes
     cut = False
     try:
-        for block in ahead(_text_blocks(place)):
+        for block in ahead(_text_blocks(place, span)):
             feed = block.find(b"\n")
             if not cut:
                 rest.append(block if feed < 0 else block[:feed])
@@ -153,10 +149,10 @@ def read_lines(place: Place) -> Iterator[Lines]:
         raise ValueError(f"{place} is empty; expected UTF-8 text, plain or compressed")
 
 
-def _text_blocks(place: Place) -> Iterator[bytes]:
+def _text_blocks(place: Place, span: Span | None) -> Iterator[bytes]:
     """The blocks of a text file, without its byte order mark."""
-    head: bytes | None = b""
-    for block in read_blocks(place, _BLOCK_BYTES):
+    head: bytes | None = b"" if span is None or span[0] == 0 else None
+    for block in read_span(place, span, _BLOCK_BYTES) if span else read_blocks(place, _BLOCK_BYTES):
         if head is None:
             yield block
         elif len(head := head + block) >= len(codecs.BOM_UTF8):

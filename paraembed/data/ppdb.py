@@ -11,18 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.lines import Lines, Octets, Positions
+from paraembed.data.lines import Lines, Positions
 from paraembed.data.parsed import ParsedPairs, contains_byte, filled, is_blank, refuse
+from paraembed.data.scan import BORDER, find_borders, find_numbers, strings_at
 
 SCORE = "PPDB2.0Score"
-_BORDER = b" ||| "
-_MOST_DIGITS = 31  # of a feature's value; a longer one is no number
-_FEW_DIGITS = 9  # almost all values have no more
-_NUMBER = r"^[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$"
 _NON_TERMINAL = r"\[[^\s\]]+,\d+\]"
 
 
@@ -39,7 +35,7 @@ class PpdbPairs(ParsedPairs):
 
 def looks_like_ppdb(line: str) -> bool:
     """Whether a line has the shape of a PPDB line."""
-    return line.startswith("[") and line.count(_BORDER.decode()) >= 3
+    return line.startswith("[") and line.count(BORDER.decode()) >= 3
 
 
 def parse_ppdb(
@@ -59,26 +55,23 @@ def parse_ppdb(
     Returns:
         n rows; score is PPDB2.0Score where it is a number, relation is the entailment.
     """
-    borders = _borders(lines.octets)
-    before = np.searchsorted(borders, lines.starts)
-    count = np.searchsorted(borders, lines.ends) - before + 1
+    borders_N6, count = find_borders(lines.octets, lines.starts, lines.ends)
+    count += 1
     good = (count >= 4) & (count <= 6) & ~lines.not_utf8.to_numpy(zero_copy_only=False)
     if lines.first_is_cut:
         good[0] = False
-    ends_of_fields = np.concatenate((borders, np.zeros(6, np.int64)))  # of lines that are refused, more is looked up
 
     def field(number: int) -> tuple[Positions, Positions]:
         """Where field ``number`` > 0 of each line starts and ends; nothing where it has none."""
         has = good & (count > number)
-        starts = np.where(has, ends_of_fields[before + number - 1] + len(_BORDER), 0)
-        return starts, np.where(has, np.where(count - 1 > number, ends_of_fields[before + number], lines.ends), 0)
+        starts = np.where(has, borders_N6[:, number - 1] + len(BORDER), 0)
+        return starts, np.where(has, np.where(count - 1 > number, borders_N6[:, number], lines.ends), 0)
 
-    first, second, relation = (lines.take(*field(number)) for number in (1, 2, 5))
-    values = _Features(lines, *field(3))
-    numbers = {name: values.column(name) for name in dict.fromkeys((SCORE, *features))}
+    first, second, relation = (strings_at(lines.octets, *field(number)) for number in (1, 2, 5))
+    numbers = {name: _numbers(lines, *field(3), name) for name in dict.fromkeys((SCORE, *features))}
     extra: dict[str, pa.Array] = {name: numbers[name] for name in features}
     if alignment:
-        extra["alignment"] = lines.take(*field(4))
+        extra["alignment"] = strings_at(lines.octets, *field(4))
     return PpdbPairs(
         first=first,
         second=second,
@@ -100,90 +93,22 @@ def parse_ppdb(
     )
 
 
-def _borders(octets: Octets) -> Positions:
-    """Where `` ||| `` stands, from left to right, none over another."""
-    bars = np.flatnonzero(octets == ord("|"))
-    at: Positions = bars[:-2][bars[2:] - bars[:-2] == 2]
-    at = at[at > 0]
-    at = at[(octets[at - 1] == ord(" ")) & (octets[at + 3] == ord(" "))] - 1  # data ends with a line feed
-    overlaps = np.diff(at, prepend=-len(_BORDER)) < len(_BORDER)
-    if overlaps.any():  # `` ||| ||| ||| ``: every other one of a run counts
-        places = np.arange(len(at))
-        run = np.maximum.accumulate(np.where(overlaps, 0, places))
-        at = at[(places - run) % 2 == 0]
-    return at
-
-
-class _Features:
-    """The features of n lines, ``name=value`` separated by spaces.
-
-    Args:
-        lines: n lines.
-        starts: int64 [n], where the features start.
-        ends: int64 [n].
-    """
-
-    def __init__(self, lines: Lines, starts: Positions, ends: Positions) -> None:
-        self._lines, self._starts, self._ends = lines, starts, ends
-        self._signs: Positions | None = None
-
-    def column(self, name: str) -> pa.FloatArray:
-        """The numbers of a feature [n]; null where it is missing, ``NA`` or no number."""
-        sought = np.frombuffer(f"{name}=".encode(), np.uint8)
-        octets, starts = self._lines.octets, self._starts
-        # PPDB2.0Score comes first in its lines.
-        at = np.where(self._begin_with(sought), starts, -1)
-        others = np.flatnonzero((at < 0) & (self._ends > starts))
-        if len(others) and sought.tobytes() in self._lines.data:
-            found = np.append(self._find(sought), len(octets))
-            nearest = found[np.searchsorted(found, starts[others])]
-            at[others] = np.where(nearest < self._ends[others], nearest, -1)
-        has = np.flatnonzero(at >= 0)
-        values = at[has] + len(sought)
-        texts = self._lines.take(values, values + self._lengths(values, self._ends[has], _FEW_DIGITS))
-        is_number = pc.match_substring_regex(texts, _NUMBER)
-        numbers = pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.float32())
-        if len(has) == len(starts):
-            return numbers
-        places = np.full(len(starts), -1)
-        places[has] = np.arange(len(has))
-        return numbers.take(pa.array(places, mask=places < 0))
-
-    def _lengths(self, values: Positions, ends: Positions, most: int) -> Positions:
-        """Bytes of values before the next space or the end; 0 for one that is longer than ``_MOST_DIGITS``."""
-        octets = self._lines.octets
-        window = values[:, None] + np.arange(most + 1)
-        is_end = octets[np.minimum(window, len(octets) - 1)] == ord(" ")
-        is_end |= window >= ends[:, None]
-        lengths: Positions = is_end.argmax(axis=1)
-        longer = np.flatnonzero(~is_end[np.arange(len(values)), lengths])
-        if len(longer):
-            lengths[longer] = 0 if most == _MOST_DIGITS else self._lengths(values[longer], ends[longer], _MOST_DIGITS)
-        return lengths
-
-    def _begin_with(self, sought: Octets) -> npt.NDArray[np.bool_]:
-        fits = self._ends - self._starts >= len(sought)
-        octets = self._lines.octets
-        for place, octet in enumerate(sought):
-            fits[fits] = octets[self._starts[fits] + place] == octet
-        return fits
-
-    def _find(self, sought: Octets) -> Positions:
-        """Where ``name=`` stands behind a space."""
-        octets = self._lines.octets
-        if self._signs is None:
-            self._signs = np.flatnonzero(octets == ord("="))
-        at = self._signs[self._signs >= len(sought)]
-        for back, octet in enumerate(reversed([ord(" "), *sought[:-1].tolist()]), start=1):
-            at = at[octets[at - back] == octet]
-        return at - len(sought) + 1
+def _numbers(lines: Lines, starts: Positions, ends: Positions, name: str) -> pa.FloatArray:
+    """The numbers of a feature [n], of lists ``name=value …``; null where it is missing, ``NA`` or no number."""
+    starts, ends = find_numbers(lines.octets, starts, ends, name)
+    texts = strings_at(lines.octets, starts, ends)
+    missing = ends == starts
+    return (pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts).cast(
+        pa.float32()
+    )
 
 
 def _is_blank(lines: Lines, count: Positions) -> pa.BooleanArray:
     """Lines [n] of white space alone; none of them has a border."""
     blank = np.zeros(len(lines), bool)
     rows = np.flatnonzero((count == 1) & ~lines.not_utf8.to_numpy(zero_copy_only=False))
-    blank[rows] = is_blank(lines.take(lines.starts[rows], lines.ends[rows])).to_numpy(zero_copy_only=False)
+    texts = strings_at(lines.octets, lines.starts[rows], lines.ends[rows])
+    blank[rows] = is_blank(texts).to_numpy(zero_copy_only=False)
     return pa.array(blank)
 
 

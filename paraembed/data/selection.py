@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.data.filters import FilterOptions, effective_size, num_tokens
-from paraembed.data.keys import mixed, pair_keys, text_column
+from paraembed.data.hashing import pair_keys
+from paraembed.data.keys import mixed, text_column
 from paraembed.data.training_sets import set_of
 from paraembed.files import SUCCESS, read_json
 
@@ -61,6 +62,16 @@ def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
     if set_of(options).effective_sizes:
         columns["effective_size"] = effective_size(table).cast(pa.int32())
     return pa.table(columns)
+
+
+def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterOptions) -> pa.Table:
+    """The ``selection_columns`` of the rows of a parsed file that stay, bool [n]."""
+    tables, start = [], 0
+    for batch in pq.ParquetFile(parsed).iter_batches(columns=["first", "second"]):
+        rows = pa.table(batch).filter(pa.array(stays[start : start + len(batch)]))
+        start += len(batch)
+        tables.append(selection_columns(rows, options))
+    return pa.concat_tables(tables)
 
 
 def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.cluster.shard import shard_pairs
+from paraembed.data import pairs
 from paraembed.data.schemas import PAIRS
 from paraembed.data.shards import ShardSettings
 from paraembed.files import sha256_of, work_folder
@@ -96,6 +97,40 @@ def test_bytes_do_not_depend_on_workers(ray_cluster: None, tmp_path: Path, train
         assert manifest["counts"]["duplicates"] == 358
     assert contents(tmp_path / "1") == contents(tmp_path / "4")
     assert sum(name.endswith(".parquet") for name in contents(tmp_path / "1")) > 5
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("header", [True, False], ids=["columns with a header", "PPDB"])
+def test_bytes_do_not_depend_on_spans(
+    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: bool
+) -> None:
+    """Pairs repeat within a file and between two, and more rows are refused than the sample shows."""
+    form = "{0}\t{1}\n" if header else "[X] ||| {0} ||| {1} ||| PPDB2.0Score=1 ||| 0-0\n"
+    inputs = [tmp_path / "a", tmp_path / "b"]
+    for number, path in enumerate(inputs):
+        rows = [(f"one {row % 300}", "" if row % 5 == 4 else NAMES[row % 300]) for row in range(number, 900)]
+        lines = [form.format(*row) if row[1] else "bad\n" for row in rows]
+        path.write_text("".join(["phrase\tparaphrase\n"] * header + lines))
+    whole, _ = shard_pairs(inputs, tmp_path / "whole", SETTINGS)
+    assert whole["counts"]["duplicates"] > 0
+    assert whole["counts"]["refused"] == 360
+    shown = [json.loads(line) for line in (tmp_path / "whole" / "rejected-sample.jsonl").read_text().splitlines()]
+    assert [row["line"] - header for row in shown] == [*range(5, 505, 5), *range(4, 504, 5)]
+    monkeypatch.setattr(pairs, "_SPAN_BYTES", 3000)
+    shard_pairs(inputs, tmp_path / "spans", SETTINGS, workers=3)
+    assert contents(tmp_path / "spans") == contents(tmp_path / "whole")
+
+
+@pytest.mark.ray
+def test_what_older_code_left_is_not_gone_on_from(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
+    manifest, _ = shard_pairs(inputs, tmp_path / "out", SETTINGS)
+    left = tmp_path / ".new.partial"
+    left.mkdir()
+    identity = {name: manifest[name] for name in ("format", "settings", "inputs", "words")}
+    (left / "identity.json").write_text(json.dumps(identity))
+    (left / "parsed-00000.json").write_text("{}")
+    shard_pairs(inputs, tmp_path / "new", SETTINGS)
+    assert contents(tmp_path / "new") == contents(tmp_path / "out")
 
 
 @pytest.mark.ray

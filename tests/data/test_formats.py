@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.data import lines, shards
+from paraembed.data import lines, parse
 from paraembed.data.pairs import Reading, Source, read_pairs, sources_of
 from paraembed.data.shards import ShardSettings
 
@@ -42,7 +42,7 @@ def test_a_word_list_makes_many_pairs_of_a_line(tmp_path: Path) -> None:
         ("invalid UTF-8", "", ""),
         (None, "hero", "héros"),
     ]
-    report = shards.parse_source(path, "w", ShardSettings(format="words"), tmp_path / "w.parquet")
+    report = parse.parse_source(path, "w", ShardSettings(format="words"), tmp_path / "w.parquet")
     assert [(one["line"], one["reason"]) for one in report.sample] == [
         (3, "empty line"), (4, "too few fields"), (5, "invalid UTF-8"),
     ]  # fmt: skip
@@ -186,7 +186,7 @@ def test_any_bytes_are_read_or_refused_and_counted(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_BLOCK_BYTES", block)
         try:
-            report = shards.parse_source(folder / "input", "x", ShardSettings(format=form), folder / "out.parquet", 3)
+            report = parse.parse_source(folder / "input", "x", ShardSettings(format=form), folder / "out.parquet", 3)
         except ValueError as error:  # unusable as a whole, in words
             assert str(folder / "input") in str(error)  # noqa: PT017
             return
@@ -202,6 +202,6 @@ def test_a_long_line_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
     long = b"[NP] ||| a ||| " + b"b " * (1 << 20)
     (tmp_path / "p").write_bytes(b"\n".join([LINE, long, long[: 1 << 19] + b" ||| y=1", b""]))
-    report = shards.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet")
+    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet")
     assert (report.read, report.parsed, report.refused) == (3, 2, {"line over 1 MiB": 1})
     assert json.dumps(report.sample).count("[NP]") == 1

@@ -2,7 +2,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.data.keys import hash_strings, mixed, pair_keys
+from paraembed.data.hashing import hash_strings, pair_keys
+from paraembed.data.keys import mixed
 
 TEXT = st.text("ab é\0", max_size=6)
 

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paraembed import files
 from paraembed.data import lines
 from paraembed.data.lines import read_lines
+from paraembed.files import cut_at_lines
 
 BYTES = st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
 LINE = BYTES.filter(lambda line: b"\n" not in line and b"\0" not in line and not line.endswith(b"\r"))
@@ -57,6 +59,30 @@ def test_every_line_comes_once_whatever_the_blocks(
         text, raw = read_all(path)
     assert raw == content
     assert text == [decoded(line) for line in content]
+
+
+@settings(deadline=None)
+@given(content=st.lists(LINE, min_size=1), last_ends=st.booleans(), size=st.integers(1, 40), buffer=st.integers(1, 9))
+def test_spans_hold_every_line_once(
+    tmp_path_factory: pytest.TempPathFactory, content: list[bytes], last_ends: bool, size: int, buffer: int
+) -> None:
+    content[0] = b"x" + content[0]
+    if not last_ends and not content[-1]:
+        content[-1] = b"x"
+    path = tmp_path_factory.mktemp("lines") / "text"
+    path.write_bytes(b"\n".join(content) + b"\n" * last_ends)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_LINE_BYTES", buffer)
+        spans = cut_at_lines(path, size)
+    assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
+    assert spans[-1][1] == path.stat().st_size
+    raw = []
+    for span in spans:
+        blocks = list(read_lines(path, span))
+        assert blocks[0].first == 0
+        assert span[1] - span[0] >= size or span is spans[-1]
+        raw += [block[row] for block in blocks for row in range(len(block))]
+    assert raw == content
 
 
 @settings(deadline=None)

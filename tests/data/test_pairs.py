@@ -1,11 +1,12 @@
 import csv
 import gzip
 import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.data.pairs import Reading, read_pairs
@@ -103,10 +104,19 @@ def test_invalid_utf8_is_refused_row_by_row(tmp_path: Path) -> None:
         assert [row[0] for row in rows_of(path)] == [None, "invalid UTF-8", None]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(CELL, CELL), min_size=1))
 def test_csv_reads_back_what_was_quoted(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     text = io.StringIO(newline="")
     csv.writer(text).writerows([("source", "target"), *rows])
     path = tmp_path_factory.mktemp("csv") / "p.csv.gz"
     path.write_bytes(gzip.compress(text.getvalue().encode()))
-    assert [(first, second) for _, first, second, _, _ in rows_of(path)] == rows
+    broken = ["line break in a field" if re.search("[\\r\\n]", "".join(row)) else None for row in rows]
+    assert [(refused, (first, second)) for refused, first, second, _, _ in rows_of(path)] == list(
+        zip(broken, rows, strict=True)
+    )
+
+
+def test_lines_between_stray_quotes_of_csv_are_no_pair(tmp_path: Path) -> None:
+    found = rows_of(write(tmp_path / "p.csv", 'a,b\nc,"d\ne,f\ng",h\ni,j\n'))
+    assert [row[0] for row in found] == [None, "line break in a field", None]

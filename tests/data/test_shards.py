@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.data import duplicates, shards
+from paraembed.data import duplicates, parse, shards
 from paraembed.data.duplicates import find_duplicates
-from paraembed.data.keys import pair_keys
+from paraembed.data.hashing import pair_keys
+from paraembed.data.reports import SourceReport, load_report, save_report
 from paraembed.data.sample.ppdb_format import ppdb_lines
 from paraembed.data.schemas import PAIRS
-from paraembed.data.shards import ShardSettings, SourceReport
+from paraembed.data.shards import ShardSettings
 from paraembed.text import tokenise
 
 WORD = st.sampled_from(["a", "b", "c", "d"])
@@ -27,7 +28,7 @@ def make(
         path = folder / f"in{number}.tsv"
         path.write_text("".join(f"{first}\t{second}\n" for first, second in rows))
         parsed.append(folder / f"parsed{number}.parquet")
-        reports.append(shards.parse_source(path, path.name, ShardSettings(tokeniser="space"), parsed[-1], partitions))
+        reports.append(parse.parse_source(path, path.name, ShardSettings(tokeniser="space"), parsed[-1], partitions))
     return parsed, reports
 
 
@@ -64,11 +65,11 @@ def test_shards_hold_each_unordered_pair_once_in_order(
 ) -> None:
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "_GROUP_ROWS", group)
+        patch.setattr(parse, "GROUP_ROWS", group)
         if collide:  # equal keys for pairs that are not equal
             patch.setattr(duplicates, "pair_keys", lambda table: pair_keys(table) % np.uint64(3))
         parsed, reports = make(folder, sources, partitions)
-        by_partition = [shards.partitions_of(path) for path in parsed]
+        by_partition = [parse.partitions_of(path) for path in parsed]
         stays = {number: np.ones(report.parsed, bool) for number, report in enumerate(reports)}
         for partition in range(partitions):
             for number, rows in enumerate(find_duplicates(by_partition, partition, partitions)):
@@ -90,13 +91,13 @@ def test_shards_hold_each_unordered_pair_once_in_order(
 
 def test_texts_are_tokenised_by_their_format(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("Don't STOP.<::::> Go\tdo it\n ... \t<::::>\n")
-    report = shards.parse_source(tmp_path / "p.tsv", "p", ShardSettings(remove=("<::::>",)), tmp_path / "p.parquet")
+    report = parse.parse_source(tmp_path / "p.tsv", "p", ShardSettings(remove=("<::::>",)), tmp_path / "p.parquet")
     assert pq.read_table(tmp_path / "p.parquet")["first"].to_pylist() == ["do n't stop . go"]
     assert report.refused == {"empty text": 1}
     assert report.sample == [{"file": "p", "line": 2, "reason": "empty text", "text": " ... \t<::::>"}]
     (tmp_path / "p.gz").write_text("")
     (tmp_path / "ppdb").write_text("[NN] ||| do n't stop . ||| Go-ing ||| PPDB2.0Score=1 ||| 0-0 ||| Equivalence\n")
-    shards.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "q.parquet")
+    parse.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "q.parquet")
     row = pq.read_table(tmp_path / "q.parquet").to_pylist()[0]
     assert row == {
         "first": "do n't stop .",
@@ -122,7 +123,7 @@ def test_trees_come_along_and_bad_ones_are_counted(tmp_path: Path) -> None:
     ]
     path = tmp_path / "p.tsv"
     path.write_text("sentence1\tsentence2\ttree1\ttree2\n" + "".join("\t".join(row) + "\n" for row in rows))
-    report = shards.parse_source(path, "p", ShardSettings(), tmp_path / "p.parquet")
+    report = parse.parse_source(path, "p", ShardSettings(), tmp_path / "p.parquet")
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.schema.equals(PAIRS)
     assert list(zip(*(table[name].to_pylist() for name in ("first", "first_tree", "second_tree")), strict=True)) == [
@@ -144,17 +145,17 @@ def test_trees_come_along_and_bad_ones_are_counted(tmp_path: Path) -> None:
 def test_the_version_of_ppdb_is_told_a_file(tmp_path: Path, versions: list[str]) -> None:
     text = "".join(block for version in versions for block in ppdb_lines(version, 500, 1, 0.1))
     (tmp_path / "ppdb").write_bytes(text.encode("utf-8", "surrogateescape"))
-    report = shards.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "p.parquet")
+    report = parse.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "p.parquet")
     assert report.version == ("mixed" if len(versions) > 1 else versions[0])
     assert sum(report.refused.values()) > 10
     (tmp_path / "p.tsv").write_text("a\tb\n")
-    assert shards.parse_source(tmp_path / "p.tsv", "p", ShardSettings(), tmp_path / "q.parquet").version is None
+    assert parse.parse_source(tmp_path / "p.tsv", "p", ShardSettings(), tmp_path / "q.parquet").version is None
 
 
 def test_report_survives_its_file(tmp_path: Path) -> None:
     _, reports = make(tmp_path, [[("a", "b"), ("c", "c")]])
-    shards.save_report(reports[0], tmp_path / "report.json")
-    assert shards.load_report(tmp_path / "report.json") == reports[0]
+    save_report(reports[0], tmp_path / "report.json")
+    assert load_report(tmp_path / "report.json") == reports[0]
 
 
 CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "a\tb", "\x1c", "\x7f", "a\xa0b"])
@@ -163,7 +164,7 @@ CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "
 @given(st.lists(CELL, max_size=6), st.integers(0, 2))
 def test_the_fast_way_to_join_tokens_says_the_same(texts: list[str], skip: int) -> None:
     array = pa.array(texts, pa.string()).slice(min(skip, len(texts)))
-    assert shards.join_tokens(array, "space").to_pylist() == tokenise(array, "space").joined().to_pylist()
+    assert parse.join_tokens(array, "space").to_pylist() == tokenise(array, "space").joined().to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.data.filters import FilterOptions, SetName, effective_size
-from paraembed.data.keys import pair_keys
+from paraembed.data.hashing import pair_keys
 from paraembed.data.training_sets import TRAINING_SETS, find_training_set, judge_rows, row_filters, row_rules
 from paraembed.words import UNKNOWN
 

@@ -1,0 +1,45 @@
+"""Hashes of texts and of unordered pairs, the same on every machine: for partitions, splits and samples."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paraembed.compiled import compiled
+from paraembed.data.keys import GOLDEN, finalised, mixed, text_column
+
+Hashes = npt.NDArray[np.uint64]
+
+_WORD = 8  # bytes
+_STEP = np.uint64(GOLDEN)
+_finalised = compiled(finalised)
+
+
+def pair_keys(table: pa.Table) -> Hashes:
+    """One hash a row, uint64 [n], of the texts ``first`` and ``second``; a pair and its swap have the same."""
+    return mixed(hash_strings(text_column(table, "first")) + hash_strings(text_column(table, "second")))
+
+
+def hash_strings(texts: pa.StringArray) -> Hashes:
+    """A hash of each string, uint64 [n], of eight bytes at a time."""
+    hashes = np.zeros(len(texts), np.uint64)
+    if len(texts):
+        offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+        octets = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+        padded = np.concatenate((octets, np.zeros(_WORD, np.uint8)))
+        words = np.ndarray(len(octets) + 1, "<u8", padded.data, strides=(1,))  # one begins at each byte
+        _hash(words, offsets, hashes)
+    return hashes
+
+
+@compiled
+def _hash(words: Hashes, offsets: npt.NDArray[np.int32], hashes: Hashes) -> None:
+    for row in range(len(hashes)):
+        start, length = offsets[row] - offsets[0], offsets[row + 1] - offsets[row]
+        total = np.uint64(length)
+        for place in range((length + _WORD - 1) // _WORD):
+            word = words[start + _WORD * place]
+            beyond = _WORD * (place + 1) - length
+            if beyond > 0:  # bytes of a last word that are the next string's
+                word &= np.uint64(2**64 - 1) >> np.uint64(8 * beyond)
+            total += _finalised(word + np.uint64(place + 1) * _STEP)
+        hashes[row] = _finalised(total + _STEP)

@@ -1,0 +1,30 @@
+import logging
+from dataclasses import dataclass
+
+import pytest
+
+from paraembed.cluster.job import run, say
+
+
+@dataclass
+class Flags:
+    """Nothing."""
+
+
+def test_passwords_in_addresses_are_not_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main(_: Flags) -> None:
+        say("reading s3://key:secret@bucket/pairs.gz and s3://key:s%2Fecret@other/a@b.gz")
+        logging.getLogger("paraembed").warning("%s failed", "postgresql://user:secret@host:1/db")
+        raise ValueError("s3://key:secret@bucket/pairs.gz does not exist; write to mail@example.org")
+
+    before = logging.getLogger().handlers[:]
+    monkeypatch.setattr("sys.argv", ["job"])
+    assert run(main, Flags) == 1
+    logging.getLogger().handlers[:] = before
+    said = capsys.readouterr().err
+    assert "ecret" not in said
+    assert "s3://bucket/pairs.gz does not exist; write to mail@example.org" in said
+    assert "reading s3://bucket/pairs.gz and s3://other/a@b.gz" in said
+    assert "postgresql://host:1/db failed" in said
