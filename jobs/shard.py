@@ -36,7 +36,7 @@ class Shard:
     max_words: int | None = None
     """Only so many words of it, the first (most frequent) ones; P15: 100000."""
     workers: int = 2
-    """Files parsed side by side."""
+    """Files, or parts of large plain ones, parsed side by side."""
     overwrite: bool = False
     """Replace pair shards of other inputs or settings."""
 

@@ -38,12 +38,7 @@ class Train:
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
     evaluate: tuple[Path, ...] = ()
     """Score the untrained and the trained encoder on these: a folder of STS sets, files of scored pairs."""
-    workers: int = 1
-    """Training processes; each takes its own batches, so the step grows with them."""
-    gpus: bool = False
-    """Give each worker a GPU."""
-    checkpoint_minutes: float = 5.0
-    """Time between checkpoints; every epoch ends with one."""
+    placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     overwrite: bool = False
     """Replace another encoder at --out, and drop another training that was begun there."""
 
@@ -55,14 +50,13 @@ def main(flags: Train) -> None:
         for path, flag in ((flags.pairs, "--pairs"), (flags.words, "--words"), (flags.out, "--out"))
     )
     base = find_recipe(flags.recipe)
-    placement = Placement(flags.workers, flags.gpus, flags.checkpoint_minutes)
     tests = [absolute(path, "--evaluate") for path in flags.evaluate]
     files = [path for path in tests if not path.is_dir()]
     suites = [read_sts(path) for path in tests if path.is_dir()] + ([read_pairs_files(files)] if files else [])
     idle = [name for name in without_effect(flags.settings) if getattr(flags.settings, name) != getattr(base, name)]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
-    training = Training(flags.recipe, flags.settings, pairs, words, out, placement, suites)
+    training = Training(flags.recipe, flags.settings, pairs, words, out, flags.placement, suites)
     outcome = train_encoder(training, overwrite=flags.overwrite)
     if outcome.scores:
         print_table(*outcome.scores.table())

@@ -7,6 +7,16 @@ from paraembed.cluster.job import say
 from paraembed.files import write_stream
 
 
+def duration(seconds: float) -> str:
+    """Seconds for a reader: ``45 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"
+
+
 class ProgressLine:
     """Shows the newest line.
 

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -82,13 +83,49 @@ class Run:
         self._try(lambda client, run: client.set_terminated(run, status))
 
     def _try(self, call: Any) -> None:
+        client, address = self._client, self.address
+        if client is not None and address is not None:
+            self.attempt(lambda: call(client, address.run_id))
+
+    def attempt(self, call: Callable[[], object]) -> None:
+        """Call something that writes to the store, unless that has failed already."""
         if self._client is None or self.address is None:
             return
         try:
-            call(self._client, self.address.run_id)
+            call()
         except (MlflowException, SQLAlchemyError, OSError) as error:
             self._client = None
             log.warning("MLflow at %s failed; the job goes on without it (%s)", _public(self.address.uri), _line(error))
+
+
+@contextmanager
+def system_metrics(run: Run) -> Iterator[None]:
+    """Log how busy this machine is for the length of the block: CPU, memory, disk, network, NVIDIA GPUs.
+
+    MLflow's own monitor samples every 10 seconds (MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL); one more sample at the end
+    gives a shorter block some, too.
+    """
+    if run.address is None:
+        yield
+        return
+    address, opened = run.address, list[Any]()
+
+    def last_sample() -> None:
+        for monitor in opened:
+            monitor.finish()
+            monitor.collect_metrics()
+            monitor.publish_metrics(monitor.aggregate_metrics())
+            monitor.mlflow_logger.flush()
+
+    # The numbers go on from those of the run that was killed.
+    monitor_of: Any = SystemMetricsMonitor
+    run.attempt(lambda: opened.append(monitor_of(address.run_id, resume_logging=True, tracking_uri=address.uri)))
+    for monitor in opened:
+        monitor.start()
+    try:
+        yield
+    finally:
+        run.attempt(last_sample)
 
 
 @contextmanager

@@ -1,66 +1,90 @@
 """Pair shards and word vectors → encoder folder, on Ray Data and Ray Train."""
 
+import logging
+import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
+import ray
 import ray.data
-import ray.train
 import torch
 from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from paraembed import checkpoint
 from paraembed.cluster.job import say
-from paraembed.cluster.progress import ProgressLine
-from paraembed.cluster.session import check_workers, quiet, ray_session
-from paraembed.cluster.tracking import Run, RunAddress, tracked_run
-from paraembed.encoders import Encoder
+from paraembed.cluster.progress import duration
+from paraembed.cluster.session import check_workers, ray_session
+from paraembed.cluster.tracking import RunAddress, tracked_run
+from paraembed.cluster.train_worker import Result, Task, work_on
+from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
-from paraembed.encoders.word import WordConfig
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import Suite
 from paraembed.files import differences, empty_folder, read_json, require_file, sha256_of, work_folder, write_json
 from paraembed.model_card import model_card
-from paraembed.ragged import Ragged
+from paraembed.options import check_fields
 from paraembed.recipe import Recipe
+from paraembed.training.growing import MemoryLimit
 from paraembed.training.inputs import read_pair_manifest, untrained_encoder
-from paraembed.training.loop import Report, train
-from paraembed.training.pairs import num_without_tree, pair_columns, pairs_to_ids
-from paraembed.training.state import Counters
+from paraembed.training.loop import check_num_pairs
+from paraembed.training.memory import available_memory, check_memory, estimate
+from paraembed.training.pairs import pair_columns
+from paraembed.training.picture import ScoreChange, draw_training
+from paraembed.training.profiler import TRACED_STEPS
+from paraembed.training.state import Checkpoints, Counters
 
-_BLOCK_ROWS = 65_536
-_PLAIN_SECONDS = 10.0
-_COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX it goes from 0.8 to 0.65
+PICTURE = "training.png"
 _RESTARTS = 3  # of the workers, after one of them died
+_TOKEN_BYTES = 5  # of the shards' text a token, about
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how a training runs; of these only ``workers`` decides the result.
-
-    Attributes:
-        workers: training processes; one runs inside the job's own process.
-        gpus: whether each worker takes a GPU.
-        checkpoint_minutes: time between checkpoints; the end of every epoch makes one, too.
-    """
+    """Where and how a training runs."""
 
     workers: int = 1
+    """Training processes; each takes its own batches, so the step grows with them. A run may go on with another
+    number: every pair still comes once an epoch, in other batches than an unbroken run's."""
     gpus: bool = False
+    """Give each worker a GPU."""
     checkpoint_minutes: float = 5.0
+    """Time between checkpoints; every epoch ends with one."""
+    checkpoint_steps: int | None = None
+    """Steps between checkpoints, besides the time."""
+    keep_checkpoints: int = 2
+    """How many checkpoints stay; where the last one is damaged the one before it is used."""
+    pairs_memory_gb: float = 8.0
+    """Memory of a worker for the pairs, in GB; more of them stay on disk, and are shuffled in windows that fit."""
+    profile: bool = False
+    """Write a trace of some steps beside the encoder, for https://ui.perfetto.dev."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
         check_workers(self.workers)
-        if not self.checkpoint_minutes >= 0:
-            raise ValueError(f"checkpoint_minutes is {self.checkpoint_minutes}; it must be 0 or above")
+        check_fields(
+            self,
+            {
+                "checkpoint_minutes": (0, math.inf),
+                "checkpoint_steps": (1, 2**31 - 1),
+                "keep_checkpoints": (1, 10_000),
+                "pairs_memory_gb": (0, math.inf),
+            },
+        )
+
+    @property
+    def pairs_bytes(self) -> int:
+        """Bytes that a worker may use for the pairs."""
+        return int(min(self.pairs_memory_gb * 1e9, 2**62))
 
 
 @dataclass(frozen=True)
@@ -90,6 +114,11 @@ class Training:
     def work(self) -> Path:
         """Folder of the unfinished training."""
         return self.out.with_name(f"{self.out.name}.training")
+
+    @property
+    def trace(self) -> Path:
+        """File for the profile of some steps."""
+        return self.out.with_name(f"{self.out.name}.trace.json.gz")
 
 
 @dataclass(frozen=True)
@@ -123,11 +152,12 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
         "recipe": training.recipe.to_dict(),
         "pairs": sha256_of(training.pairs / "manifest.json"),
         "words": sha256_of(training.words),
-        "workers": training.placement.workers,
     }
     if is_trained(training.out, identity, overwrite):
         say(f"{training.out} is trained already by this recipe on these pairs and words; nothing to do")
         return Outcome(None, was_finished=True)
+    check_num_pairs(shards["counts"]["kept"], training.recipe.batch_size, training.placement.workers)
+    _check_memory(training, shards)
     with work_folder(training.work):
         _prepare(training, shards, identity, overwrite)
         scores = _train(training, shards, identity)
@@ -136,14 +166,16 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
 
 
 def _train(training: Training, shards: dict[str, Any], identity: dict[str, Any]) -> Scores | None:
-    work, workers, gpus = training.work, training.placement.workers, training.placement.gpus
-    with tracked_run(f"train {training.name}", training.out, work / "run.json") as run, ray_session(workers):
-        run.params({"recipe_name": training.name, **identity["recipe"], "workers": workers, "gpus": gpus})
+    work, placement = training.work, training.placement
+    with tracked_run(f"train {training.name}", training.out, work / "run.json") as run, ray_session(placement.workers):
+        # What a run that goes on may change is a tag: MLflow refuses another value of a parameter.
+        run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
+        run.params(identity["recipe"])
         run.params({"pairs": shards["counts"]["kept"], "pairs_digest": identity["pairs"], "words": identity["words"]})
         result = _fit(training, shards, run.address)
-        if result["error"]:
-            raise ValueError(result["error"])
-        counters = Counters(**result["counters"])
+        counters = result.counters
+        if counters is None:
+            raise ValueError(result.error)
         if counters.skipped_pairs:
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
         rate = counters.pairs / counters.seconds
@@ -155,24 +187,70 @@ def _train(training: Training, shards: dict[str, Any], identity: dict[str, Any])
             run.metrics(scores.metrics())
         _save(training, shards, identity, counters, scores)
         run.artifacts(training.out, "encoder")
+        if placement.profile and training.trace.exists():
+            run.artifacts(training.trace)
+            say(f"wrote {training.trace}, a trace of {TRACED_STEPS} steps; open it at https://ui.perfetto.dev")
         run.tags({"fingerprint": checkpoint.read_config(training.out)["fingerprint"]})
-    say(f"trained on {counters.pairs:,} pairs in {counters.seconds:,.0f} s: {rate:,.0f} pairs/s")
+    say(f"trained on {counters.pairs:,} pairs in {duration(counters.seconds)}: {rate:,.0f} pairs/s")
     return scores
 
 
 def _save(
     training: Training, shards: dict[str, Any], identity: dict[str, Any], counters: Counters, scores: Scores | None
 ) -> None:
-    """Write the encoder folder, with what is known by now."""
+    """Write the encoder folder, with what is known by now, and the picture in it."""
     encoder = checkpoint.load(training.work / "trained")
     kept = {source: counts["pairs"] - counts["duplicates"] for source, counts in shards["sources"].items()}
+    card = model_card(training.name, training.recipe, encoder.width, counters.last_loss, kept, scores)
     checkpoint.save(
         encoder,
         training.out,
         recipe=training.recipe.to_dict(),
-        provenance={"training": identity, "steps": counters.step, "loss": counters.last_loss},
-        model_card=model_card(training.name, training.recipe, encoder.width, counters.last_loss, kept, scores),
+        provenance={
+            "training": identity,
+            "workers_from_step": counters.workers,
+            "steps": counters.step,
+            "loss": counters.last_loss,
+        },
+        model_card=f"{card}\n![Loss, share of active terms and scores]({PICTURE})\n",
     )
+    title = f"{training.name}: {encoder_name(training.recipe.encoder)}"
+    try:
+        draw_training(training.out / PICTURE, title, counters.curve, shards["counts"]["kept"], _changes(scores))
+    except OSError as error:
+        log.warning("the picture %s could not be written (%s); the encoder is whole", PICTURE, error)
+
+
+def _changes(scores: Scores | None) -> list[ScoreChange]:
+    if scores is None:
+        return []
+    after, before = (column.scores for column in scores.columns)
+    return [
+        ScoreChange(one.label, other.pearson, one.pearson, one.is_mean)
+        for one, other in zip(after, before, strict=True)
+    ]
+
+
+def _check_memory(training: Training, shards: dict[str, Any]) -> None:
+    """Raise ValueError where this machine is too small; on a cluster it only reads the words."""
+    placement = training.placement
+    shapes = [pq.read_metadata(training.pairs / shard["name"]) for shard in shards["shards"]]
+    text_bytes = sum(
+        group.column(column).total_uncompressed_size
+        for shape in shapes
+        for group in map(shape.row_group, range(shape.num_row_groups))
+        for column in range(group.num_columns)
+        if group.column(column).path_in_schema in {"first", "second"}
+    )
+    memory = estimate(
+        training.words,
+        training.recipe,
+        text_bytes // _TOKEN_BYTES,
+        shards["counts"]["kept"],
+        1 if "RAY_ADDRESS" in os.environ else placement.workers,
+        placement.pairs_bytes,
+    )
+    check_memory(memory, available_memory())
 
 
 def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
@@ -222,9 +300,14 @@ def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any
     write_json(saved, identity)
 
 
-def _fit(training: Training, shards: dict[str, Any], address: RunAddress | None) -> dict[str, Any]:
-    """Run ``_worker`` on Ray Train; returns what rank 0 returned."""
-    workers, gpus = training.placement.workers, training.placement.gpus
+def _fit(training: Training, shards: dict[str, Any], address: RunAddress | None) -> Result:
+    """Train on Ray Train; returns what rank 0 returned."""
+    placement, work = training.placement, training.work
+    workers, gpus = placement.workers, placement.gpus
+    # One worker runs in this process: 0.1 s instead of 9.5 s to start. A cluster's GPU may be on another machine.
+    in_process = workers == 1 and not (gpus and "RAY_ADDRESS" in os.environ)
+    if not in_process:
+        _check_resources(workers, "GPU" if gpus else "CPU")
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True  # else the blocks come in another order each time
@@ -232,18 +315,25 @@ def _fit(training: Training, shards: dict[str, Any], address: RunAddress | None)
     columns = pair_columns(pq.read_schema(files[0]), reads_trees(training.recipe.encoder))
     data = ray.data.read_parquet(files, columns=columns)
     options = ray.data.ExecutionOptions(preserve_order=True)
+    task = Task(
+        work=work,
+        recipe=training.recipe,
+        num_pairs=shards["counts"]["kept"],
+        device="cpu" if not gpus else "cuda" if in_process else "worker",
+        checkpoints=Checkpoints(
+            work / "checkpoints",
+            60 * placement.checkpoint_minutes,
+            placement.checkpoint_steps,
+            placement.keep_checkpoints,
+        ),
+        pairs_limit=MemoryLimit(placement.pairs_bytes, work / "pairs"),
+        run=address,
+        trace=training.trace if placement.profile else None,
+    )
     trainer = TorchTrainer(
-        _worker,  # type: ignore[arg-type]
-        train_loop_config={
-            "work": str(training.work),
-            "recipe": training.recipe.to_dict(),
-            "pairs": shards["counts"]["kept"],
-            "gpus": gpus,
-            "checkpoint_seconds": 60 * training.placement.checkpoint_minutes,
-            "run": (address.uri, address.run_id) if address else None,
-        },
-        # One worker runs in this process: 0.1 s instead of 9.5 s to start.
-        scaling_config=ScalingConfig(num_workers=workers if workers > 1 else 0, use_gpu=gpus),
+        work_on,  # type: ignore[arg-type]
+        train_loop_config={"task": task},
+        scaling_config=ScalingConfig(num_workers=0 if in_process else workers, use_gpu=gpus),
         torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
         datasets={"train": data},
         # Every worker reads all pairs (XXL: 0.3 GB of ids) and takes its share of every step, so that no row is lost
@@ -251,109 +341,19 @@ def _fit(training: Training, shards: dict[str, Any], address: RunAddress | None)
         dataset_config=DataConfig(datasets_to_split=[], execution_options=options),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"train-{os.getpid()}",
-            storage_path=str(training.work / "ray"),
+            storage_path=str(work / "ray"),
             failure_config=FailureConfig(max_failures=_RESTARTS),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
     try:
-        result: dict[str, Any] = trainer.fit().return_value  # type: ignore[attr-defined]
+        return Result(**trainer.fit().return_value)  # type: ignore[attr-defined]
     except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
         raise KeyboardInterrupt from None
-    return result
 
 
-def _worker(config: dict[str, Any]) -> dict[str, Any]:
-    """Train on one worker; rank 0 saves the encoder to ``work/trained``."""
-    context = ray.train.get_context()
-    rank, world = context.get_world_rank(), context.get_world_size()
-    work, recipe = Path(config["work"]), Recipe.from_dict(config["recipe"])
-    torch.set_num_threads(1)  # two spin at OpenMP's barriers on a busy machine: 4 ms a step become 300 ms
-    device = ray.train.torch.get_device() if config["gpus"] and world > 1 else "cuda" if config["gpus"] else "cpu"
-    encoder = checkpoint.load(work / "untrained").requires_grad_().to(device)
-    without_tree: list[int] = []
-    with_trees = encoder.composition.reads_trees
-    pairs = pairs_to_ids(_blocks(without_tree if with_trees else None), encoder.vocabulary, with_trees)
-    if rank == 0:
-        say(*_notes(encoder, pairs, sum(without_tree)))
-    if len(pairs) != 2 * config["pairs"]:
-        return {"error": f"read {len(pairs) // 2:,} pairs; the manifest says {config['pairs']:,}: shard them again"}
-    run = Run(RunAddress(*config["run"]) if config["run"] and rank == 0 else None)
-    show = _Reporter(run, rank, recipe)
-    try:
-        counters = train(
-            encoder,
-            pairs,
-            recipe,
-            checkpoints=work / "checkpoints",
-            checkpoint_seconds=config["checkpoint_seconds"],
-            rank=rank,
-            world=world,
-            on_report=show,
-            before_save=run.flush,
-        )
-    except ValueError as error:  # raised again by the job; here it would count as a worker's death and be tried again
-        return {"error": str(error)}
-    finally:
-        show.close()
-    if rank == 0:
-        checkpoint.save(encoder, work / "trained", recipe=recipe.to_dict(), provenance={}, model_card="")
-    return {"error": "", "counters": vars(counters)}
-
-
-def _blocks(without_tree: list[int] | None) -> Iterator[pa.Table]:
-    """The blocks of this worker's dataset, in order; counts of texts without a tree go into the list."""
-    quiet()
-    shard = ray.train.get_dataset_shard("train")
-    for block in shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow"):
-        if without_tree is not None:
-            without_tree.append(num_without_tree(block))
-        yield block
-
-
-def _notes(encoder: Encoder, pairs: Ragged, without_tree: int) -> list[str]:
-    """What an encoder does not read as its user may expect."""
-    notes = []
-    if encoder.max_tokens is not None and (cut := int((pairs.lengths > encoder.max_tokens).sum())):
-        notes.append(f"{cut:,} of {len(pairs):,} texts are cut after max_tokens = {encoder.max_tokens} tokens")
-    if without_tree:
-        notes.append(f"{without_tree:,} of {len(pairs):,} texts have no parse: right-branching trees stand in")
-    if isinstance(encoder.config, WordConfig) and (several := int((pairs.lengths > 1).sum())):
-        notes.append(f"{several:,} of {len(pairs):,} texts have several words: the encoder word reads the first")
-    return notes
-
-
-class _Reporter:
-    """What a worker does with a report: rank 0 shows and logs it, all of them tell Ray Train once an epoch."""
-
-    def __init__(self, run: Run, rank: int, recipe: Recipe) -> None:
-        self.run, self.rank = run, rank
-        self.warns_of_collapse = recipe.objective == "margin"
-        self.line = ProgressLine(_PLAIN_SECONDS)
-
-    def __call__(self, report: Report) -> None:
-        if self.rank == 0:
-            self.run.metrics(
-                {"loss": report.loss, "active_share": report.active, "pairs_per_second": report.pairs_per_second},
-                report.step,
-            )
-            text = (
-                f"epoch {report.epoch}/{report.epochs}  step {report.step:,}/{report.steps:,}  loss {report.loss:.4f}  "
-                f"active {report.active:.0%}  {report.pairs_per_second:,.0f} pairs/s  {report.seconds_left:,.0f} s left"
-            )
-            self.line.show(text)
-            if report.end_of_epoch:
-                self.line.close()
-                say(text)
-                if self.warns_of_collapse and report.active > _COLLAPSED:
-                    say(
-                        "nearly every text triggers an update: the encoder may give all texts one vector; try "
-                        "--negatives mix, or a lower --learning-rate"
-                    )
-        if report.end_of_epoch:
-            ray.train.report({"epoch": report.epoch, "loss": report.loss})
-
-    def close(self) -> None:
-        """End the line and write what waits."""
-        self.line.close()
-        self.run.flush()
+def _check_resources(workers: int, kind: str) -> None:
+    """Raise ValueError where the Ray cluster can never place the workers; Ray Train would wait for ever."""
+    there = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
+    if workers > there:
+        raise ValueError(f"--workers is {workers}, each with a {kind}, and the Ray cluster has {there:g}; use fewer")

@@ -53,7 +53,8 @@ class DeviceStep:
 
     def __init__(self, encoder: Encoder, recipe: Recipe, pairs: Ragged) -> None:
         """Copy the pairs to the encoder's device."""
-        self.recipe, self.skipped_pairs = recipe, 0
+        self.recipe, self.rank, self.world = recipe, 0, 1
+        self.skipped_pairs = 0
         self._pairs = DevicePairs(encoder.with_boundaries(pairs), encoder.matrix.device)
         self.matrix = encoder.matrix.detach()
         self.mean, self.unit = isinstance(encoder.composition, Avg), recipe.similarity == "cosine"

@@ -1,5 +1,6 @@
 """The training loop: epochs of steps, reports, checkpoints. No Ray; it runs on a bare machine."""
 
+import logging
 import math
 import signal
 import threading
@@ -7,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,12 +17,16 @@ from torch import Tensor
 from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.training.pairs import epoch_batches, num_steps
-from paraembed.training.state import Counters, load_state, save_state
-from paraembed.training.step import Step
+from paraembed.training.pairs import num_steps
+from paraembed.training.profiler import traced
+from paraembed.training.state import Checkpoints, Counters, load_state, save_state
+from paraembed.training.step import TrainingStep, step_for
+from paraembed.training.windows import MappedPairs
 
 REPORT_STEPS = 100
 """Steps from report to report; fixed, so that the loss curve of a resumed run is that of an unbroken one."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,123 +56,137 @@ class Report:
     end_of_epoch: bool
 
 
+def check_num_pairs(num_pairs: int, batch_size: int, world: int) -> None:
+    """Raise ValueError where a step would ask for more pairs than there are, or where there are no two."""
+    if num_pairs < 2:
+        raise ValueError(f"{num_pairs} pairs to train on; negatives come from other pairs, so at least 2")
+    if batch_size * world > num_pairs:
+        workers = f" for each of {world} workers" if world > 1 else ""
+        most = num_pairs // world
+        advice = f"--batch-size {most} or less" if most > 1 else f"--workers {num_pairs // 2} or less"
+        raise ValueError(
+            f"batch_size is {batch_size}{workers}, and there are {num_pairs:,} pairs to train on; give {advice}, or "
+            "more pairs"
+        )
+
+
 def train(
     encoder: Encoder,
     pairs: Ragged,
     recipe: Recipe,
     *,
-    checkpoints: Path | None = None,
-    checkpoint_seconds: float = 300.0,
+    checkpoints: Checkpoints | None = None,
     rank: int = 0,
     world: int = 1,
     on_report: Callable[[Report], None] = lambda _: None,
     before_save: Callable[[], None] = lambda: None,
+    trace: Path | None = None,
 ) -> Counters:
     """Train an encoder in place; goes on from the last checkpoint, if there is one.
+
+    With as many workers as before, a run that was broken off anywhere and goes on ends with the same bits as an
+    unbroken one (on a CPU). With another number of workers it goes on where it stood, every pair still comes once an
+    epoch, and a warning says that the batches from there on are others.
 
     Args:
         encoder: as it was before training (λ_w pulls back to it, also after a resume); trained on the device it is
             on; the same on every worker.
         pairs: 2n texts, none of them empty, n ≥ 2; the same on every worker.
         recipe: how.
-        checkpoints: folder for the state; written by rank 0 at the end of every epoch, every ``checkpoint_seconds``
-            (after the next report), and, with one worker, when Ctrl-C or SIGTERM asks to stop.
-        checkpoint_seconds: time between checkpoints.
+        checkpoints: where and how often rank 0 saves the state; at the end of every epoch, and, with one worker, when
+            Ctrl-C or SIGTERM asks to stop, it does so, too. Where the disk is full the run goes on with a warning.
         rank: number of this worker.
         world: how many workers; more than one needs ``torch.distributed`` initialised.
         on_report: called on every worker, each ``REPORT_STEPS`` steps and at the end of every epoch.
         before_save: called before a checkpoint is written: what was reported until then is not reported again.
+        trace: file for a profile of a few steps; see ``profiler.traced``.
 
     Returns:
         Totals of the run.
 
     Raises:
-        ValueError: fewer than two pairs, or a loss that is no number (the last good checkpoint stays).
+        ValueError: fewer pairs than a step asks for, a checkpoint of another training, or a loss that is no number
+            (the last good checkpoint stays).
         KeyboardInterrupt: asked to stop; the state is saved.
     """
     num_pairs = len(pairs) // 2
-    if num_pairs < 2:
-        raise ValueError(f"{num_pairs} pairs to train on; negatives come from other pairs, so at least 2")
+    check_num_pairs(num_pairs, recipe.batch_size, world)
     pairs = pairs if recipe.max_tokens is None else pairs.cut(recipe.max_tokens)
-    step = Step(encoder, recipe, pairs, rank, world)
-    counters = _restore(encoder, step, checkpoints)
-    save = partial(_save, encoder, step, counters, checkpoints if rank == 0 else None, before_save)
+    step = step_for(encoder, recipe, pairs, rank, world)
+    saver = _Saver(encoder, step, pairs, checkpoints, before_save)
+    counters = saver.restore()
     meter = _Meter(counters, recipe, num_pairs, world)
-    sums = torch.tensor([counters.loss, counters.active], dtype=torch.float64, device=encoder.matrix.device)
-    saved_at = time.perf_counter()
-    with _stop_between_steps() as stop_asked:
+    # Loss, active share, whether it is time to save; float64 sums of float32 are exact, whatever their order.
+    sums = torch.zeros(3, dtype=torch.float64, device=encoder.matrix.device)
+    means = sums[:2]
+    if rank == 0:
+        means += torch.tensor([counters.loss, counters.active], dtype=torch.float64, device=means.device)
+    with _stop_between_steps(world) as stop_asked, traced(trace) as traced_step:
         while counters.epoch < recipe.epochs:
-            for batch in epoch_batches(
-                pairs,
-                epoch=counters.epoch,
-                seed=recipe.seed,
-                batch_size=recipe.batch_size,
-                rank=rank,
-                world=world,
-                first_step=counters.step_in_epoch,
-            ):
+            save_is_due = False
+            for batch in step.batches(pairs, counters.epoch, counters.pairs_in_epoch, counters.step + 1):
                 counters.step += 1
-                counters.step_in_epoch += 1
+                counters.pairs_in_epoch += batch.total
                 counters.pairs += batch.total
-                sums += step(batch, counters.step)
+                counters.unreported_steps += 1
+                means += step(batch, counters.step)
+                traced_step()
+                save_is_due |= saver.is_due_by_steps()
                 if meter.report_is_due():
-                    on_report(meter.report(_over_workers(sums, world)))
+                    sums[2] = rank == 0 and saver.is_due_by_time()
+                    loss, active, by_time = _over_workers(sums, world).tolist()
+                    save_is_due |= bool(by_time)
+                    on_report(meter.report(loss, active))
                     sums.zero_()
-                    due = time.perf_counter() - saved_at > checkpoint_seconds
-                else:
-                    due = False
-                if (due or stop_asked()) and counters.step_in_epoch < meter.per_epoch:
-                    save(sums)
-                    saved_at = time.perf_counter()
+                save_is_due |= stop_asked()
+                if save_is_due and batch.may_pause and counters.pairs_in_epoch < num_pairs:
+                    saver.save(_over_workers(sums.clone(), world))
+                    save_is_due = False
                     if stop_asked():
                         raise KeyboardInterrupt
-            counters.epoch, counters.step_in_epoch = counters.epoch + 1, 0
-            save(sums)
-            saved_at = time.perf_counter()
+            counters.epoch, counters.pairs_in_epoch = counters.epoch + 1, 0
+            saver.save(sums)
             if stop_asked():
                 raise KeyboardInterrupt
     return counters
 
 
 class _Meter:
-    """When to report, and what; keeps ``counters.seconds``."""
+    """When to report, and what; keeps ``counters.seconds`` and ``counters.curve``."""
 
     def __init__(self, counters: Counters, recipe: Recipe, num_pairs: int, world: int) -> None:
-        self.counters, self.recipe = counters, recipe
-        self.per_epoch = num_steps(num_pairs, recipe.batch_size, world)
-        self.total_pairs = num_pairs * recipe.epochs
-        self.clock, self.pairs, self.steps = time.perf_counter(), counters.pairs, _steps_since_report(counters)
+        self.counters, self.recipe, self.num_pairs = counters, recipe, num_pairs
+        # Of the steps done not all need to have been of this size: other numbers of workers may have done them.
+        left_in_epoch = num_steps(num_pairs, recipe.batch_size, world, counters.pairs_in_epoch)
+        epochs_after = recipe.epochs - counters.epoch - 1
+        self.steps = counters.step + left_in_epoch + epochs_after * num_steps(num_pairs, recipe.batch_size, world)
+        self.clock, self.pairs = time.perf_counter(), counters.pairs
 
     def report_is_due(self) -> bool:
-        self.steps += 1
-        return self.counters.step % REPORT_STEPS == 0 or self.counters.step_in_epoch == self.per_epoch
+        return self.counters.step % REPORT_STEPS == 0 or self.counters.pairs_in_epoch == self.num_pairs
 
-    def report(self, sums: Tensor) -> Report:
-        """Sums over the steps since the last report → report; the only place that waits for a GPU."""
+    def report(self, loss_sum: float, active_sum: float) -> Report:
+        """Sums over the steps since the last report, and over all workers → report."""
         counters, now = self.counters, time.perf_counter()
-        loss, active = (float(value) / self.steps for value in sums)
+        loss, active = loss_sum / counters.unreported_steps, active_sum / counters.unreported_steps
         if not math.isfinite(loss):
             raise _astray(f"the loss is {loss}", counters, self.recipe)
         rate = (counters.pairs - self.pairs) / (now - self.clock)
         counters.seconds += now - self.clock
-        counters.last_loss = loss
-        self.clock, self.pairs, self.steps = now, counters.pairs, 0
+        counters.unreported_steps = 0
+        counters.curve.append((counters.step, counters.pairs, loss, active))
+        self.clock, self.pairs = now, counters.pairs
         return Report(
             epoch=counters.epoch + 1,
             epochs=self.recipe.epochs,
             step=counters.step,
-            steps=self.per_epoch * self.recipe.epochs,
+            steps=self.steps,
             loss=loss,
             active=active,
             pairs_per_second=rate,
-            seconds_left=(self.total_pairs - counters.pairs) / rate,
-            end_of_epoch=counters.step_in_epoch == self.per_epoch,
+            seconds_left=(self.num_pairs * self.recipe.epochs - counters.pairs) / rate,
+            end_of_epoch=counters.pairs_in_epoch == self.num_pairs,
         )
-
-
-def _steps_since_report(counters: Counters) -> int:
-    """Steps whose sums a restored state holds: since the last multiple of REPORT_STEPS or the epoch's start."""
-    return min(counters.step % REPORT_STEPS, counters.step_in_epoch)
 
 
 def _astray(what: str, counters: Counters, recipe: Recipe) -> ValueError:
@@ -184,42 +202,93 @@ def _over_workers(sums: Tensor, world: int) -> Tensor:
     return sums
 
 
-def _save(
-    encoder: Encoder,
-    step: Step,
-    counters: Counters,
-    folder: Path | None,
-    before: Callable[[], None],
-    sums: Tensor,
-) -> None:
-    weights = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
-    tensors = {**weights, **step.state()}
-    # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
-    if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
-        raise _astray("weights or loss are no longer finite", counters, step.recipe)
-    if folder is None:
-        return
-    before()
-    counters.loss, counters.active = (float(value) for value in sums)
-    counters.skipped_pairs = step.skipped_pairs
-    save_state(folder, counters, tensors)
+class _Saver:
+    """Encoder, step and counters ↔ checkpoints; rank 0 writes them, every worker reads them."""
 
+    def __init__(
+        self,
+        encoder: Encoder,
+        step: TrainingStep,
+        pairs: Ragged,
+        checkpoints: Checkpoints | None,
+        before: Callable[[], None],
+    ) -> None:
+        self.encoder, self.step, self.checkpoints, self.before = encoder, step, checkpoints, before
+        rows, width = encoder.matrix.shape
+        self.decides = {
+            "recipe": step.recipe.to_dict(),
+            "pairs": len(pairs) // 2,
+            "window": pairs.window if isinstance(pairs, MappedPairs) else None,
+            "word_matrix": f"{rows} x {width}",
+        }
+        self.counters = Counters()
+        self.saved_at = time.perf_counter()
+        self.has_failed = False
 
-def _restore(encoder: Encoder, step: Step, folder: Path | None) -> Counters:
-    saved = load_state(folder) if folder else None
-    if saved is None:
-        return Counters()
-    counters, tensors = saved
-    encoder.load_state_dict({name: tensors[f"encoder.{name}"] for name in encoder.state_dict()})
-    step.load_state(tensors)
-    step.skipped_pairs = counters.skipped_pairs
-    return counters
+    def restore(self) -> Counters:
+        """The counters of the last checkpoint, whose tensors go into encoder and step; else those of a new run."""
+        rank, world = self.step.rank, self.step.world
+        saved = load_state(self.checkpoints.folder, self.decides) if self.checkpoints else None
+        if saved is not None:
+            self.counters, tensors = saved
+            self.encoder.load_state_dict({name: tensors[f"encoder.{name}"] for name in self.encoder.state_dict()})
+            self.step.load_state(tensors)
+            self.step.skipped_pairs = self.counters.skipped_pairs
+        workers = self.counters.workers
+        if not workers or workers[-1][1] != world:
+            if workers and rank == 0:
+                log.warning(
+                    "going on with %d workers after step %d, until which there were %d: the batches are other ones "
+                    "from here on, so the encoder will be another, too; every pair still comes once an epoch",
+                    world,
+                    self.counters.step,
+                    workers[-1][1],
+                )
+            workers.append((self.counters.step + 1, world))
+        return self.counters
+
+    def is_due_by_steps(self) -> bool:
+        return bool(self.checkpoints and self.checkpoints.steps and self.counters.step % self.checkpoints.steps == 0)
+
+    def is_due_by_time(self) -> bool:
+        return self.checkpoints is not None and time.perf_counter() - self.saved_at > self.checkpoints.seconds
+
+    def save(self, sums: Tensor) -> None:
+        """Check that all numbers are finite, and save; ``sums``: over all workers, since the last report."""
+        counters = self.counters
+        weights = {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
+        tensors = {**weights, **self.step.state()}
+        # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
+        if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
+            raise _astray("weights or loss are no longer finite", counters, self.step.recipe)
+        self.saved_at = time.perf_counter()
+        if self.checkpoints is None or self.step.rank > 0:
+            return
+        self.before()
+        counters.loss, counters.active, _ = sums.tolist()
+        counters.skipped_pairs = self.step.skipped_pairs
+        try:
+            save_state(self.checkpoints.folder, counters, tensors, self.decides, self.checkpoints.keep)
+        except OSError as error:
+            if not self.has_failed:
+                log.warning(
+                    "the checkpoint of step %d could not be written (%s); training goes on, and the checkpoints before "
+                    "it stay; make room on the disk",
+                    counters.step,
+                    error,
+                )
+            self.has_failed = True
+        else:
+            self.has_failed = False
 
 
 @contextmanager
-def _stop_between_steps() -> Iterator[Callable[[], bool]]:
-    """Hold back Ctrl-C and SIGTERM, so that a step is never cut in half; the block asks whether one came."""
-    if threading.current_thread() is not threading.main_thread():
+def _stop_between_steps(world: int) -> Iterator[Callable[[], bool]]:
+    """Hold back Ctrl-C and SIGTERM, so that a step is never cut in half; the block asks whether one came.
+
+    Several workers would have to agree on a step; they go on from the last checkpoint.
+    """
+    if world > 1 or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     asked = threading.Event()

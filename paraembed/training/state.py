@@ -1,64 +1,158 @@
 """Training state ↔ folder, so that a killed run goes on where it was.
 
-A checkpoint is a folder ``step-<n>`` that appears whole or not at all; its JSON names the digest of its tensors. The
-last two are kept. A damaged one is skipped with a warning, and the one before it is used.
+A checkpoint is a folder ``step-<n>`` that appears whole or not at all. Its JSON holds the counters, what decides the
+run, the digest of the tensors and one of its own. The last few are kept. A damaged one is skipped with a warning, and
+the one before it is used. safetensors is imported where it is needed: a bare machine trains without checkpoints.
+
+No state of a random generator is in it: every draw of a run is f(seed, epoch) or f(seed, step, worker).
 """
 
 import logging
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from paraembed.files import new_folder, read_json, sha256_of, write_json
-from paraembed.tensors import load_tensors, save_tensors
+from paraembed.files import differences, digest_of, new_folder, read_json, sha256_of, write_json
 
-_KEPT = 2
+FORMAT = "paraembed-state-1"
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often a run is saved; the end of every epoch makes a checkpoint, too.
+
+    Attributes:
+        folder: for the checkpoints; several workers must all see it.
+        seconds: time between checkpoints, looked at when a report is due.
+        steps: steps between checkpoints; None: by time alone.
+        keep: how many are kept.
+    """
+
+    folder: Path
+    seconds: float = 300.0
+    steps: int | None = None
+    keep: int = 2
 
 
 @dataclass
 class Counters:
     """Where a run stands.
 
-    ``loss`` and ``active`` add up since the last report, whose mean loss is ``last_loss``; ``seconds`` over the run.
+    Attributes:
+        epoch: epochs that are done.
+        pairs_in_epoch: pairs of the next one that are done, over all workers.
+        step: steps that are done.
+        pairs: pairs that are done.
+        skipped_pairs: pairs left alone in a batch, without a negative.
+        seconds: time spent in steps.
+        loss: sum of the mean losses of the steps since the last report, over all workers.
+        active: sum of their shares of active terms.
+        unreported_steps: how many steps these are.
+        curve: step, pairs done, mean loss and share of active terms of every report.
+        workers: from which step on how many workers trained.
     """
 
     epoch: int = 0
-    step_in_epoch: int = 0
+    pairs_in_epoch: int = 0
     step: int = 0
     pairs: int = 0
     skipped_pairs: int = 0
     seconds: float = 0.0
     loss: float = 0.0
     active: float = 0.0
-    last_loss: float = 0.0
+    unreported_steps: int = 0
+    curve: list[tuple[int, int, float, float]] = field(default_factory=list)
+    workers: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def last_loss(self) -> float:
+        """Mean loss of the last report; 0 before the first."""
+        return self.curve[-1][2] if self.curve else 0.0
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Counters":
+        """The counters that ``asdict`` or JSON made of it.
+
+        Raises:
+            KeyError, TypeError: these are no counters.
+        """
+        pairs = {name: [tuple(one) for one in values[name]] for name in ("curve", "workers")}
+        return cls(**{**values, **pairs})
 
 
-def save_state(folder: Path, counters: Counters, tensors: dict[str, Tensor]) -> None:
-    """Write checkpoint ``step-<n>`` below ``folder`` and drop those before the last two."""
+def save_state(
+    folder: Path, counters: Counters, tensors: dict[str, Tensor], decides: dict[str, Any], keep: int
+) -> None:
+    """Write checkpoint ``step-<n>`` below ``folder``, then drop those before the last ``keep``.
+
+    Args:
+        folder: made where it is missing.
+        counters: where the run stands.
+        tensors: parameters and optimiser state.
+        decides: JSON value; ``load_state`` refuses a checkpoint in which it is another.
+        keep: how many to keep, at least 1.
+
+    Raises:
+        OSError: it could not be written; those before it stand as they were.
+    """
+    from paraembed.tensors import save_tensors  # noqa: PLC0415
+
     name = f"step-{counters.step:010d}"
+    for leftover in folder.glob(".step-*"):  # of a write that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     with new_folder(folder / name) as new:
         save_tensors(tensors, new / "state.safetensors")
         digest = sha256_of(new / "state.safetensors")
-        write_json(new / "state.json", {"counters": asdict(counters), "sha256": digest})
-    for old in _checkpoints(folder)[:-_KEPT]:
-        shutil.rmtree(old)
+        body = {"format": FORMAT, "counters": asdict(counters), "decides": decides, "tensors": digest}
+        write_json(new / "state.json", {**body, "sha256": digest_of(body)})
+    older = [path for path in _checkpoints(folder) if path.name <= name]
+    newer = [path for path in _checkpoints(folder) if path.name > name]  # damaged ones, which this run passed over
+    for path in older[:-keep] + newer:
+        shutil.rmtree(path)
 
 
-def load_state(folder: Path) -> tuple[Counters, dict[str, Tensor]] | None:
-    """The last whole checkpoint below ``folder``; None if there is none."""
+def load_state(folder: Path, decides: dict[str, Any]) -> tuple[Counters, dict[str, Tensor]] | None:
+    """The last whole checkpoint below ``folder``; None if there is none.
+
+    Raises:
+        ValueError: it is of a run that something else decides; the message names what.
+    """
+    from paraembed.tensors import load_tensors  # noqa: PLC0415
+
+    damaged = []
     for path in reversed(_checkpoints(folder)):
         try:
-            state = read_json(path / "state.json")
-            if sha256_of(path / "state.safetensors") != state["sha256"]:
-                raise ValueError(f"{path}/state.safetensors differs from its digest")
-            return Counters(**state["counters"]), load_tensors(path / "state.safetensors")
+            body = _read_body(path)
+            counters, tensors = Counters.from_dict(body["counters"]), load_tensors(path / "state.safetensors")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("checkpoint %s is damaged (%s); the one before it is used", path.name, error)
+            damaged.append(f"{path.name} ({error})")
+            continue
+        if changed := differences(body["decides"], decides):
+            raise ValueError(f"{path} is a checkpoint of another training: {changed}; go back to that, or drop it")
+        if damaged:
+            log.warning("damaged checkpoints: %s; going on from %s, the one before", "; ".join(damaged), path.name)
+        return counters, tensors
+    if damaged:
+        log.warning(
+            "damaged checkpoints: %s; none in %s is whole, so the training begins anew with its first step",
+            "; ".join(damaged),
+            folder,
+        )
     return None
+
+
+def _read_body(path: Path) -> dict[str, Any]:
+    body: dict[str, Any] = read_json(path / "state.json")
+    if body.pop("sha256") != digest_of(body):
+        raise ValueError("state.json differs from its digest")
+    if sha256_of(path / "state.safetensors") != body["tensors"]:
+        raise ValueError("state.safetensors differs from its digest")
+    return body
 
 
 def _checkpoints(folder: Path) -> list[Path]:

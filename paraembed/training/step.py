@@ -4,6 +4,7 @@ Every draw is f(seed, step, worker), so that a resumed run draws what an unbroke
 """
 
 from collections.abc import Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,27 @@ from paraembed.training.update import Update
 
 _TEXTS_AT_ONCE = 1024  # embedded without gradient
 _STEP_DRAWS = 1  # the last number of a step's seed; the order of an epoch is drawn from (seed, epoch)
+
+
+class TrainingStep(Protocol):
+    """What the loop needs of a step; see ``Step``."""
+
+    recipe: Recipe
+    rank: int
+    world: int
+    skipped_pairs: int
+
+    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
+        """The batches of an epoch."""
+
+    def __call__(self, batch: Any, step: int) -> Tensor:
+        """Train on a batch."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors for a checkpoint."""
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take them over."""
 
 
 class Step:
@@ -224,7 +246,7 @@ class Step:
         return ids[places]
 
 
-def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> Step | DeviceStep:
+def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> TrainingStep:
     """The fastest step that trains the encoder as the recipe says where it is: arguments and errors as ``Step``."""
     if encoder.matrix.device.type == "cuda" and fits_device_step(encoder, recipe, world):
         return DeviceStep(encoder, recipe, pairs)

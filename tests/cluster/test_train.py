@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import re
@@ -6,10 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import ray
 from mlflow.tracking import MlflowClient
 
 import paraembed
@@ -90,6 +94,8 @@ def test_what_is_not_read_is_said(sample: Path, tmp_path: Path, capsys: pytest.C
     assert (encoder.max_tokens, encoder.boundary_tokens, encoder.vocabulary[-1].as_py()) == (4, "end", END)
     fit(sample, tmp_path / "w", replace(RECIPE, epochs=1, encoder=WordConfig()))
     assert "texts have several words: the encoder word reads the first" in capsys.readouterr().err
+    fit(sample, tmp_path / "on-disk", replace(RECIPE, epochs=1), Placement(pairs_memory_gb=1e-4))
+    assert re.search(r"6,000 pairs on disk .* read in windows of 4,096 pairs", capsys.readouterr().err)
 
 
 def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(
@@ -103,15 +109,20 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Pat
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
     vectors = sample / "sample" / "vectors.txt.gz"
     out = tmp_path / "avg"
-    scores = train_encoder(Training("test", RECIPE, sample / "pairs", vectors, out, HERE, [suite])).scores
+    placement = Placement(profile=True)
+    scores = train_encoder(Training("test", RECIPE, sample / "pairs", vectors, out, placement, [suite])).scores
     assert scores is not None
     trained, untrained = (column.scores[0].pearson for column in scores.columns)
     assert untrained < 0.4
     assert trained > 0.7
-    assert not list(tmp_path.glob("avg.*"))
+    assert [path.name for path in tmp_path.glob("avg.*")] == ["avg.trace.json.gz"]
+    trace = json.loads(gzip.decompress((tmp_path / "avg.trace.json.gz").read_bytes()))
+    steps = {event["name"] for event in trace["traceEvents"] if event.get("name", "").startswith("ProfilerStep")}
+    assert len(steps) == 10
     encoder = paraembed.load(out)
     assert encoder.encode("a text").shape == (30,)
     assert "trained by paraembed" in (out / "README.md").read_text()
+    assert "(training.png)" in (out / "README.md").read_text()
     client = MlflowClient(store)
     experiment = client.get_experiment_by_name("paraembed")
     assert experiment is not None
@@ -127,7 +138,12 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Pat
     assert {file.path for file in client.list_artifacts(run.info.run_id, "encoder")} >= {
         "encoder/model.safetensors",
         "encoder/config.json",
+        "encoder/training.png",
     }
+    assert run.data.metrics["system/system_memory_usage_megabytes"] > 0
+    assert 0 <= run.data.metrics["system/cpu_utilization_percentage"] <= 100
+    assert run.data.metrics["epoch"] == 3
+    assert run.data.metrics["seconds_left"] == 0
 
 
 def test_the_same_call_again_changes_nothing_and_another_is_refused(
@@ -161,6 +177,10 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
         pytest.raises(ValueError, match=r"another run is writing to .*; wait for it, or stop it"),
     ):
         fit(sample, tmp_path / "out")
+    too_many = Placement(workers=int(ray.cluster_resources()["CPU"]) + 1)
+    with pytest.raises(ValueError, match=r"--workers is \d+, each with a CPU, and the Ray cluster has \d+; use fewer"):
+        fit(sample, tmp_path / "out", placement=too_many)
+    shutil.rmtree(tmp_path / "out.training")
     with pytest.raises(FileNotFoundError, match="does not exist; expected pair shards"):
         train_encoder(Training("test", RECIPE, tmp_path / "none", tmp_path, tmp_path / "out"))
 
@@ -228,6 +248,86 @@ def test_changed_shards_are_refused(sample: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"manifest.json was changed after it was written"):
         train_encoder(Training("test", RECIPE, copy, vectors, tmp_path / "out"))
     assert not list(tmp_path.glob("out*"))
+
+
+def killed(arguments: list[str], work: Path, moment: Callable[[int], bool]) -> None:
+    """Start a job and end it and its workers by SIGKILL once ``moment``, given the steps saved in ``work``, is true."""
+    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not moment(saved_steps(work)):
+        assert process.poll() is None, "the job ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def saved_steps(work: Path) -> int:
+    return max((int(path.name.removeprefix("step-")) for path in work.glob("checkpoints/step-*")), default=0)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_workers(sample: Path, tmp_path: Path) -> None:
+    out, work = tmp_path / "avg", tmp_path / "avg.training"
+    killed(command(sample, out, "--checkpoint-steps", "10"), work, lambda steps: steps > 150)
+    done = saved_steps(work)
+    fit(sample, out, placement=Placement(workers=2))
+    provenance = json.loads((out / "config.json").read_text())["provenance"]
+    assert provenance["workers_from_step"] == [[1, 1], [done + 1, 2]]
+    # 120 steps of 50 pairs an epoch, or 60 of two workers; what is left of an epoch is of either.
+    left_in_epoch = -(-(120 - done % 120) // 2) if done % 120 else 0
+    assert provenance["steps"] == done + left_in_epoch + 60 * (3 - -(-done // 120))
+    assert paraembed.load(out).encode("a text").shape == (30,)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A small file system: gives it the size it is called with."""
+    mount, umount, folder = shutil.which("mount"), shutil.which("umount"), tmp_path / "disk"
+    folder.mkdir()
+
+    def resize(size: str) -> Path:
+        subprocess.run([str(mount), "-o", f"remount,size={size}", folder], check=True)
+        return folder
+
+    tmpfs = ["-t", "tmpfs", "-o", "size=9m", "tmpfs"]
+    if not mount or not umount or subprocess.run([mount, *tmpfs, folder], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a file system is not allowed here")
+    try:
+        yield resize
+    finally:
+        subprocess.run([umount, folder], check=True)
+
+
+def test_a_full_disk_loses_nothing(
+    sample: Path, unbroken: Path, disk: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = disk("230k")  # for the untrained encoder, and no second one
+    with pytest.raises((ValueError, OSError), match=r"the encoder could not be written .*No space left .*make room on"):
+        fit(sample, folder / "avg")
+    assert caplog.text.count("training goes on, and the checkpoints before it stay; make room on the disk") == 1
+    assert (folder / "avg.training" / "untrained" / "config.json").is_file()
+    disk("9m")
+    assert model(fit(sample, folder / "avg")) == model(unbroken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(
+    sample: Path, unbroken: Path, tmp_path: Path, store: str, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    whole = command(sample, tmp_path / "avg", "--checkpoint-steps", "3")
+    for least in np.sort(generator.integers(1, 300, 3)):
+        killed(whole, tmp_path / "avg.training", lambda steps, least=least: steps >= least)  # type: ignore[misc]
+    subprocess.run(whole, check=True)
+    assert model(tmp_path / "avg") == model(unbroken)
+    fingerprint = paraembed.load(tmp_path / "avg").fingerprint
+    client = MlflowClient(store)
+    newest = ["start_time DESC"]
+    (run,) = client.search_runs(["1"], f"tags.fingerprint = '{fingerprint}'", max_results=1, order_by=newest)
+    curve = {(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, "loss")}
+    assert sorted(step for step, _ in curve) == [100, 120, 200, 240, 300, 360]
 
 
 def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from paraembed.cluster.job import run
@@ -134,8 +135,8 @@ def test_unusable_word_vectors(
 ) -> None:
     if rows is not None:
         put(tmp_path / "vectors.txt", rows)
-    said = call("train", "--pairs", pairs, "--words", tmp_path / "vectors.txt", "--out", tmp_path / "out")
-    assert re.search(message, said)
+    places = ["--pairs", pairs, "--words", tmp_path / "vectors.txt", "--out", tmp_path / "out"]
+    assert re.search(message, call("train", *places, "--batch-size", "2"))
 
 
 @pytest.mark.ray
@@ -151,11 +152,34 @@ def test_unusable_word_vectors(
         (["--tokeniser", "moses"], "unknown tokeniser 'moses'; allowed: ptb-v1, space"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--gpus"], "--gpus: PyTorch sees no GPU on this machine"),
+        ([], "batch_size is 100, and there are 2 pairs to train on; give --batch-size 2 or less, or more pairs"),
+        (["--batch-size", "2", "--workers", "9"], "batch_size is 2 for each of 9 workers, and there are 2 pairs"),
+        (["--checkpoint-minutes", "-1"], "checkpoint_minutes is -1.0; allowed: 0 to inf"),
+        (["--checkpoint-steps", "0"], "checkpoint_steps is 0; allowed: 1 to"),
+        (["--keep-checkpoints", "0"], "keep_checkpoints is 0; allowed: 1 to"),
+        (["--pairs-memory-gb", "nan"], "pairs_memory_gb is nan; allowed: 0 to inf"),
     ],
 )
 def test_wrong_settings(pairs: Path, call: Callable[..., str], tmp_path: Path, flags: list[str], message: str) -> None:
     vectors = put(tmp_path / "vectors.txt", "a 1 2\nb 3 4\n")
     assert message in call("train", "--pairs", pairs, "--words", vectors, "--out", tmp_path / "out", *flags)
+
+
+@pytest.mark.ray
+def test_words_that_do_not_fit_in_memory(pairs: Path, call: Callable[..., str], tmp_path: Path) -> None:
+    rows = "".join(f"word{number} {'0 ' * 9999}0\n" for number in range(500)).encode()
+    member = gzip.compress(rows, 1)
+    copies = 2 * psutil.virtual_memory().total // (500 * 40_000) + 1  # of which each makes a matrix of 20 MB
+    with (tmp_path / "vectors.txt.gz").open("wb") as file:
+        for _ in range(copies):
+            file.write(member)
+    places = ["--pairs", pairs, "--words", tmp_path / "vectors.txt.gz", "--out", tmp_path / "out"]
+    said = call("train", *places, "--batch-size", "2")
+    assert re.search(
+        r"the training needs about [\d,.]+ GiB of memory, and [\d,.]+ GiB are available: [\d,]+ words of width 10000 "
+        r"take [\d,.]+ GiB, .*; keep fewer words with --max-words",
+        said,
+    )
 
 
 @pytest.mark.ray

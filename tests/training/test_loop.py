@@ -12,9 +12,10 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.training import loop, state
+from paraembed.training import loop
 from paraembed.training.loop import Report, train
 from paraembed.training.pairs import Batch
+from paraembed.training.state import Checkpoints
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_penalty=1e-3)
 MakeEncoder = Callable[[Recipe], Encoder]
@@ -63,8 +64,8 @@ def test_what_a_recipe_draws_is_drawn_again_after_a_kill(
         os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
-        train(stopped, pairs, recipe, checkpoints=tmp_path, on_report=stop)
-    train(resumed, pairs, recipe, checkpoints=tmp_path)
+        train(stopped, pairs, recipe, checkpoints=Checkpoints(tmp_path), on_report=stop)
+    train(resumed, pairs, recipe, checkpoints=Checkpoints(tmp_path))
     assert not torch.equal(stopped.matrix, unbroken.matrix)
     for one, two, three in zip(tensors(unbroken), tensors(again), tensors(resumed), strict=True):
         assert torch.equal(one, two)
@@ -88,10 +89,10 @@ def test_resumed_run_is_the_unbroken_run_to_the_bit(
     with monkeypatch.context() as patch:
         patch.setattr(loop.Step, "__call__", killing)
         with pytest.raises(Killed):
-            train(broken, pairs, RECIPE, checkpoints=tmp_path, checkpoint_seconds=0, on_report=seen.append)
+            train(broken, pairs, RECIPE, checkpoints=Checkpoints(tmp_path, seconds=0), on_report=seen.append)
     resumed = make_encoder(RECIPE)
     later: list[Report] = []
-    train(resumed, pairs, RECIPE, checkpoints=tmp_path, on_report=later.append)
+    train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=later.append)
     assert all(torch.equal(one, other) for one, other in zip(tensors(unbroken), tensors(resumed), strict=True))
     assert {row[0]: row for row in curve_of(seen + later)} == {row[0]: row for row in curve_of(whole)}
     assert len(list(tmp_path.iterdir())) <= 2
@@ -112,55 +113,37 @@ def test_a_signal_stops_between_steps_and_the_run_goes_on(
             os.kill(os.getpid(), number)
 
     with pytest.raises(KeyboardInterrupt):
-        train(stopped, pairs, RECIPE, checkpoints=tmp_path, on_report=stop)
+        train(stopped, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=stop)
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
     resumed = make_encoder(RECIPE)
     later: list[Report] = []
-    train(resumed, pairs, RECIPE, checkpoints=tmp_path, on_report=later.append)
+    train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=later.append)
     assert curve_of(later) == curve_of(whole)[2:]
     assert all(torch.equal(one, other) for one, other in zip(tensors(unbroken), tensors(resumed), strict=True))
 
 
-def test_damaged_checkpoint_gives_way_to_the_one_before(
-    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    train(make_encoder(RECIPE), pairs, replace(RECIPE, epochs=2), checkpoints=tmp_path)
-    newest = max(tmp_path.iterdir())
-    damaged = bytearray((newest / "state.safetensors").read_bytes())
-    damaged[-1] ^= 1
-    (newest / "state.safetensors").write_bytes(damaged)
-    loaded = state.load_state(tmp_path)
-    assert loaded is not None
-    assert loaded[0].epoch == 1
-    assert loaded[0].step == 103
-    assert f"checkpoint {newest.name} is damaged" in caplog.text
-
-
 def test_a_finished_run_is_not_trained_again(make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path) -> None:
     first = make_encoder(RECIPE)
-    train(first, pairs, RECIPE, checkpoints=tmp_path)
+    train(first, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
     again = make_encoder(RECIPE)
     reports: list[Report] = []
-    train(again, pairs, RECIPE, checkpoints=tmp_path, on_report=reports.append)
+    train(again, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=reports.append)
     assert reports == []
     assert all(torch.equal(one, other) for one, other in zip(tensors(first), tensors(again), strict=True))
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_state(
+def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(
     make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path
 ) -> None:
-    train(make_encoder(RECIPE), pairs, replace(RECIPE, epochs=1), checkpoints=tmp_path)
     astray = replace(RECIPE, learning_rate=1e36)
     with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\); lower the learning rate"):
-        train(make_encoder(astray), pairs, astray, checkpoints=tmp_path, checkpoint_seconds=0)
-    loaded = state.load_state(tmp_path)
-    assert loaded is not None
-    assert loaded[0].step == 103
+        train(make_encoder(astray), pairs, astray, checkpoints=Checkpoints(tmp_path, steps=2))
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_that_go_astray_in_the_last_step_end_the_run(make_encoder: MakeEncoder, pairs: Ragged) -> None:
     """The loss of the only step is that of the untouched encoder."""
-    astray = replace(RECIPE, epochs=1, learning_rate=1e36, batch_size=2000)
+    astray = replace(RECIPE, epochs=1, learning_rate=1e36, batch_size=1030)
     with pytest.raises(ValueError, match=r"weights or loss are no longer finite by step 1 \(learning rate 1e\+36\)"):
         train(make_encoder(astray), pairs, astray)
 
@@ -175,6 +158,23 @@ def test_texts_are_cut_at_max_tokens(make_encoder: MakeEncoder, pairs: Ragged) -
     assert not torch.equal(cut.matrix, whole.matrix)
 
 
-def test_too_few_pairs_are_refused(make_encoder: MakeEncoder, pairs: Ragged) -> None:
-    with pytest.raises(ValueError, match="1 pairs to train on; negatives come from other pairs"):
-        train(make_encoder(RECIPE), pairs.slice(0, 2), RECIPE)
+@pytest.mark.parametrize(
+    ("num_pairs", "batch_size", "world", "message"),
+    [
+        (1, 10, 1, "1 pairs to train on; negatives come from other pairs, so at least 2"),
+        (0, 10, 1, "0 pairs to train on"),
+        (9, 10, 1, "batch_size is 10, and there are 9 pairs to train on; give --batch-size 9 or less, or more pairs"),
+        (
+            19,
+            10,
+            2,
+            "batch_size is 10 for each of 2 workers, and there are 19 pairs to train on; .* --batch-size 9 or less",
+        ),
+        (5, 2, 3, "batch_size is 2 for each of 3 workers, and there are 5 pairs to train on; .* --workers 2 or less"),
+    ],
+)
+def test_too_few_pairs_are_refused(
+    make_encoder: MakeEncoder, pairs: Ragged, num_pairs: int, batch_size: int, world: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(make_encoder(RECIPE), pairs.slice(0, 2 * num_pairs), replace(RECIPE, batch_size=batch_size), world=world)

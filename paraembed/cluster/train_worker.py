@@ -1,0 +1,210 @@
+"""What a training worker does: read the pairs, train, report; Ray Train runs it, or for one worker the job itself."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import ray.train
+import ray.train.torch
+import torch
+
+from paraembed import checkpoint
+from paraembed.cluster.job import say
+from paraembed.cluster.progress import ProgressLine, duration
+from paraembed.cluster.session import quiet
+from paraembed.cluster.tracking import Run, RunAddress, system_metrics
+from paraembed.encoders import Encoder
+from paraembed.encoders.word import WordConfig
+from paraembed.recipe import Recipe
+from paraembed.training.growing import MemoryLimit
+from paraembed.training.loop import Report, train
+from paraembed.training.pairs import num_cut, num_without_tree, pairs_to_ids
+from paraembed.training.state import Checkpoints, Counters
+from paraembed.training.windows import MappedPairs
+
+_BLOCK_ROWS = 65_536
+_PLAIN_SECONDS = 10.0
+_COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX it goes from 0.8 to 0.65
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is told.
+
+    Attributes:
+        work: folder of the training, seen by all workers, with ``untrained`` in it; ``trained`` goes there.
+        recipe: how to train.
+        num_pairs: that the dataset holds.
+        device: cpu, cuda, or worker: the GPU that Ray Train gives it.
+        checkpoints: where and how often to save.
+        pairs_limit: memory for the pairs.
+        run: the MLflow run.
+        trace: file for a profile of a few steps.
+    """
+
+    work: Path
+    recipe: Recipe
+    num_pairs: int
+    device: str
+    checkpoints: Checkpoints
+    pairs_limit: MemoryLimit
+    run: RunAddress | None
+    trace: Path | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What rank 0 returns: what went wrong, for the user, else where the run ended."""
+
+    error: str = ""
+    counters: Counters | None = None
+
+
+def work_on(config: dict[str, Task]) -> dict[str, Any]:
+    """Train on one worker, ``config["task"]``; rank 0 saves the encoder to ``work/trained``, and its result counts.
+
+    What its user can mend is returned: raised here, it would count as a worker's death, and be tried again.
+    """
+    task = config["task"]
+    try:
+        return vars(Result(counters=_train(task)))
+    except ConnectionError:
+        raise
+    except torch.OutOfMemoryError as error:
+        return vars(Result(f"the GPU's memory is too small: {error}; use a smaller --batch-size or --max-words"))
+    except (ValueError, OSError) as error:
+        return vars(Result(str(error)))
+
+
+def _train(task: Task) -> Counters:
+    context = ray.train.get_context()
+    rank, world = context.get_world_rank(), context.get_world_size()
+    recipe = task.recipe
+    torch.set_num_threads(1)  # two spin at OpenMP's barriers on a busy machine: 4 ms a step become 300 ms
+    device = ray.train.torch.get_device() if task.device == "worker" else task.device
+    encoder = checkpoint.load(task.work / "untrained").requires_grad_().to(device)
+    notes = _Notes()
+    pairs = pairs_to_ids(
+        _blocks(encoder, notes),
+        encoder.vocabulary,
+        encoder.composition.reads_trees,
+        max_tokens=encoder.max_tokens,
+        limit=task.pairs_limit,
+    )
+    if rank == 0:
+        say(*([str(pairs)] if isinstance(pairs, MappedPairs) else []), *notes.lines(encoder))
+    if len(pairs) != 2 * task.num_pairs:
+        raise ValueError(f"read {len(pairs) // 2:,} pairs; the manifest says {task.num_pairs:,}: shard them again")
+    run = Run(task.run if rank == 0 else None)
+    show = _Reporter(run, rank, recipe)
+    try:
+        with system_metrics(run):
+            counters = train(
+                encoder,
+                pairs,
+                recipe,
+                checkpoints=task.checkpoints,
+                rank=rank,
+                world=world,
+                on_report=show,
+                before_save=run.flush,
+                trace=task.trace if rank == 0 else None,
+            )
+    finally:
+        show.close()
+    if rank == 0:
+        _save(encoder, task)
+    return counters
+
+
+def _save(encoder: Encoder, task: Task) -> None:
+    try:
+        checkpoint.save(encoder, task.work / "trained", recipe=task.recipe.to_dict(), provenance={}, model_card="")
+    except OSError as error:
+        raise OSError(
+            f"the encoder could not be written ({error}); make room on the disk and run the same command again: it "
+            f"goes on from the last checkpoint in {task.work}"
+        ) from None
+
+
+class _Notes:
+    """Counts of texts that an encoder does not read as its user may expect."""
+
+    def __init__(self) -> None:
+        self.texts = self.cut = self.without_tree = self.several = 0
+
+    def add(self, block: pa.Table, encoder: Encoder) -> None:
+        """Count the texts of a block."""
+        self.texts += 2 * len(block)
+        if encoder.max_tokens is not None:
+            self.cut += num_cut(block, encoder.max_tokens)
+        if encoder.composition.reads_trees:
+            self.without_tree += num_without_tree(block)
+        if isinstance(encoder.config, WordConfig):
+            self.several += num_cut(block, 1)
+
+    def lines(self, encoder: Encoder) -> list[str]:
+        """What to say of them."""
+        lines = []
+        of = f"of {self.texts:,} texts"
+        if self.cut:
+            lines.append(f"{self.cut:,} {of} are cut after max_tokens = {encoder.max_tokens} tokens")
+        if self.without_tree:
+            lines.append(f"{self.without_tree:,} {of} have no parse: right-branching trees stand in")
+        if self.several:
+            lines.append(f"{self.several:,} {of} have several words: the encoder word reads the first")
+        return lines
+
+
+def _blocks(encoder: Encoder, notes: _Notes) -> Iterator[pa.Table]:
+    """The blocks of this worker's dataset, in order, counted on the way."""
+    quiet()
+    shard = ray.train.get_dataset_shard("train")
+    for block in shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow"):
+        notes.add(block, encoder)
+        yield block
+
+
+class _Reporter:
+    """What a worker does with a report: rank 0 shows and logs it, all of them tell Ray Train once an epoch."""
+
+    def __init__(self, run: Run, rank: int, recipe: Recipe) -> None:
+        self.run, self.rank = run, rank
+        self.warns_of_collapse = recipe.objective == "margin"
+        self.line = ProgressLine(_PLAIN_SECONDS)
+
+    def __call__(self, report: Report) -> None:
+        if self.rank == 0:
+            self.run.metrics(
+                {
+                    "epoch": report.epoch,
+                    "loss": report.loss,
+                    "active_share": report.active,
+                    "pairs_per_second": report.pairs_per_second,
+                    "seconds_left": report.seconds_left,
+                },
+                report.step,
+            )
+            text = (
+                f"epoch {report.epoch}/{report.epochs}  step {report.step:,}/{report.steps:,}  "
+                f"{report.pairs_per_second:,.0f} pairs/s  loss {report.loss:.4f}  active {report.active:.0%}  "
+                f"{duration(report.seconds_left)} left"
+            )
+            self.line.show(text)
+            if report.end_of_epoch:
+                self.line.close()
+                say(text)
+                if self.warns_of_collapse and report.active > _COLLAPSED:
+                    say(
+                        "nearly every text triggers an update: the encoder may give all texts one vector; try "
+                        "--negatives mix, or a lower --learning-rate"
+                    )
+        if report.end_of_epoch:
+            ray.train.report({"epoch": report.epoch, "loss": report.loss})
+
+    def close(self) -> None:
+        """End the line and write what waits."""
+        self.line.close()
+        self.run.flush()

@@ -1,0 +1,120 @@
+"""How much memory a training takes, estimated before anything is read."""
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from paraembed.recipe import Recipe
+
+_SAMPLE_BYTES = 4 << 20  # of the word-vector file, from which its rows are estimated
+_WORD_BYTES = 300  # a word: in the vocabulary, and in the tables that build it
+_PROCESS_BYTES = 600 << 20  # Python with torch, numpy, pyarrow and their caches: 0.3 to 0.6 GB measured
+_DENSE_MATRICES = 4  # the gradient, and what the optimiser and λ_w compute on the way
+_OPTIMISER_MATRICES = {"adam": 2, "adagrad": 1, "sgd": 0}
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a training on one machine.
+
+    Attributes:
+        num_words: rows of the word matrix, estimated.
+        width: its columns.
+        words: the word matrix and its vocabulary.
+        copies: what else is of the size of the matrix: optimiser state, initial values, gradients.
+        pairs: ids and offsets.
+        workers: how many processes hold all this.
+    """
+
+    num_words: int
+    width: int
+    words: int
+    copies: int
+    pairs: int
+    workers: int
+
+    @property
+    def needed(self) -> int:
+        """Bytes in all. Reading the words takes two matrices for a while, as much as any training needs at least."""
+        return self.workers * (self.words + max(self.copies, self.words) + self.pairs + _PROCESS_BYTES)
+
+
+def estimate(
+    words_file: Path, recipe: Recipe, num_tokens: int, num_pairs: int, workers: int, most_pair_bytes: int | None = None
+) -> Memory:
+    """What a training will take.
+
+    Args:
+        words_file: text file of word vectors; its first rows and its size tell how many rows there are.
+        recipe: vocabulary cut, optimiser, penalty.
+        num_tokens: of all pairs.
+        num_pairs: how many.
+        workers: processes on this machine.
+        most_pair_bytes: of the pairs that a worker keeps in memory; None: all.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    num_words, width = _shape(words_file)
+    num_words = min(num_words, recipe.max_words or num_words)
+    matrix = 4 * num_words * width
+    matrices = 0
+    if recipe.train_words:
+        matrices = _OPTIMISER_MATRICES[recipe.optimiser] + bool(recipe.word_penalty)
+        matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
+    pairs = 4 * num_tokens + 16 * num_pairs
+    if most_pair_bytes is not None:
+        pairs = min(pairs, most_pair_bytes)
+    return Memory(num_words, width, matrix + _WORD_BYTES * num_words, matrices * matrix, pairs, workers)
+
+
+def check_memory(memory: Memory, available: int) -> None:
+    """Raise ValueError where a training needs more bytes than there are."""
+    if memory.needed <= available:
+        return
+    workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
+    raise ValueError(
+        f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} GiB are "
+        f"available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, optimiser "
+        f"state and copies of them {memory.copies / _GIB:,.1f} GiB, the pairs {memory.pairs / _GIB:,.1f} GiB{workers}; "
+        "keep fewer words with --max-words, or use fewer workers or a larger machine"
+    )
+
+
+def available_memory() -> int:
+    """Bytes that can be had on this machine, or in its container (cgroup v2)."""
+    available: int = psutil.virtual_memory().available
+    try:
+        group = Path("/proc/self/cgroup").read_text().strip().split("\n")[-1].split("::")[-1].lstrip("/")
+        folder = Path("/sys/fs/cgroup") / group
+        folder = folder if (folder / "memory.max").exists() else Path("/sys/fs/cgroup")
+        most = int((folder / "memory.max").read_text())
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        used = int((folder / "memory.current").read_text()) - int(statistics["inactive_file"])
+    except (OSError, ValueError, KeyError):  # no such group, or no limit ("max")
+        return available
+    return min(available, most - used)
+
+
+def _shape(path: Path) -> tuple[int, int]:
+    """Rows, about, and width of a word-vector text file; (0, 0) for a file that is none: its reader says why."""
+    with path.open("rb") as raw:
+        if path.suffix != ".gz":
+            text = raw.read(_SAMPLE_BYTES)
+            read = len(text)
+        else:
+            try:
+                text = gzip.GzipFile(fileobj=raw).read(_SAMPLE_BYTES)
+            except (EOFError, OSError, zlib.error):
+                return 0, 0
+            read = raw.tell()
+    lines = text.splitlines()
+    if len(lines) < 2:
+        return len(lines), 0
+    lines = lines[:-1] if read < path.stat().st_size else lines
+    width = lines[-1].count(b" ")
+    return int(len(lines) * max(1.0, path.stat().st_size / read)), width

@@ -1,0 +1,60 @@
+import gzip
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from paraembed.recipe import Recipe
+from paraembed.training.memory import Memory, available_memory, check_memory, estimate
+
+
+def vectors(path: Path, rows: int, width: int, header: bool = False) -> Path:
+    values = np.random.default_rng(0).standard_normal((rows, width)).round(4).astype(str)
+    text = "".join(f"word{number} {' '.join(row)}\n" for number, row in enumerate(values))
+    text = f"{rows} {width}\n{text}" if header else text
+    path.write_bytes(gzip.compress(text.encode(), 1) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(("name", "rows"), [("v.txt", 40_000), ("v.txt.gz", 40_000), ("v.txt", 70), ("v.txt.gz", 70)])
+def test_rows_are_estimated_from_the_beginning_of_a_file(tmp_path: Path, name: str, rows: int) -> None:
+    memory = estimate(vectors(tmp_path / name, rows, 25, header=True), Recipe(), 0, 0, 1)
+    assert memory.width == 25
+    assert memory.num_words == pytest.approx(rows, rel=0.1)
+    assert memory.words >= 4 * memory.num_words * 25
+
+
+@pytest.mark.parametrize(
+    ("recipe", "matrices"),
+    [
+        (Recipe(), 2),
+        (Recipe(optimiser="adagrad", word_penalty=0.1), 2),
+        (Recipe(optimiser="sgd"), 0),
+        (Recipe(update="dense"), 6),
+        (Recipe(update="dense", train_words=False), 0),
+    ],
+)
+def test_copies_are_those_of_the_recipe(tmp_path: Path, recipe: Recipe, matrices: int) -> None:
+    memory = estimate(vectors(tmp_path / "v.txt", 100, 10), recipe, 50, 10, 3)
+    assert memory.copies == matrices * 4 * 100 * 10
+    assert memory.pairs == 4 * 50 + 16 * 10
+    assert estimate(tmp_path / "v.txt", Recipe(max_words=7), 50, 10, 1, most_pair_bytes=99).num_words == 7
+
+
+def test_files_that_are_no_vectors_are_left_to_their_reader(tmp_path: Path) -> None:
+    for number, data in enumerate([b"", b"\x00\xff", b"\x1f\x8bbroken", gzip.compress(b"a 1\n")[:12]]):
+        (tmp_path / f"{number}.gz").write_bytes(data)
+        (tmp_path / f"{number}.txt").write_bytes(data)
+        for suffix in ("gz", "txt"):
+            check_memory(estimate(tmp_path / f"{number}.{suffix}", Recipe(), 0, 0, 1), 2**40)
+
+
+def test_what_does_not_fit_is_said_in_numbers() -> None:
+    memory = Memory(num_words=10**6, width=300, words=2**30, copies=3 * 2**30, pairs=2**29, workers=2)
+    check_memory(memory, memory.needed)
+    with pytest.raises(
+        ValueError, match=r"needs about 10\.2 GiB of memory, and 8\.0 GiB are available: 1,000,000 words .* 2 workers"
+    ):
+        check_memory(memory, 2**33)
+    assert 0 < available_memory() <= psutil.virtual_memory().total

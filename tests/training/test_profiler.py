@@ -1,0 +1,34 @@
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paraembed.encoders import Encoder
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.training.loop import train
+from paraembed.training.profiler import SKIPPED_STEPS, TRACED_STEPS
+
+RECIPE = Recipe(batch_size=10, epochs=1)
+
+
+def test_some_steps_are_traced(
+    make_encoder: Callable[[Recipe], Encoder],
+    pairs: Ragged,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    train(make_encoder(RECIPE), pairs, RECIPE, trace=tmp_path / "trace.json.gz")
+    events = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["traceEvents"]
+    names = {event.get("name") for event in events}
+    assert {name for name in names if str(name).startswith("ProfilerStep")} == {
+        f"ProfilerStep#{SKIPPED_STEPS + number}" for number in range(TRACED_STEPS)
+    }
+    assert any("paraembed/training/step.py" in str(name) for name in names)
+    whole = replace(RECIPE, batch_size=500)
+    train(make_encoder(whole), pairs, whole, trace=tmp_path / "none.json.gz")
+    assert "no trace: it begins after 20 steps, and there were not as many" in caplog.text
+    assert not (tmp_path / "none.json.gz").exists()

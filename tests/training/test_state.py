@@ -1,0 +1,202 @@
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.proj import ProjConfig
+from paraembed.files import read_json, write_json
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.training.loop import train
+from paraembed.training.state import Checkpoints, Counters, load_state, save_state
+
+RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=2, learning_rate=0.01)
+DECIDES = {"recipe": {"margin": 0.4}}
+MakeEncoder = Callable[[Recipe], Encoder]
+Damage = Callable[[Path], object]
+
+
+def save(folder: Path, step: int, keep: int = 2) -> None:
+    save_state(folder, Counters(epoch=1, step=step), {"weights": torch.full((1000,), float(step))}, DECIDES, keep)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def with_other_counters(folder: Path) -> None:
+    state = read_json(folder / "state.json")
+    state["counters"]["step"] += 1
+    write_json(folder / "state.json", state)
+
+
+DAMAGES: dict[str, Damage] = {
+    "a bit of the tensors": lambda folder: flip(folder / "state.safetensors", -1),
+    "a bit of their header": lambda folder: flip(folder / "state.safetensors", 9),
+    "truncated tensors": lambda folder: os.truncate(folder / "state.safetensors", 3000),
+    "no tensors": lambda folder: (folder / "state.safetensors").unlink(),
+    "other counters": with_other_counters,
+    "a bit of the counters": lambda folder: flip(folder / "state.json", 40),
+    "truncated counters": lambda folder: os.truncate(folder / "state.json", 50),
+    "empty counters": lambda folder: os.truncate(folder / "state.json", 0),
+    "no counters": lambda folder: (folder / "state.json").unlink(),
+    "counters of another kind": lambda folder: (folder / "state.json").write_text('["sha256"]'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Damage
+) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    damage(tmp_path / "step-0000000002")
+    loaded = load_state(tmp_path, DECIDES)
+    assert loaded is not None
+    assert (loaded[0].step, float(loaded[1]["weights"][0])) == (1, 1.0)
+    assert re.search(
+        r"damaged checkpoints: step-0000000002 \(.+\); going on from step-0000000001, the one before", caplog.text
+    )
+    assert load_state(tmp_path / "none", DECIDES) is None
+
+
+def test_damaged_checkpoints_never_push_out_whole_ones(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 9)
+    with_other_counters(tmp_path / "step-0000000009")
+    save(tmp_path, 2, keep=1)
+    assert names(tmp_path) == ["step-0000000002"]
+    assert load_state(tmp_path, DECIDES) is not None
+
+
+def test_counters_come_back_as_they_were(tmp_path: Path) -> None:
+    counters = Counters(1, 2, 3, 4, 5, 0.1, 0.2, 1 / 3, 6, [(1, 9, 0.1, 0.3), (2, 18, 1e-9, 1.0)], [(1, 2), (7, 1)])
+    save_state(tmp_path, counters, {"weights": torch.zeros(1)}, DECIDES, 1)
+    loaded = load_state(tmp_path, DECIDES)
+    assert loaded is not None
+    assert loaded[0] == counters
+    assert Counters.from_dict(asdict(counters)) == counters
+
+
+def test_the_last_checkpoints_are_kept(make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path) -> None:
+    (tmp_path / ".step-0000000007.tmp").mkdir(parents=True)  # of a run that was killed
+    train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path, steps=7, keep=3))
+    assert names(tmp_path) == ["step-0000000196", "step-0000000203", "step-0000000206"]
+
+
+def test_a_checkpoint_of_another_training_is_refused(make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path) -> None:
+    folder = Checkpoints(tmp_path)
+    train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=folder)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"of another training: recipe\.margin \(was 0\.4, is 0\.5\); go back to that"):
+        train(make_encoder(RECIPE), pairs, replace(RECIPE, margin=0.5), checkpoints=folder)
+    with pytest.raises(ValueError, match=r"of another training: pairs \(was 1030, is 1029\)"):
+        train(make_encoder(RECIPE), pairs.slice(0, 2058), RECIPE, checkpoints=folder)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_where_all_checkpoints_are_damaged_the_run_begins_anew(
+    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = make_encoder(RECIPE), make_encoder(RECIPE)
+    train(first, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
+    for path in tmp_path.iterdir():
+        flip(path / "state.safetensors", -1)
+    counters = train(second, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
+    assert "is whole, so the training begins anew with its first step" in caplog.text
+    assert torch.equal(first.matrix, second.matrix)
+    assert counters.step == 206
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file of this process grows beyond ``size`` bytes; the write fails, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    """The disk of ``folder`` has 4 KiB left."""
+    ballast = folder / "ballast"
+    ballast.write_bytes(bytes(max(0, shutil.disk_usage(folder).free - 4096)))
+    try:
+        yield
+    finally:
+        ballast.unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 128 KiB."""
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    options = ["-t", "tmpfs", "-o", "size=128k", "tmpfs"]
+    if (
+        not mount
+        or not umount
+        or subprocess.run([mount, *options, tmp_path], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("mounting a file system is not allowed here")
+    try:
+        yield tmp_path
+    finally:
+        subprocess.run([umount, tmp_path], check=True)
+
+
+def goes_on_without_checkpoints(
+    make_encoder: MakeEncoder, pairs: Ragged, folder: Path, failing: AbstractContextManager[None]
+) -> None:
+    """A run is stopped at step 100, goes on to its end while nothing can be written, and once more from step 100."""
+    unbroken, stopped, limited, after = (make_encoder(RECIPE) for _ in range(4))
+    train(unbroken, pairs, RECIPE)
+    checkpoints = Checkpoints(folder, steps=10)
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped, pairs, RECIPE, checkpoints=checkpoints, on_report=lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    whole = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert names(folder) == ["step-0000000090", "step-0000000100"]
+    with failing:
+        train(limited, pairs, RECIPE, checkpoints=checkpoints)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == whole
+    train(after, pairs, RECIPE, checkpoints=checkpoints)
+    assert names(folder) == ["step-0000000200", "step-0000000206"]
+    assert torch.equal(limited.matrix, unbroken.matrix)
+    assert torch.equal(after.matrix, unbroken.matrix)
+
+
+def test_a_run_whose_checkpoints_cannot_be_written_goes_on(
+    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    goes_on_without_checkpoints(make_encoder, pairs, tmp_path, files_up_to(1500))
+    (message,) = caplog.messages
+    assert "the checkpoint of step 103 could not be written" in message
+    assert "training goes on, and the checkpoints before it stay" in message
+
+
+def test_a_full_disk_costs_a_warning_and_no_checkpoint(
+    make_encoder: MakeEncoder, pairs: Ragged, small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = small_disk / "checkpoints"
+    folder.mkdir()
+    goes_on_without_checkpoints(make_encoder, pairs, folder, full_disk(small_disk))
+    (message,) = caplog.messages
+    assert "No space left on device" in message

@@ -1,0 +1,85 @@
+"""Two workers that are broken off go on as two, or as one."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import torch.distributed as dist
+from torch import multiprocessing
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.proj import ProjConfig
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.tensors import load_tensors, save_tensors
+from paraembed.training.loop import Report, train
+from paraembed.training.state import Checkpoints, Counters
+from paraembed.words import UNKNOWN, Words
+
+AVG = Recipe(batch_size=10, epochs=2, learning_rate=0.01)
+PROJ = replace(AVG, encoder=ProjConfig(), negatives="mix", dropout=0.2)
+NUM_PAIRS = 1234
+
+
+def data(recipe: Recipe) -> tuple[Encoder, Ragged]:
+    generator = np.random.default_rng(3)
+    lengths = generator.integers(1, 6, 2 * NUM_PAIRS)
+    ids = generator.integers(1, 60, lengths.sum(), dtype=np.int32)
+    words = Words(
+        pa.array([UNKNOWN, *(f"w{one}" for one in range(59))]), generator.standard_normal((60, 8), np.float32)
+    )
+    return Encoder(recipe.encoder, words, "space"), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+
+
+class BrokenOff(BaseException):
+    """Stands for the death of all workers."""
+
+
+def break_off(report: Report) -> None:
+    if report.step == 100:
+        raise BrokenOff
+
+
+def train_as_two(rank: int, folder: Path, recipe: Recipe) -> None:
+    """An unbroken run; one that is broken off at step 100, last saved at step 98, between two reports; and its end."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+    checkpoints = Checkpoints(folder / "checkpoints", steps=7)
+    whole, pairs = data(recipe)
+    unbroken = train(whole, pairs, recipe, rank=rank, world=2)
+    with pytest.raises(BrokenOff):
+        train(data(recipe)[0], pairs, recipe, rank=rank, world=2, checkpoints=checkpoints, on_report=break_off)
+    dist.barrier()
+    if rank == 0:
+        shutil.copytree(checkpoints.folder, folder / "as-one")
+    dist.barrier()
+    encoder, _ = data(recipe)
+    resumed = train(encoder, pairs, recipe, rank=rank, world=2, checkpoints=checkpoints)
+    assert all(torch.equal(one, other) for one, other in zip(whole.parameters(), encoder.parameters(), strict=True))
+    assert resumed.curve == unbroken.curve
+    save_tensors(encoder.state_dict(), folder / f"rank{rank}")
+    if rank == 0:
+        (folder / "workers").write_text(json.dumps([resumed.workers, resumed.pairs, resumed.step]))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("recipe", [AVG, PROJ], ids=["avg", "proj"])
+def test_two_workers_go_on_as_two_or_as_one(tmp_path: Path, caplog: pytest.LogCaptureFixture, recipe: Recipe) -> None:
+    multiprocessing.spawn(train_as_two, (tmp_path, recipe), nprocs=2)
+    first, second = (load_tensors(tmp_path / f"rank{rank}") for rank in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert json.loads((tmp_path / "workers").read_text()) == [[[1, 2]], 2 * NUM_PAIRS, 2 * 62]
+    encoder, pairs = data(recipe)
+    counters: Counters = train(encoder, pairs, recipe, checkpoints=Checkpoints(tmp_path / "as-one"))
+    assert "going on with 1 workers after step 98, until which there were 2" in caplog.text
+    assert counters.workers == [(1, 2), (99, 1)]
+    assert counters.pairs == 2 * NUM_PAIRS
+    # 36 steps of 20 pairs of the second epoch were done: 514 pairs are left, in steps of 10.
+    assert counters.step == 98 + 52
+    assert [step for step, *_ in counters.curve] == [62, 100, 150]
