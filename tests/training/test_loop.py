@@ -12,10 +12,10 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.training import loop
 from paraembed.training.loop import Report, train
 from paraembed.training.pairs import Batch
 from paraembed.training.state import Checkpoints
+from paraembed.training.step import Step
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_penalty=1e-3)
 MakeEncoder = Callable[[Recipe], Encoder]
@@ -79,15 +79,15 @@ def test_resumed_run_is_the_unbroken_run_to_the_bit(
     unbroken, whole = make_encoder(RECIPE), list[Report]()
     train(unbroken, pairs, RECIPE, on_report=whole.append)
     broken, seen = make_encoder(RECIPE), list[Report]()
-    original = loop.Step.__call__
+    original = Step.__call__
 
-    def killing(self: loop.Step, batch: Batch, step: int) -> torch.Tensor:
+    def killing(self: Step, batch: Batch, step: int) -> torch.Tensor:
         if step == killed_at:
             raise Killed
         return original(self, batch, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Step, "__call__", killing)
+        patch.setattr(Step, "__call__", killing)
         with pytest.raises(Killed):
             train(broken, pairs, RECIPE, checkpoints=Checkpoints(tmp_path, seconds=0), on_report=seen.append)
     resumed = make_encoder(RECIPE)
