@@ -22,6 +22,7 @@ from paraembed.training.growing import MemoryLimit
 from paraembed.training.loop import Report, train
 from paraembed.training.pairs import num_cut, num_without_tree, pairs_to_ids
 from paraembed.training.state import Checkpoints, Counters
+from paraembed.training.step import exchanged
 from paraembed.training.windows import MappedPairs
 
 _BLOCK_ROWS = 65_536
@@ -95,6 +96,8 @@ def _train(task: Task) -> Counters:
     )
     if rank == 0:
         say(*([str(pairs)] if isinstance(pairs, MappedPairs) else []), *notes.lines(encoder))
+        if world > 1:
+            say(exchanged(encoder, recipe, world))
     if len(pairs) != 2 * task.num_pairs:
         raise ValueError(f"read {len(pairs) // 2:,} pairs; the manifest says {task.num_pairs:,}: shard them again")
     run = Run(task.run if rank == 0 else None)

@@ -83,7 +83,7 @@ class Step:
         """
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.device = encoder.matrix.device
-        compiled = compiled and self.device.type == "cpu" and encoder.matrix.dtype == torch.float32
+        compiled = compiled and _can_be_compiled(encoder)
         self.update = Update(encoder, recipe, world, compiled)
         self.skipped_pairs = 0
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
@@ -91,7 +91,7 @@ class Step:
         if self._negatives is not None and recipe.mega_batches > 1:
             self._mega = MegaNegatives(self._negatives, self._compared)
         self._additive = None
-        if self._negatives is not None and compiled and is_additive(encoder, recipe) and not (self._mega and world > 1):
+        if self._negatives is not None and compiled and _takes_whole_steps(encoder, recipe, world):
             self._additive = AdditiveStep(encoder, recipe, self._negatives, self.update, rank)
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
@@ -251,3 +251,23 @@ def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, wor
     if encoder.matrix.device.type == "cuda" and fits_device_step(encoder, recipe, world):
         return DeviceStep(encoder, recipe, pairs)
     return Step(encoder, recipe, pairs, rank, world)
+
+
+def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:
+    """What workers tell each other in a step, in words for a user."""
+    if COMPILED and _can_be_compiled(encoder) and _takes_whole_steps(encoder, recipe, world):
+        return "workers tell each other the negatives they chose, 8 bytes a text; each computes all gradients"
+    if recipe.update == "dense" and recipe.train_words:
+        return f"workers sum gradients of the whole word matrix, {encoder.matrix.nbytes / 1e6:,.0f} MB a step"
+    words = (
+        "gradients of the rows they touch, or of the whole word matrix where that is less, and " * recipe.train_words
+    )
+    return f"workers sum {words}those of the other parameters"
+
+
+def _can_be_compiled(encoder: Encoder) -> bool:
+    return encoder.matrix.device.type == "cpu" and encoder.matrix.dtype == torch.float32
+
+
+def _takes_whole_steps(encoder: Encoder, recipe: Recipe, world: int) -> bool:
+    return is_additive(encoder, recipe) and (world == 1 or recipe.mega_batches == 1)
