@@ -1,80 +1,71 @@
-"""Measure how fast the core is on this machine, on generated data: see ``python jobs/bench.py --help``."""
+"""Measure how fast paraembed is on this machine, on generated data: see ``python jobs/bench.py --help``.
 
+``train`` needs nothing but torch, numpy and pyarrow, so that it runs on a bare machine with a GPU. Where Ray and MLflow
+are installed, it measures training on Ray, too, and is logged.
+"""
+
+import signal
 import sys
-from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
 
-import torch
-import tyro
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # a bare machine has the files, not the package
 
-from paraembed.benchmarks.encoders import Workload, measure, table
-from paraembed.cluster.bench import Shard, bench_shard
-from paraembed.cluster.job import print_table, run, say
-from paraembed.cluster.progress import ProgressLine
-from paraembed.cluster.session import absolute
-from paraembed.files import write_json
+HOMES = {
+    "encoders": ("paraembed.cluster.bench_encoders", "bench_encoders", "Encoders"),
+    "shard": ("paraembed.cluster.bench", "bench_shard", "Shard"),
+}
+HELP = """usage: bench.py {encoders,shard,train} [options]
 
-_PLAIN_SECONDS = 10  # between progress lines where there is no terminal
+Measure how fast paraembed is on this machine, on generated data.
 
+  encoders  a training step of each encoder, forward and backward, side by side
+  shard     the sharding of PPDB-format lines beside gzip and plain Python loops
+  train     training beside what others would write, from the first word to the updated matrix
 
-@dataclass(frozen=True)
-class Encoders:
-    """Time the encoders' part of a training step, forward and backward, side by side.
-
-    Attributes:
-        encoders: Names; left out, every encoder.
-        threads: Threads of torch.
-        device: cpu or cuda.
-        out: JSON file for the numbers.
-    """
-
-    encoders: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME ...]")] = ()
-    workload: Annotated[Workload, tyro.conf.arg(name="")] = field(default_factory=Workload)
-    threads: int = 1
-    device: Literal["cpu", "cuda"] = "cpu"
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+'bench.py WHAT --help' lists the options of each."""
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Measure how fast the core is on this machine, on generated data."""
+def main(arguments: list[str]) -> int:
+    """Run the benchmark that the first argument names; returns the exit status."""
+    what, *rest = arguments or [""]
+    if what == "train":
+        return train(rest)
+    if what in HOMES:
+        sys.argv = [f"{sys.argv[0]} {what}", *rest]
+        home, call, flags = HOMES[what]
+        module = import_module(home)
+        status: int = import_module("paraembed.cluster.job").run(getattr(module, call), getattr(module, flags))
+        return status
+    if what in {"-h", "--help"}:
+        print(HELP)
+        return 0
+    print(f"{HELP}\n\nerror: {what!r} is no benchmark; allowed: {', '.join([*HOMES, 'train'])}", file=sys.stderr)
+    return 2
 
-    what: Annotated[
-        Annotated[Encoders, tyro.conf.subcommand("encoders")] | Annotated[Shard, tyro.conf.subcommand("shard")],
-        tyro.conf.arg(name=""),
-    ]
 
-
-def main(flags: Bench) -> None:
-    """Measure what was asked for."""
-    if isinstance(flags.what, Encoders):
-        bench_encoders(flags.what)
-    else:
-        bench_shard(flags.what)
-
-
-def bench_encoders(flags: Encoders) -> None:
-    """Measure, print the table, write the numbers."""
-    if flags.threads < 1:
-        raise ValueError(f"--threads is {flags.threads}; it must be at least 1")
-    if flags.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: PyTorch sees no GPU on this machine; take --device cpu")
-    out = absolute(flags.out, "--out") if flags.out else None
-    torch.set_num_threads(flags.threads)
-    progress = ProgressLine(_PLAIN_SECONDS)
+def train(arguments: list[str]) -> int:
+    """Time training: with Ray and MLflow where they are installed, else without."""
+    command = import_module("paraembed.benchmarks.train_command")
+    flags = command.parse(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end, too
     try:
-        timings = measure(flags.workload, flags.encoders, torch.device(flags.device), progress.show)
-    finally:
-        progress.close()
-    print_table(*table(timings, flags.workload.batch_size))
-    where = torch.cuda.get_device_name() if flags.device == "cuda" else f"CPU, threads: {flags.threads}"
-    say(f"forward and backward, median of {flags.workload.rounds} rounds; torch {torch.__version__}, {where}")
-    if out:
-        settings = asdict(flags.workload) | {"torch": torch.__version__, "device": where}
-        write_json(out, {"settings": settings, "encoders": [asdict(one) for one in timings]})
-        say(f"wrote {out}")
+        on_ray = import_module("paraembed.cluster.bench_train")
+    except ModuleNotFoundError as missing:
+        if str(missing.name).startswith("paraembed"):
+            raise
+        print(f"without Ray and MLflow: {missing.name} is not installed", file=sys.stderr)
+        on_ray = command
+    try:
+        on_ray.run(flags)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, Bench))
+    sys.exit(main(sys.argv[1:]))

@@ -11,24 +11,22 @@ from statistics import median
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from scipy.optimize import brentq
 
+from paraembed.benchmarks.generated import ZIPF, draw_texts, draw_words, word_chances
 from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict
 from paraembed.encoders.base import MAX_WIDTH
 from paraembed.options import check_fields
 from paraembed.ragged import Ragged
 from paraembed.training.rows import distinct
-from paraembed.words import UNKNOWN, Words
+from paraembed.words import Words
 
 YARDSTICK = "lstm_avg"
 """The encoder that the others are compared with."""
 NATIVE = f"{YARDSTICK} (torch.nn.LSTM)"
 """The same without peepholes, on torch's own kernels: shown beside it."""
 VOCABULARY = 40_000
-ZIPF = 1.07
-"""Exponent that gives about 1,200 distinct words among 3,000 tokens."""
 TURN_SECONDS = 0.1
 """A turn repeats its step for so long; one of ``avg`` is over in a millisecond."""
 
@@ -77,14 +75,9 @@ class Workload:
 
     def batches(self) -> list[Ragged]:
         """The texts of each round."""
-        drawn = np.random.default_rng(self.seed)
-        chances = _chances(self._exponent())
-        made = []
-        for _ in range(self.rounds):
-            lengths = np.maximum(drawn.poisson(self.mean_tokens, 2 * self.batch_size), 1)
-            offsets = np.concatenate(([0], np.cumsum(lengths)))
-            made.append(Ragged(drawn.choice(VOCABULARY, offsets[-1], p=chances).astype(np.int32), offsets))
-        return made
+        chances = word_chances(VOCABULARY, self._exponent())
+        texts = 2 * self.batch_size
+        return [draw_texts(texts, self.mean_tokens, chances, self.seed, turn) for turn in range(self.rounds)]
 
     def _exponent(self) -> float:
         if self.distinct_words is None:
@@ -95,22 +88,12 @@ class Workload:
 
     def words(self) -> Words:
         """Word vectors of a usual scale."""
-        drawn = np.random.default_rng(self.seed)
-        matrix = drawn.standard_normal((VOCABULARY, self.width), dtype=np.float32)
-        matrix *= np.float32(0.1)
-        return Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(1, VOCABULARY))]), matrix)
-
-
-def _chances(exponent: float) -> npt.NDArray[np.float64]:
-    """How likely each word of the vocabulary is."""
-    weights: npt.NDArray[np.float64] = np.arange(1, VOCABULARY + 1, dtype=np.float64) ** -exponent
-    weights /= weights.sum()
-    return weights
+        return draw_words(VOCABULARY, self.width, self.seed)
 
 
 def _expected_distinct(exponent: float, tokens: float) -> float:
     """How many distinct words so many draws hold on average."""
-    return float(-np.expm1(tokens * np.log1p(-np.minimum(_chances(exponent), 1 - 1e-12))).sum())
+    return float(-np.expm1(tokens * np.log1p(-np.minimum(word_chances(VOCABULARY, exponent), 1 - 1e-12))).sum())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +13,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from mlflow.tracking import MlflowClient
 
 from paraembed.benchmarks import encoders as measuring
+from paraembed.benchmarks import train_command
 from paraembed.benchmarks.encoders import NATIVE, Workload
 from paraembed.benchmarks.shard import GZIP, LOOP, OURS, SPLIT
-from paraembed.cluster.job import run
+from paraembed.cluster.tracking import EXPERIMENT
 from paraembed.encoders import ENCODERS
 
 JOB = Path(__file__).parents[2] / "jobs" / "bench.py"
@@ -41,8 +45,9 @@ def bench(job: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> C
     monkeypatch.setattr(measuring, "TURN_SECONDS", 0.001)
 
     def call(line: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["jobs/bench.py", *line.split()])
-        return run(job.main, job.Bench)
+        monkeypatch.setattr(sys, "argv", ["jobs/bench.py"])
+        status: int = job.main(line.split())
+        return status
 
     return call
 
@@ -123,12 +128,153 @@ def test_the_sharding_beside_other_programs(
     assert bench("shard --folder work --rounds 0") == 1
 
 
+TRAIN = "train --texts phrases --batch-sizes 5 --pairs 1000 --words 60 --width 8 --rounds 2 --seconds 0.05"
+BARE = """
+import sys
+
+AT_HAND = {"torch", "numpy", "pyarrow", "paraembed"}
+OF_TORCH = {"typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "filelock", "fsspec",
+            "torchgen", "functorch"}
+
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top.startswith("_") or top in AT_HAND | OF_TORCH | sys.stdlib_module_names:
+            return self.finder.find_spec(name, path, target)
+        return None
+
+
+sys.meta_path[:] = map(Without, sys.meta_path)
+"""
+"""What Python runs first: it finds no other package, in this process and in those that it starts."""
+
+
+def rows_of(table: str) -> dict[str, list[str]]:
+    """Cells by the first one of each line of Markdown tables."""
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    return {first: rest for first, *rest in lines}
+
+
+def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BARE)
+    done = subprocess.run(
+        [sys.executable, JOB, *TRAIN.split(), "--out", "numbers.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "without Ray and MLflow: " in done.stderr
+    rows = rows_of(done.stdout)
+    assert rows["sentence-transformers StaticEmbedding"][0] == "datasets is not installed"
+    measured = {name: cells for name, cells in rows.items() if cells[0][:1].isdigit()}
+    assert list(measured) == [
+        "paraembed",
+        "paraembed, batches ready",
+        "EmbeddingBag(sparse=True), SparseAdam",
+        "Embedding, Adam",
+        "paraembed, mega-batches of 20",
+        "paraembed, 2 workers",
+    ]
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    (case,) = numbers["cases"]
+    assert case["case"]["pairs"] == 1000
+    assert not numbers["machine"]["compiled loops"]
+    for key, program in case["programs"].items():
+        assert len(program["turns"]) == (0 if key == "static_embedding" else 2)
+        for turn in program["turns"]:
+            assert turn["seconds"] >= 0.05
+            assert turn["steps"] >= 20
+    ours = case["programs"]["paraembed"]["turns"]
+    rate = 5 / np.median([turn["seconds"] / turn["steps"] for turn in ours])
+    assert measured["paraembed"][2] == f"{rate:,.0f}"
+    assert measured["paraembed"][3] == "1.00"
+    assert case["programs"]["workers"]["turns"][0]["loopback_bytes"] > 0
+
+
+@pytest.mark.ray
+def test_training_on_ray_beside_the_bare_loop(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    assert bench(f"{TRAIN} --rounds 1 --programs paraembed ray --out numbers.json") == 0
+    said = capsys.readouterr()
+    assert re.search(r"a step on Ray takes [+-]\d+\.\d%", said.out)
+    programs = json.loads((tmp_path / "numbers.json").read_text())["cases"][0]["programs"]
+    (turn,) = programs["ray"]["turns"]
+    assert turn["steps"] > 200
+    assert turn["peak_bytes"] > 100e6
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["avg/phrases/5/ray/pairs_per_second"] == pytest.approx(5 * turn["steps"] / turn["seconds"])
+    assert not [*tmp_path.rglob("model.safetensors")]
+
+
+def test_a_whole_training(
+    bench: Callable[[str], int], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(train_command.SCALE, "pairs", 1000)
+    assert bench(f"{TRAIN} --scale") == 0
+    said = capfd.readouterr()
+    assert "* paraembed: 10 epochs of 1,000 pairs, 100 steps: " in said.out
+    assert "epoch 10/10  step 100/100" in said.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--texts poems", "texts is 'poems'; allowed: sentences, phrases"),
+        ("--encoders gpt", f"encoder is 'gpt'; allowed: {', '.join(ENCODERS)}"),
+        ("--batch-sizes 1", "batch_size is 1; allowed: 2 to 1e+06"),
+        ("--pairs 100", "pairs is 100; two workers of batch_size 100 need 200 or more"),
+        ("--rounds 0", "--rounds is 0; it must be at least 1"),
+        ("--programs ours", "--programs 'ours' is unknown; allowed: paraembed, ready, "),
+        ("--device tpu", "device is 'tpu'; allowed: cpu, cuda"),
+        ("--out none/numbers.json", "there is no folder "),
+        pytest.param(
+            "--device cuda",
+            "--device cuda: PyTorch sees no GPU on this machine; take --device cpu",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
+    ],
+)
+def test_what_training_does_not_allow_is_one_line(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    flags: str,
+    message: str,
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert bench(f"train --batch-sizes 100 {flags}") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert message in said.err
+    assert said.err.count("\n") == 1
+
+
 def test_without_a_subcommand_it_says_which_there_are(
     bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        bench("")
-    assert "encoders" in capsys.readouterr().err
+    assert bench("") == 2
+    assert "error: '' is no benchmark; allowed: encoders, shard, train" in capsys.readouterr().err
+    assert bench("--help") == 0
+    assert capsys.readouterr().out.startswith("usage: bench.py {encoders,shard,train}")
 
 
 @pytest.mark.parametrize(("distinct_words", "about"), [(None, 1200), (300, 300), (2500, 2500)])
