@@ -83,7 +83,7 @@ class RowSgd:
 
 
 def _zeros_like(matrix_VD: Tensor) -> Tensor:
-    """Zeros; on a CPU allocated by NumPy, which asks Linux for huge pages: rows at random cost a step 5 to 15 % less."""
+    """Zeros; on a CPU allocated by NumPy, which asks Linux for huge pages: random rows cost 5-15 % less."""
     if matrix_VD.device.type == "cpu" and matrix_VD.dtype == torch.float32:
         return torch.from_numpy(np.zeros(tuple(matrix_VD.shape), np.float32))
     return torch.zeros_like(matrix_VD)
