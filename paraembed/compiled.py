@@ -1,6 +1,7 @@
 """Loops as machine code, by numba, where it is installed."""
 
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 try:
@@ -25,3 +26,14 @@ def compiled(function: _Function) -> _Function:
     except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
         machine_code = numba.njit(**options)(function)
     return machine_code
+
+
+def arithmetic() -> str:
+    """What decides the last bits of a training: the same text on machines that compute the same."""
+    processor = "any"
+    if numba is not None:
+        from llvmlite.binding import get_host_cpu_name  # noqa: PLC0415 - comes with numba
+
+        processor = get_host_cpu_name()
+    versions = version("torch"), numba.__version__ if numba else "not installed"
+    return f"torch {versions[0]}, numba {versions[1]}, processor {processor}"

@@ -111,7 +111,7 @@ class Recipe:
     scramble_swaps: float | None = None
     """Mean number of swaps (Poisson) where a text is shuffled in part; none: whole."""
     scramble_time: Literal["before", "after"] = "before"
-    """Before or after the negatives are chosen."""
+    """Before or after the negatives are chosen; always after where mega_batches choose them."""
 
     update: Literal["sparse", "dense"] = "sparse"
     """sparse: optimiser and λ_w act on the rows a batch touches. dense: on every row, as in the papers."""
@@ -175,7 +175,8 @@ def without_effect(recipe: Recipe) -> list[str]:
         "word_penalty update": not recipe.train_words,
         "penalty_form": not (recipe.word_penalty or (recipe.composition_penalty and has_weights)),
         "clip_form": recipe.clip is None,
-        "scramble_form scramble_swaps scramble_time": not recipe.scramble,
+        "scramble_form scramble_swaps": not recipe.scramble,
+        "scramble_time": not recipe.scramble or recipe.mega_batches > 1,
         "new_words_min_count": recipe.new_words == "unknown",
     }
     return [name for names, is_idle in idle.items() if is_idle for name in names.split()]

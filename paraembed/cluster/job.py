@@ -18,7 +18,8 @@ from paraembed.files import write_stream
 Flags = TypeVar("Flags")
 
 FAILED, STOPPED = 1, 130
-_PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")  # user and password, or the keys of an object store, in a URI
+# User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too.
+_PASSWORD = re.compile(r"(?<=://)(?:[^/\s]+@|[^/\s:@]*:[^\s@]*@)")
 
 
 def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[list[str]], Flags] | None = None) -> int:

@@ -288,7 +288,7 @@ def _parse_all(task: _Task, parsed: Sequence[Path], partitions: int) -> list[Sou
     for row in data.map(parse, num_cpus=1, compute=pool).iter_rows():
         if row["error"]:
             if not any(map(Path.exists, map(_report_path, parsed))):
-                shutil.rmtree(parsed[0].parent)  # nothing in it to go on from
+                shutil.rmtree(parsed[0].parent, ignore_errors=True)  # nothing to go on from; tasks may still write
             raise ValueError(row["error"])
         report = load_report(_report_path(parsed[row["number"]]))
         when = " (parsed before)" if row["before"] else ""

@@ -217,7 +217,7 @@ def _save(
     title = f"{training.name}: {encoder_name(training.recipe.encoder)}"
     try:
         draw_training(training.out / PICTURE, title, counters.curve, shards["counts"]["kept"], _changes(scores))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         log.warning("the picture %s could not be written (%s); the encoder is whole", PICTURE, error)
 
 

@@ -15,9 +15,12 @@ from paraembed.cluster.job import say
 from paraembed.cluster.progress import ProgressLine, duration
 from paraembed.cluster.session import quiet
 from paraembed.cluster.tracking import Run, RunAddress, system_metrics
+from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
 from paraembed.encoders.word import WordConfig
+from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.training.exchange import gather_texts
 from paraembed.training.growing import MemoryLimit
 from paraembed.training.loop import Report, train
 from paraembed.training.pairs import num_cut, num_without_tree, pairs_to_ids
@@ -83,23 +86,23 @@ def _train(task: Task) -> Counters:
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
     recipe = task.recipe
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two spin at OpenMP's barriers on a busy machine: 4 ms a step become 300 ms
     device = ray.train.torch.get_device() if task.device == "worker" else task.device
-    encoder = checkpoint.load(task.work / "untrained").requires_grad_().to(device)
     notes = _Notes()
-    pairs = pairs_to_ids(
-        _blocks(encoder, notes),
-        encoder.vocabulary,
-        encoder.composition.reads_trees,
-        max_tokens=encoder.max_tokens,
-        limit=task.pairs_limit,
-    )
+    encoder, pairs, problem = None, None, ""
+    try:
+        encoder = checkpoint.load(task.work / "untrained").requires_grad_().to(device)
+        pairs = _pairs(encoder, task, notes)
+    except (ValueError, OSError) as error:
+        problem = str(error)
+    _agree(problem, world, torch.device(device))
+    assert encoder is not None
+    assert pairs is not None
     if rank == 0:
         say(*([str(pairs)] if isinstance(pairs, MappedPairs) else []), *notes.lines(encoder))
         if world > 1:
             say(exchanged(encoder, recipe, world))
-    if len(pairs) != 2 * task.num_pairs:
-        raise ValueError(f"read {len(pairs) // 2:,} pairs; the manifest says {task.num_pairs:,}: shard them again")
     run = Run(task.run if rank == 0 else None)
     show = _Reporter(run, rank, recipe)
     try:
@@ -117,9 +120,36 @@ def _train(task: Task) -> Counters:
             )
     finally:
         show.close()
+        torch.set_num_threads(threads)  # one worker is the job's own process, which scores afterwards
     if rank == 0:
         _save(encoder, task)
     return counters
+
+
+def _pairs(encoder: Encoder, task: Task, notes: "_Notes") -> Ragged:
+    pairs = pairs_to_ids(
+        _blocks(encoder, notes),
+        encoder.vocabulary,
+        encoder.composition.reads_trees,
+        max_tokens=encoder.max_tokens,
+        limit=task.pairs_limit,
+    )
+    if len(pairs) != 2 * task.num_pairs:
+        raise ValueError(f"read {len(pairs) // 2:,} pairs; the manifest says {task.num_pairs:,}: shard them again")
+    return pairs
+
+
+def _agree(problem: str, world: int, device: torch.device) -> None:
+    """Raise ValueError on all workers if one of them cannot begin, or computes otherwise: others would wait for it."""
+    problems = gather_texts(problem, world, device) if world > 1 else [problem]
+    if any(problems):
+        raise ValueError(next(filter(None, problems)))
+    machines = gather_texts(arithmetic(), world, device) if world > 1 else []
+    if len(set(machines)) > 1:
+        raise ValueError(
+            f"workers compute with {' and '.join(sorted(set(machines)))}: their weights would drift apart; give the "
+            "training machines of one kind, with one set of packages"
+        )
 
 
 def _save(encoder: Encoder, task: Task) -> None:

@@ -66,7 +66,8 @@ def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
 
 def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterOptions) -> pa.Table:
     """The ``selection_columns`` of the rows of a parsed file that stay, bool [n]."""
-    tables, start = [], 0
+    nothing = pa.table({"first": pa.array([], pa.string()), "second": pa.array([], pa.string())})
+    tables, start = [selection_columns(nothing, options)], 0
     for batch in pq.ParquetFile(parsed).iter_batches(columns=["first", "second"]):
         rows = pa.table(batch).filter(pa.array(stays[start : start + len(batch)]))
         start += len(batch)

@@ -30,6 +30,7 @@ def fits_device_step(encoder: Encoder, recipe: Recipe, world: int) -> bool:
     """Whether ``DeviceStep`` can take the steps of a recipe on an encoder."""
     return (
         is_additive(encoder, recipe)
+        and encoder.matrix.dtype == torch.float32
         and world == 1
         and recipe.negatives == "max"
         and recipe.mega_batches == 1
@@ -65,6 +66,7 @@ class DeviceStep:
         self._state = {f"rows.{name}": torch.zeros_like(self.matrix) for name in names}
         self._result = torch.zeros(2, device=self.matrix.device)
         self._number = torch.zeros((), dtype=torch.float64, device=self.matrix.device)
+        self._memory = torch.cuda.graph_pool_handle() if self.matrix.device.type == "cuda" else None  # of all shapes
         self._recorded: dict[tuple[int, int], _Recorded] = {}
         self._seen: dict[tuple[int, int], int] = {}
 
@@ -107,7 +109,7 @@ class DeviceStep:
         """The step for inputs of a shape; recording runs nothing."""
         ids_T, text_T, lengths_N = (tensor.clone() for tensor in inputs)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self._memory):
             self._train(ids_T, text_T, lengths_N)
         return _Recorded(graph, (ids_T, text_T, lengths_N))
 

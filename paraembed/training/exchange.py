@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+_TEXT_BYTES = 2000
+
 
 def gather(tensor_N: Tensor, world: int) -> tuple[Tensor, int]:
     """The tensors of all workers one after the other, and where this worker's begins; they may differ in length.
@@ -58,10 +60,19 @@ def exchange_rows(rows_R: Tensor, grad_RD: Tensor, num_rows: int, world: int) ->
         return unique_U, sums_VD.index_select(0, unique_U)
     all_grads = all_gather(grad_RD, counts)
     unique_U, place = torch.unique(torch.cat(all_gather(rows_R, counts)), return_inverse=True)
-    sums_UD = torch.zeros(len(unique_U), grad_RD.shape[1], device=rows_R.device)
+    sums_UD = grad_RD.new_zeros(len(unique_U), grad_RD.shape[1])
     for one, at in zip(all_grads, place.split(counts), strict=True):
         sums_UD.index_add_(0, at, one)
     return unique_U, sums_UD
+
+
+def gather_texts(text: str, world: int, device: torch.device) -> list[str]:
+    """The texts of all workers, each cut after 2,000 bytes."""
+    mine = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)
+    octets = text.encode()[:_TEXT_BYTES]
+    mine[: len(octets)] = torch.tensor(list(octets), dtype=torch.uint8)
+    everyone = all_gather(mine.to(device), [_TEXT_BYTES] * world)
+    return [bytes(one.tolist()).rstrip(b"\0").decode(errors="ignore") for one in everyone]
 
 
 def _counts(count: int, world: int, device: torch.device) -> list[int]:

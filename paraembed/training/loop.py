@@ -116,12 +116,12 @@ def train(
     saver = _Saver(encoder, step, pairs, checkpoints, before_save)
     counters = saver.restore()
     meter = _Meter(counters, recipe, num_pairs, world)
-    # Loss, active share, whether it is time to save; float64 sums of float32 are exact, whatever their order.
+    # Loss, active share, whether it is time to save; in float64 the order of the sums decides the last bit at most.
     sums = torch.zeros(3, dtype=torch.float64, device=encoder.matrix.device)
     means = sums[:2]
     if rank == 0:
         means += torch.tensor([counters.loss, counters.active], dtype=torch.float64, device=means.device)
-    with _stop_between_steps(world) as stop_asked, traced(trace) as traced_step:
+    with _said_by_its_worker(rank, world), _stop_between_steps(world) as stop_asked, traced(trace) as traced_step:
         while counters.epoch < recipe.epochs:
             save_is_due = False
             for batch in step.batches(pairs, counters.epoch, counters.pairs_in_epoch, counters.step + 1):
@@ -189,10 +189,14 @@ class _Meter:
         )
 
 
-def _astray(what: str, counters: Counters, recipe: Recipe) -> ValueError:
-    return ValueError(
+class AstrayError(ValueError):
+    """Loss or weights are no numbers; every worker raises it at the same step."""
+
+
+def _astray(what: str, counters: Counters, recipe: Recipe) -> AstrayError:
+    return AstrayError(
         f"{what} by step {counters.step} (learning rate {recipe.learning_rate}); lower the learning rate or clip "
-        "gradients; the last good checkpoint is kept"
+        "gradients; checkpoints that were written before stay"
     )
 
 
@@ -218,7 +222,7 @@ class _Saver:
         self.decides = {
             "recipe": step.recipe.to_dict(),
             "pairs": len(pairs) // 2,
-            "window": pairs.window if isinstance(pairs, MappedPairs) else None,
+            "pairs a window (--pairs-memory-gb)": pairs.window if isinstance(pairs, MappedPairs) else "all",
             "word_matrix": f"{rows} x {width}",
         }
         self.counters = Counters()
@@ -262,11 +266,11 @@ class _Saver:
         if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
             raise _astray("weights or loss are no longer finite", counters, self.step.recipe)
         self.saved_at = time.perf_counter()
+        counters.skipped_pairs = self.step.skipped_pairs
         if self.checkpoints is None or self.step.rank > 0:
             return
         self.before()
         counters.loss, counters.active, _ = sums.tolist()
-        counters.skipped_pairs = self.step.skipped_pairs
         try:
             save_state(self.checkpoints.folder, counters, tensors, self.decides, self.checkpoints.keep)
         except OSError as error:
@@ -280,6 +284,19 @@ class _Saver:
             self.has_failed = True
         else:
             self.has_failed = False
+
+
+@contextmanager
+def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
+    """Let what ends one of several workers count as its death: the others wait for it, and must be ended, too."""
+    try:
+        yield
+    except AstrayError:
+        raise
+    except (ValueError, OSError) as error:
+        if world == 1:
+            raise
+        raise RuntimeError(f"worker {rank}: {error}") from error
 
 
 @contextmanager

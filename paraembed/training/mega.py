@@ -55,6 +55,10 @@ class MegaNegatives:
         self._texts, self._done = Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64)), 0
         self._chosen_G = np.zeros(0, np.int64)
 
+    def is_alone(self, batch: Batch) -> bool:
+        """Whether the batch is all of its mega-batch."""
+        return batch.ahead is not None and len(batch.ahead) == len(batch.texts)
+
     def __call__(self, batch: Batch, generator: np.random.Generator) -> tuple[Ragged, npt.NDArray[np.int64]]:
         """The texts of a batch and its negatives, one behind the other, and the row of each text's negative among them.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from paraembed.encoders.base import reads_trees
 from paraembed.recipe import Recipe
 
 _SAMPLE_BYTES = 4 << 20  # of the word-vector file, from which its rows are estimated
@@ -66,7 +67,7 @@ def estimate(
     if recipe.train_words:
         matrices = _OPTIMISER_MATRICES[recipe.optimiser] + bool(recipe.word_penalty)
         matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
-    pairs = 4 * num_tokens + 16 * num_pairs
+    pairs = (8 if reads_trees(recipe.encoder) else 4) * num_tokens + 16 * num_pairs
     if most_pair_bytes is not None:
         pairs = min(pairs, most_pair_bytes)
     return Memory(num_words, width, matrix + _WORD_BYTES * num_words, matrices * matrix, pairs, workers)

@@ -66,6 +66,8 @@ def choose(
     Returns:
         Row of the negative in the pool, int64 [N]; ties go to the lowest row; -1 for a text without a candidate.
     """
+    if not len(similarity_NP):  # a worker's share of a last step may be empty
+        return torch.zeros(0, dtype=torch.int64, device=similarity_NP.device)
     most_similar_N = _most_similar(similarity_NP)
     if rule == "max":
         return most_similar_N

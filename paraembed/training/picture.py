@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -28,6 +29,7 @@ class ScoreChange:
     is_mean: bool = False
 
 
+@rc_context({"text.parse_math": False})  # a file's name may hold a $
 def draw_training(
     path: Path,
     title: str,

@@ -147,7 +147,9 @@ def load_state(folder: Path, decides: dict[str, Any]) -> tuple[Counters, dict[st
 
 
 def _read_body(path: Path) -> dict[str, Any]:
-    body: dict[str, Any] = read_json(path / "state.json")
+    body = read_json(path / "state.json")
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise ValueError(f"state.json is not of format {FORMAT}")
     if body.pop("sha256") != digest_of(body):
         raise ValueError("state.json differs from its digest")
     if sha256_of(path / "state.safetensors") != body["tensors"]:

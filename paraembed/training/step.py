@@ -24,6 +24,7 @@ from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.regularise import drop, scrambled
 from paraembed.training.update import Update
+from paraembed.training.windows import MappedPairs
 
 _TEXTS_AT_ONCE = 1024  # embedded without gradient
 _STEP_DRAWS = 1  # the last number of a step's seed; the order of an epoch is drawn from (seed, epoch)
@@ -55,7 +56,7 @@ class Step:
 
     Attributes:
         update: owns the optimisers' state.
-        skipped_pairs: pairs left alone in a batch, for which no negative exists.
+        skipped_pairs: pairs left alone in a batch or mega-batch, for which no negative exists.
     """
 
     def __init__(
@@ -124,7 +125,8 @@ class Step:
             [2] on the encoder's device: this worker's share of the mean loss (the objective alone, without
             penalties), and of the share of its terms that are above zero.
         """
-        if self.recipe.objective == "margin" and batch.total == 1:  # no negative exists: nothing moves
+        alone = batch.total == 1 and (self._mega is None or self._mega.is_alone(batch))
+        if self.recipe.objective == "margin" and alone:  # no negative exists: nothing moves
             self.skipped_pairs += len(batch.texts) // 2
             return torch.zeros(2, device=self.device)
         generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))
@@ -248,7 +250,10 @@ class Step:
 
 def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> TrainingStep:
     """The fastest step that trains the encoder as the recipe says where it is: arguments and errors as ``Step``."""
-    if encoder.matrix.device.type == "cuda" and fits_device_step(encoder, recipe, world):
+    if encoder.matrix.dtype not in {torch.float32, torch.float64}:
+        raise ValueError(f"word vectors of {encoder.matrix.dtype} cannot be trained; take float32 or float64")
+    on_gpu = encoder.matrix.device.type == "cuda" and not isinstance(pairs, MappedPairs)
+    if on_gpu and fits_device_step(encoder, recipe, world):
         return DeviceStep(encoder, recipe, pairs)
     return Step(encoder, recipe, pairs, rank, world)
 
@@ -259,10 +264,9 @@ def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:
         return "workers tell each other the negatives they chose, 8 bytes a text; each computes all gradients"
     if recipe.update == "dense" and recipe.train_words:
         return f"workers sum gradients of the whole word matrix, {encoder.matrix.nbytes / 1e6:,.0f} MB a step"
-    words = (
-        "gradients of the rows they touch, or of the whole word matrix where that is less, and " * recipe.train_words
-    )
-    return f"workers sum {words}those of the other parameters"
+    summed = ["the word vectors they touch (of the whole matrix where that is less to send)"] * recipe.train_words
+    summed += ["the other parameters"] * any(True for _ in encoder.composition.parameters())
+    return f"workers sum the gradients of {' and of '.join(summed)}"
 
 
 def _can_be_compiled(encoder: Encoder) -> bool:

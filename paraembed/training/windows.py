@@ -35,6 +35,12 @@ class MappedPairs(Ragged):
         window = max(1, int(max_bytes / bytes_per_pair) // _BLOCK_PAIRS) * _BLOCK_PAIRS
         return cls(texts.ids, texts.offsets, texts.merges, window=window)
 
+    def cut(self, max_tokens: int) -> Ragged:
+        """The texts, which no longer may be longer; raises ValueError where they are: cut them as they are read."""
+        if self.num_longer(max_tokens):
+            raise ValueError(f"texts on disk have over {max_tokens} tokens; pairs_to_ids cuts them, by its max_tokens")
+        return self
+
     def __str__(self) -> str:
         num_pairs = len(self) // 2
         return (

@@ -16,7 +16,8 @@ def test_passwords_in_addresses_are_not_said(
 ) -> None:
     def main(_: Flags) -> None:
         say("reading s3://key:secret@bucket/pairs.gz and s3://key:s%2Fecret@other/a@b.gz")
-        logging.getLogger("paraembed").warning("%s failed", "postgresql://user:secret@host:1/db")
+        logging.getLogger("paraembed").warning("%s failed", "postgresql://user:s@ecret@host:1/db")
+        logging.getLogger("paraembed").warning("%s is down", "https://user:s/ecret@host/page")
         raise ValueError("s3://key:secret@bucket/pairs.gz does not exist; write to mail@example.org")
 
     before = logging.getLogger().handlers[:]
@@ -28,3 +29,4 @@ def test_passwords_in_addresses_are_not_said(
     assert "s3://bucket/pairs.gz does not exist; write to mail@example.org" in said
     assert "reading s3://bucket/pairs.gz and s3://other/a@b.gz" in said
     assert "postgresql://host:1/db failed" in said
+    assert "https://host/page is down" in said

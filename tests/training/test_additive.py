@@ -110,23 +110,24 @@ def test_two_workers_that_share_the_pool_do_what_one_with_the_whole_step_does(tm
 
 def _own_pool(rank: int, folder: Path) -> None:
     ends = []
-    for recipe in OWN:
+    for recipe, num_pairs in OWN:
         for compiled in (True, False):
-            encoder = encoder_of(recipe)
-            losses = trained(encoder, recipe, make_pairs().slice(0, 202), rank=rank, world=2, compiled=compiled)
+            encoder, pairs = encoder_of(recipe), make_pairs().slice(0, 2 * num_pairs)
+            losses = trained(encoder, recipe, pairs, rank=rank, world=2, compiled=compiled)
             ends.append([losses, encoder.matrix.detach()])
     torch.save(ends, folder / f"out{rank}")
 
 
-OWN = [replace(BASE, batch_size=20, **changes) for changes in CHANGES]
+OWN = [(replace(BASE, batch_size=20, **changes), 81 + number % 4) for number, changes in enumerate(CHANGES)]
 
 
 def test_two_workers_with_pools_of_their_own_do_in_compiled_loops_what_they_do_by_autograd(tmp_path: Path) -> None:
-    """The last of three steps leaves one pair: it is left alone by both."""
+    """The last of three steps has one pair, which is left alone; or two or three, none for the second worker."""
     in_two_processes(_own_pool, tmp_path)
     one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
     for compiled, plain in [*zip(one[::2], one[1::2], strict=True), *zip(other[::2], other[1::2], strict=True)]:
         torch.testing.assert_close(compiled[0], plain[0], rtol=1e-6, atol=2e-6)
-        torch.testing.assert_close(compiled[1], plain[1], rtol=0, atol=2e-6)
+        # Adam's first steps blow up the rounding of a gradient near its ε: one number in 336 differs by 9e-6.
+        torch.testing.assert_close(compiled[1], plain[1], rtol=0, atol=2e-5)
     for ours, theirs in zip(one, other, strict=True):
         assert torch.equal(ours[1], theirs[1])

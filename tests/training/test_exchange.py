@@ -15,7 +15,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.training.exchange import exchange_rows, gather
+from paraembed.training.exchange import exchange_rows, gather, gather_texts
 from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
@@ -155,3 +155,17 @@ def test_workers_agree_whatever_the_recipe_draws(tmp_path: Path) -> None:
         assert torch.equal(ours, theirs)
         assert torch.isfinite(ours).all()
         assert not torch.equal(ours, before)
+
+
+def _texts(rank: int, folder: Path) -> None:
+    told = gather_texts(["", "kein Platz für ☃" * 200][rank], 2, torch.device("cpu"))
+    (folder / f"out{rank}").write_text(f"{told[0]!r} {told[1][:18]!r} {len(told[1].encode())}")
+
+
+def test_workers_tell_each_other_texts(tmp_path: Path) -> None:
+    in_two_processes(_texts, tmp_path)
+    expected = "'' 'kein Platz für ☃ke' "
+    told = [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert told[0].startswith(expected)
+    assert 1990 < int(told[0].split()[-1]) <= 2000

@@ -84,3 +84,12 @@ def test_many_texts_are_chosen_for_in_blocks(pairs: Ragged) -> None:
 def test_a_worker_cannot_choose_from_the_others_mega_batch() -> None:
     with pytest.raises(ValueError, match=r"mega_batches is 4, and pool_workers is 'all'.*set pool_workers to own"):
         replace(RECIPE, pool_workers="all")
+
+
+def test_a_last_batch_of_one_pair_has_the_negatives_of_its_mega_batch(pairs: Ragged) -> None:
+    recipe = replace(RECIPE, batch_size=20, mega_batches=3)
+    for num_pairs, skipped in ((41, 0), (61, 1)):  # 20 + 20 + 1, and a mega-batch of 1 behind 20 + 20 + 20
+        step = Step(encoder_of(recipe), recipe, pairs.slice(0, 2 * num_pairs))
+        losses = [step(one, at) for at, one in enumerate(step.batches(pairs.slice(0, 2 * num_pairs), 0), 1)]
+        assert step.skipped_pairs == skipped
+        assert (losses[-1] == 0).all() == bool(skipped)
