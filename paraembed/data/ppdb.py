@@ -94,13 +94,13 @@ def parse_ppdb(
 
 
 def _numbers(lines: Lines, starts: Positions, ends: Positions, name: str) -> pa.FloatArray:
-    """The numbers of a feature [n], of lists ``name=value …``; null where it is missing, ``NA`` or no number."""
+    """The numbers of a feature [n], of lists ``name=value …``; null where it is missing, ``NA`` or no finite number."""
     starts, ends = find_numbers(lines.octets, starts, ends, name)
     texts = strings_at(lines.octets, starts, ends)
     missing = ends == starts
-    return (pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts).cast(
-        pa.float32()
-    )
+    texts = pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), texts) if missing.any() else texts
+    numbers = texts.cast(pa.float32())
+    return pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
 
 
 def _is_blank(lines: Lines, count: Positions) -> pa.BooleanArray:

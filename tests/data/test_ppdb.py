@@ -49,7 +49,7 @@ def test_what_is_refused_is_named(line: str | bytes, reason: str) -> None:
     assert parse(V2, line, V1).refused.to_pylist() == [None, reason, None]
 
 
-@pytest.mark.parametrize("value", ["NA", "", "x1", "1.2.3"])
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "NA", "", "x1", "1.2.3"])
 def test_a_score_that_is_no_number_is_null(value: str) -> None:
     pairs = parse(V2.replace("4.69265", value))
     assert pairs.score.to_pylist() == [None]

@@ -13,6 +13,7 @@ from paraembed.data.hashing import pair_keys
 from paraembed.data.reports import SourceReport, load_report, save_report
 from paraembed.data.sample.ppdb_format import ppdb_lines
 from paraembed.data.schemas import PAIRS
+from paraembed.data.selection import selection_table
 from paraembed.data.shards import ShardSettings
 from paraembed.text import tokenise
 
@@ -178,3 +179,14 @@ def test_the_fast_way_to_join_tokens_says_the_same(texts: list[str], skip: int) 
 def test_settings_say_what_is_allowed(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ShardSettings(**values)  # type: ignore[arg-type]
+
+
+def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path: Path) -> None:
+    options = ShardSettings(tokeniser="space", top=1)
+    (tmp_path / "bad.tsv").write_text("one field\n")
+    report = parse.parse_source(tmp_path / "bad.tsv", "bad.tsv", options, tmp_path / "parsed", 1)
+    assert (report.read, report.parsed) == (1, 0)
+    empty = selection_table(tmp_path / "parsed", np.zeros(0, bool), options)
+    (parsed,), _ = make(tmp_path, [[("a b c", "d e f")]])
+    assert len(empty) == 0
+    assert len(pa.concat_tables([empty, selection_table(parsed, np.ones(1, bool), options)])) == 1

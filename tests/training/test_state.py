@@ -56,6 +56,7 @@ DAMAGES: dict[str, Damage] = {
     "truncated counters": lambda folder: os.truncate(folder / "state.json", 50),
     "empty counters": lambda folder: os.truncate(folder / "state.json", 0),
     "no counters": lambda folder: (folder / "state.json").unlink(),
+    "a number": lambda folder: (folder / "state.json").write_text("5"),
     "counters of another kind": lambda folder: (folder / "state.json").write_text('["sha256"]'),
 }
 
