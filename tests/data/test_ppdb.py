@@ -79,7 +79,8 @@ def oracle(row: bytes) -> tuple[str | None, str, str, float | None, str | None, 
         name, sign, value = cell.partition("=")
         if sign and name not in values:
             number = re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", value) and len(value) < 32
-            values[name] = float(np.float32(value)) if number else None
+            parsed = float(value) if number else np.inf
+            values[name] = float(np.float32(parsed)) if abs(parsed) <= np.finfo(np.float32).max else None
     rule = re.search(r"\[[^\s\]]+,[0-9]+\]", f"{fields[1]} {fields[2]}")
     relation = fields[5].strip() if len(fields) > 5 else ""
     return (

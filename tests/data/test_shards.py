@@ -183,7 +183,7 @@ def test_settings_say_what_is_allowed(values: dict[str, object], message: str) -
 
 def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path: Path) -> None:
     options = ShardSettings(tokeniser="space", top=1)
-    (tmp_path / "bad.tsv").write_text("one field\n")
+    (tmp_path / "bad.tsv").write_text("\tno first\n")
     report = parse.parse_source(tmp_path / "bad.tsv", "bad.tsv", options, tmp_path / "parsed", 1)
     assert (report.read, report.parsed) == (1, 0)
     empty = selection_table(tmp_path / "parsed", np.zeros(0, bool), options)
