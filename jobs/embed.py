@@ -1,65 +1,86 @@
-"""Embed text or Parquet files: one vector a row, to a folder of Parquet files."""
+"""Embed text or tables: one vector a row, to a folder of Parquet files."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.embed import embed
+from paraembed.cluster.embed import Limits, dry_run, embed
 from paraembed.cluster.job import run, say
 from paraembed.cluster.session import absolute
-from paraembed.embedding.plan import Settings
+from paraembed.embedding.manifest import OnDuplicateId
+from paraembed.embedding.settings import Compression, Dtype, IdKind, Settings
 
 DEFAULTS = Settings()
 
 
 @dataclass(frozen=True)
 class Flags:
-    """Embed text or Parquet files: one vector a row, to a folder of Parquet files.
+    """Embed text or tables: one vector a row, to a folder of Parquet files.
 
     The output has the id column, the columns kept, embedding, n_tokens and n_unknown. The same command again continues
     a run that was stopped, and mends parts that are missing or damaged.
 
     Attributes:
         encoder: Encoder folder, as jobs/train.py writes.
-        input: One or several files: .txt or .txt.gz (one text a line), or .parquet.
+        input: Files, folders, globs or URIs of .txt (one text a line), .jsonl, .csv, .tsv, also .gz, .zst or .bz2, or
+            of .parquet.
         out: Output folder: new, empty, or begun by the same command.
-        text_column: Column with the texts; needed for Parquet.
-        id_column: Column that identifies a row; without it rows are numbered from 0 over all files, as 'row'.
-        keep: Columns to carry to the output; for text files 'text'.
+        text_column: Column with the texts; needed for all but .txt.
+        id_column: Column that identifies a row; without it ids are made, as --id-kind says.
+        id_kind: Ids made: 'row' numbers the rows of all files from 0; 'file-row' is 'a.txt:17', from 0 in each file.
+        keep: Columns to carry to the output, or all; for .txt 'text'.
         tree_column: Column with the binary trees of the texts, for an encoder that reads them; by default 'tree' where
             there is one.
+        dtype: Numbers of a vector; for int8 a column 'scale' is added: vector = scale * embedding.
+        normalize: Divide vectors by their length.
+        dim: Keep the first numbers of a vector, this many.
         part_rows: Rows an output file; fewer where texts are long. Parquet inputs are cut between row groups only.
         batch_size: Rows encoded at a time.
+        compression: Of the output files.
+        max_rejected: Fail once more rows than this cannot be read; by default they are listed and left out.
+        on_duplicate_id: What to do about an id that is null or stands twice: fail, or keep and count it.
         workers: Processes, a CPU each.
         overwrite: Embed everything again and replace the output at the end.
+        dry_run: Print rows, parts, bytes and time instead, from two seconds of embedding.
+        price_per_hour: Price of an hour of all workers, for --dry-run to print the cost.
     """
 
     encoder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
-    input: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
+    input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
     text_column: str | None = None
     id_column: str | None = None
+    id_kind: IdKind = DEFAULTS.id_kind
     keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
     tree_column: str | None = None
+    dtype: Dtype = DEFAULTS.dtype
+    normalize: bool = False
+    dim: int | None = None
     part_rows: int = DEFAULTS.part_rows
     batch_size: int = DEFAULTS.batch_size
+    compression: Compression = DEFAULTS.compression
+    max_rejected: int | None = None
+    on_duplicate_id: OnDuplicateId = "fail"
     workers: int = 2
     overwrite: bool = False
+    dry_run: bool = False
+    price_per_hour: float | None = None
 
 
 def main(flags: Flags) -> None:
     """Embed, and say what to do next."""
-    settings = Settings(
-        flags.text_column, flags.id_column, flags.keep, flags.part_rows, flags.batch_size, flags.tree_column
-    )
-    encoder = absolute(flags.encoder, "--encoder")  # read by processes that may run elsewhere, like an output
-    inputs = [absolute(path, "--input") for path in flags.input]
-    out = absolute(flags.out, "--out")
-    done = embed(encoder, inputs, out, settings, workers=flags.workers, overwrite=flags.overwrite)
+    settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
+    encoder, out = absolute(flags.encoder, "--encoder"), absolute(flags.out, "--out")
+    inputs = [one if "://" in one else str(absolute(Path(one), "--input")) for one in flags.input]
+    if flags.dry_run:
+        dry_run(encoder, inputs, out, settings, workers=flags.workers, price_per_hour=flags.price_per_hour)
+        return
+    limits = Limits(flags.max_rejected, flags.on_duplicate_id)
+    done = embed(encoder, inputs, out, settings, workers=flags.workers, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
         say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")
 

@@ -19,14 +19,16 @@ class Flags:
 
     Attributes:
         folder: Folder that jobs/embed.py wrote.
+        encoder: Folder of the encoder; some rows are embedded again then, from the inputs where they were.
     """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    encoder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
 
 
 def main(flags: Flags) -> None:
     """Verify and print."""
-    checks = verify(flags.folder)
+    checks = verify(flags.folder, flags.encoder)
     width = max(len(one.found) for one in checks)
     rows = [(one.name, "ok" if one.ok else "FAILED", one.found.ljust(width)) for one in checks]
     print_table(("check", "result", "found".ljust(width)), rows)

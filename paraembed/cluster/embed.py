@@ -1,37 +1,36 @@
-"""Embed files on Ray: actors take the parts of a plan; Ray schedules and retries, the folder's manifest commits."""
+"""Embed files on Ray: plan, parts by actors, commit. Ray schedules; the folder's manifest says what is done."""
 
-import logging
-import math
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from itertools import groupby
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.exceptions import OutOfMemoryError, RayActorError
-
 from paraembed import checkpoint
-from paraembed.cluster.job import say
-from paraembed.cluster.progress import ProgressLine
+from paraembed.cluster.embed_parts import embed_parts
+from paraembed.cluster.embed_tracking import describe, record
+from paraembed.cluster.job import print_table, say
+from paraembed.cluster.progress import duration
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import manifest
-from paraembed.embedding.manifest import Run
-from paraembed.embedding.part import PartReport, PartWorker, stream_parts
-from paraembed.embedding.plan import InputFile, Part, Plan, Settings, list_inputs, make_plan, with_trees
-from paraembed.encoders import config_from_dict
+from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.estimate import estimate
+from paraembed.embedding.inputs import InputFile, list_inputs, stamps
+from paraembed.embedding.manifest import OnDuplicateId, Run
+from paraembed.embedding.part import REJECTED, REPORTS, PartReport, rejected_name
+from paraembed.embedding.plan import Part, Plan, make_plan
+from paraembed.embedding.settings import Settings, check_dim
+from paraembed.embedding.swap import discard, fresh_folder, swap
+from paraembed.embedding.worker import Done, Weights
+from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
 from paraembed.files import locked
 
-_IN_FLIGHT = 2  # parts a worker: one at work, one ready, so that memory is bounded and no worker waits
-_TRIES = 4  # of a part whose worker dies
-_WARN_SECONDS = 60  # without any worker
-_PLAIN_SECONDS = 30  # between progress lines where there is no terminal
-
-log = logging.getLogger(__name__)
+_STORES = {"s3:", "gs:", "gcs:", "abfs:", "abfss:", "hdfs:", "http:", "https:"}  # a path has one "/" of a URI's two
 
 
 @dataclass(frozen=True)
@@ -51,202 +50,202 @@ class Outcome:
     was_finished: bool = False
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What stops a run though every part can be embedded; the bytes do not depend on it.
+
+    Attributes:
+        max_rejected: most rows that may be unreadable; None: any number.
+        on_duplicate_id: whether an id that is null or stands twice is to ``fail`` or be kept, and counted.
+    """
+
+    max_rejected: int | None = None
+    on_duplicate_id: OnDuplicateId = "fail"
+
+
 def embed(
-    encoder: Path, inputs: list[Path], out: Path, settings: Settings, *, workers: int = 2, overwrite: bool = False
+    encoder: Path,
+    inputs: Sequence[str | Path],
+    out: Path,
+    settings: Settings,
+    *,
+    workers: int = 2,
+    overwrite: bool = False,
+    limits: Limits = Limits(),
 ) -> Outcome:
     """Embed input files into the folder ``out``, or go on where an earlier run stopped.
 
     Args:
         encoder: encoder folder.
-        inputs: text or Parquet files; rows are numbered in this order.
+        inputs: files, folders, globs or URIs; rows are numbered in this order.
         out: output folder: new, empty, or begun by the same command.
-        settings: columns and sizes.
+        settings: columns, kind of numbers, sizes.
         workers: actors, a CPU each.
         overwrite: embed everything again, beside ``out``, and put it into place at the end.
+        limits: what stops the run.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` will not do; nothing was changed then. Or an input
-            turned out bad in the middle; parts that are done stay.
+            turned out bad in the middle, or a limit was passed; parts that are done stay.
     """
     started = time.perf_counter()
-    check_workers(workers)
-    manifest.check_folder(out)
-    config = checkpoint.read_config(encoder)
-    stamps = _stamps(inputs)
-    files = list_inputs(inputs)
-    settings = with_trees(settings, files, reads_trees(config_from_dict(config["encoder"])))
-    folder = manifest.fresh_folder(out) if overwrite else out
-    run = _run(folder, config, files, settings, overwrite)
+    loaded, files, settings = _prepared(encoder, inputs, out, settings, workers)
+    if limits.max_rejected is not None and limits.max_rejected < 0:
+        raise ValueError(f"--max-rejected is {limits.max_rejected}; it must be at least 0")
+    before = stamps(files)
+    folder = fresh_folder(out) if overwrite else out
+    run = _run(folder, loaded, files, settings, overwrite)
     with ExitStack() as held:
         if overwrite and out.exists():
             held.enter_context(locked(out))
         reports = held.enter_context(manifest.begun_run(folder, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not todo and manifest.is_committed(folder) and not overwrite:
-            say(f"{out} is finished already, {run.plan.rows:,} rows; nothing to do")
-            return Outcome(run.plan.rows, len(run.plan.parts), 0, was_finished=True)
+            rows = sum(report.rows for report in reports.values())
+            say(f"{out} is finished already, {rows:,} rows; nothing to do")
+            return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
         _say_plan(run.plan, todo, workers, out)
         manifest.uncommit(folder)
-        with tracked_run(f"embed {out.name}", out) as tracked, ray_session(workers):
-            tracked.params(_params(run, workers))
-            for report in _embed_parts(encoder, run, todo, folder, workers):
-                reports[report.name] = report
-            if _stamps(inputs) != stamps:
+        tries, peaks = Counter[str](), [0]
+        memo, spool = folder / REPORTS / "run.json", out.with_name(f"{out.name}.mlflow.jsonl")
+        session = ray_session(workers) if todo else nullcontext()
+        with tracked_run(f"embed {out.name}", out, memo, spool) as tracked, session:
+            describe(tracked, encoder, run, workers)
+            with closing(embed_parts(Weights.of(loaded), run, todo, folder, workers, tries)) as made:
+                for report in _within(limits, settings, folder, reports.values(), _reports(made, peaks)):
+                    reports[report.name] = report
+            if stamps(files) != before:
                 raise ValueError("an input changed while it was embedded; start afresh with --overwrite")
-            written = manifest.commit(folder, run, reports)
-            seconds = time.perf_counter() - started
-            tracked.metrics(
-                {
-                    "rows": written["rows"],
-                    "rows_per_second": sum(part.rows for part in todo) / seconds,
-                    "unknown_share": written["n_unknown"] / max(1, written["n_tokens"]),
-                    "rows_cut": written["n_cut"],
-                    "rows_without_tree": written["n_without_tree"],
-                    "seconds": seconds,
-                }
-            )
-            tracked.artifacts(folder / manifest.MANIFEST)
-        if overwrite:
-            manifest.swap(folder, out)
-    _say_losses(written, config["max_tokens"])
-    return Outcome(run.plan.rows, len(run.plan.parts), len(todo))
+            written = manifest.commit(folder, run, reports, limits.on_duplicate_id)
+            if overwrite:
+                swap(folder, out)
+            rate = sum(part.rows for part in todo) / (time.perf_counter() - started)
+            record(tracked, out, written, reports.values(), rate, max(peaks), tries.total())
+    _say_losses(written, loaded.max_tokens, out)
+    return Outcome(written["rows"], len(run.plan.parts), len(todo))
 
 
-def _run(
-    folder: Path, config: dict[str, Any], files: tuple[InputFile, ...], settings: Settings, overwrite: bool
-) -> Run:
+def dry_run(
+    encoder: Path,
+    inputs: Sequence[str | Path],
+    out: Path,
+    settings: Settings,
+    *,
+    workers: int = 2,
+    price_per_hour: float | None = None,
+) -> None:
+    """Print what ``embed`` would take, from two seconds of it; nothing is written.
+
+    Raises:
+        ValueError, OSError: as ``embed``.
+    """
+    loaded, files, settings = _prepared(encoder, inputs, out, settings, workers)
+    found = estimate(loaded, make_plan(files, settings), workers)
+    lines = [
+        ("rows", f"{found.rows:,}"),
+        ("parts", f"{found.parts:,}"),
+        ("bytes", f"{found.size:,}"),
+        ("rows/s", f"{found.rows_per_second:,.0f}"),
+        ("time", duration(found.seconds)),
+    ]
+    if price_per_hour is not None:
+        lines.append(("cost", f"{price_per_hour * found.seconds / 3600:,.4f}"))
+    print_table(("estimate", f"{workers} workers"), lines)
+    say(f"measured on {found.probed:,} rows, on one thread here; a worker needs a core of its own for as much")
+
+
+def _prepared(
+    encoder: Path, inputs: Sequence[str | Path], out: Path, settings: Settings, workers: int
+) -> tuple[Encoder, tuple[InputFile, ...], Settings]:
+    """The encoder, the input files, and the settings with what follows from both; all are checked."""
+    check_workers(workers)
+    if not _STORES.isdisjoint(out.parts):
+        raise ValueError(f"--out {out} is in an object store; give a folder on a disk that all workers reach")
+    manifest.check_folder(out)
+    loaded = checkpoint.load(encoder)
+    check_dim(settings, loaded.width)
+    files = list_inputs(inputs)
+    _check_apart(inputs, files, out)
+    return loaded, files, complete_settings(settings, files, reads_trees(loaded.config))
+
+
+def _check_apart(inputs: Sequence[str | Path], files: Sequence[InputFile], out: Path) -> None:
+    """Raise ValueError where output and inputs lie in each other: a run would take its own parts for input."""
+    there = out.resolve()
+    for asked in inputs:
+        folder = Path(str(asked).partition("**")[0])
+        if "://" not in str(asked) and folder.is_dir() and there.is_relative_to(folder.resolve()):
+            raise ValueError(f"--out {out} lies in the input {asked}; choose a folder beside it")
+    for file in files:
+        if isinstance(file.place, Path) and file.place.resolve().is_relative_to(there):
+            raise ValueError(f"the input {file.place} lies in --out {out}; choose another --out")
+
+
+def _run(folder: Path, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
     """The run to go on with, or a new one; ``--overwrite`` goes on only with what an equal ``--overwrite`` began."""
-    encoder, tokeniser = config["fingerprint"], config["tokeniser"]
+    decides = encoder.fingerprint, encoder.tokeniser
     if manifest.check_folder(folder):
         try:
-            plan = manifest.continued_plan(folder, encoder, tokeniser, files, settings)
-            return Run(encoder, tokeniser, plan)
+            return Run(*decides, manifest.continued_plan(folder, *decides, files, settings))
         except ValueError:
             if not overwrite:
                 raise
     plan = make_plan(files, settings)
     if overwrite and folder.exists():
         with locked(folder):
-            manifest.discard(folder)
-    return Run(encoder, tokeniser, plan)
+            discard(folder)
+    return Run(*decides, plan)
 
 
-def _embed_parts(encoder: Path, run: Run, todo: list[Part], folder: Path, workers: int) -> Iterator[PartReport]:
-    """Reports in the order in which parts get done; progress goes to the user."""
-    if not todo:
-        return
-    count = min(workers, len(todo))
-    actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_TRIES - 1)(PartWorker)
-    pool: list[Any] = [actor.remote(str(encoder.absolute()), run.encoder) for _ in range(count)]
-    progress = Progress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
-    # A slot is a call under way. An actor gets parts once it has answered, so one that finds no CPU holds up nothing.
-    slots = {worker.ready.remote(): worker for worker in pool for _ in range(_IN_FLIGHT)}
-    parts = _with_data(run.plan, todo)
-    left, warn_at = len(todo), time.monotonic() + _WARN_SECONDS
-    try:
-        while left:
-            done, _ = ray.wait(list(slots), num_returns=1, timeout=1.0)
-            if done:
-                warn_at = math.inf
-            elif time.monotonic() > warn_at:
-                warn_at = time.monotonic() + _WARN_SECONDS
-                free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
-                log.warning("no worker has started yet: each needs a CPU, and the cluster has %g free", free)
-            for ref in done:
-                worker = slots.pop(ref)
-                report = _result(ref)
-                if report is None:
-                    progress.begin()
-                else:
-                    left -= 1
-                    progress.add(report.rows)
-                    yield report
-                following = next(parts, None)
-                if following is not None:
-                    source, part, data = following
-                    call = worker.embed.remote(source, part, run.plan.settings, str(folder.absolute()), data)
-                    slots[call] = worker
-            progress.show()
-    finally:
-        progress.close()
-        for call in slots:
-            ray.cancel(call)  # so that the kill is no reason to try again, and to say so
-        for worker in pool:
-            ray.kill(worker)
+def _reports(made: Iterable[Done], peaks: list[int]) -> Iterator[PartReport]:
+    """The reports of parts; how much memory their workers held goes to ``peaks``."""
+    for done in made:
+        peaks.append(done.peak_memory)
+        yield done.report
 
 
-def _with_data(plan: Plan, todo: list[Part]) -> Iterator[tuple[InputFile, Part, bytes | None]]:
-    """Parts with their input file, and with their text where the file is gzipped: read here, once, as they are due."""
-    for number, parts in groupby(todo, key=lambda part: part.file):
-        source = plan.inputs[number]
-        if source.is_chain:
-            yield from ((source, part, data) for part, data in stream_parts(source, list(parts)))
-        else:
-            yield from ((source, part, None) for part in parts)
-
-
-def _result(ref: Any) -> PartReport | None:
-    try:
-        report: PartReport | None = ray.get(ref)
-    except (RayActorError, OutOfMemoryError) as error:
-        raise ChildProcessError(
-            f"a worker died {_TRIES} times on one part, out of memory perhaps; parts that are done stay: run the same "
-            f"command again, with fewer --workers ({str(error).splitlines()[0]})"
-        ) from None
-    return report
-
-
-class Progress:
-    """Rows done, as a line for the user."""
-
-    def __init__(self, total: int, before: int) -> None:
-        self._total, self._done, self._before = total, before, before
-        self._started = time.monotonic()
-        self._line = ProgressLine(_PLAIN_SECONDS)
-
-    def begin(self) -> None:
-        """The first worker is ready: its start does not count as slow rows."""
-        if self._done == self._before:
-            self._started = time.monotonic()
-
-    def add(self, rows: int) -> None:
-        """Count rows."""
-        self._done += rows
-
-    def show(self) -> None:
-        """Show the line, when it is due."""
-        self._line.show(self.line(time.monotonic() - self._started))
-
-    def line(self, seconds: float) -> str:
-        """For example ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left``."""
-        rate = (self._done - self._before) / max(seconds, 1e-9)
-        left = f"{(self._total - self._done) / rate:,.0f} s left" if rate else "starting"
-        return f"{self._done:,} of {self._total:,} rows  {self._done / self._total:.0%}  {rate:,.0f} rows/s  {left}"
-
-    def close(self) -> None:
-        """End the line."""
-        self._line.close()
+def _within(
+    limits: Limits, settings: Settings, folder: Path, before: Iterable[PartReport], made: Iterator[PartReport]
+) -> Iterator[PartReport]:
+    """Reports, those of earlier runs first, until one passes a limit."""
+    rejected = 0
+    for report in chain(list(before), made):
+        rejected += report.n_rejected
+        if limits.max_rejected is not None and rejected > limits.max_rejected:
+            raise ValueError(
+                f"{rejected:,} rows cannot be read, --max-rejected is {limits.max_rejected}; the reasons are in "
+                f"{folder / rejected_name(report.name)}: mend the input, or go on from the finished parts "
+                "with a larger --max-rejected"
+            )
+        if report.n_null_ids and limits.on_duplicate_id == "fail":
+            raise ValueError(
+                f"{report.null_id}: {settings.id_column!r} is null; an id is needed: mend the input, or go on from the "
+                "finished parts with --on-duplicate-id keep"
+            )
+        yield report
 
 
 def _say_plan(plan: Plan, todo: list[Part], workers: int, out: Path) -> None:
     done = len(plan.parts) - len(todo)
     before = f"; {done} of them are done already" if done else ""
     say(f"{plan.rows:,} rows in {len(plan.parts)} parts to {out}, workers: {min(workers, len(todo))}{before}")
+    parts = Counter(part.file for part in plan.parts)
+    for number in dict.fromkeys(part.file for part in todo):
+        if plan.inputs[number].is_chain and parts[number] > 1:
+            say(f"{plan.inputs[number].shown} is compressed: one reader inflates it, from its start")
 
 
-def _say_losses(written: dict[str, Any], max_tokens: int | None) -> None:
-    """What the vectors do not know of their rows."""
+def _say_losses(written: dict[str, Any], max_tokens: int | None, out: Path) -> None:
+    """What the vectors do not know of their rows, and rows that have none."""
     rows = f"of {written['rows']:,} rows"
-    if written["n_cut"]:
-        say(f"{written['n_cut']:,} {rows} have more than max_tokens = {max_tokens} tokens; what follows was not read")
-    if written["n_without_tree"]:
-        say(f"{written['n_without_tree']:,} {rows} came without a parse; right-branching trees stand in for theirs")
-
-
-def _params(run: Run, workers: int) -> dict[str, Any]:
-    listing = manifest.listing_digest(run.plan.inputs)
-    return {"encoder": run.encoder, "inputs": listing, "settings": asdict(run.plan.settings), "workers": workers}
-
-
-def _stamps(paths: list[Path]) -> list[tuple[int, int]]:
-    return [(path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.exists()]
+    for name, what in (
+        ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens; what follows was not read"),
+        ("n_without_tree", f"{rows} came without a parse; right-branching trees stand in for theirs"),
+        ("n_replaced", f"{rows} were not UTF-8; U+FFFD stands for the bytes that were not"),
+        ("n_clipped", f"{rows} have numbers outside float16; they were clipped to ±65504"),
+        ("n_null_ids", f"{rows} have no id"),
+        ("n_duplicate_ids", f"{rows} repeat the id of another"),
+        ("n_rejected", f"rows of the input could not be read; the reasons are in {out / REJECTED}"),
+    ):
+        if written[name]:
+            say(f"{written[name]:,} {what}")

@@ -1,43 +1,46 @@
 """An embeddings folder on disk: begin, continue, commit.
 
-``_plan.json`` comes first, then every part with its report in ``_reports``, then ``manifest.json``, and last
+``_plan.json`` comes first, then every part with its report in ``_reports``, then ``_manifest.json``, and last
 ``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done when its report names the digest of its file;
-so a run that stopped anywhere, or a part that was damaged or removed later, is mended by the same command.
+so a run that stopped anywhere, or a part that was damaged or removed later, is mended by the same command. What is not
+a part has a name that begins with ``_`` or ``.``: pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
 """
 
 import logging
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.embedding.part import REPORTS, PartReport
-from paraembed.embedding.plan import InputFile, Plan, Settings, plan_from_json
+from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.part import REJECTED, REPORTS, PartReport, rejected_name
+from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
+from paraembed.embedding.settings import Settings
 from paraembed.files import (
     SUCCESS,
     differences,
     digest_of,
     locked,
     read_json,
-    replace_folder,
     sha256_of,
     sync_folder,
     write_file,
     write_json,
 )
 
-FORMAT = "paraembed-embeddings-1"
-PLAN, MANIFEST = "_plan.json", "manifest.json"
+FORMAT = "paraembed-embeddings-2"
+PLAN, MANIFEST = "_plan.json", "_manifest.json"
 COUNTS = ("rows", "n_tokens", "n_unknown")
-OTHER_COUNTS = ("n_cut", "n_without_tree")  # cannot be read off the parts again; manifests of older versions lack them
+OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
+OnDuplicateId = Literal["fail", "keep"]
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
-_TEMPORARY = re.compile(r"\.(part-.*|_plan\.json|manifest\.json|_SUCCESS)\.[0-9a-f]{8}\.tmp")
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ def check_folder(folder: Path) -> bool:
         raise NotADirectoryError(f"{folder} is a file; --out expects a folder that is new, empty or from this job")
     names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
     begun = PLAN in names
-    ours = (PLAN, REPORTS, MANIFEST, SUCCESS) if begun else ()
+    ours = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS) if begun else ()
     for name in sorted(names):
         if name not in ours and not (begun and _PART.fullmatch(name)) and not _TEMPORARY.fullmatch(name):
             raise ValueError(
@@ -84,9 +87,9 @@ def continued_plan(
     Raises:
         ValueError: it was begun with another encoder, tokeniser, setting or input: which, and both values.
     """
-    stored = _read_plan(folder)
-    before = _decides(stored.encoder, stored.tokeniser, stored.plan.inputs, stored.plan.settings)
-    changed = differences(before, _decides(encoder, tokeniser, inputs, settings))
+    stored = read_run(folder)
+    before = decides(stored.encoder, stored.tokeniser, stored.plan.inputs, stored.plan.settings)
+    changed = differences(before, decides(encoder, tokeniser, inputs, settings))
     if changed:
         raise ValueError(
             f"{folder} was begun with another {changed}; go back to that, give another --out, or start afresh with "
@@ -95,12 +98,18 @@ def continued_plan(
     return replace(stored.plan, inputs=inputs)  # files that moved are the same files
 
 
-def _decides(encoder: str, tokeniser: str, inputs: tuple[InputFile, ...], settings: Settings) -> dict[str, Any]:
-    files = [{"size": file.size, "sha256": file.sha256} for file in inputs]
+def decides(encoder: str, tokeniser: str, inputs: tuple[InputFile, ...], settings: Settings) -> dict[str, Any]:
+    """What the bytes of an output depend on, by name; where the inputs lie does not count."""
+    files = inputs_identity(inputs, settings)
     return {"tokeniser": tokeniser, "encoder": encoder, **asdict(settings), "inputs": files}
 
 
-def _read_plan(folder: Path) -> Run:
+def read_run(folder: Path) -> Run:
+    """The run that was begun in a folder.
+
+    Raises:
+        FileNotFoundError, ValueError: its plan is missing or damaged.
+    """
     value = read_json(folder / PLAN)
     try:
         if value["format"] != FORMAT:
@@ -120,32 +129,41 @@ def begun_run(folder: Path, run: Run) -> Iterator[dict[str, PartReport]]:
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         _sweep(folder)
-        (folder / REPORTS).mkdir(exist_ok=True)
         if not (folder / PLAN).exists():
             write_json(
                 folder / PLAN,
                 {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokeniser, "plan": run.plan.to_json()},
             )
+        for name in (REPORTS, REJECTED):  # after the plan, by which the next run knows the folder for its own
+            (folder / name).mkdir(exist_ok=True)
         yield finished_parts(folder, run.plan)
 
 
 def _sweep(folder: Path) -> None:
     """Remove what writers that were killed have left."""
-    for entry in folder.iterdir():
-        if _TEMPORARY.fullmatch(entry.name):
-            entry.unlink()
+    for place in (folder, folder / REPORTS, folder / REJECTED):
+        for entry in place.iterdir() if place.exists() else ():
+            if _TEMPORARY.fullmatch(entry.name):
+                entry.unlink(missing_ok=True)  # a worker that lost touch with the driver may still rename it
 
 
 def finished_parts(folder: Path, plan: Plan) -> dict[str, PartReport]:
-    """Reports, by part name, of the parts whose file has the digest that its report says."""
+    """Reports, by part name, of the parts whose files have the digests that their reports say."""
     done = {}
     for part in plan.parts:
         report = _read_report(folder / REPORTS / f"{part.name}.json")
-        file = folder / part.name
-        if report and (report.name, report.rows) == (part.name, part.rows) and file.is_file():  # noqa: SIM102 - dear
-            if sha256_of(file) == report.sha256:
-                done[part.name] = report
+        if report and _is_done(folder, part, report):
+            done[part.name] = report
     return done
+
+
+def _is_done(folder: Path, part: Part, report: PartReport) -> bool:
+    if (report.name, report.rows + report.n_rejected) != (part.name, part.rows):
+        return False
+    files = {folder / part.name: report.sha256}
+    if report.n_rejected:
+        files[folder / rejected_name(part.name)] = report.rejected_sha256
+    return all(path.is_file() and sha256_of(path) == digest for path, digest in files.items())
 
 
 def _read_report(path: Path) -> PartReport | None:
@@ -167,25 +185,41 @@ def uncommit(folder: Path) -> None:
     sync_folder(folder)
 
 
-def commit(folder: Path, run: Run, reports: dict[str, PartReport]) -> dict[str, Any]:
-    """Write ``manifest.json``, then ``_SUCCESS``; returns the manifest. It is the same for every run of a plan."""
-    plan = run.plan
+def commit(
+    folder: Path, run: Run, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
+) -> dict[str, Any]:
+    """Write ``_manifest.json``, then ``_SUCCESS``; returns the manifest. It is the same for every run of a plan.
+
+    Memory grows with the ids where they come from an id column: they are compared over all parts.
+
+    Raises:
+        ValueError: an id stands twice, and that is to ``fail``; the parts stay.
+    """
+    plan, settings = run.plan, run.plan.settings
+    duplicates, first = 0, None
+    if settings.id_column is not None:
+        columns = [_read_column(folder / part.name, settings.id_column) for part in plan.parts]
+        duplicates, first = count_duplicates(pa.concat_tables(columns)[0])
+    if duplicates and on_duplicate_id == "fail":
+        raise ValueError(
+            f"--id-column {settings.id_column!r}: {duplicates:,} rows repeat an id, the first is {first!r}; mend the "
+            "input, or go on from the finished parts with --on-duplicate-id keep"
+        )
     parts = [{key: value for key, value in asdict(reports[p.name]).items() if key != "seconds"} for p in plan.parts]
     manifest = {
         "format": FORMAT,
-        "rows": plan.rows,
-        **{name: sum(part[name] for part in parts) for name in (*COUNTS[1:], *OTHER_COUNTS)},
+        **{name: sum(part[name] for part in parts) for name in (*COUNTS, *OTHER_COUNTS)},
+        "n_duplicate_ids": duplicates,
         "schema": columns_of(pq.read_schema(folder / plan.parts[0].name)),
-        "id_column": plan.settings.id_field,
-        "numbered": plan.settings.id_column is None,
+        "id_column": settings.id_field,
         "fingerprints": {
             "encoder": run.encoder,
             "tokeniser": run.tokeniser,
-            "settings": digest_of(asdict(plan.settings)),
-            "inputs": listing_digest(plan.inputs),
+            "settings": digest_of(asdict(settings)),
+            "inputs": listing_digest(plan),
         },
-        "settings": asdict(plan.settings),
-        "inputs": [asdict(file) for file in plan.inputs],
+        "settings": asdict(settings),
+        "inputs": [file.to_json() for file in plan.inputs],
         "parts": parts,
     }
     write_json(folder / MANIFEST, manifest)
@@ -195,27 +229,24 @@ def commit(folder: Path, run: Run, reports: dict[str, PartReport]) -> dict[str, 
     return manifest
 
 
-def listing_digest(inputs: tuple[InputFile, ...]) -> str:
+def _read_column(path: Path, name: str) -> pa.Table:
+    with pq.ParquetFile(path) as file:  # not read_table, to which a folder named key=value is another column
+        return file.read([name])
+
+
+def count_duplicates(ids: pa.ChunkedArray) -> tuple[int, Any]:
+    """Rows whose id stands in an earlier row, too, and the first such id; null is no id."""
+    known = ids.drop_null()
+    duplicates = len(known) - pc.count_distinct(known).as_py()
+    if not duplicates:
+        return 0, None
+    counts = pc.value_counts(known)
+    return duplicates, counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
+
+
+def listing_digest(plan: Plan) -> str:
     """Digest of the inputs' sizes and contents, in their order; where they lie does not count."""
-    return digest_of([{"size": file.size, "sha256": file.sha256} for file in inputs])
-
-
-def fresh_folder(out: Path) -> Path:
-    """Where ``--overwrite`` builds, so that what stands at ``out`` stays readable."""
-    return out.with_name(f".{out.name}.new")
-
-
-def discard(folder: Path) -> None:
-    """Remove a folder of this job; ValueError if it holds anything else."""
-    check_folder(folder)
-    if folder.exists():
-        shutil.rmtree(folder)
-
-
-def swap(folder: Path, out: Path) -> None:
-    """Put a finished folder in the place of ``out``, then remove what stood there."""
-    check_folder(out)
-    replace_folder(folder, out)
+    return digest_of(inputs_identity(plan.inputs, plan.settings))
 
 
 def columns_of(schema: pa.Schema) -> list[list[str]]:

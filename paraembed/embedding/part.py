@@ -1,29 +1,33 @@
 """Embed one part: read its rows, encode them, write one Parquet file that appears whole or not at all."""
 
-import io
+import json
+import shutil
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import torch
 
-from paraembed import checkpoint
 from paraembed.data.schemas import embeddings_schema
 from paraembed.data.trees import TreeError
-from paraembed.embedding.plan import BLOCK_BYTES, MAX_TEXT_BYTES, InputFile, Part, Settings, carried_fields, line_blocks
+from paraembed.embedding.columns import carried_fields
+from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.plan import Part
+from paraembed.embedding.rows import Rows, read_part
+from paraembed.embedding.settings import Settings, check_dim
+from paraembed.embedding.vectors import finish
 from paraembed.encoders import Encoder
-from paraembed.files import open_binary, write_file, write_json
+from paraembed.files import write_file, write_json
 
-REPORTS = "_reports"
+REPORTS, REJECTED = "_reports", "_rejected"
 _ROW_GROUP_BYTES = 32 << 20  # of vectors; a part is written a row group at a time
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ class PartReport:
         n_without_tree: rows of three tokens or more without a tree, where the encoder reads trees.
         sha256: of the file.
         seconds: reading, encoding and writing.
+        n_rejected: rows that could not be read; ``rows`` and these are the rows of the plan.
+        rejected_sha256: of the file in ``_rejected`` that names them; empty where there is none.
+        n_replaced: rows with bytes that were not UTF-8, which became U+FFFD.
+        n_null_ids: rows whose id is null.
+        null_id: where the first of them is, in words.
+        n_clipped: rows with a number that float16 does not reach.
     """
 
     name: str
@@ -49,55 +59,26 @@ class PartReport:
     n_without_tree: int
     sha256: str
     seconds: float
+    n_rejected: int = 0
+    rejected_sha256: str = ""
+    n_replaced: int = 0
+    n_null_ids: int = 0
+    null_id: str = ""
+    n_clipped: int = 0
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Some rows of an input.
+@dataclass
+class _Found:
+    """What the rows of a part come to: counts by the names of ``PartReport``, and the rejected rows as JSON lines."""
 
-    Attributes:
-        carried: the id column and the kept ones, arrays [n].
-        texts: string array [n].
-        trees: string array [n], null where a text has none; None: no text has one.
-        line: number of the first row in its file, from 1.
-    """
-
-    carried: list[pa.Array]
-    texts: pa.StringArray
-    trees: pa.StringArray | None
-    line: int
+    rejected: IO[bytes]
+    counts: Counter[str] = field(default_factory=Counter)
+    null_id: str = ""
 
 
-class PartWorker:
-    """Embeds parts, one at a time, on one thread; loads the encoder when it is first needed.
-
-    It stands here, not with the code that runs it in Ray actors, so that these import neither MLflow nor more of Ray:
-    half of a worker's start.
-    """
-
-    def __init__(self, encoder: str, fingerprint: str) -> None:
-        torch.set_num_threads(1)
-        pa.set_cpu_count(1)
-        self._folder, self._fingerprint = encoder, fingerprint
-        self._encoder: Encoder | None = None
-
-    def ready(self) -> None:
-        """Load the encoder.
-
-        Raises:
-            ValueError: the folder does not hold the encoder that the run began with.
-        """
-        if self._encoder is None:  # here, not in __init__: Ray hides what an actor's __init__ raises
-            encoder = checkpoint.load(self._folder)
-            if encoder.fingerprint != self._fingerprint:
-                raise ValueError(f"{self._folder} changed while it was in use; run the same command again")
-            self._encoder = encoder
-
-    def embed(self, source: InputFile, part: Part, settings: Settings, folder: str, data: bytes | None) -> PartReport:
-        """Embed one part; see ``embed_part``."""
-        self.ready()
-        assert self._encoder is not None
-        return embed_part(self._encoder, source, part, settings, Path(folder), data=data)
+def rejected_name(part: str) -> str:
+    """Where the rejected rows of a part are, in the output folder."""
+    return f"{REJECTED}/{Path(part).stem}.jsonl"
 
 
 def embed_part(
@@ -105,160 +86,112 @@ def embed_part(
 ) -> PartReport:
     """Embed a part into ``folder`` and write its report beside it; the same bytes every time.
 
+    Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
+    from 0 in its file. That file is there before the part, and the part before its report: a report means both.
+
+    Memory, beside the encoder: what ``paraembed.embedding.rows`` says, tokens of a batch (about 10 times its text),
+    12 · H bytes a row of a batch, and twice the 32 MB of a row group; nothing grows with the part. Measured with H =
+    300, 19 words a text and batches of 32,768: 270 to 370 MB (152 MB of them Arrow's), between 0.2M and 0.6M rows a
+    part 10 % apart as the allocators' reserves fill up, and no more after 1.8M rows.
+
     Args:
-        encoder: makes the vectors.
+        encoder: makes the vectors, H numbers wide.
         source: the part's input file.
         part: which rows.
         settings: columns and sizes.
         folder: the output folder; the report goes to its ``_reports``.
-        data: the part's text, where ``source`` is gzipped (see ``stream_parts``).
+        data: the part's text, where ``source`` is a chain (see ``stream_parts``).
 
     Raises:
-        ValueError: bytes that are not UTF-8, an id that is null, a tree that does not fit its text, an input that is
-            not what the plan says.
+        ValueError: a tree that does not fit its text, a text that is too long, an input that is not what the plan says,
+            ``settings.dim`` above H.
     """
     started = time.perf_counter()
-    schema = embeddings_schema(*_split(carried_fields([source], settings)), encoder.width)
-    totals = np.zeros(5, np.int64)  # rows, tokens, unknown tokens, rows that were cut, rows without a tree
+    check_dim(settings, encoder.width)
+    schema = _schema(encoder, source, settings)
+    rejected_sha256 = ""
+    with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
+        found = _Found(rejected)
 
-    def write(file: BinaryIO) -> None:
-        group_rows = max(1024, _ROW_GROUP_BYTES // (4 * encoder.width))
-        with pq.ParquetWriter(file, schema, **_layout(schema)) as writer:
-            rows = read_part(source, part, settings, data)
-            for table in _tables(_embedded(encoder, rows, schema, source.path, totals), group_rows):
-                writer.write_table(table, row_group_size=table.num_rows)
-        if totals[0] != part.rows:
-            raise ValueError(f"{source.path} changed: {part.name} has {totals[0]} rows of {part.rows}; start afresh")
+        def write(file: BinaryIO) -> None:
+            group_rows = max(1024, _ROW_GROUP_BYTES // (4 * encoder.width))
+            with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
+                rows = read_part(source, part, settings, data)
+                for table in _tables(_batches(encoder, rows, schema, source, settings, found), group_rows):
+                    writer.write_table(table, row_group_size=table.num_rows)
+            count = found.counts["rows"] + found.counts["n_rejected"]
+            if count != part.rows:
+                raise ValueError(f"{source.shown} changed: {part.name} has {count} rows of {part.rows}; start afresh")
+            if found.counts["n_rejected"]:
+                nonlocal rejected_sha256
+                rejected_sha256 = _write_rejected(rejected, folder / rejected_name(part.name))
 
-    digest = write_file(folder / part.name, write)
-    rows, n_tokens, n_unknown, n_cut, n_without_tree = map(int, totals)
+        digest = write_file(folder / part.name, write)
+    counts = {name: found.counts[name] for name in PartReport.__annotations__ if name == "rows" or name[:2] == "n_"}
     seconds = round(time.perf_counter() - started, 3)
-    report = PartReport(part.name, rows, n_tokens, n_unknown, n_cut, n_without_tree, digest, seconds)
+    report = PartReport(
+        name=part.name,
+        sha256=digest,
+        seconds=seconds,
+        rejected_sha256=rejected_sha256,
+        null_id=found.null_id,
+        **counts,
+    )
     write_json(folder / REPORTS / f"{part.name}.json", asdict(report))
     return report
 
 
-def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
-    """The text of some parts of a gzipped file, in their order, with one pass over it."""
-    with open_binary(Path(source.path)) as file:
-        for part in parts:
-            file.seek(part.start)  # forward: skips what lies between, starts nothing over
-            yield part, file.read(part.stop - part.start)
+def _write_rejected(rejected: IO[bytes], path: Path) -> str:
+    path.parent.mkdir(exist_ok=True)
+    rejected.seek(0)
+    return write_file(path, lambda file: shutil.copyfileobj(rejected, file))
 
 
-def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[Rows]:
-    """The rows of a part, at most ``settings.batch_size`` and about ``BLOCK_BYTES`` of text at a time."""
-    rows = _read_text(source, part, settings, data) if source.is_text else _read_parquet(source, part, settings)
-    for some in rows:
-        yield from _bounded(some, settings.batch_size, source.path)
-
-
-def _read_text(source: InputFile, part: Part, settings: Settings, data: bytes | None) -> Iterator[Rows]:
-    assert data is not None or not source.is_chain
-    with io.BytesIO(data) if data is not None else Path(source.path).open("rb") as file:
-        if data is None:
-            file.seek(part.start)
-        done = 0
-        for number, block in enumerate(line_blocks(file, part.stop - part.start, source.path)):
-            first = number == part.start == 0
-            texts = _lines(block.removeprefix(_BYTE_ORDER_MARK) if first else block, source.path, part.line + done)
-            ids = pa.array(np.arange(part.row + done, part.row + done + len(texts)))
-            yield Rows([ids, *[texts] * len(settings.keep)], texts, None, part.line + done)
-            done += len(texts)
-
-
-def _lines(block: bytes, path: str, line: int) -> pa.StringArray:
-    """The lines of a block without their ends; ``line`` is the number of the first."""
-    lines = pc.split_pattern(pa.array([block.removesuffix(b"\n")], pa.binary()), "\n").flatten()
-    try:
-        texts = lines.cast(pa.string())
-    except pa.ArrowInvalid:
-        line += block.count(b"\n", 0, _first_bad_byte(block))
-        raise ValueError(f"{path}, line {line}: not UTF-8; mend the line, or convert the file with iconv") from None
-    return pc.replace_substring_regex(texts, r"\r\z", "") if b"\r" in block else texts
-
-
-def _first_bad_byte(block: bytes) -> int:
-    try:
-        block.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    raise AssertionError("Arrow and Python differ on what is UTF-8")
-
-
-def _read_parquet(source: InputFile, part: Part, settings: Settings) -> Iterator[Rows]:
-    wanted = [name for name in (settings.id_column, *settings.keep) if name is not None]
-    assert settings.text_column is not None
-    trees = [settings.tree_column] if settings.tree_column is not None else []
-    columns = list(dict.fromkeys([*wanted, settings.text_column, *trees]))
-    groups = range(part.start, part.stop)
-    done = 0
-    try:
-        with pq.ParquetFile(source.path) as file:
-            for batch in file.iter_batches(_read_rows(file, groups, columns), row_groups=groups, columns=columns):
-                carried = [batch[name] for name in wanted]
-                if settings.id_column is None:
-                    carried.insert(0, pa.array(np.arange(part.row + done, part.row + done + len(batch))))
-                elif carried[0].null_count:
-                    row = part.line + done + pc.index(carried[0].is_null(), True).as_py()
-                    raise ValueError(f"{source.path}, row {row}: {settings.id_column!r} is null; an id is needed")
-                texts, *of_texts = (batch[name].cast(pa.large_string()) for name in (settings.text_column, *trees))
-                yield Rows(carried, texts, of_texts[0] if of_texts else None, part.line + done)
-                done += len(batch)
-    except pa.ArrowException as error:
-        raise ValueError(f"{source.path} cannot be read ({str(error).splitlines()[0]}); make it again") from None
-
-
-def _read_rows(file: pq.ParquetFile, groups: range, columns: list[str]) -> int:
-    """Rows that hold about ``BLOCK_BYTES`` of the columns, judged by the footer."""
-    size = 0
-    for group in map(file.metadata.row_group, groups):
-        chunks = map(group.column, range(group.num_columns))
-        size += sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
-    rows = int(sum(file.metadata.row_group(group).num_rows for group in groups))
-    return max(1, min(rows, BLOCK_BYTES * rows // max(1, size)))
-
-
-def _bounded(rows: Rows, batch_size: int, path: str) -> Iterator[Rows]:
-    """The same rows in slices of at most ``batch_size`` rows, and one text or ``BLOCK_BYTES``."""
-    ends = np.zeros(len(rows.texts), np.int64)
-    for name, strings in (("text", rows.texts), ("tree", rows.trees)):
-        if strings is None:
-            continue
-        lengths = pc.fill_null(pc.binary_length(strings), 0).to_numpy()
-        if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
-            raise ValueError(f"{path}: a {name} has {lengths.max()} bytes; at most {MAX_TEXT_BYTES} can be embedded")
-        ends += np.cumsum(lengths, dtype=np.int64)
-    start = 0
-    while start < len(ends):
-        before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + BLOCK_BYTES, side="right"))
-        stop = min(max(stop, start + 1), start + batch_size)
-        yield Rows(
-            [column.slice(start, stop - start) for column in rows.carried],
-            rows.texts.slice(start, stop - start).cast(pa.string()),
-            None if rows.trees is None else rows.trees.slice(start, stop - start).cast(pa.string()),
-            rows.line + start,
-        )
-        start = stop
-
-
-def _embedded(
-    encoder: Encoder, rows: Iterator[Rows], schema: pa.Schema, path: str, totals: npt.NDArray[np.int64]
+def embedded(
+    encoder: Encoder, source: InputFile, part: Part, settings: Settings, *, data: bytes | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the output; what they hold is added to ``totals`` [5]."""
+    """The rows that ``embed_part`` writes, at most ``settings.batch_size`` at a time; see there."""
+    check_dim(settings, encoder.width)
+    rows, schema = read_part(source, part, settings, data), _schema(encoder, source, settings)
+    with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
+        yield from _batches(encoder, rows, schema, source, settings, _Found(rejected))
+
+
+def _schema(encoder: Encoder, source: InputFile, settings: Settings) -> pa.Schema:
+    id_field, *kept_fields = carried_fields([source], settings)
+    return embeddings_schema(id_field, kept_fields, settings.dim or encoder.width, settings.dtype)
+
+
+def _batches(
+    encoder: Encoder, rows: Iterator[Rows], schema: pa.Schema, source: InputFile, settings: Settings, found: _Found
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the output; what they hold is added to ``found``."""
     for some in rows:
+        for row, reason in some.rejected:
+            line = json.dumps({"source": source.name, "row": row, "reason": reason}, ensure_ascii=False)
+            found.rejected.write(f"{line}\n".encode("utf-8", "replace"))
         try:
-            made = encoder.embed(some.texts, len(some.texts), some.trees)
+            made = encoder.embed(some.texts, max(1, len(some.texts)), some.trees)
         except TreeError as error:
-            raise ValueError(f"{path}, row {some.line + error.text}: {error.fault}") from None
-        totals += (
-            *(len(some.texts), made.num_tokens.sum(dtype=np.int64), made.num_unknown.sum(dtype=np.int64)),
-            *(made.num_cut, made.num_without_tree),
+            raise ValueError(f"{source.shown}, row {some.at[error.text] + 1}: {error.fault}") from None
+        finished = finish(made.vectors, settings)
+        ids = some.carried[0]
+        if ids.null_count and not found.null_id:
+            found.null_id = f"{source.shown}, row {some.at[pc.index(ids.is_null(), True).as_py()] + 1}"
+        found.counts.update(
+            rows=len(some.texts),
+            n_tokens=int(made.num_tokens.sum(dtype="int64")),
+            n_unknown=int(made.num_unknown.sum(dtype="int64")),
+            n_cut=made.num_cut,
+            n_without_tree=made.num_without_tree,
+            n_rejected=len(some.rejected),
+            n_replaced=some.num_replaced,
+            n_null_ids=ids.null_count,
+            n_clipped=finished.num_clipped,
         )
-        vectors = pa.FixedSizeListArray.from_arrays(pa.array(made.vectors.reshape(-1)), encoder.width)
         counts = [pa.array(made.num_tokens), pa.array(made.num_unknown)]
-        yield pa.RecordBatch.from_arrays([*some.carried, vectors, *counts], schema=schema)
+        if len(some.texts):
+            yield pa.RecordBatch.from_arrays([*some.carried, *finished.columns, *counts], schema=schema)
 
 
 def _tables(batches: Iterator[pa.RecordBatch], group_rows: int) -> Iterator[pa.Table]:
@@ -272,20 +205,19 @@ def _tables(batches: Iterator[pa.RecordBatch], group_rows: int) -> Iterator[pa.T
         yield pa.Table.from_batches(waiting)
 
 
-def _layout(schema: pa.Schema) -> dict[str, Any]:
-    """How the columns lie in the file.
+def layout(schema: pa.Schema, settings: Settings) -> dict[str, Any]:
+    """How the columns lie in the file: options of ``pyarrow.parquet.ParquetWriter``.
 
     Vectors with their bytes split by place (mantissa, exponent) take 16 % less than plain, 9 % less than zstd alone,
-    at the speed of zstd alone (50k x 300 random normals).
+    at the speed of zstd alone (50k x 300 random normals). float16 lies plain: DuckDB 2.0 cannot read it split. int8 is
+    stored as int32 in Parquet; a dictionary of its 255 values makes that a byte a number again.
     """
     others = [name for name in schema.names if name != "embedding"]
+    numbers = ["embedding.list.element"]
+    dictionary = [name for name in others if name not in {schema.names[0], "scale"}]
     return {
-        "compression": "zstd",
-        "use_dictionary": [name for name in others if name != schema.names[0]],
-        "use_byte_stream_split": ["embedding.list.element"],
+        "compression": settings.compression,
+        "use_dictionary": dictionary + numbers if settings.dtype == "int8" else dictionary,
+        "use_byte_stream_split": numbers if settings.dtype == "float32" else [],
         "write_statistics": others,
     }
-
-
-def _split(fields: list[pa.Field]) -> tuple[pa.Field, list[pa.Field]]:
-    return fields[0], fields[1:]

@@ -1,21 +1,34 @@
 """Read an embeddings folder again and compare it with its manifest: every row once, nothing else, nothing changed."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.data.schemas import embeddings_schema
-from paraembed.embedding.manifest import COUNTS, FORMAT, MANIFEST, OTHER_COUNTS, PLAN, columns_of, is_committed
-from paraembed.embedding.part import REPORTS
-from paraembed.embedding.plan import OUTPUT_FIELDS, part_name
+from paraembed.embedding.again import differing_rows
+from paraembed.embedding.columns import OUTPUT_FIELDS
+from paraembed.embedding.manifest import (
+    COUNTS,
+    FORMAT,
+    MANIFEST,
+    OTHER_COUNTS,
+    PLAN,
+    columns_of,
+    count_duplicates,
+    is_committed,
+)
+from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
+from paraembed.embedding.plan import part_name
+from paraembed.embedding.settings import Dtype
 from paraembed.files import SUCCESS, read_json, sha256_of
 
 _ROWS = 16_384  # read at a time
+_SCALE = "scale"  # of int8 vectors
 _MEND = "the same jobs/embed.py command again mends it"
 
 
@@ -51,13 +64,18 @@ class _Findings:
         return Check(name, not wrong, "; ".join(wrong[:3]) + more if wrong else right)
 
 
-def verify(folder: Path) -> list[Check]:
+def verify(folder: Path, encoder: Path | None = None) -> list[Check]:
     """Read an embeddings folder again, all of it, and compare it with its manifest.
 
-    Memory grows with the ids when they come from an id column: they are compared over all parts.
+    Memory grows with the ids, unless they are row numbers: they are compared over all parts.
+
+    Args:
+        folder: what jobs/embed.py wrote.
+        encoder: folder of the encoder that embedded; where given, some rows are embedded again and compared.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no folder there.
+        ValueError: the encoder's folder will not do.
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected a folder that jobs/embed.py wrote")
@@ -76,43 +94,54 @@ def verify(folder: Path) -> list[Check]:
     for number, part in enumerate(manifest["parts"]):
         if part["name"] == part_name(number, len(manifest["parts"])) and (folder / part["name"]).is_file():
             _verify_part(folder / part["name"], part, row, manifest, found)
-        row += part["rows"]
+        row += part["rows"] + part["n_rejected"]
+        _verify_rejected(folder, part, found)
     _verify_all(manifest, found)
+    if encoder is not None:
+        for problem in differing_rows(folder, encoder):
+            found.add("sample", problem)
     rows, n_tokens, n_unknown = found.counted
-    return [
+    checks = [
         success,
         Check("manifest", True, f"encoder {manifest['fingerprints']['encoder'][:12]}"),
         found.check("parts", f"{len(manifest['parts'])}, all there, nothing else"),
         found.check("sha256", "right for every part"),
         found.check("schema", _schema_line(manifest["schema"])),
         found.check("rows", f"{rows:,}"),
-        found.check("ids", "0 to last, in order" if manifest["numbered"] else "none null, none twice"),
+        found.check("ids", _ids_line(manifest)),
+        found.check("rejected", f"{manifest['n_rejected']:,} rows of the input, each with its reason"),
         found.check("vectors", "finite; zeros where a text has no tokens"),
         found.check("tokens", f"{n_tokens:,}, of them {n_unknown:,} unknown"),
     ]
+    return checks if encoder is None else [*checks, found.check("sample", "the same, embedded again")]
+
+
+def _ids_line(manifest: dict[str, Any]) -> str:
+    if _is_numbered(manifest):
+        return "row numbers, in order"
+    nulls, repeated = manifest["n_null_ids"], manifest["n_duplicate_ids"]
+    return f"{nulls:,} null, {repeated:,} repeat another, as counted" if nulls or repeated else "none null, none twice"
+
+
+def _is_numbered(manifest: dict[str, Any]) -> bool:
+    """Whether the ids are the numbers of the input's rows."""
+    return manifest["settings"].get("id_column") is None and manifest["settings"]["id_kind"] == "row"
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{folder / MANIFEST} is not of format {FORMAT!r}")
-    others = {"schema": list, "id_column": str, "numbered": bool, "fingerprints": dict, "parts": list}
-    _require_counts(folder, manifest)
-    _require(folder, manifest, others)
+    counts = dict.fromkeys((*COUNTS, *OTHER_COUNTS), int)
+    others = {"schema": list, "id_column": str, "settings": dict, "fingerprints": dict, "parts": list}
+    _require(folder, manifest, {**counts, "n_duplicate_ids": int, **others})
+    _require(folder, manifest["settings"], {"dtype": str, "id_kind": str})
     for part in manifest["parts"]:
-        _require_counts(folder, part)
-        _require(folder, part, {"name": str, "sha256": str})
+        _require(folder, part, {**counts, "name": str, "sha256": str, "rejected_sha256": str})
     _require(folder, manifest["fingerprints"], {"encoder": str})
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in manifest["schema"]):
         raise ValueError(f"{folder / MANIFEST}: 'schema' is no list of names and types")
     return manifest
-
-
-def _require_counts(folder: Path, values: Any) -> None:
-    _require(folder, values, dict.fromkeys(COUNTS, int))
-    for name in OTHER_COUNTS:
-        values.setdefault(name, 0)
-    _require(folder, values, dict.fromkeys(OTHER_COUNTS, int))
 
 
 def _require(folder: Path, values: Any, kinds: dict[str, type]) -> None:
@@ -128,7 +157,8 @@ def _verify_names(folder: Path, manifest: dict[str, Any], found: _Findings) -> N
             found.add("parts", f"{name!r} should be {part_name(number, len(names))!r}")
         elif not (folder / name).is_file():
             found.add("parts", f"{name} is missing; {_MEND}")
-    for name in sorted({entry.name for entry in folder.iterdir()} - {*names, PLAN, REPORTS, MANIFEST, SUCCESS}):
+    ours = {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}
+    for name in sorted({entry.name for entry in folder.iterdir()} - ours):
         found.add("parts", f"{name} is not in the manifest")
 
 
@@ -136,15 +166,15 @@ def _verify_part(path: Path, part: dict[str, Any], row: int, manifest: dict[str,
     """Read one part; ``row`` is the number of its first row over all parts."""
     if sha256_of(path) != part["sha256"]:
         found.add("sha256", f"{path.name} differs; {_MEND}")
-    counted = np.zeros(3, np.int64)
+    counted, last = np.zeros(3, np.int64), row + part["rows"] + part["n_rejected"] - 1
     try:
         with pq.ParquetFile(path) as file:
             if not _follows_contract(file.schema_arrow, manifest):
                 found.add("schema", f"{path.name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
-            for batch in file.iter_batches(_ROWS, columns=[manifest["id_column"], *OUTPUT_FIELDS]):
-                if manifest["numbered"]:
-                    _verify_numbers(batch, row + int(counted[0]), path.name, found)
+            for batch in file.iter_batches(_ROWS, columns=_columns(manifest)):
+                if _is_numbered(manifest):
+                    row = _verify_numbers(batch, row, last, path.name, found)
                 else:
                     found.ids.append(batch[manifest["id_column"]])
                 counted += _verify_batch(batch, path.name, found)
@@ -157,17 +187,33 @@ def _verify_part(path: Path, part: dict[str, Any], row: int, manifest: dict[str,
             found.add(check, f"{path.name}: {name} is {number}, the manifest says {part[name]}")
 
 
-def _verify_numbers(batch: pa.RecordBatch, row: int, name: str, found: _Findings) -> None:
-    wrong = np.flatnonzero(batch.column(0).to_numpy(zero_copy_only=False) != np.arange(row, row + len(batch)))
+def _verify_numbers(batch: pa.RecordBatch, first: int, last: int, name: str, found: _Findings) -> int:
+    """Row numbers rise from ``first`` at least to ``last`` at most; rejected rows leave gaps. Returns the next."""
+    numbers = batch.column(0).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero((np.diff(numbers, prepend=first - 1) < 1) | (numbers > last))
     if len(wrong):
-        found.add("ids", f"{name}: {batch.column(0)[int(wrong[0])].as_py()} stands where {row + wrong[0]} should")
+        found.add("ids", f"{name}: {numbers[wrong[0]]} stands where {first} to {last} should, each once, in order")
+    return int(numbers[-1]) + 1 if len(numbers) else first
+
+
+def _verify_rejected(folder: Path, part: dict[str, Any], found: _Findings) -> None:
+    path = folder / rejected_name(part["name"])
+    if not part["n_rejected"]:
+        return
+    if not path.is_file() or sha256_of(path) != part["rejected_sha256"]:
+        found.add("rejected", f"{path.name} is missing or differs; {_MEND}")
+        return
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if len(rows) != part["n_rejected"] or not all({"source", "row", "reason"} <= row.keys() for row in rows):
+        found.add("rejected", f"{path.name} has {len(rows)} rows, the manifest says {part['n_rejected']}")
 
 
 def _verify_batch(batch: pa.RecordBatch, name: str, found: _Findings) -> tuple[int, int, int]:
     """Check the rows of a batch; returns rows, tokens and unknown tokens."""
     vectors = batch["embedding"].flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
     n_tokens, n_unknown = (batch[column].to_numpy(zero_copy_only=False) for column in ("n_tokens", "n_unknown"))
-    if not np.isfinite(vectors).all():
+    scales = batch["scale"].to_numpy() if _SCALE in batch.schema.names else 0.0
+    if not (np.isfinite(vectors).all() and np.isfinite(scales).all()):
         found.add("vectors", f"{name} has values that are not finite")
     if vectors[n_tokens == 0].any():
         found.add("vectors", f"{name} has a text without tokens whose vector is not zero")
@@ -184,20 +230,32 @@ def _verify_all(manifest: dict[str, Any], found: _Findings) -> None:
         total = sum(part[name] for part in manifest["parts"])
         if total != manifest[name]:
             found.add("tokens", f"{name} of all parts is {total}, the manifest says {manifest[name]}")
-    counts = pc.value_counts(pa.chunked_array(found.ids)) if found.ids else pa.array([], pa.struct([]))
-    if len(counts):
-        repeated = counts.filter(pc.greater(counts.field("counts"), 1))
-        if len(repeated):
-            found.add("ids", f"{len(repeated)} stand more than once, the first is {repeated[0]['values'].as_py()!r}")
+    if not _is_numbered(manifest):
+        ids = pa.chunked_array(found.ids) if found.ids else pa.chunked_array([], pa.string())
+        duplicates, first = count_duplicates(ids)
+        if duplicates != manifest["n_duplicate_ids"]:
+            found.add(
+                "ids", f"{duplicates} rows repeat an id ({first!r}), the manifest says {manifest['n_duplicate_ids']}"
+            )
+        if ids.null_count != manifest["n_null_ids"]:
+            found.add("ids", f"{ids.null_count} are null, the manifest says {manifest['n_null_ids']}")
+
+
+def _columns(manifest: dict[str, Any]) -> list[str]:
+    scale = [_SCALE] if manifest["settings"]["dtype"] == "int8" else []
+    return [manifest["id_column"], *OUTPUT_FIELDS, *scale]
 
 
 def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
-    """Whether a file has the manifest's columns, and they are an embeddings file's; it has no nulls then."""
+    """Whether a file has the manifest's columns, and they are an embeddings file's: no nulls where it allows none."""
     fields = list(schema)
     at = schema.get_field_index("embedding")
     if at < 1 or not pa.types.is_fixed_size_list(fields[at].type) or fields[0].name != manifest["id_column"]:
         return False
-    contract = embeddings_schema(fields[0], fields[1:at], fields[at].type.list_size)
+    dtype = manifest["settings"]["dtype"]
+    if dtype not in get_args(Dtype):
+        return False
+    contract = embeddings_schema(fields[0], fields[1:at], fields[at].type.list_size, dtype)
     return bool(schema.equals(contract)) and columns_of(schema) == manifest["schema"]
 
 

@@ -15,12 +15,15 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from mlflow.tracking import MlflowClient
 
 from paraembed import checkpoint
-from paraembed.cluster import embed as module
-from paraembed.cluster.embed import Progress, embed
+from paraembed.cluster import embed_parts as module
+from paraembed.cluster.embed import Limits, embed
+from paraembed.cluster.embed_parts import Progress
 from paraembed.cluster.job import user_error
-from paraembed.embedding.plan import Settings
+from paraembed.cluster.tracking import tracked_run
+from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
@@ -71,7 +74,7 @@ def digests(out: Path) -> dict[str, str]:
 @pytest.mark.ray
 def test_workers_do_not_change_a_byte_and_a_finished_run_is_left_alone(corpus, tiny_encoder_folder, unbroken, tmp_path):
     out = tmp_path / "out"
-    embed(tiny_encoder_folder, [corpus], out, SMALL, workers=2)
+    embed(tiny_encoder_folder, [corpus], out, SMALL, workers=3)
     assert digests(out) == unbroken
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     assert embed(tiny_encoder_folder, [corpus], out, SMALL, workers=2).was_finished
@@ -88,7 +91,7 @@ def test_what_is_missing_or_damaged_is_embedded_again(corpus, tiny_encoder_folde
     (out / "_reports" / f"{parts[2].name}.json").unlink()
     assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 3
     assert digests(out) == unbroken
-    (out / "manifest.json").unlink()
+    (out / "_manifest.json").unlink()
     assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 0
     assert digests(out) == unbroken
 
@@ -109,8 +112,7 @@ def test_a_killed_worker_costs_nothing(corpus, tiny_encoder_folder, unbroken, tm
 
     thread = threading.Thread(target=kill)
     thread.start()
-    settings = Settings(part_rows=1000, batch_size=SMALL.batch_size)
-    embed(tiny_encoder_folder, [corpus], tmp_path / "out", settings, workers=2)
+    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=2)
     thread.join()
     assert len(killed) == 1
     assert digests(tmp_path / "out") == unbroken
@@ -162,7 +164,7 @@ def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, 
         "1,000 of 3,000 rows came without a parse; right-branching trees stand in for theirs",
     ]
     assert all(check.ok for check in verify(out))
-    written = json.loads((out / "manifest.json").read_text())
+    written = json.loads((out / "_manifest.json").read_text())
     assert (written["settings"]["tree_column"], written["n_cut"], written["n_without_tree"]) == ("tree", 1000, 1000)
     table = pq.read_table(sorted(out.glob("*.parquet")))
     assert np.allclose(table["embedding"].to_pylist(), encoder.encode(texts, trees=trees), atol=1e-6)
@@ -190,19 +192,53 @@ def test_another_encoder_is_refused_and_overwrite_swaps(corpus, tiny_encoder_fol
 
 
 @pytest.mark.ray
-def test_bad_utf8_stops_the_run_and_leaves_what_was_there(tiny_encoder_folder, corpus, tmp_path, ray_cluster):
-    lines = corpus.read_bytes().split(b"\n")
-    lines[10_499] = b"caf\xe9"
-    (tmp_path / "t.txt").write_bytes(b"\n".join(lines))
-    with pytest.raises(Exception, match="not UTF-8") as caught:
-        embed(tiny_encoder_folder, [tmp_path / "t.txt"], tmp_path / "out", SMALL)
-    assert str(user_error(caught.value)).startswith(f"{tmp_path / 't.txt'}, line 10500: not UTF-8")
-    assert not (tmp_path / "out" / "_SUCCESS").exists()
-    assert not (tmp_path / "out" / "part-00010-of-00021.parquet").exists()
-    with pytest.raises(ValueError, match=r"another inputs\[0\]"):
-        embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL)
-    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, overwrite=True)
-    assert all(check.ok for check in verify(tmp_path / "out"))
+def test_what_mlflow_learns(corpus, tiny_encoder_folder, tmp_path, ray_cluster):
+    fingerprint = checkpoint.read_config(tiny_encoder_folder)["fingerprint"]
+    with tracked_run("train tiny", tmp_path / "encoder") as trained:
+        trained.tags({"fingerprint": fingerprint})
+    out = tmp_path / "learnt"
+    embed(tiny_encoder_folder, [corpus], out, replace(SMALL, dtype="float16"), workers=1)
+    client = MlflowClient("sqlite:///mlruns/mlflow.db")
+    assert trained.address is not None
+    experiment = client.get_run(trained.address.run_id).info.experiment_id
+    (run,) = client.search_runs([experiment], "attributes.run_name = 'embed learnt'")
+    values, written = run.data, json.loads((out / "_manifest.json").read_text())
+    assert (values.params["encoder"], values.params["dtype"], values.params["parts"]) == (fingerprint, "float16", "21")
+    assert (values.tags["encoder_run"], values.tags["workers"]) == (trained.address.run_id, "1")
+    assert (values.metrics["rows"], values.metrics["n_unknown"]) == (20_500, written["n_unknown"])
+    assert values.metrics["unknown_share"] == pytest.approx(written["n_unknown"] / written["n_tokens"])
+    assert values.metrics["peak_worker_memory_bytes"] > 50e6
+    assert 0 < values.metrics["part_seconds/p50"] <= values.metrics["part_seconds/p100"]
+    assert values.metrics["rows_per_second"] > 0
+    (data,) = run.inputs.dataset_inputs
+    assert data.dataset.digest == written["fingerprints"]["inputs"][:36]
+    assert json.loads(data.dataset.source) == [str(corpus)]
+    assert {one.path for one in client.list_artifacts(run.info.run_id)} == {"_manifest.json", "part-seconds.json"}
+    assert sum(json.loads((out / "_reports" / "part-seconds.json").read_text())["parts"]) == 21
+
+
+@pytest.mark.ray
+def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_was_done(
+    tiny_encoder_folder, tmp_path, ray_cluster, capsys
+):
+    rows = [json.dumps({"id": number, "body": "the cat"}) for number in range(5000)]
+    rows[100], rows[4100], rows[4900] = "{", '{"id": 7, "body": "the dog"}', '{"id": null, "body": "a dog"}'
+    source, out = tmp_path / "t.jsonl", tmp_path / "out"
+    source.write_text("\n".join(rows))
+    settings = Settings("body", "id", part_rows=1000)
+    with pytest.raises(ValueError, match=r"1 rows cannot be read, --max-rejected is 0; .*_rejected/part-00000-of-0000"):
+        embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=0))
+    with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null; .* --on-duplicate-id keep"):
+        embed(tiny_encoder_folder, [source], out, settings, limits=Limits(max_rejected=1))
+    capsys.readouterr()
+    done = embed(tiny_encoder_folder, [source], out, settings, limits=Limits(1, "keep"))
+    assert (done.rows, done.embedded <= 4) == (4999, True)
+    assert capsys.readouterr().err.splitlines()[-3:] == [
+        "1 of 4,999 rows have no id",
+        "1 of 4,999 rows repeat the id of another",
+        f"1 rows of the input could not be read; the reasons are in {out / '_rejected'}",
+    ]
+    assert all(check.ok for check in verify(out, tiny_encoder_folder))
 
 
 @pytest.mark.ray
@@ -221,7 +257,9 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
     good = {"encoder": tiny_encoder_folder, "inputs": [corpus], "out": tmp_path / "out", "settings": SMALL}
     for change, kind, message in (
         ({"inputs": [tmp_path / "missing.txt"]}, FileNotFoundError, r"missing\.txt does not exist"),
-        ({"inputs": [tmp_path]}, IsADirectoryError, "is a folder"),
+        ({"inputs": [tmp_path / "mine"], "out": tmp_path / "mine" / "out"}, ValueError, "lies in the input"),
+        ({"inputs": [f"{corpus.parent}/**/*.txt"], "out": corpus.parent / "out"}, ValueError, "lies in the input"),
+        ({"inputs": [corpus], "out": corpus.parent}, ValueError, r"holds 't\.txt'"),
         ({"encoder": tmp_path / "missing"}, FileNotFoundError, "expected an encoder folder"),
         ({"encoder": corpus}, NotADirectoryError, "expected an encoder folder"),
         ({"encoder": tmp_path}, ValueError, r"holds no config\.json"),
@@ -231,6 +269,8 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"settings": Settings(part_rows=0)}, ValueError, "--part-rows is 0"),
         ({"settings": Settings(tree_column="x")}, ValueError, "--tree-column is 'x', but the encoder reads no trees"),
         ({"workers": 0}, ValueError, "--workers is 0"),
+        ({"limits": Limits(max_rejected=-1)}, ValueError, "--max-rejected is -1"),
+        ({"settings": Settings(dim=5)}, ValueError, "--dim is 5"),
     ):
         with pytest.raises(kind, match=message):
             embed(**(good | change))
@@ -242,6 +282,8 @@ def test_progress_in_words():
     assert progress.line(1.0) == "200 of 1,000 rows  20%  0 rows/s  starting"
     progress.add(400)
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left"
+    progress.retry()
+    assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, tried again"
 
 
 def start(encoder: Path, corpus: Path, out: Path, *more: str) -> subprocess.Popen[str]:
@@ -299,7 +341,7 @@ def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, mon
     assert (tmp_path / "mlruns" / "mlflow.db").exists()
     table = pq.read_table(sorted((tmp_path / "out").glob("*.parquet")))
     assert table["text"].to_pylist() == corpus.read_text().split("\n")[:-1]
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"] == 20_500
+    assert json.loads((tmp_path / "out" / "_manifest.json").read_text())["rows"] == 20_500
     verified = subprocess.run(
         [sys.executable, JOBS / "verify.py", tmp_path / "out"], capture_output=True, text=True, check=False
     )

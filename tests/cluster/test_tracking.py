@@ -1,3 +1,4 @@
+import json
 import time
 from pathlib import Path
 
@@ -46,3 +47,47 @@ def test_a_store_that_breaks_meanwhile_costs_a_warning(
 def test_without_a_store_nothing_is_watched() -> None:
     with system_metrics(Run(None)):
         pass
+
+
+@pytest.mark.parametrize("moment", ["start", "middle"])
+def test_what_a_store_misses_is_kept_and_sent_at_the_end(
+    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, moment: str
+) -> None:
+    spool, artifact = tmp_path / "out.mlflow.jsonl", tmp_path / "manifest.json"
+    artifact.write_text("{}")
+    with tracked_run("first", tmp_path / "out"):
+        pass  # makes the database
+    whole = store.read_bytes()
+    if moment == "start":
+        store.write_bytes(b"no database " * 9999)
+    with tracked_run("spooled", tmp_path / "out", tmp_path / "memo.json", spool) as run:
+        before = store.read_bytes()
+        store.write_bytes(b"no database " * 9999)
+        run.params({"encoder": "abc"})
+        run.tags({"workers": "2"})
+        run.dataset("inputs", "f" * 64, ["a.txt"])
+        run.metrics({"rows": 7.0}, 1)
+        run.artifacts(artifact)
+        run.flush()
+        kinds = [json.loads(line)[0] for line in spool.read_text().splitlines()]
+        assert kinds == ["params", "tags", "dataset", "artifacts", "metrics"]
+        store.write_bytes(whole if moment == "start" else before)
+    assert not spool.exists()
+    assert "it has got what it missed" in caplog.text
+    client = MlflowClient(f"sqlite:///{store}")
+    kept = client.get_run(run.address.run_id)  # type: ignore[union-attr]
+    assert (kept.data.params, kept.data.metrics, kept.data.tags["workers"]) == ({"encoder": "abc"}, {"rows": 7.0}, "2")
+    assert kept.info.status == "FINISHED"
+    assert kept.inputs.dataset_inputs[0].dataset.digest == "f" * 36
+    assert [one.path for one in client.list_artifacts(kept.info.run_id)] == ["manifest.json"]
+
+
+def test_what_never_reached_the_store_stays_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # the port "discard"
+    spool = tmp_path / "out.mlflow.jsonl"
+    with tracked_run("dead", tmp_path / "out", spool=spool) as run:
+        run.metrics({"rows": 7.0})
+    assert [json.loads(line)[0] for line in spool.read_text().splitlines()] == ["metrics", "end"]
+    assert f"what MLflow has missed is in {spool}" in caplog.text

@@ -1,21 +1,28 @@
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
 from paraembed.embedding import manifest
-from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, continued_plan
-from paraembed.embedding.part import embed_part
-from paraembed.embedding.plan import Settings, list_inputs, make_plan
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.manifest import check_folder, continued_plan
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.swap import discard
 from paraembed.embedding.verify import verify
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
 from paraembed.files import sha256_of
+from tests.embedding.without_ray import build
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]
 SETTINGS = Settings("body", "key", part_rows=3)
@@ -26,24 +33,6 @@ def table(tmp_path) -> Path:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"key": [10 * row for row in range(7)], "body": TEXTS}), path, row_group_size=3)
     return path
-
-
-def build(encoder_folder: Path, path: Path, settings: Settings, out: Path) -> dict[str, int]:
-    """Embed into a folder, without Ray; returns the parts that were embedded, with their rows."""
-    config = checkpoint.read_config(encoder_folder)
-    decides = config["fingerprint"], config["tokeniser"]
-    inputs = list_inputs([path])
-    plan = continued_plan(out, *decides, inputs, settings) if check_folder(out) else make_plan(inputs, settings)
-    run = Run(*decides, plan)
-    encoder = checkpoint.load(encoder_folder)
-    embedded = {}
-    with begun_run(out, run) as reports:
-        for part in plan.parts:
-            if part.name not in reports:
-                reports[part.name] = embed_part(encoder, inputs[0], part, settings, out)
-                embedded[part.name] = part.rows
-        commit(out, run, reports)
-    return embedded
 
 
 @pytest.fixture
@@ -58,13 +47,13 @@ def failed(folder: Path) -> set[str]:
 
 def sign(folder: Path, change=lambda _: None) -> None:
     """Write manifest and _SUCCESS anew, as someone would who wants to pass the digests."""
-    values = json.loads((folder / "manifest.json").read_text())
+    values = json.loads((folder / "_manifest.json").read_text())
     for part in values["parts"]:
         if (folder / part["name"]).exists():
             part["sha256"] = sha256_of(folder / part["name"])
     change(values)
-    (folder / "manifest.json").write_text(json.dumps(values))
-    (folder / "_SUCCESS").write_text(sha256_of(folder / "manifest.json") + "\n")
+    (folder / "_manifest.json").write_text(json.dumps(values))
+    (folder / "_SUCCESS").write_text(sha256_of(folder / "_manifest.json") + "\n")
 
 
 def rewrite(path: Path, change) -> None:
@@ -79,9 +68,20 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_finished_folder_verifies(out):
     assert [(check.name, check.ok) for check in verify(out)] == [
         (name, True)
-        for name in ("_SUCCESS", "manifest", "parts", "sha256", "schema", "rows", "ids", "vectors", "tokens")
+        for name in (
+            "_SUCCESS",
+            "manifest",
+            "parts",
+            "sha256",
+            "schema",
+            "rows",
+            "ids",
+            "rejected",
+            "vectors",
+            "tokens",
+        )
     ]
-    assert (out / "_SUCCESS").read_text().strip() == sha256_of(out / "manifest.json")
+    assert (out / "_SUCCESS").read_text().strip() == sha256_of(out / "_manifest.json")
 
 
 def test_every_flipped_byte_is_found(out):
@@ -165,25 +165,25 @@ def test_a_manifest_cannot_name_a_file_outside(out, tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": "paraembed-embeddings-1", "parts": [1]}', '{"format": "paraembed-embeddings-1"}'],
+    ["", "[]", "{}", '{"format": "paraembed-embeddings-2", "parts": [1]}', '{"format": "paraembed-embeddings-2"}'],
 )
 def test_a_manifest_that_is_none(out, text):
-    (out / "manifest.json").write_text(text)
+    (out / "_manifest.json").write_text(text)
     assert failed(out) == {"_SUCCESS", "manifest"}
 
 
 @pytest.mark.parametrize("name", ["n_cut", "n_without_tree"])
 def test_counts_that_the_parts_do_not_show(out, name):
-    values = json.loads((out / "manifest.json").read_text())
+    values = json.loads((out / "_manifest.json").read_text())
     assert [values[name], *(part[name] for part in values["parts"])] == [0] * 4
     for change, check in (
         (lambda values: values.update({name: 1}), {"tokens"}),
         (lambda values: values["parts"][1].update({name: 1}), {"tokens"}),
         (lambda values: values.update({name: "1"}), {"manifest"}),
-        (lambda values: [one.pop(name, None) for one in (values, *values["parts"])], set()),  # an older version's
+        (lambda values: values["parts"][1].pop(name), {"manifest"}),
     ):
         sign(out, lambda _: None)
-        (out / "manifest.json").write_text(json.dumps(values))
+        (out / "_manifest.json").write_text(json.dumps(values))
         sign(out, change)
         assert failed(out) == check
 
@@ -274,7 +274,7 @@ def test_a_folder_that_holds_something_else_is_refused(out, tmp_path):
     with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):
         check_folder(out)
     with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):
-        manifest.discard(out)
+        discard(out)
     (out / "notes.txt").unlink()
     (out / "_plan.json").unlink()
     with pytest.raises(ValueError, match=r"holds '_SUCCESS'"):  # another job's output has that too
@@ -286,26 +286,96 @@ def test_one_run_at_a_time(tiny_encoder_folder, table, out):
         build(tiny_encoder_folder, table, SETTINGS, out)
 
 
-def test_swap_puts_the_new_folder_in_place(out):
-    new = manifest.fresh_folder(out)
-    new.mkdir()
-    (new / "_plan.json").write_text("{}")
-    manifest.swap(new, out)
-    assert contents(out) == {"_plan.json": b"{}"}
-    assert [path.name for path in out.parent.iterdir() if path.is_dir()] == ["out"]
+def test_a_count_of_ids_is_checked(tiny_encoder_folder, tmp_path):
+    """Null ids and ids that repeat are kept when that is asked for, counted, and looked for again."""
+    path, folder = tmp_path / "ids.parquet", tmp_path / "ids"
+    pq.write_table(pa.table({"key": ["a", "b", None, "a", "a", "../../c", None], "body": TEXTS}), path)
+    settings = replace(SETTINGS, part_rows=7)
+    with pytest.raises(ValueError, match=r"2 rows repeat an id, the first is 'a'; .* --on-duplicate-id keep"):
+        build(tiny_encoder_folder, path, settings, folder)
+    assert not (folder / "_manifest.json").exists()
+    assert build(tiny_encoder_folder, path, settings, folder, "keep") == {}
+    assert pq.read_table(folder)["key"].to_pylist() == ["a", "b", None, "a", "a", "../../c", None]
+    assert not failed(folder)
+    for change in ({"n_duplicate_ids": 1}, {"n_null_ids": 1}):
+        sign(folder, lambda values, change=change: values.update(change))
+        assert "ids" in failed(folder)
+        sign(folder, lambda values: values.update(n_duplicate_ids=2, n_null_ids=2))
+    assert not failed(folder)
 
 
-def test_duckdb_reads_the_output(out):
-    nearest = duckdb.sql(
-        f"""
-        select b.key from '{out}/part-*.parquet' a, '{out}/part-*.parquet' b
-        where a.key = 40 and b.key != 40 and b.n_tokens > 0
-        order by list_cosine_similarity(a.embedding, b.embedding) desc limit 1
-        """
-    ).fetchall()
-    table = pa.concat_tables(pq.read_table(path) for path in sorted(out.glob("*.parquet")))
-    made = np.stack([np.array(vector) for vector in table["embedding"].to_pylist()])
-    lengths = np.linalg.norm(made, axis=1)
-    cosines = made @ made[4] / np.where(lengths, lengths, np.inf)
-    cosines[4] = -1
-    assert nearest == [(10 * int(np.argmax(cosines)),)]
+def test_rows_that_cannot_be_read_leave_gaps_and_reasons(tiny_encoder_folder, tmp_path):
+    path, folder = tmp_path / "t.jsonl", tmp_path / "out"
+    lines = [json.dumps({"body": text}) for text in TEXTS]
+    path.write_text("\n".join([*lines[:2], '{"body": ', *lines[2:], '{"body": 1}']) + "\n")
+    build(tiny_encoder_folder, path, Settings("body", part_rows=3), folder)
+    values = json.loads((folder / "_manifest.json").read_text())
+    assert (values["rows"], values["n_rejected"]) == (7, 2)
+    assert pq.read_table(folder)["row"].to_pylist() == [0, 1, 3, 4, 5, 6, 7]
+    assert not failed(folder)
+    listed = sorted((folder / "_rejected").iterdir())
+    assert [json.loads(one.read_text())["row"] for one in listed] == [2, 8]
+    before = contents(folder)
+    listed[0].unlink()
+    assert failed(folder) == {"rejected"}
+    assert build(tiny_encoder_folder, path, Settings("body", part_rows=3), folder) == {"part-00000-of-00003.parquet": 3}
+    assert contents(folder) == before
+    rewrite(folder / "part-00000-of-00003.parquet", lambda rows: put(rows, "row", [0, 3]))
+    sign(folder)
+    assert failed(folder) == {"ids"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_rows_are_embedded_again_and_compared(tiny_encoder_folder, tiny_words, table, tmp_path, dtype):
+    folder, part = tmp_path / "out", "part-00001-of-00003.parquet"
+    settings = replace(SETTINGS, dtype=dtype, normalize=True, dim=3)
+    build(tiny_encoder_folder, table, settings, folder)
+    assert all(check.ok for check in verify(folder, tiny_encoder_folder))
+    assert verify(folder, tiny_encoder_folder)[-1].name == "sample"
+    swapped = pq.read_table(folder / part)["embedding"].take([1, 0, 2]).combine_chunks()
+    rewrite(folder / part, lambda rows: rows.set_column(1, rows.schema.field("embedding"), swapped))
+    sign(folder)
+    assert not failed(folder)
+    assert [check.found for check in verify(folder, tiny_encoder_folder) if not check.ok] == [
+        f"{part} has another vector in its row 0"
+    ]
+    other = tmp_path / "other"
+    checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
+    assert "the rows are by" in verify(folder, other)[-1].found
+    table.unlink()
+    assert "cannot be embedded again" in verify(folder, tiny_encoder_folder)[-1].found
+
+
+def test_the_folder_reads_as_one_table(out):
+    """pandas, Arrow and DuckDB pass over what is not a part, and the vectors keep their type."""
+    assert pandas.read_parquet(out)["key"].tolist() == [10 * row for row in range(7)]
+    assert ds.dataset(out).to_table().schema.field("embedding").type == pa.list_(pa.float32(), 4)
+    assert duckdb.sql(f"select count(*) from '{out}/*.parquet'").fetchall() == [(7,)]
+
+
+def test_the_query_of_the_readme(tiny_encoder_folder, table, tmp_path, monkeypatch):
+    """Nearest rows by cosine, against numpy; texts without tokens are left out."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (query,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    out = tmp_path / "embeddings"
+    pq.write_table(pq.read_table(table).rename_columns(["key", "text"]), table, row_group_size=3)
+    build(tiny_encoder_folder, table, Settings("text", keep=("text",), part_rows=3), out)
+    monkeypatch.chdir(tmp_path)
+    found = duckdb.sql(query).fetchall()
+    made = pq.read_table(out)
+    vectors = np.array(made["embedding"].to_pylist())
+    lengths = np.linalg.norm(vectors, axis=1)
+    cosines = vectors @ vectors[0] / np.where(lengths, lengths, 1) / lengths[0]
+    order = [row for row in np.argsort(-cosines) if lengths[row]]
+    assert [text for text, _ in found] == [TEXTS[row] for row in order]
+    assert np.allclose([cosine for _, cosine in found], cosines[order], atol=1e-6)
+
+
+def test_the_tests_that_the_readme_names_are_there():
+    root = Path(__file__).parents[2]
+    named = set(re.findall(r"`(test_[a-z_]+)`", (root / "README.md").read_text()))
+    written = {
+        name for path in root.glob("tests/**/test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert len(named) >= 9
+    assert named <= written

@@ -1,19 +1,35 @@
+import bz2
 import gzip
 import hashlib
 import json
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from paraembed import checkpoint
-from paraembed.embedding import part
-from paraembed.embedding.part import PartReport, embed_part, stream_parts
-from paraembed.embedding.plan import Settings, list_inputs, make_plan
+from paraembed.embedding import part, records, rows
+from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.part import PartReport, embed_part
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.rows import stream_parts
+from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.dan import DanConfig
+from paraembed.encoders.lstm import LstmAvgConfig
 from paraembed.encoders.recursive import RecursiveConfig
+from paraembed.encoders.sum import SumConfig
+from paraembed.encoders.word import WordConfig
 from paraembed.text import tokenise
+from paraembed.words import UNKNOWN, Words
+
+WORDS = [UNKNOWN, *(f"w{number}" for number in range(60))]
 
 TEXTS = ["The cat sat on the mat.", "", "the zebra ran home", " ", "a dog", "ünïcödé, the dog", "x" * 50, "the " * 400]
 
@@ -45,12 +61,11 @@ def vectors(table: pa.Table) -> np.ndarray:
 
 def loop(encoder, text: str) -> tuple[np.ndarray, int, int]:
     """Mean vector in float64, tokens and unknown tokens of one text, a token at a time."""
-    words = encoder.vocabulary.to_pylist()
-    matrix = encoder.matrix.numpy().astype(np.float64)
+    places = {word: row for row, word in enumerate(encoder.vocabulary.to_pylist())}
+    matrix = encoder.matrix.detach().numpy().astype(np.float64)
     tokens = tokenise(pa.array([text]), encoder.tokeniser).flat.to_pylist()
-    rows = [words.index(token if token in words else "UUUNKKK") for token in tokens]
-    mean = sum((matrix[row] for row in rows), np.zeros(4)) / max(1, len(rows))
-    return mean, len(rows), rows.count(words.index("UUUNKKK"))
+    rows = [places.get(token, places[UNKNOWN]) for token in tokens]
+    return matrix[rows].sum(axis=0) / max(1, len(rows)), len(rows), rows.count(places[UNKNOWN])
 
 
 def test_text_agrees_with_a_loop_over_tokens(encoder, out, tmp_path):
@@ -101,12 +116,12 @@ def test_parquet_carries_ids_and_columns(encoder, out, tmp_path, kind):
 
 
 def test_batches_are_bounded_by_bytes(encoder, out, tmp_path, monkeypatch):
-    monkeypatch.setattr(part, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(records, "BLOCK_BYTES", 1000)
     texts = ["the cat " * 200, *["a dog"] * 500, "the cat " * 200]
     pq.write_table(pa.table({"body": texts}), tmp_path / "t.parquet")
     (source,) = inputs = list_inputs([tmp_path / "t.parquet"])
     made = make_plan(inputs, Settings("body"))
-    batches = [some.texts for some in part.read_part(source, made.parts[0], made.settings)]
+    batches = [some.texts for some in rows.read_part(source, made.parts[0], made.settings)]
     assert [text for some in batches for text in some.to_pylist()] == texts
     assert all(len(some) == 1 or sum(map(len, some.to_pylist())) <= 1000 for some in batches)
     assert vectors(embed_all(encoder, [tmp_path / "t.parquet"], made.settings, out)).shape == (502, 4)
@@ -136,7 +151,7 @@ def write_trees(path, trees, texts):
 @pytest.mark.parametrize("block", [40, 8 << 20])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_trees_come_from_their_column(tiny_words, out, tmp_path, monkeypatch, kind, block):
-    monkeypatch.setattr(part, "BLOCK_BYTES", block)
+    monkeypatch.setattr(records, "BLOCK_BYTES", block)
     encoder = Encoder(RecursiveConfig(), tiny_words, "ptb-v1", max_tokens=5)
     texts = ["The cat sat", "the cat sat", "a dog", None, "the dog ran home .", "a dog ran home on the mat", "cat"]
     trees = [
@@ -178,24 +193,6 @@ def test_text_without_trees_is_counted(tiny_words, out, tmp_path):
     assert (report["n_cut"], report["n_without_tree"]) == (0, 4)
 
 
-@pytest.mark.parametrize("zipped", [False, True])
-def test_invalid_utf8_names_the_line_and_leaves_nothing(encoder, out, tmp_path, zipped):
-    lines = [b"fine"] * 7
-    lines[5] = b"caf\xe9"
-    path = tmp_path / ("t.txt.gz" if zipped else "t.txt")
-    path.write_bytes((gzip.compress if zipped else bytes)(b"\n".join(lines)))
-    with pytest.raises(ValueError, match=r"t\.txt.*, line 6: not UTF-8"):
-        embed_all(encoder, [path], Settings(part_rows=3), out)
-    assert [one.name for one in out.iterdir() if one.name != "_reports"] == ["part-00000-of-00003.parquet"]
-    assert len(list((out / "_reports").iterdir())) == 1
-
-
-def test_a_null_id_is_refused(encoder, out, tmp_path):
-    pq.write_table(pa.table({"key": [1, 2, None], "body": ["a"] * 3}), tmp_path / "t.parquet", row_group_size=2)
-    with pytest.raises(ValueError, match=r"row 3: 'key' is null"):
-        embed_all(encoder, [tmp_path / "t.parquet"], Settings("body", "key"), out)
-
-
 def test_an_input_that_shrank_is_noticed(encoder, out, tmp_path):
     (tmp_path / "t.txt").write_text("a\nb\nc\n")
     (source,) = inputs = list_inputs([tmp_path / "t.txt"])
@@ -212,6 +209,145 @@ def test_a_byte_order_mark_is_no_text(encoder, out, tmp_path):
     assert table["text"].to_pylist() == ["a", "b"]
 
 
-def test_worker_refuses_another_encoder(tiny_encoder_folder):
-    with pytest.raises(ValueError, match="changed while it was in use"):
-        part.PartWorker(str(tiny_encoder_folder), "another").ready()
+EDGES = {
+    "empty": "",
+    "white space": " \t\u00a0\u2003 ",
+    "unknown": "zyzzyva qwertz",
+    "long": "the cat , " * 100_000,
+    "one long token": "x" * 1_000_000,
+    "NUL": "the\0cat",
+    "emoji": "the cat \U0001f431 \U0001f468\u200d\U0001f469\u200d\U0001f467 sat",
+    "right to left": "\u200f\u05d4\u05d7\u05ea\u05d5\u05dc the cat \u0627\u0644\u0642\u0637\u0629",
+    "combining": "cafe\u0301 " + "\u0301" * 50,
+    "replacement": "\ufffd",
+    "last": "a dog",
+}
+
+
+@pytest.mark.parametrize("tokeniser", ["ptb-v1", "space"])
+@pytest.mark.parametrize("kind", ["txt", "txt.gz", "jsonl.zst", "csv", "tsv.bz2", "parquet"])
+def test_odd_texts_are_rows_like_others(tiny_words, out, tmp_path, kind, tokeniser):
+    encoder, edges = Encoder(AvgConfig(), tiny_words, tokeniser), list(EDGES.values())
+    if kind.startswith("tsv"):
+        edges[1] = edges[1].replace("\t", " ")
+    path = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"body": edges}), path)
+    else:
+        lines = [json.dumps({"body": text}) for text in edges] if kind.startswith("jsonl") else list(edges)
+        if kind.startswith("csv"):
+            lines = [f'"{text}"' for text in edges]
+        data = "\r\n".join([*(["body"] if kind[1:3] == "sv" else []), *lines, ""]).encode()
+        pack = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: pa.compress(data, "zstd", asbytes=True)}
+        path.write_bytes(pack.get(kind.rpartition(".")[2], bytes)(data))
+    column, keep = (None, ("text",)) if kind.startswith("txt") else ("body", ("body",))
+    table = embed_all(encoder, [path], Settings(column, keep=keep, part_rows=4, batch_size=3), out)
+    assert table[keep[0]].to_pylist() == edges
+    expected = [loop(encoder, text) for text in edges]
+    assert table["n_tokens"].to_pylist() == [one[1] for one in expected]
+    assert table["n_unknown"].to_pylist() == [one[2] for one in expected]
+    assert np.allclose(vectors(table), [one[0] for one in expected], atol=1e-3)  # float32 sums of 300,000 words
+    assert np.isfinite(vectors(table)).all()
+    blank = np.array(table["n_tokens"].to_pylist()) == 0
+    assert not vectors(table)[blank].any()
+    assert {"empty", "white space"} <= {name for name, none in zip(EDGES, blank, strict=True) if none}
+
+
+def test_rejected_rows_are_named_and_leave_gaps_in_the_numbers(encoder, out, tmp_path):
+    lines = ['{"body": "the cat"}', "broken", '{"body": 1}', '{"body": "a dog", "x": [1]}', "worse"]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
+    made = make_plan(list_inputs([tmp_path / "t.jsonl"]), Settings("body", part_rows=2))
+    first, second, third = (embed_part(encoder, made.inputs[0], one, made.settings, out) for one in made.parts)
+    assert [(one.rows, one.n_rejected) for one in (first, second, third)] == [(1, 1), (1, 1), (0, 1)]
+    assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == [0, 3]
+    assert pq.read_table(out / third.name).schema == pq.read_table(out / first.name).schema
+    for report, row, reason in ((first, 1, "no JSON"), (second, 2, "'body' is no string"), (third, 4, "no JSON")):
+        data = (out / part.rejected_name(report.name)).read_bytes()
+        assert json.loads(data) == {"source": "t.jsonl", "row": row, "reason": reason}
+        assert hashlib.sha256(data).hexdigest() == report.rejected_sha256
+        assert report == PartReport(**json.loads((out / "_reports" / f"{report.name}.json").read_text()))
+    assert not [path.name for path in out.rglob("*.tmp")]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.large_string()])
+def test_null_ids_are_kept_and_counted(encoder, out, tmp_path, kind):
+    keys = pa.array([1, None, 2, None]).cast(kind)
+    pq.write_table(pa.table({"key": keys, "body": ["a"] * 4}), tmp_path / "t.parquet")
+    table = embed_all(encoder, [tmp_path / "t.parquet"], Settings("body", "key", batch_size=1), out)
+    assert table["key"].to_pylist() == keys.to_pylist()
+    (report,) = (json.loads(path.read_text()) for path in (out / "_reports").iterdir())
+    assert report["n_null_ids"] == 2
+    assert report["null_id"] == f"{tmp_path / 't.parquet'}, row 2"
+
+
+def test_all_columns_and_ids_that_name_the_file(encoder, out, tmp_path):
+    for name, first in (("a", 0), ("deep/b", 10)):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"body": ["x", "y"], "year": [first, first + 1]}), tmp_path / "in" / f"{name}.parquet")
+    inputs = list_inputs([tmp_path / "in"])
+    settings = complete_settings(Settings("body", keep=("all",), id_kind="file-row"), inputs, reads_trees=False)
+    table = embed_all(encoder, [tmp_path / "in"], settings, out)
+    assert table.column_names == ["id", "body", "year", "embedding", "n_tokens", "n_unknown"]
+    assert table["id"].to_pylist() == ["a.parquet:0", "a.parquet:1", "deep/b.parquet:0", "deep/b.parquet:1"]
+    assert table["year"].to_pylist() == [0, 1, 10, 11]
+    assert not table.schema.field("id").nullable
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "none"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_number_formats_are_read_by_others(encoder, out, tmp_path, dtype, compression):
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    settings = Settings(dtype=dtype, compression=compression, normalize=True, dim=3)
+    table = embed_all(encoder, [tmp_path / "t.txt"], settings, out)
+    assert table.schema.field("embedding").type == pa.list_(pa.type_for_alias(dtype), 3)
+    made = vectors(table).astype(np.float64)
+    if dtype == "int8":
+        made *= table["scale"].to_numpy()[:, None]
+    expected = encoder.encode(TEXTS)[:, :3].astype(np.float64)
+    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = np.divide(expected, lengths, out=np.zeros_like(expected), where=lengths > 0)
+    assert np.allclose(made, expected, atol={"float32": 1e-6, "float16": 5e-4, "int8": 4e-3}[dtype])
+    found = duckdb.sql(f"SELECT embedding::FLOAT[] FROM '{out}/*.parquet' ORDER BY row").fetchall()
+    assert np.array_equal([row[0] for row in found], vectors(table).astype(np.float64))
+    used = {pq.ParquetFile(path).metadata.row_group(0).column(1).compression for path in out.glob("*.parquet")}
+    assert used == {{"none": "UNCOMPRESSED"}.get(compression, compression.upper())}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), min_size=1, max_size=30),
+    config=st.sampled_from([AvgConfig(), SumConfig(), WordConfig(), DanConfig(), LstmAvgConfig()]),
+    dtype=st.sampled_from(["float32", "int8"]),
+    batch_size=st.integers(1, 40),
+    part_rows=st.integers(1, 40),
+    block=st.integers(1, 200),
+    order=st.randoms(use_true_random=False),
+)
+def test_a_vector_depends_on_text_encoder_and_dtype_alone(
+    texts, config, dtype, batch_size, part_rows, block, order, tmp_path_factory, monkeypatch
+):
+    """Over batches, parts, blocks and the order of rows: to the last bit for sums over words, else to 1e-6."""
+    encoder = Encoder(config, wide_words(), "space")
+    tmp_path = tmp_path_factory.mktemp("rows")
+    shuffled = order.sample(range(len(texts)), len(texts))
+    made = []
+    for name, taken, chosen, size in (
+        ("whole", range(len(texts)), Settings(dtype=dtype, normalize=True), 8 << 20),
+        ("cut", shuffled, Settings(part_rows=part_rows, batch_size=batch_size, dtype=dtype, normalize=True), block),
+    ):
+        monkeypatch.setattr(records, "BLOCK_BYTES", size)
+        (tmp_path / name / "_reports").mkdir(parents=True)
+        (tmp_path / f"{name}.txt").write_text("".join(f"{texts[row]}\n" for row in taken))
+        table = embed_all(encoder, [tmp_path / f"{name}.txt"], chosen, tmp_path / name)
+        numbers = vectors(table) if dtype == "float32" else vectors(table) * table["scale"].to_numpy()[:, None]
+        made.append(numbers[np.argsort(taken)])
+    if isinstance(config, AvgConfig | SumConfig | WordConfig):
+        assert np.array_equal(*made)
+    else:
+        assert np.allclose(*made, atol=1e-6 if dtype == "float32" else 1e-2)
+
+
+def wide_words() -> Words:
+    """A vocabulary whose vectors are as long as real ones, so that sums come in many orders."""
+    matrix = np.random.default_rng(1).standard_normal((len(WORDS), 300), dtype=np.float32)
+    return Words(pa.array(WORDS), matrix)

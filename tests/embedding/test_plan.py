@@ -7,12 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paraembed.embedding import part, plan
-from paraembed.embedding.plan import Settings, list_inputs, make_plan, plan_from_json, with_trees
+from paraembed.embedding import plan, records, rows
+from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.plan import make_plan, plan_from_json
+from paraembed.embedding.settings import Settings
 
-LINES = st.lists(
-    st.text(st.characters(exclude_characters="\r\n\0", codec="utf-8"), max_size=12), min_size=1, max_size=40
-)
+LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=12), min_size=1, max_size=40)
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -21,10 +22,10 @@ def texts_of(the_plan: plan.Plan) -> list[list[str]]:
     found = []
     for number, source in enumerate(the_plan.inputs):
         parts = [one for one in the_plan.parts if one.file == number]
-        pairs = part.stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts)
+        pairs = rows.stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts)
         for one, data in pairs:
-            rows = part.read_part(source, one, the_plan.settings, data)
-            found.append([text for some in rows for text in some.texts.to_pylist()])
+            read = rows.read_part(source, one, the_plan.settings, data)
+            found.append([text for some in read for text in some.texts.to_pylist()])
     return found
 
 
@@ -38,8 +39,7 @@ def texts_of(the_plan: plan.Plan) -> list[list[str]]:
     block=st.integers(1, 40),
 )
 def test_every_line_once_in_order(lines, end, last_end, part_rows, zipped, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "BLOCK_BYTES", block)
-    monkeypatch.setattr(part, "BLOCK_BYTES", block)
+    monkeypatch.setattr(records, "BLOCK_BYTES", block)
     last_end = last_end or not lines[-1]  # an empty last line without an end is no line
     data = (end.join(lines) + end * last_end).encode()
     path = tmp_path / ("t.txt.gz" if zipped else "t.txt")
@@ -53,16 +53,16 @@ def test_every_line_once_in_order(lines, end, last_end, part_rows, zipped, block
     assert made == plan_from_json(made.to_json())
 
 
-def test_row_numbers_go_over_all_files_and_line_numbers_do_not(tmp_path):
+def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
     for name, count in (("a.txt", 5), ("b.txt", 3)):
         (tmp_path / name).write_text("x\n" * count)
     made = make_plan(list_inputs([tmp_path / "a.txt", tmp_path / "b.txt"]), Settings(part_rows=2))
-    assert [(one.file, one.row, one.line, one.rows) for one in made.parts] == [
-        (0, 0, 1, 2),
-        (0, 2, 3, 2),
-        (0, 4, 5, 1),
-        (1, 5, 1, 2),
-        (1, 7, 3, 1),
+    assert [(one.file, one.row, one.row_in_file, one.rows) for one in made.parts] == [
+        (0, 0, 0, 2),
+        (0, 2, 2, 2),
+        (0, 4, 4, 1),
+        (1, 5, 0, 2),
+        (1, 7, 2, 1),
     ]
     assert [one.name for one in made.parts] == [f"part-0000{number}-of-00005.parquet" for number in range(5)]
 
@@ -76,9 +76,8 @@ def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("block", [4, 8 << 20])
 def test_a_line_that_is_too_long(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(plan, "BLOCK_BYTES", block)
-    monkeypatch.setattr(plan, "MAX_TEXT_BYTES", 20)
-    monkeypatch.setattr(part, "MAX_TEXT_BYTES", 20)
+    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    monkeypatch.setattr(records, "MAX_TEXT_BYTES", 20)
     (tmp_path / "t.txt").write_text("short\n" + "x" * 50 + "\n")
     with pytest.raises(ValueError, match=r"t\.txt.*(longer than|has 50 bytes)"):
         texts_of(make_plan(list_inputs([tmp_path / "t.txt"]), Settings()))
@@ -118,6 +117,10 @@ def test_settings_that_do_not_fit(tmp_path):
         ([text], Settings(keep=("body",)), r"--keep is body; a text file has the column 'text' alone"),
         ([text], Settings(part_rows=0), r"--part-rows is 0; it must be at least 1"),
         ([text], Settings(batch_size=-1), r"--batch-size is -1"),
+        ([text], Settings(dim=0), r"--dim is 0; it must be at least 1"),
+        ([text], Settings(dtype="int4"), r"--dtype is 'int4'; allowed: float32, float16, int8"),
+        ([table], Settings("body", "key", id_kind="file-row"), r"--id-kind file-row makes ids, --id-column 'key'"),
+        ([table], Settings("body", keep=("scale",), dtype="int8"), r"'scale' would stand twice"),
         ([table], Settings(), r"needs --text-column, one of: key, body"),
         ([table], Settings("nobody"), r"no column 'nobody'; --text-column can be: key, body"),
         ([table], Settings("body", "nokey"), r"no column 'nokey'; --id-column can be: key, body"),
@@ -157,49 +160,9 @@ def test_a_column_named_tree_is_used_where_the_encoder_reads_trees(tmp_path):
         (["with"], Settings("tree"), Settings("tree")),  # the texts themselves
     ):
         inputs = [files[name] for name in names]
-        assert with_trees(settings_, inputs, reads_trees=True) == expected
-        assert settings_.tree_column or with_trees(settings_, inputs, reads_trees=False) is settings_
+        assert complete_settings(settings_, inputs, reads_trees=True) == expected
+        assert settings_.tree_column or complete_settings(settings_, inputs, reads_trees=False) is settings_
     with pytest.raises(ValueError, match="--tree-column is 'parse', but the encoder reads no trees; leave it out"):
-        with_trees(named, [files["with"]], reads_trees=False)
+        complete_settings(named, [files["with"]], reads_trees=False)
     with pytest.raises(ValueError, match=r"without\.parquet has no column 'tree'; --tree-column can be: body"):
         make_plan((files["with"], files["without"]), meant)
-
-
-def test_inputs_that_are_none(tmp_path):
-    good = tmp_path / "good.txt"
-    good.write_text("x\n")
-    contents = {
-        "empty.txt": b"",
-        "empty.txt.gz": gzip.compress(b""),
-        "nul.txt": b"a\0b\n",
-        "utf16.txt": "ab\n".encode("utf-16"),
-        "cut.txt.gz": gzip.compress(b"some text\n" * 1000)[:-20],
-        "plain.txt.gz": b"not gzipped\n",
-        "text.parquet": b"not Parquet\n",
-        "cut.parquet": b"PAR1 and no more",
-        "table.csv": b"a,b\n",
-    }
-    for name, data in contents.items():
-        (tmp_path / name).write_bytes(data)
-    pq.write_table(pa.table({"body": pa.array([], pa.string())}), tmp_path / "norows.parquet")
-    for names, kind, message in (
-        (["missing.txt"], FileNotFoundError, "does not exist"),
-        (["."], IsADirectoryError, "is a folder"),
-        (["empty.txt"], ValueError, "is empty"),
-        (["empty.txt.gz"], ValueError, "is empty"),
-        (["nul.txt"], ValueError, "is binary"),
-        (["utf16.txt"], ValueError, "is binary"),
-        (["cut.txt.gz"], ValueError, "not a whole gzip file"),
-        (["plain.txt.gz"], ValueError, "not a whole gzip file"),
-        (["text.parquet"], ValueError, "not a Parquet file"),
-        (["cut.parquet"], ValueError, "not a whole Parquet file"),
-        (["norows.parquet"], ValueError, "has no rows"),
-        (["table.csv"], ValueError, r"unknown kind of file; expected \.txt"),
-        (["good.txt", "good.txt"], ValueError, "given twice"),
-        (["good.txt", "norows.parquet"], ValueError, "mixed"),
-        ([], ValueError, "no input"),
-    ):
-        with pytest.raises(kind, match=message):
-            make_plan(
-                list_inputs([tmp_path / name for name in names]), Settings("body" if "parquet" in str(names) else None)
-            )

@@ -86,7 +86,7 @@ def test_jobs_run_by_submission(client: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "embeddings"
     done = submit(client, "jobs/embed.py", "--encoder", encoder, "--input", sample / "sentences.txt", "--out", out)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads((out / "manifest.json").read_text())["rows"] == 500
+    assert json.loads((out / "_manifest.json").read_text())["rows"] == 500
     done = submit(client, "jobs/verify.py", out)
     assert done.returncode == 0, done.stdout + done.stderr
     # The default MLflow store lies beside the outputs, not in the job's temporary copy of the folder.

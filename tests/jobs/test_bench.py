@@ -268,13 +268,91 @@ def test_what_training_does_not_allow_is_one_line(
     assert said.err.count("\n") == 1
 
 
+EMBED = (
+    "embed --rows 300 --memory-rows 100 --small-rows 200 --large-rows 600 --part-rows 80 --small-part-rows 20 "
+    "--words 50 --width 8 --rounds 1"
+)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_embedding_end_to_end(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    (tmp_path / "work").mkdir()
+    line = f"{EMBED} --programs encode float32 floor few many large read tokenise gather write part"
+    assert bench(f"{line} --folder work --out numbers.json") == 0
+    said = capsys.readouterr()
+    rows = rows_of(said.out)
+    assert [rows[name][:2] for name in ("jobs/embed.py", "jobs/embed.py, few rows in many parts")] == [
+        ["300", "4"],
+        ["200", "10"],
+    ]
+    assert "Ray, commit" in rows
+    for note in ("of the bare floor", "peak memory of a worker: ", "a part costs "):
+        assert note in said.out
+    (turn,) = json.loads((tmp_path / "numbers.json").read_text())["programs"]["float32"]["turns"]
+    assert turn["steps"] == 300
+    assert 0 < turn["start_seconds"] < turn["whole_seconds"] - turn["seconds"]
+    assert turn["peak_bytes"] > 100e6
+    assert not [*(tmp_path / "work").iterdir()]
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["float32/rows_per_second"] == pytest.approx(300 / turn["seconds"])
+
+
+@pytest.mark.ray
+def test_a_job_that_fails_says_why(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert bench(f"{EMBED} --programs float32") == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: jobs/embed.py ended with status 1: error: no Ray cluster answers at RAY_ADDRESS=")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--programs ours", "--programs 'ours' is unknown; allowed: encode, encode_1, model2vec, "),
+        ("--rows 0", "rows is 0; allowed: 1 to 1e+09"),
+        ("--part-rows 5", "small_part_rows is 1000; it must be below part_rows and small_rows, 5 and 200000"),
+        ("--out none/numbers.json", "there is no folder "),
+        ("--texts none.txt", "none.txt"),
+        ("--encoder none", "none"),
+    ],
+)
+def test_what_embedding_does_not_allow_is_one_line(
+    bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], flags: str, message: str
+) -> None:
+    assert bench(f"embed --rows 20 --memory-rows 5 --large-rows 20 {flags}") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    error = said.err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+    assert "Traceback" not in said.err
+
+
 def test_without_a_subcommand_it_says_which_there_are(
     bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench("") == 2
-    assert "error: '' is no benchmark; allowed: encoders, shard, train" in capsys.readouterr().err
+    assert "error: '' is no benchmark; allowed: embed, encoders, shard, train" in capsys.readouterr().err
     assert bench("--help") == 0
-    assert capsys.readouterr().out.startswith("usage: bench.py {encoders,shard,train}")
+    assert capsys.readouterr().out.startswith("usage: bench.py {embed,encoders,shard,train}")
 
 
 @pytest.mark.parametrize(("distinct_words", "about"), [(None, 1200), (300, 300), (2500, 2500)])

@@ -1,0 +1,84 @@
+"""What a run will take, from two seconds of it."""
+
+import io
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paraembed.embedding.part import embedded, layout
+from paraembed.embedding.plan import Plan
+from paraembed.embedding.rows import stream_parts
+from paraembed.encoders import Encoder
+
+START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
+_PROBE_SECONDS = 2.0
+_BATCH_ROWS, _GROUP_BATCHES = 1024, 32
+_PARTS = 8
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take.
+
+    Attributes:
+        rows: rows of the input.
+        parts: files of the output.
+        size: bytes of the output.
+        rows_per_second: of all workers, each with a core to itself.
+        seconds: from the command to the end, without the planning.
+        probed: rows that were embedded to find out.
+    """
+
+    rows: int
+    parts: int
+    size: int
+    rows_per_second: float
+    seconds: float
+    probed: int
+
+
+def estimate(encoder: Encoder, plan: Plan, workers: int, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
+    """Embed rows from all over the input on this thread for some seconds, and write them to memory.
+
+    Args:
+        encoder: makes the vectors.
+        plan: inputs, settings and parts.
+        workers: how many will embed.
+        probe_seconds: how long.
+    """
+    started, rows = time.perf_counter(), 0
+    batches = _until(started + probe_seconds, _some(encoder, plan))
+    with io.BytesIO() as file:
+        writer = None
+        while group := list(islice(batches, _GROUP_BATCHES)):
+            writer = writer or pq.ParquetWriter(file, group[0].schema, **layout(group[0].schema, plan.settings))
+            writer.write_table(pa.Table.from_batches(group))
+            rows += sum(map(len, group))
+        if writer is not None:
+            writer.close()
+        size = file.tell()
+    rate = workers * rows / (time.perf_counter() - started)
+    seconds = START_SECONDS + plan.rows / rate if rate else START_SECONDS
+    return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, seconds, rows)
+
+
+def _some(encoder: Encoder, plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Rows of parts from all over the plan, in small batches; of a file that is read from its start, the first."""
+    settings = replace(plan.settings, batch_size=min(_BATCH_ROWS, plan.settings.batch_size))
+    firsts = {part.file: part for part in reversed(plan.parts)}
+    drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
+    for part in dict.fromkeys(firsts[one.file] if plan.inputs[one.file].is_chain else one for one in drawn):
+        source = plan.inputs[part.file]
+        data = next(stream_parts(source, [part]))[1] if source.is_chain else None
+        yield from embedded(encoder, source, part, settings, data=data)
+
+
+def _until(deadline: float, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        if time.perf_counter() > deadline:
+            return

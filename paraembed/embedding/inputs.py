@@ -1,0 +1,259 @@
+"""Find the input files: from what a user names to files of one known kind, with their digests."""
+
+import csv
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+
+from paraembed.embedding.records import BYTE_ORDER_MARK, read_records
+from paraembed.files import (
+    Place,
+    is_compressed,
+    name_of,
+    open_place,
+    read_blocks,
+    require_file,
+    resolve,
+    sha256_of,
+    size_of,
+    to_place,
+)
+
+Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
+TEXT_FIELD = "text"
+KNOWN = ".txt (one text a line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
+_KINDS: dict[str, Kind] = {".txt": "text", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+_COMPRESSED = (".gz", ".zst", ".bz2")
+_NO_TEXT = {
+    b"PAR1": "a Parquet file",
+    b"PK\x03\x04": "a zip archive",
+    b"%PDF-": "PDF",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
+_LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """An input file as it was when the plan was made.
+
+    Attributes:
+        path: absolute path, or URI.
+        name: path below the folder or glob that was given, or the file's name; ``file:row`` ids begin with it.
+        kind: how rows stand in it.
+        compressed: gzip, bz2 or zst: readable from the start only.
+        columns: their names; of JSON lines, the keys of the first 1,000; of Parquet none, its footer has them.
+        size: bytes as stored.
+        sha256: of the bytes as stored.
+    """
+
+    path: str
+    name: str
+    kind: Kind
+    compressed: bool
+    columns: tuple[str, ...]
+    size: int
+    sha256: str
+
+    @property
+    def place(self) -> Place:
+        """Where it is, for ``paraembed.files``."""
+        return to_place(self.path)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether its parts can only be read one after the other, by one reader."""
+        return self.compressed
+
+    @property
+    def shown(self) -> str:
+        """``path`` without the user and password of a URI, for messages and what is written."""
+        return _without_credentials(self.path)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values, without credentials."""
+        return asdict(replace(self, path=self.shown))
+
+
+def list_inputs(asked: Sequence[str | Path]) -> tuple[InputFile, ...]:
+    """Look at the input files: there, all of one known kind, not empty, not binary.
+
+    Args:
+        asked: files, folders (all files of a known kind below, but those whose names begin with ``.`` or ``_``) and
+            globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a
+            folder or glob are taken in the order of their names.
+
+    Raises:
+        FileNotFoundError: as said.
+        ValueError: a file that cannot be an input, and what can; a file that is named twice, by links perhaps.
+    """
+    if not asked:
+        raise ValueError(f"no input is given; expected files, folders or globs of {KNOWN}")
+    found = [pair for one in asked for pair in _find(str(one))]
+    targets = [place.resolve() if isinstance(place, Path) else place for place, _ in found]
+    if len(set(targets)) < len(targets):
+        repeated = next(target for at, target in enumerate(targets) if target in targets[:at])
+        raise ValueError(f"{_without_credentials(str(repeated))} is given twice, or linked to; give every input once")
+    files = [_look_at(place, name) for place, name in found]
+    kinds = sorted({file.kind for file in files})
+    if len(kinds) > 1:
+        raise ValueError(f"inputs of several kinds are mixed ({', '.join(kinds)}); embed each kind to its own --out")
+    return tuple(files)
+
+
+def stamps(inputs: Sequence[InputFile]) -> list[tuple[int | None, int | None]]:
+    """Size and time of change (ns) of every file, to see whether one changed; None for one that is gone."""
+    found = []
+    for file in inputs:
+        filesystem, path = locate(file.path)
+        info = filesystem.get_file_info(path)
+        found.append((info.size, info.mtime_ns))
+    return found
+
+
+def kind_of(name: str) -> Kind | None:
+    """What a file's name says of its kind; None: no known kind."""
+    stem = name
+    for suffix in _COMPRESSED:
+        stem = stem.removesuffix(suffix)
+    kind = next((kind for suffix, kind in _KINDS.items() if stem.endswith(suffix)), None)
+    return None if kind == "parquet" and stem != name else kind
+
+
+def locate(text: str) -> tuple[pa.fs.FileSystem, str]:
+    """The file system and the path in it, of a URI or a local path."""
+    return resolve(text) if "://" in text else (pa.fs.LocalFileSystem(), str(Path(text).absolute()))
+
+
+def _find(text: str) -> list[tuple[Place, str]]:
+    """The files that one argument names, each with its name below what was given."""
+    filesystem, path = locate(text)
+    kind = filesystem.get_file_info(path).type
+    if kind == pa.fs.FileType.Directory:
+        found = list(_below(text, re.compile(r"(?!.*(?:^|/)[._]).*", re.DOTALL)))
+        known = [(place, name) for place, name in found if kind_of(name)]
+        if len(known) < len(found):
+            other = next(name for _, name in found if not kind_of(name))
+            log.warning(
+                "%s: %d of %d files are left out, their names do not end in %s; the first is %s",
+                *(text, len(found) - len(known), len(found), KNOWN, other),
+            )
+        if not known:
+            raise FileNotFoundError(f"{text} holds no file to embed; expected {KNOWN}")
+        return known
+    if kind == pa.fs.FileType.NotFound and (cut := _first_wildcard(text)) is not None:
+        base, pattern = cut
+        found = list(_below(base, _glob(pattern), recursive="/" in pattern))
+        if not found:
+            raise FileNotFoundError(f"{text} matches no file; check the pattern (*, ? and **/ are known)")
+        return found
+    place = to_place(text) if "://" in text else Path(text).absolute()
+    return [(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
+
+
+def _first_wildcard(text: str) -> tuple[str, str] | None:
+    """The folder in front of a glob's first wildcard, and the rest of it; None: there is no wildcard."""
+    if "://" in text:
+        path = urlsplit(text).path
+        at = path.find("*")
+        cut = path.rfind("/", 0, at) if at >= 0 else -1
+        return None if at < 0 else (_with_path(text, path[:cut]), unquote(path[cut + 1 :]))
+    wildcard = re.search(r"[*?]", text)
+    if wildcard is None:
+        return None
+    cut = text.rfind("/", 0, wildcard.start())
+    return text[:cut] or "/" if cut >= 0 else ".", text[cut + 1 :]
+
+
+def _with_path(uri: str, path: str) -> str:
+    return urlsplit(uri)._replace(path=path).geturl()
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """Names that do not begin with a dot, unless the pattern says so."""
+    hidden = "" if re.search(r"(^|/)\.", pattern) else r"(?!.*(?:^|/)\.)"
+    wildcards = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*\*/|\*|\?)", pattern)
+    return re.compile(hidden + "".join(wildcards.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL)
+
+
+def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[tuple[Place, str]]:
+    """The files below a folder whose path from there is one of ``names``, in the order of these."""
+    filesystem, base = locate(folder)
+    listed = filesystem.get_file_info(pa.fs.FileSelector(base, allow_not_found=True, recursive=recursive))
+    found = [info.path[len(base) :].lstrip("/") for info in listed if info.type == pa.fs.FileType.File]
+    for name in sorted(filter(names.fullmatch, found)):
+        if "://" in folder:
+            yield _with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name
+        else:
+            yield Path(base) / name, name
+
+
+def _without_credentials(path: str) -> str:
+    return re.sub(r"^([A-Za-z0-9+.-]+://)[^/?]*@", r"\1", path)
+
+
+def _look_at(place: Place, name: str) -> InputFile:
+    require_file(place)
+    kind = kind_of(name)
+    shown = _without_credentials(str(place))
+    if kind is None:
+        raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
+    if kind == "parquet":
+        with open_place(place) as file:
+            head = file.read(4)
+    else:
+        head = next(read_blocks(place, _LOOKED_AT), b"")
+    if not head:
+        raise ValueError(f"{shown} is empty; expected {KNOWN}")
+    if kind == "parquet":
+        if head != b"PAR1":
+            raise ValueError(f"{shown} is not a Parquet file (it does not begin with PAR1); give text the suffix .txt")
+    elif b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
+        raise ValueError(f"{shown} is {what}; expected UTF-8 text: name it by its kind, or convert it")
+    columns = _columns(kind, head, shown)
+    if len(set(columns)) < len(columns):
+        repeated = next(column for at, column in enumerate(columns) if column in columns[:at])
+        raise ValueError(f"{shown}: column {repeated!r} stands twice in the header; rename one")
+    compressed = kind != "parquet" and is_compressed(place)
+    return InputFile(str(place), name, kind, compressed, columns, size_of(place), sha256_of(place))
+
+
+def _columns(kind: Kind, head: bytes, shown: str) -> tuple[str, ...]:
+    """Names of the columns, from the first bytes of a file."""
+    if kind == "parquet":
+        return ()
+    if kind == "text":
+        return (TEXT_FIELD,)
+    records = next(read_records([head], kind, shown))
+    if kind == "jsonl":
+        keys: dict[str, None] = {}
+        ends = records.ends[:_LINES_LOOKED_AT]
+        for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+            try:
+                value = json.loads(records.data[start:stop].removeprefix(BYTE_ORDER_MARK))
+            except (ValueError, RecursionError):
+                continue  # cut off by the end of ``head``, or to be rejected when it is read
+            keys.update(dict.fromkeys(value if isinstance(value, dict) else ()))
+        return tuple(keys)
+    header = records.data[: records.ends[0]].removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if kind == "csv" else csv.QUOTE_NONE
+    return tuple(next(csv.reader(io.StringIO(header, newline=""), delimiter=delimiter(kind), quoting=quoting)))
+
+
+def delimiter(kind: Kind) -> str:
+    """What stands between the cells of a row."""
+    return "\t" if kind == "tsv" else ","

@@ -1,0 +1,292 @@
+"""Read the rows of a part: texts, ids and the columns to carry; and those that cannot be read, with the reason.
+
+Bytes that are not UTF-8 become U+FFFD; the row is embedded. Unreadable is a line that is no JSON object, one without
+the text or with something else in its place, a CSV or TSV row of another number of cells than the header. A text that
+is null (JSON, Parquet) counts as empty, whose vector is zeros.
+
+Memory: about ``BLOCK_BYTES`` of text at a time (or one text, which may have ``MAX_TEXT_BYTES``), some copies of it
+while it is parsed, and the block that comes next; never a part. Of Parquet, rows are read at a time that hold about
+``BLOCK_BYTES`` on the average of their row groups.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from paraembed.embedding import records
+from paraembed.embedding.columns import open_parquet
+from paraembed.embedding.inputs import InputFile, delimiter
+from paraembed.embedding.plan import Part
+from paraembed.embedding.records import BYTE_ORDER_MARK, Records, read_records
+from paraembed.embedding.settings import Settings
+from paraembed.files import open_stream, read_span
+
+Rejected = tuple[int, str]
+"""A row that cannot be read: its number in its file, from 0, and the reason."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of an input.
+
+    Attributes:
+        carried: the id column and the kept ones, arrays [n].
+        texts: string array [n].
+        trees: string array [n], null where a text has none; None: no text has one.
+        at: int64 [n], the rows' numbers in their file, from 0.
+        rejected: rows that stood before or between them.
+        num_replaced: rows with bytes that were not UTF-8.
+    """
+
+    carried: list[pa.Array]
+    texts: pa.StringArray
+    trees: pa.StringArray | None
+    at: npt.NDArray[np.int64]
+    rejected: list[Rejected]
+    num_replaced: int
+
+
+@dataclass
+class _Block:
+    """Rows as they are read: the columns that are wanted, by name; the other fields as those of ``Rows``."""
+
+    columns: dict[str, pa.Array]
+    at: npt.NDArray[np.int64]
+    rejected: list[Rejected] = field(default_factory=list)
+    num_replaced: int = 0
+
+
+def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
+    """The text of some parts of a compressed file, in their order, with one pass over it."""
+    at = 0
+    with open_stream(source.place) as file:
+        for part in parts:
+            while at < part.start and (skipped := file.read(min(records.BLOCK_BYTES, part.start - at))):
+                at += len(skipped)
+            data = file.read(part.stop - part.start)
+            at += len(data)
+            yield part, data
+
+
+def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[Rows]:
+    """The rows of a part, at most ``settings.batch_size`` and about ``BLOCK_BYTES`` of text at a time.
+
+    Args:
+        source: the part's input file.
+        part: which rows.
+        settings: which columns.
+        data: the part's text, where ``source`` is a chain (see ``stream_parts``).
+    """
+    text_column = settings.text_column or source.columns[0]
+    kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
+    trees = [settings.tree_column] if settings.tree_column is not None else []
+    wanted = list(dict.fromkeys([text_column, *trees, *kept]))
+    is_parquet = source.kind == "parquet"
+    for block in _read_parquet(source, part, wanted) if is_parquet else _read_text(source, part, wanted, data):
+        carried = [block.columns[name] for name in kept]
+        if settings.id_column is None:
+            carried.insert(0, _made_ids(source, part, settings, block.at))
+        texts = block.columns[text_column].cast(pa.large_string())
+        of_texts = block.columns[trees[0]].cast(pa.large_string()) if trees else None
+        rows = Rows(carried, texts, of_texts, block.at, block.rejected, block.num_replaced)
+        yield from _bounded(rows, settings.batch_size, source.shown)
+
+
+def _made_ids(source: InputFile, part: Part, settings: Settings, at: npt.NDArray[np.int64]) -> pa.Array:
+    if settings.id_kind == "row":
+        return pa.array(at + (part.row - part.row_in_file))
+    return pc.binary_join_element_wise(source.name, pa.array(at).cast(pa.string()), ":")
+
+
+def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
+    size = records.BLOCK_BYTES
+    if data is None:
+        assert not source.is_chain
+        pieces = read_span(source.place, (part.start, part.stop), size)
+    else:
+        pieces = (data[start : start + size] for start in range(0, len(data), size))
+    done = part.row_in_file
+    for some in read_records(pieces, source.kind, source.shown):
+        if done == part.start == 0 and some.data.startswith(BYTE_ORDER_MARK):
+            some = Records(some.data[len(BYTE_ORDER_MARK) :], some.ends - len(BYTE_ORDER_MARK))  # noqa: PLW2901
+        at = np.arange(done, done + len(some.ends))
+        match source.kind:
+            case "text":
+                texts, changed = _decoded(_lines(some.data))
+                yield _Block({wanted[0]: texts}, at, num_replaced=int(changed.sum()))
+            case "jsonl":
+                yield _json_block(some, at, wanted)
+            case _:
+                yield _csv_block(some, at, wanted, source)
+        done += len(at)
+
+
+def _lines(data: bytes) -> pa.BinaryArray:
+    """Lines without their ends."""
+    lines = pc.split_pattern(pa.array([data.removesuffix(b"\n")], pa.binary()), "\n").flatten()
+    return pc.replace_substring_regex(lines, rb"\r\z", b"") if b"\r" in data else lines
+
+
+def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Values [n] as strings, bytes that are not UTF-8 replaced by U+FFFD, and in which values there were any [n]."""
+    large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    strings, octets = (pa.large_string(), pa.large_binary()) if large else (pa.string(), pa.binary())
+    raw = values.cast(octets)
+    try:
+        return raw.cast(strings), np.zeros(len(values), bool)
+    except pa.ArrowInvalid:
+        mended = [None if value is None else value.decode("utf-8", "replace") for value in raw.to_pylist()]
+    array = pa.array(mended, strings)
+    changed = pc.fill_null(pc.not_equal(array.cast(octets), raw), False)
+    return array, changed.to_numpy(zero_copy_only=False)
+
+
+def _json_block(some: Records, at: npt.NDArray[np.int64], wanted: list[str]) -> _Block:
+    """Rows of JSON lines; Python's json reads them, the only reader here that can say which line is wrong."""
+    lines, changed = _decoded(_lines(some.data))
+    cells: list[list[str | None]] = []
+    rejected: list[Rejected] = []
+    good = np.zeros(len(at), bool)
+    for number, line in enumerate(lines.to_pylist()):
+        row = _json_cells(line, wanted)
+        if isinstance(row, str):
+            rejected.append((int(at[number]), row))
+        else:
+            good[number] = True
+            cells.append(row)
+    columns = {name: pa.array([row[place] for row in cells], pa.string()) for place, name in enumerate(wanted)}
+    return _Block(columns, at[good], rejected, int(changed[good].sum()))
+
+
+def _json_cells(line: str, wanted: list[str]) -> list[str | None] | str:
+    """The values that are wanted, the first of them the text; or why the line cannot be read."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return "no JSON" if line.strip() else "empty line"
+    if not isinstance(value, dict):
+        return "no JSON object"
+    if wanted[0] not in value:
+        return f"no {wanted[0]!r}"
+    if not isinstance(value[wanted[0]], str | None):
+        return f"{wanted[0]!r} is no string"
+    return [_json_cell(value.get(name)) for name in wanted]
+
+
+def _json_cell(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def _csv_block(some: Records, at: npt.NDArray[np.int64], wanted: list[str], source: InputFile) -> _Block:
+    """Rows of CSV or TSV."""
+    wrong: list[Rejected] = []
+    good = np.ones(len(at), bool)
+
+    def note(row: csv.InvalidRow) -> str:
+        good[row.number - 1] = False
+        reason = f"{row.actual_columns} cells, the header has {row.expected_columns}"
+        wrong.append((int(at[row.number - 1]), reason))
+        return "skip"
+
+    starts = np.concatenate(([0], some.ends[:-1]))
+    octets = np.frombuffer(some.data, np.uint8)
+    table = csv.read_csv(
+        pa.BufferReader(some.data),
+        csv.ReadOptions(use_threads=False, column_names=source.columns, block_size=len(some.data) + 1),
+        csv.ParseOptions(
+            delimiter=delimiter(source.kind),
+            quote_char='"' if source.kind == "csv" else False,
+            newlines_in_values=source.kind == "csv",
+            ignore_empty_lines=False,
+            invalid_row_handler=note,
+        ),
+        csv.ConvertOptions(
+            check_utf8=False,
+            column_types=dict.fromkeys(source.columns, pa.binary()),
+            include_columns=wanted,
+            strings_can_be_null=False,
+        ),
+    )
+    columns: dict[str, pa.Array] = {}
+    replaced = np.zeros(len(table), bool)
+    for name in wanted:
+        columns[name], changed = _decoded(_one_array(table[name]))
+        replaced |= changed
+    if len(source.columns) > 1:  # in a file of one column, an empty line is an empty cell
+        blank = np.isin(octets[starts[good]], np.frombuffer(b"\r\n", np.uint8))
+        if blank.any():
+            wrong = sorted([*wrong, *((int(row), "empty line") for row in at[good][blank])])
+            good[np.flatnonzero(good)[blank]] = False
+            columns = {name: column.filter(pa.array(~blank)) for name, column in columns.items()}
+    return _Block(columns, at[good], wrong, int(replaced.sum()))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+
+
+def _read_parquet(source: InputFile, part: Part, wanted: list[str]) -> Iterator[_Block]:
+    groups = range(part.start, part.stop)
+    done = part.row_in_file
+    with open_parquet(source) as file:
+        rows = _rows_at_once(file, groups, wanted)
+        for batch in file.iter_batches(rows, row_groups=groups, columns=wanted):
+            columns = {name: batch[name] for name in wanted}
+            texts, changed = _decoded(columns[wanted[0]].cast(pa.large_string()))
+            if changed.any():
+                columns[wanted[0]] = texts.cast(columns[wanted[0]].type)
+            yield _Block(columns, np.arange(done, done + len(batch)), num_replaced=int(changed.sum()))
+            done += len(batch)
+
+
+def _rows_at_once(file: pq.ParquetFile, groups: range, columns: list[str]) -> int:
+    """Rows that hold about ``BLOCK_BYTES`` of the columns, judged by the footer."""
+    size = 0
+    for group in map(file.metadata.row_group, groups):
+        chunks = map(group.column, range(group.num_columns))
+        size += sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+    rows = int(sum(file.metadata.row_group(group).num_rows for group in groups))
+    return max(1, min(rows, records.BLOCK_BYTES * rows // max(1, size)))
+
+
+def _bounded(rows: Rows, batch_size: int, path: str) -> Iterator[Rows]:
+    """The same rows in slices of at most ``batch_size`` rows, and one text or ``BLOCK_BYTES``."""
+    ends = np.zeros(len(rows.texts), np.int64)
+    for name, strings in (("text", rows.texts), ("tree", rows.trees)):
+        if strings is None:
+            continue
+        lengths = pc.fill_null(pc.binary_length(strings), 0).to_numpy()
+        if len(lengths) and lengths.max() > records.MAX_TEXT_BYTES:
+            most = records.MAX_TEXT_BYTES
+            raise ValueError(f"{path}: a {name} has {lengths.max()} bytes; at most {most} can be embedded")
+        ends += np.cumsum(lengths, dtype=np.int64)
+    rejected, num_replaced = rows.rejected, rows.num_replaced
+    start = 0
+    while start < len(ends) or rejected:
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + records.BLOCK_BYTES, side="right"))
+        stop = min(max(stop, start + 1), start + batch_size, len(ends))
+        yield Rows(
+            [column.slice(start, stop - start) for column in rows.carried],
+            rows.texts.slice(start, stop - start).cast(pa.string()),
+            None if rows.trees is None else rows.trees.slice(start, stop - start).cast(pa.string()),
+            rows.at[start:stop],
+            rejected,
+            num_replaced,
+        )
+        start, rejected, num_replaced = stop, [], 0

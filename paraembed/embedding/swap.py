@@ -1,0 +1,57 @@
+"""Put a finished embeddings folder in the place of another, which stays readable until then."""
+
+import ctypes
+import os
+import shutil
+from pathlib import Path
+
+from paraembed.embedding.manifest import PLAN, check_folder
+from paraembed.files import replace_folder, sync_folder
+
+_AT_FDCWD, _EXCHANGE = -100, 2  # renameat2(2), Linux
+
+
+def fresh_folder(out: Path) -> Path:
+    """Where ``--overwrite`` builds, so that what stands at ``out`` stays readable."""
+    return out.with_name(f".{out.name}.new")
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder of this job; ValueError if it holds anything else.
+
+    The plan goes last: by it the next run knows the folder, should this one be killed here.
+    """
+    begun = check_folder(folder)
+    if not folder.exists():
+        return
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != PLAN:
+            entry.unlink()
+    if begun:
+        (folder / PLAN).unlink()
+    folder.rmdir()
+
+
+def swap(folder: Path, out: Path) -> None:
+    """Put a finished folder in the place of ``out``, then remove what stood there.
+
+    In one step on Linux; where the file system cannot do that, ``out`` is missing for a moment between two renames.
+    """
+    check_folder(out)
+    if not out.exists():
+        folder.rename(out)
+    elif _exchange(folder, out):
+        discard(folder)
+    else:
+        replace_folder(folder, out)
+    sync_folder(out.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap the names of two folders; False where that is not to be had."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    return bool(rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0)

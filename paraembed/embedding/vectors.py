@@ -1,0 +1,61 @@
+"""From an encoder's vectors to those of the output: cut, normalised, in the number format that was asked for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paraembed.embedding.settings import Settings
+
+_LARGEST_FLOAT16 = 65_504.0
+_LARGEST_INT8 = 127
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Vectors of n rows as columns of the output.
+
+    Attributes:
+        columns: ``embedding`` [n, width], and for int8 ``scale`` float32 [n].
+        num_clipped: rows with a number that float16 does not reach.
+    """
+
+    columns: list[pa.Array]
+    num_clipped: int
+
+
+def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
+    """Cut, normalise and convert vectors [n, H] as ``settings`` say; each row by itself, whatever stands beside it."""
+    vectors = vectors_NH[:, : settings.dim]
+    if settings.normalize:
+        vectors = _normalised(vectors)
+    if settings.dtype == "float32":
+        return Finished([_column(vectors)], 0)
+    if settings.dtype == "float16":
+        clipped = (np.abs(vectors) > _LARGEST_FLOAT16).any(axis=1)
+        halves = np.clip(vectors, -_LARGEST_FLOAT16, _LARGEST_FLOAT16).astype(np.float16)
+        return Finished([_column(halves)], int(clipped.sum()))
+    scale = _largest(vectors) / np.float32(_LARGEST_INT8)
+    steps = np.clip(np.rint(_divided(vectors, scale)), -_LARGEST_INT8, _LARGEST_INT8).astype(np.int8)
+    return Finished([_column(steps), pa.array(scale)], 0)
+
+
+def _normalised(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Divided by the largest number first, so that no square overflows or vanishes."""
+    scaled = _divided(vectors, _largest(vectors))
+    return _divided(scaled, np.sqrt(np.square(scaled).sum(axis=1)))
+
+
+def _largest(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    largest: npt.NDArray[np.float32] = np.abs(vectors).max(axis=1, initial=0)
+    return largest
+
+
+def _divided(vectors: npt.NDArray[np.float32], by: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Rows divided by a number each; zeros where it is zero."""
+    return np.divide(vectors, by[:, None], out=np.zeros_like(vectors), where=by[:, None] > 0)
+
+
+def _column(numbers: npt.NDArray[np.float32 | np.float16 | np.int8]) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(numbers).reshape(-1)), numbers.shape[1])

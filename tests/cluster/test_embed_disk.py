@@ -1,0 +1,87 @@
+"""Places that cannot be written: a clear error, nothing lost. They are mounts, since root is stopped by no mode."""
+
+import errno
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paraembed.cluster.embed import embed
+from paraembed.cluster.job import user_error
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.verify import verify
+from paraembed.files import sha256_of
+from tests.embedding.without_ray import build
+
+SETTINGS = Settings(part_rows=1000, keep=("text",), compression="none")
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Callable[[str], Path]]:
+    """``disk("size=2m")`` mounts a file system in memory, or changes its options; gives its folder."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = []
+
+    def mount(options: str) -> Path:
+        remount = ["-o", f"remount,{options}"] if mounted else ["-t", "tmpfs", "-o", options, "tmpfs"]
+        done = subprocess.run(["mount", *remount, folder], capture_output=True, text=True, check=False)
+        if done.returncode and not mounted:
+            pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+        assert done.returncode == 0, done.stderr
+        mounted.append(options)
+        return folder
+
+    yield mount
+    if mounted:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    draw = random.Random(0)
+    path = tmp_path_factory.mktemp("corpus") / "t.txt"
+    path.write_text("".join(" ".join(draw.choices(["the", "cat", "zebra"], k=40)) + "\n" for _ in range(20_000)))
+    return path
+
+
+def digests(out: Path) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
+
+
+@pytest.mark.ray
+def test_a_full_disk_keeps_what_is_done_and_the_same_command_goes_on(
+    corpus, tiny_encoder_folder, tmp_path, disk, ray_cluster, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    out = disk("size=2m") / "out"
+    with pytest.raises(Exception, match="No space left") as caught:
+        embed(tiny_encoder_folder, [corpus], out, SETTINGS, workers=1)
+    cause = user_error(caught.value)
+    assert isinstance(cause, OSError)
+    assert cause.errno == errno.ENOSPC
+    parts = sorted(out.glob("part-*.parquet"))
+    before = {path.name: sha256_of(path) for path in parts}
+    assert 1 <= len(parts) < 20
+    assert not (out / "_SUCCESS").exists()
+    disk("size=64m")
+    assert embed(tiny_encoder_folder, [corpus], out, SETTINGS, workers=1).embedded <= 20 - len(parts) + 1
+    build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
+    assert digests(out) == digests(tmp_path / "unbroken")
+    assert digests(out).items() >= before.items()
+    assert all(check.ok for check in verify(out, tiny_encoder_folder))
+
+
+def test_a_read_only_place_is_said_in_words(corpus, tiny_encoder_folder, disk):
+    folder = disk("size=8m")
+    build(tiny_encoder_folder, corpus, SETTINGS, folder / "old")
+    before = digests(folder / "old")
+    disk("ro")
+    for out, overwrite in (("new", False), ("old", True)):
+        with pytest.raises(OSError, match=rf"Read-only file system: .*{out}") as caught:
+            embed(tiny_encoder_folder, [corpus], folder / out, SETTINGS, overwrite=overwrite)
+        assert user_error(caught.value) is caught.value
+    assert embed(tiny_encoder_folder, [corpus], folder / "old", SETTINGS).was_finished
+    assert digests(folder / "old") == before

@@ -1,0 +1,235 @@
+"""What is killed at any moment costs nothing: the same command ends with the bytes of a run that nobody disturbed."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed import checkpoint
+from paraembed.embedding.plan import part_name
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.verify import verify
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.files import sha256_of
+from tests.embedding.without_ray import build
+
+HERE = Path(__file__).parent
+EMBED = HERE.parents[1] / "jobs" / "embed.py"
+ROWS = 20_500
+WORKER_MOMENTS = ["open {}", "write {}", "rename {}", "open {}.json", "rename {}.json"]
+FILES = "_plan.json", "_manifest.json", "_SUCCESS"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    draw = random.Random(0)
+    words = ["the", "cat", "dog", "sat", "zebra", ",", "home", "."]
+    path = tmp_path_factory.mktemp("corpus") / "t.txt"
+    path.write_text("".join(" ".join(draw.choices(words, k=draw.randrange(12))) + "\n" for _ in range(ROWS)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def unbroken(corpus, tiny_encoder_folder, tmp_path_factory) -> dict[int, dict[str, str]]:
+    """Digests by ``part_rows``, of runs without Ray, in one process."""
+    found = {}
+    for part_rows in (1000, 100):
+        out = tmp_path_factory.mktemp("unbroken") / "out"
+        build(tiny_encoder_folder, corpus, Settings(part_rows=part_rows), out)
+        found[part_rows] = digests(out)
+    return found
+
+
+def digests(out: Path) -> dict[str, str]:
+    """What a reader sees: the parts, the plan, the manifest, the marker."""
+    return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
+
+
+def start(encoder: Path, corpus: Path, out: Path, *more: str, crashes: Path | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, EMBED, "--encoder", encoder, "--input", corpus, "--out", out, *more]
+    environment = dict(os.environ)
+    environment.pop("MLFLOW_TRACKING_URI", None)
+    if crashes is not None:
+        environment |= {"PYTHONPATH": str(HERE / "crash"), "CRASHES": str(crashes)}
+    return subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=out.parent,
+        env=environment,
+    )
+
+
+@contextmanager
+def watched(out: Path) -> Iterator[None]:
+    """Meanwhile a reader reads the parts that it sees, all the time."""
+    bad, ended, reads = [], threading.Event(), [0]
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            there = sorted(out.glob("part-*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+            for path in there[-5:] + random.sample(there, min(5, len(there))):  # the newest, and some
+                try:
+                    with pq.ParquetFile(path) as file:
+                        file.read()
+                    reads[0] += 1
+                except Exception as error:  # noqa: BLE001 - whatever it is, a reader must not see it
+                    bad.append((path.name, error))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reader.join()
+    assert not bad
+    assert reads[0]
+
+
+def run_until_done(*arguments: Path, more: tuple[str, ...], crashes: Path) -> int:
+    """The same command until it ends well; how often it was killed."""
+    killed = 0
+    while True:
+        process = start(*arguments, *more, crashes=crashes)
+        said = process.communicate(timeout=200)[1]
+        if process.returncode == 0:
+            return killed
+        assert process.returncode == -signal.SIGKILL, said
+        killed += 1
+
+
+def moments(folder: Path, *names: str) -> Path:
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "of_driver",
+    [
+        ["rename _manifest.json", "open _SUCCESS"],
+        pytest.param([f"{what} {name}" for what in ("open", "rename") for name in FILES], marks=pytest.mark.slow),
+    ],
+    ids=["few", "all"],
+)
+def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_driver):
+    """Workers and driver die just before they make, write or put in place a file of every kind."""
+    parts = random.Random(0).sample([part_name(number, 21) for number in range(21)], len(WORKER_MOMENTS))
+    of_workers = [moment.format(part) for moment, part in zip(WORKER_MOMENTS, parts, strict=True)]
+    crashes = moments(tmp_path / "crashes", *of_workers, *of_driver)
+    out = tmp_path / "out"
+    with watched(out):
+        killed = run_until_done(tiny_encoder_folder, corpus, out, more=("--part-rows", "1000"), crashes=crashes)
+    assert killed == len(of_driver)
+    assert not list(crashes.iterdir())
+    assert digests(out) == unbroken[1000]
+    assert all(check.ok for check in verify(out, tiny_encoder_folder))
+
+
+def test_an_output_that_is_replaced_is_there_until_the_new_one_is(
+    corpus, tiny_encoder_folder, tiny_words, unbroken, tmp_path
+):
+    """Kills before the new output is complete, and between the swap and the removal of the old one."""
+    other, out = tmp_path / "other", tmp_path / "out"
+    checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
+    build(other, corpus, Settings(part_rows=5000), out)
+    crashes = moments(tmp_path / "crashes", f"rename {part_name(7, 21)}", "rmtree _reports")
+    missing, ended = [], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.0005):
+            if not (out / "_SUCCESS").exists():
+                missing.append(time.time())
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    more = ("--part-rows", "1000", "--overwrite")
+    killed = run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes)
+    ended.set()
+    reader.join()
+    assert (killed, missing, list(crashes.iterdir())) == (1, [], [])
+    assert digests(out) == unbroken[1000]
+    assert not (tmp_path / ".out.new").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_workers_killed_at_seeded_moments(corpus, tiny_encoder_folder, unbroken, tmp_path, seed):
+    """Fifteen kills a run, three at each crash point."""
+    draw = random.Random(seed)
+    parts = draw.sample([part_name(number, 205) for number in range(205)], 3 * len(WORKER_MOMENTS))
+    names = [moment.format(part) for moment, part in zip(WORKER_MOMENTS * 3, parts, strict=True)]
+    crashes = moments(tmp_path / "crashes", *names)
+    out = tmp_path / "out"
+    more = "--part-rows", "100", "--workers", str(seed)
+    with watched(out):
+        assert run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes) == 0
+    assert not list(crashes.iterdir())
+    assert digests(out) == unbroken[100]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("victim", "kills", "seed"), [("driver", 10, 3), ("ray::PartWorker", 6, 4), ("raylet", 3, 5)])
+def test_processes_killed_at_random_times(corpus, tiny_encoder_folder, unbroken, tmp_path, victim, kills, seed):
+    """SIGKILL at a seeded time after a seeded number of new parts; with its raylet a driver ends, in words."""
+    draw, killed, rounds = random.Random(seed), 0, 0
+    while killed < kills:
+        out = tmp_path / f"out-{rounds}"
+        rounds += 1
+        with watched(out):
+            returned = None
+            while returned != 0:
+                process = start(tiny_encoder_folder, corpus, out, "--part-rows", "100")
+                killed += kill_one(process, victim, out, draw) if killed < kills else 0
+                said = process.communicate(timeout=200)[1]
+                returned = process.returncode
+                assert "Traceback" not in said
+        assert digests(out) == unbroken[100]
+
+
+def kill_one(process: subprocess.Popen[str], victim: str, out: Path, draw: random.Random) -> int:
+    """Kill a process of a run, unless it ends before; returns how many."""
+    wanted, delay = len(list(out.glob("part-*.parquet"))) + draw.randrange(1, 12), draw.uniform(0, 0.1)
+    while len(list(out.glob("part-*.parquet"))) < wanted and process.poll() is None:
+        time.sleep(0.002)
+    time.sleep(delay)
+    try:
+        driver = psutil.Process(process.pid)
+        family = [driver] if victim == "driver" else driver.children(recursive=True)
+        victims = [one for one in family if victim == "driver" or one.name().startswith(victim)]
+        victims[0].kill()
+    except (psutil.NoSuchProcess, IndexError):
+        return 0
+    return 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kills", [0, 5])
+def test_three_machines_and_some_that_die(corpus, tiny_encoder_folder, unbroken, tmp_path, kills):
+    """Three local Ray nodes; the raylets of two are killed again and again, and started anew."""
+    command = [sys.executable, HERE / "three_nodes.py", tiny_encoder_folder, corpus, tmp_path / "out", str(kills)]
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    (killed,) = re.findall(r"^killed (\d)$", done.stdout, re.MULTILINE)  # among what Ray says of dead machines
+    assert min(kills, 2) <= int(killed) <= kills
+    assert digests(tmp_path / "out") == unbroken[100]

@@ -1,0 +1,48 @@
+"""Embed on three local Ray nodes and kill some, for test_embed_kills.py: ``three_nodes.py ENCODER CORPUS OUT KILLS``.
+
+Prints how many raylets were killed: fewer than KILLS if the run is done before.
+"""
+
+import os
+import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import ray
+from ray.cluster_utils import Cluster
+
+from paraembed.cluster.embed import embed
+from paraembed.embedding.settings import Settings
+
+NODE = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
+
+
+def main(encoder: Path, corpus: Path, out: Path, kills: int) -> None:
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 1, "node_ip_address": "127.0.0.2"})
+    nodes = [add(cluster, number) for number in (3, 4)]
+    ray.init(address=cluster.address, _node_ip_address="127.0.0.2", log_to_driver=False)
+    draw, killed = random.Random(0), 0
+    with ThreadPoolExecutor(1) as other:  # a node can be added by the main thread alone
+        done = other.submit(embed, encoder, [corpus], out, Settings(part_rows=100), workers=4)
+        while killed < kills and not done.done():
+            wanted = len(list(out.glob("part-*.parquet"))) + draw.randrange(1, 8)
+            while len(list(out.glob("part-*.parquet"))) < wanted and not done.done():
+                time.sleep(0.01)
+            cluster.remove_node(nodes.pop(draw.randrange(2)), allow_graceful=False)  # SIGKILL
+            killed += 1
+            nodes.append(add(cluster, 4 + killed))
+        done.result()
+    sys.stdout.write(f"killed {killed}\n")
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def add(cluster: Cluster, number: int) -> object:
+    return cluster.add_node(node_ip_address=f"127.0.0.{number}", **NODE)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,27 @@
+import gzip
+
+import pytest
+
+from paraembed import checkpoint
+from paraembed.embedding.estimate import START_SECONDS, estimate
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.settings import Settings
+from tests.embedding.without_ray import build
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t.txt.gz"])
+def test_an_estimate_is_near_what_is_written(tiny_encoder_folder, tmp_path, name):
+    text = b"".join(b"the cat sat on mat %d .\n" % row for row in range(20_000))
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    settings = Settings(part_rows=7000, keep=("text",))
+    plan = make_plan(list_inputs([tmp_path / name]), settings)
+    found = estimate(checkpoint.load(tiny_encoder_folder), plan, 2, probe_seconds=60)
+    assert (found.rows, found.parts) == (20_000, 3)
+    assert 1024 <= found.probed <= 21_000
+    assert found.seconds == pytest.approx(START_SECONDS + 20_000 / found.rows_per_second)
+    build(tiny_encoder_folder, tmp_path / name, settings, tmp_path / "out")
+    written = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.parquet"))
+    assert found.size == pytest.approx(written, rel=0.2)
+    short = estimate(checkpoint.load(tiny_encoder_folder), plan, 2, probe_seconds=0)
+    assert short.probed == 1024

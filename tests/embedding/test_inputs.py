@@ -1,0 +1,223 @@
+import bz2
+import gzip
+import html
+import threading
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed.embedding.inputs import kind_of, list_inputs, stamps
+from paraembed.embedding.plan import make_plan, plan_from_json
+from paraembed.embedding.rows import read_part, stream_parts
+from paraembed.embedding.settings import Settings
+from tests.data.test_remote_pairs import OBJECTS, Bucket
+
+NAMES = ["a.txt", "b c.txt", "ä#%.txt", "deep/a.txt", "deep/er/z.txt"]
+
+
+def zst(data: bytes) -> bytes:
+    return pa.compress(data, "zstd", asbytes=True)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A corpus of five files, and what is none of it."""
+    for name in [*NAMES, "_SUCCESS.txt", ".hidden.txt", "_old/x.txt", ".git/x.txt", "README.md"]:
+        path = tmp_path / "corpus" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text of {name}\n")
+    return tmp_path / "corpus"
+
+
+def names_of(*asked: str | Path) -> list[str]:
+    return [file.name for file in list_inputs(asked)]
+
+
+def test_what_files_folders_and_globs_name(folder, caplog, monkeypatch):
+    assert names_of(folder) == sorted(NAMES)
+    (record,) = caplog.records
+    assert "1 of 6 files are left out" in record.getMessage()
+    assert "README.md" in record.getMessage()
+    for pattern, expected in (
+        ("*.txt", ["_SUCCESS.txt", "a.txt", "b c.txt", "ä#%.txt"]),
+        ("deep/*.txt", ["a.txt"]),
+        ("?.txt", ["a.txt"]),
+        ("**/?.txt", ["_old/x.txt", "a.txt", "deep/a.txt", "deep/er/z.txt"]),
+        ("deep/**/*.txt", ["a.txt", "er/z.txt"]),
+        (".*.txt", [".hidden.txt"]),
+    ):
+        assert names_of(folder / pattern) == expected
+    monkeypatch.chdir(folder)
+    assert names_of("a.txt", "deep/*.txt") == ["a.txt", "a.txt"]
+    assert names_of("*/a.txt") == ["deep/a.txt"]
+    assert [file.path for file in list_inputs(["deep"])] == [str(folder / name) for name in NAMES[3:]]
+    (folder / "star*.txt").write_text("x\n")
+    assert names_of("star*.txt") == ["star*.txt"]
+
+
+def test_file_uris_name_the_same(folder):
+    uri = folder.as_uri()
+    for asked in ("", "/", "/deep", "/*.txt", "/**/a.txt", "/b%20c.txt", "/%C3%A4%23%25.txt"):
+        path = {"/b%20c.txt": "/b c.txt", "/%C3%A4%23%25.txt": "/ä#%.txt"}.get(asked, asked)
+        found, expected = list_inputs([uri + asked]), list_inputs([f"{folder}{path}"])
+        assert [(file.name, file.sha256) for file in found] == [(file.name, file.sha256) for file in expected]
+        assert all(file.path.startswith("file:///") for file in found)
+        assert stamps(found) == stamps(expected)
+        assert texts_of(found) == texts_of(expected)
+
+
+def texts_of(inputs, column=None) -> list[str]:
+    plan = make_plan(inputs, Settings(column, part_rows=2))
+    found = []
+    for part in plan.parts:
+        source = inputs[part.file]
+        data = next(stream_parts(source, [part]))[1] if source.is_chain else None
+        found += [text for some in read_part(source, part, plan.settings, data) for text in some.texts.to_pylist()]
+    return found
+
+
+def test_kinds():
+    kinds = {"a.txt": "text", "a.jsonl.gz": "jsonl", "a.csv.zst": "csv", "a.b.tsv.bz2": "tsv", "a.parquet": "parquet"}
+    assert {name: kind_of(name) for name in kinds} == kinds
+    assert {kind_of(name) for name in ("a", "txt", "a.gz", "a.parquet.gz", "a.md", "a.txt~")} == {None}
+
+
+def test_inputs_that_are_none(tmp_path):
+    good = tmp_path / "good.txt"
+    good.write_text("x\n")
+    contents = {
+        "empty.txt": b"",
+        "empty.txt.gz": gzip.compress(b""),
+        "utf16.txt": "ab\n".encode("utf-16"),
+        "table.txt": b"PAR1\0\0",
+        "zip.txt": b"PK\x03\x04\0\0",
+        "cut.txt.gz": gzip.compress(b"some text\n" * 1000)[:-20],
+        "cut.txt.zst": zst(b"some text\n" * 1000)[:-20],
+        "cut.txt.bz2": bz2.compress(b"some text\n" * 1000)[:-20],
+        "plain.txt.gz": b"not gzipped\n",
+        "text.parquet": b"not Parquet\n",
+        "cut.parquet": b"PAR1 and no more",
+        "page.html": b"<p>",
+        "twice.csv": b"body,body\na,b\n",
+        "only.csv": b"body\n",
+        "keys.jsonl": b'{"text": "a"}\n',
+        "quote.csv": b'body,x\na,"' + b"x\n" * 40,
+    }
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    pq.write_table(pa.table({"body": pa.array([], pa.string())}), tmp_path / "norows.parquet")
+    (tmp_path / "bare").mkdir()
+    for names, kind, message in (
+        (["missing.txt"], FileNotFoundError, "does not exist"),
+        (["missing*.txt"], FileNotFoundError, "matches no file"),
+        (["bare"], FileNotFoundError, "holds no file to embed; expected .txt"),
+        (["empty.txt"], ValueError, "is empty"),
+        (["empty.txt.gz"], ValueError, "is empty"),
+        (["utf16.txt"], ValueError, "is UTF-16; expected UTF-8 text"),
+        (["table.txt"], ValueError, "is a Parquet file; expected UTF-8 text"),
+        (["zip.txt"], ValueError, "is a zip archive"),
+        (["cut.txt.gz"], ValueError, "not a whole gzip file"),
+        (["cut.txt.zst"], ValueError, "not a whole zst file"),
+        (["cut.txt.bz2"], ValueError, "not a whole bz2 file"),
+        (["plain.txt.gz"], ValueError, "not a whole gzip file"),
+        (["text.parquet"], ValueError, "not a Parquet file"),
+        (["cut.parquet"], ValueError, "not a whole Parquet file"),
+        (["norows.parquet"], ValueError, "has no rows"),
+        (["page.html"], ValueError, r"unknown kind of file; expected \.txt"),
+        (["twice.csv"], ValueError, "'body' stands twice in the header"),
+        (["only.csv"], ValueError, "has no rows"),
+        (["keys.jsonl"], ValueError, r"no column 'body'; --text-column can be: text"),
+        (["good.txt", "good.txt"], ValueError, "given twice"),
+        (["good.txt", "norows.parquet"], ValueError, r"several kinds are mixed \(parquet, text\)"),
+        ([], ValueError, "no input"),
+    ):
+        with pytest.raises(kind, match=message):
+            make_plan(
+                list_inputs([tmp_path / name for name in names]),
+                Settings(None if "txt" in str(names) else "body"),
+            )
+
+
+def test_links_do_not_double_rows(folder):
+    (folder / "deep" / "again").symlink_to(folder)
+    with pytest.raises(ValueError, match="is given twice, or linked to"):
+        list_inputs([folder])
+    (folder / "deep" / "again").unlink()
+    (folder / "link.txt").symlink_to(folder / "a.txt")
+    with pytest.raises(ValueError, match=r"a\.txt is given twice, or linked to"):
+        list_inputs([folder])
+    assert names_of(folder / "link.txt") == ["link.txt"]
+
+
+def test_file_row_ids_need_names_that_differ(folder):
+    inputs = list_inputs([folder / "a.txt", folder / "deep" / "a.txt"])
+    make_plan(inputs, Settings())
+    with pytest.raises(ValueError, match=r"two inputs are called 'a.txt'"):
+        make_plan(inputs, Settings(id_kind="file-row"))
+
+
+class Listed(Bucket):
+    """Also lists the objects, as S3's ListObjectsV2 does."""
+
+    def answer(self) -> None:
+        path, _, query = self.path.partition("?")
+        if "list-type" not in query:
+            return super().answer()
+        asked = {name: values[0] for name, values in parse_qs(query).items()}
+        start = len(path.rstrip("/")) + 1
+        keys = [key[start:] for key in OBJECTS if key.startswith("/bucket/")]
+        inside = [key for key in keys if key.startswith(asked.get("prefix", ""))]
+        rows = "".join(
+            f"<Contents><Key>{html.escape(key)}</Key><Size>{len(OBJECTS[f'/bucket/{key}'])}</Size>"
+            "<LastModified>2000-01-01T00:00:00.000Z</LastModified></Contents>"
+            for key in inside
+        )
+        body = f'<?xml version="1.0"?><ListBucketResult><KeyCount>{len(inside)}</KeyCount>{rows}</ListBucketResult>'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+        return None
+
+
+@pytest.fixture
+def bucket(monkeypatch) -> Iterator[str]:
+    table = pa.BufferOutputStream()
+    pq.write_table(pa.table({"body": [f"row {row}" for row in range(5)]}), table, row_group_size=2)
+    lines = b"one\ntwo\nthree\n"
+    for name, data in {
+        "texts/a.txt": lines,
+        "texts/deep/b.txt.gz": gzip.compress(lines),
+        "tables/a.parquet": table.getvalue().to_pybytes(),
+        "rows/a.csv.zst": zst(b'body\n"a\nb"\nc\n'),
+    }.items():
+        monkeypatch.setitem(OBJECTS, f"/bucket/{name}", data)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Listed)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"s3://key:secret@bucket/{{}}?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_inputs_of_an_object_store(bucket):
+    for asked, column, names, expected in (
+        ("texts", None, ["a.txt", "deep/b.txt.gz"], ["one", "two", "three"] * 2),
+        ("texts/*.txt", None, ["a.txt"], ["one", "two", "three"]),
+        ("tables/a.parquet", "body", ["a.parquet"], [f"row {row}" for row in range(5)]),
+        ("rows/", "body", ["a.csv.zst"], ["a\nb", "c"]),
+    ):
+        inputs = list_inputs([bucket.format(asked)])
+        assert [file.name for file in inputs] == names
+        plan = make_plan(inputs, Settings(column, part_rows=2))
+        assert texts_of(inputs, column) == expected
+        assert "secret" not in str(plan.to_json())
+        assert plan_from_json(plan.to_json()).inputs[0].path == inputs[0].shown
+        assert stamps(inputs) == stamps(list_inputs([bucket.format(asked)]))

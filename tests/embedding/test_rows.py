@@ -1,0 +1,203 @@
+import bz2
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from paraembed.embedding import records
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.rows import Rows, read_part, stream_parts
+from paraembed.embedding.settings import Settings
+
+EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda data: pa.compress(data, "zstd", asbytes=True),
+}
+
+
+def read_all(paths: list[Path], chosen: Settings) -> list[Rows]:
+    """What the parts of a plan hold, a block at a time."""
+    plan = make_plan(list_inputs(paths), chosen)
+    found = []
+    for part in plan.parts:
+        source = plan.inputs[part.file]
+        data = next(stream_parts(source, [part]))[1] if source.is_chain else None
+        blocks = list(read_part(source, part, chosen, data))
+        assert sum(len(some.texts) + len(some.rejected) for some in blocks) == part.rows
+        found += blocks
+    return found
+
+
+def column(blocks: list[Rows], place: int) -> list[object]:
+    return [value for some in blocks for value in some.carried[place].to_pylist()]
+
+
+def texts(blocks: list[Rows]) -> list[str]:
+    return [text for some in blocks for text in some.texts.to_pylist()]
+
+
+def rejected(blocks: list[Rows]) -> list[tuple[int, str]]:
+    return [one for some in blocks for one in some.rejected]
+
+
+CELLS = st.text(st.sampled_from('ab,"\n\r;é \t\0'), max_size=6)
+
+
+@EXAMPLES
+@given(
+    rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=30),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    packed=st.sampled_from(list(PACKED)),
+    part_rows=st.integers(1, 20),
+    block=st.integers(1, 60),
+)
+def test_csv_as_python_writes_it(rows, end, packed, part_rows, block, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([("key", "body"), *rows])
+    path = tmp_path / f"t.csv{packed}"
+    path.write_bytes(PACKED[packed](buffer.getvalue().encode()))
+    read = read_all([path], Settings("body", "key", part_rows=part_rows))
+    assert list(zip(column(read, 0), texts(read), strict=True)) == rows
+    assert not rejected(read)
+
+
+@EXAMPLES
+@given(
+    body=st.lists(st.sampled_from(["a", ",", '"', "\n", "\r", "\r\n", " ", '""', "b\n", "x,y\n"]), max_size=40),
+    part_rows=st.integers(1, 20),
+    block=st.integers(1, 60),
+)
+@example(body=['"', "a", '"', "b", "\n", "\r"], part_rows=1, block=1)
+def test_csv_of_any_bytes_is_read_as_python_reads_it(body, part_rows, block, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    data = "key,body\n" + "".join(body)
+    (tmp_path / "t.csv").write_bytes(data.encode())
+    expected = list(csv.reader(io.StringIO(data, newline="")))[1:]
+    if not expected:
+        with pytest.raises(ValueError, match="has no rows"):
+            read_all([tmp_path / "t.csv"], Settings("body"))
+        return
+    read = read_all([tmp_path / "t.csv"], Settings("body", keep=("key",), part_rows=part_rows))
+    good = [(row, cells) for row, cells in enumerate(expected) if len(cells) == 2]
+    assert list(zip(column(read, 0), column(read, 1), texts(read), strict=True)) == [
+        (row, *cells) for row, cells in good
+    ]
+    assert [row for row, _ in rejected(read)] == [row for row, cells in enumerate(expected) if len(cells) != 2]
+
+
+def test_tsv_has_no_quotes_and_says_what_is_wrong(tmp_path):
+    (tmp_path / "t.tsv").write_bytes(b'\xef\xbb\xbfkey\tbody\n1\t"a\n\n2\tb"\r\n3\n4\tx\ty\n5\tcaf\xe9\n')
+    read = read_all([tmp_path / "t.tsv"], Settings("body", "key", part_rows=4))
+    assert list(zip(column(read, 0), texts(read), strict=True)) == [("1", '"a'), ("2", 'b"'), ("5", "caf\ufffd")]
+    assert rejected(read) == [
+        (1, "empty line"),
+        (3, "1 cells, the header has 2"),
+        (4, "3 cells, the header has 2"),
+    ]
+    assert sum(some.num_replaced for some in read) == 1
+
+
+def test_a_csv_file_of_one_column_may_have_empty_texts(tmp_path):
+    (tmp_path / "t.csv").write_text("body\na\n\n\nb\n")
+    assert texts(read_all([tmp_path / "t.csv"], Settings("body"))) == ["a", "", "", "b"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@EXAMPLES
+@given(
+    values=st.lists(JSON | st.fixed_dictionaries({"body": st.text() | JSON, "key": JSON}), max_size=25),
+    packed=st.sampled_from(list(PACKED)),
+    part_rows=st.integers(1, 20),
+    block=st.integers(1, 60),
+)
+def test_json_lines(values, packed, part_rows, block, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    path = tmp_path / f"t.jsonl{packed}"
+    lines = [json.dumps({"body": "first", "key": 0}), *map(json.dumps, values)]
+    path.write_bytes(PACKED[packed](("\n".join(lines) + "\n").encode()))
+    read = read_all([path], Settings("body", keep=("key",), part_rows=part_rows))
+    good = [
+        (row, value)
+        for row, value in enumerate([{"body": "first", "key": 0}, *values])
+        if isinstance(value, dict) and "body" in value and isinstance(value["body"], str | None)
+    ]
+    assert [(row, text) for some in read for row, text in zip(some.at, some.texts.to_pylist(), strict=True)] == [
+        (row, value["body"]) for row, value in good
+    ]
+    for carried, (_, value) in zip(column(read, 1), good, strict=True):
+        assert carried == value.get("key") or json.loads(carried) == value["key"]
+    assert {row for row, _ in rejected(read)} == set(range(len(lines))) - {row for row, _ in good}
+
+
+def test_json_lines_that_cannot_be_read_say_why(tmp_path):
+    deep = "[" * 100_000
+    lines = ['{"body": "a"}', "", '{"body": "b"', "[1]", '{"text": "c"}', '{"body": 3}', deep, '{"body": null}']
+    (tmp_path / "t.jsonl").write_bytes("\r\n".join([*lines, r'{"body": "\ud800 d"}', ""]).encode())
+    read = read_all([tmp_path / "t.jsonl"], Settings("body", id_kind="file-row", part_rows=3))
+    assert list(zip(column(read, 0), texts(read), strict=True)) == [
+        ("t.jsonl:0", "a"),
+        ("t.jsonl:7", None),
+        ("t.jsonl:8", "\ufffd d"),
+    ]
+    assert rejected(read) == [
+        (1, "empty line"),
+        (2, "no JSON"),
+        (3, "no JSON object"),
+        (4, "no 'body'"),
+        (5, "'body' is no string"),
+        (6, "no JSON"),
+    ]
+
+
+def parquet_of(values: list[bytes]) -> bytes:
+    """A Parquet file whose strings were never checked to be UTF-8, as other writers may leave them."""
+    octets = pa.array(values, pa.binary())
+    strings = pa.Array.from_buffers(pa.string(), len(values), octets.buffers())
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"body": strings}), out)
+    return out.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "tsv", "parquet"])
+def test_bytes_that_are_not_utf8_are_replaced_and_counted(kind, tmp_path):
+    values = [b"fine", b"caf\xe9", b"\xff\xfe\0", "\ufffd é".encode(), b"\xe2\x82", b"last"]
+    data = {
+        "txt": b"\n".join(values),
+        "jsonl": b"".join(b'{"body": "%s"}\n' % value.replace(b"\0", b"\\u0000") for value in values),
+        "csv": b"body\n" + b"\n".join(values),
+        "tsv": b"body\n" + b"\n".join(values),
+        "parquet": parquet_of(values),
+    }
+    (tmp_path / f"t.{kind}").write_bytes(data[kind])
+    column_name, kept = (None, "text") if kind == "txt" else ("body", "body")
+    for batch_size in (2, 100):
+        chosen = Settings(column_name, keep=(kept,), batch_size=batch_size)
+        read = read_all([tmp_path / f"t.{kind}"], chosen)
+        assert texts(read) == column(read, 1) == [value.decode("utf-8", "replace") for value in values]
+        assert sum(some.num_replaced for some in read) == 3
+
+
+def test_the_line_that_swallows_the_rest_of_a_csv_file_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MAX_TEXT_BYTES", 20)
+    (tmp_path / "t.csv").write_text('body\n"' + "x\n" * 40)
+    with pytest.raises(ValueError, match=r"t\.csv: a row is longer than .* a quote is never closed, perhaps"):
+        read_all([tmp_path / "t.csv"], Settings("body"))

@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from paraembed.embedding import swap as module
+from paraembed.embedding.swap import discard, fresh_folder, swap
+
+
+def begun(folder: Path, name: str) -> Path:
+    """A folder of this job, with one part."""
+    folder.mkdir()
+    (folder / "_plan.json").write_text("{}")
+    (folder / "_reports").mkdir()
+    (folder / name).write_text(name)
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["in one step", "by two renames"])
+def test_the_new_folder_takes_the_place_of_the_old(tmp_path, monkeypatch, exchange):
+    if not exchange:
+        monkeypatch.setattr(module, "_exchange", lambda *_: False)
+    out = begun(tmp_path / "out", "part-00000-of-00001.parquet")
+    new = begun(fresh_folder(out), "part-00000-of-00002.parquet")
+    swap(new, out)
+    assert names(out) == ["_plan.json", "_reports", "part-00000-of-00002.parquet"]
+    assert names(tmp_path) == ["out"]
+    swap(begun(fresh_folder(tmp_path / "other"), "_SUCCESS"), tmp_path / "other")
+    assert names(tmp_path) == ["other", "out"]
+
+
+def test_the_old_folder_is_there_at_every_moment(tmp_path, monkeypatch):
+    """What is under the name is one folder or the other, whole, at every call that changes the file system."""
+    out = begun(tmp_path / "out", "part-00000-of-00001.parquet")
+    new = begun(fresh_folder(out), "part-00000-of-00002.parquet")
+    seen = []
+    real = {"unlink": Path.unlink, "rmdir": Path.rmdir, "rename": Path.rename}
+    for name, call in real.items():
+
+        def look(path: Path, *more: object, call=call, **named: object) -> object:
+            seen.append(names(out))
+            return call(path, *more, **named)
+
+        monkeypatch.setattr(Path, name, look)
+    swap(new, out)
+    assert len(seen) >= 3
+    assert all(one == ["_plan.json", "_reports", "part-00000-of-00002.parquet"] for one in seen)
+
+
+def test_a_folder_that_is_being_discarded_is_known_to_the_end(tmp_path, monkeypatch):
+    folder = begun(tmp_path / "out", "part-00000-of-00001.parquet")
+    (folder / ".part-00000-of-00001.parquet.0123abcd.tmp").touch()
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rmdir", killed)
+        with pytest.raises(KeyboardInterrupt):
+            discard(folder)
+    discard(folder)
+    assert names(tmp_path) == []
+    discard(folder)
+    begun(folder, "notes.txt")
+    with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):
+        discard(folder)
+    assert "notes.txt" in names(folder)

@@ -1,0 +1,40 @@
+"""Embed into a folder as jobs/embed.py does, in this process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from paraembed import checkpoint
+from paraembed.embedding.columns import complete_settings
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.manifest import OnDuplicateId, Run, begun_run, check_folder, commit, continued_plan
+from paraembed.embedding.part import embed_part
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.rows import stream_parts
+from paraembed.embedding.settings import Settings
+from paraembed.encoders.base import reads_trees
+
+
+def build(
+    encoder_folder: Path,
+    inputs: Path | Sequence[Path],
+    settings: Settings,
+    out: Path,
+    on_duplicate_id: OnDuplicateId = "fail",
+) -> dict[str, int]:
+    """Embed, or go on; returns the parts that were embedded, with their rows."""
+    encoder = checkpoint.load(encoder_folder)
+    decides = encoder.fingerprint, encoder.tokeniser
+    files = list_inputs([inputs] if isinstance(inputs, Path) else inputs)
+    settings = complete_settings(settings, files, reads_trees(encoder.config))
+    plan = continued_plan(out, *decides, files, settings) if check_folder(out) else make_plan(files, settings)
+    run = Run(*decides, plan)
+    embedded = {}
+    with begun_run(out, run) as reports:
+        for part in plan.parts:
+            if part.name not in reports:
+                source = plan.inputs[part.file]
+                data = next(stream_parts(source, [part]))[1] if source.is_chain else None
+                reports[part.name] = embed_part(encoder, source, part, settings, out, data=data)
+                embedded[part.name] = part.rows
+        commit(out, run, reports, on_duplicate_id)
+    return embedded
