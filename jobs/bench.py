@@ -12,13 +12,15 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # a bare machine has the files, not the package
 
 HOMES = {
+    "embed": ("paraembed.cluster.bench_embed", "bench_embed", "Embed"),
     "encoders": ("paraembed.cluster.bench_encoders", "bench_encoders", "Encoders"),
     "shard": ("paraembed.cluster.bench", "bench_shard", "Shard"),
 }
-HELP = """usage: bench.py {encoders,shard,train} [options]
+HELP = """usage: bench.py {embed,encoders,shard,train} [options]
 
 Measure how fast paraembed is on this machine, on generated data.
 
+  embed     encode beside other libraries; jobs/embed.py from text to Parquet, by stage; its memory, its parts
   encoders  a training step of each encoder, forward and backward, side by side
   shard     the sharding of PPDB-format lines beside gzip and plain Python loops
   train     training beside what others would write, from the first word to the updated matrix

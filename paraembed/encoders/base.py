@@ -24,6 +24,8 @@ from paraembed.words import END, START, Words, unknown_row, word_ids, word_row
 
 MAX_WIDTH = 65_536
 """Longest text vector: a matrix of its square fits in memory."""
+BATCH_SIZE = 32_768
+"""Texts encoded at a time where it is not said; with 4,096, ``avg`` takes 1.2 to 1.5 times the CPU (40k words)."""
 BoundaryTokens = Literal["none", "start", "end", "both"]
 
 log = logging.getLogger(__name__)
@@ -167,15 +169,18 @@ class Encoder(nn.Module):
         return vectors
 
     @overload
-    def encode(self, texts: str, batch_size: int = 4096, trees: str | None = None) -> npt.NDArray[np.float32]: ...
+    def encode(self, texts: str, batch_size: int = BATCH_SIZE, trees: str | None = None) -> npt.NDArray[np.float32]: ...
     @overload
     def encode(
-        self, texts: Sequence[str], batch_size: int = 4096, trees: Sequence[str | None] | pa.StringArray | None = None
+        self,
+        texts: Sequence[str],
+        batch_size: int = BATCH_SIZE,
+        trees: Sequence[str | None] | pa.StringArray | None = None,
     ) -> npt.NDArray[np.float32]: ...
     def encode(
         self,
         texts: str | Sequence[str],
-        batch_size: int = 4096,
+        batch_size: int = BATCH_SIZE,
         trees: str | Sequence[str | None] | pa.StringArray | None = None,
     ) -> npt.NDArray[np.float32]:
         """Vectors of texts; a warning says how many were cut, or had no tree where the encoder reads trees.
@@ -216,7 +221,9 @@ class Encoder(nn.Module):
                 *(embedded.num_without_tree, num_texts),
             )
 
-    def embed(self, texts: pa.StringArray, batch_size: int = 4096, trees: pa.StringArray | None = None) -> Embedded:
+    def embed(
+        self, texts: pa.StringArray, batch_size: int = BATCH_SIZE, trees: pa.StringArray | None = None
+    ) -> Embedded:
         """Vectors and counts of a string array [n]; see ``Embedded``.
 
         Args:

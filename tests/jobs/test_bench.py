@@ -276,6 +276,7 @@ EMBED = (
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # five times a Ray of its own
 def test_embedding_end_to_end(
     bench: Callable[[str], int],
     capsys: pytest.CaptureFixture[str],
