@@ -94,7 +94,8 @@ def test_fields_with_effect_are_not_called_idle() -> None:
         scramble=0.5,
         mega_batches=2,
     )
-    assert without_effect(recipe) == ["contrast_phrases"]
+    assert without_effect(recipe) == ["contrast_phrases", "scramble_time"]  # mega-batches choose by whole texts
+    assert without_effect(replace(recipe, mega_batches=1)) == ["mega_anneal", "contrast_phrases"]
     assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()
 
 

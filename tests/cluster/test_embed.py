@@ -306,7 +306,7 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(
 ):
     out = tmp_path / "out"
     process = start(tiny_encoder_folder, corpus, out, "--part-rows", "1000")
-    wait_for_parts(process, out, 3)
+    wait_for_parts(process, out, 1)  # the parts are tiny: the signal must come before the last
     if how == signal.SIGINT:
         os.killpg(process.pid, how)  # as a terminal does, to the whole group
     else:
