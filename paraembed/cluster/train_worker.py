@@ -93,6 +93,8 @@ def _train(task: Task) -> Counters:
     encoder, pairs, problem = None, None, ""
     try:
         encoder = checkpoint.load(task.work / "untrained").requires_grad_().to(device)
+        if encoder.matrix.device.type == "cpu":  # on huge pages, as the optimiser's moments: see training.optim
+            encoder.matrix.data = torch.from_numpy(encoder.matrix.detach().numpy().copy())
         pairs = _pairs(encoder, task, notes)
     except (ValueError, OSError) as error:
         problem = str(error)
