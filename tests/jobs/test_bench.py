@@ -199,6 +199,7 @@ def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path: P
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_training_on_ray_beside_the_bare_loop(
     bench: Callable[[str], int],
     capsys: pytest.CaptureFixture[str],
