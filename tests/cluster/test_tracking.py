@@ -1,4 +1,5 @@
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def test_a_store_that_breaks_meanwhile_costs_a_warning(
 
 
 def test_without_a_store_nothing_is_watched() -> None:
+    before = set(threading.enumerate())
     with system_metrics(Run(None)):
-        pass
+        assert set(threading.enumerate()) == before
 
 
 @pytest.mark.parametrize("moment", ["start", "middle"])

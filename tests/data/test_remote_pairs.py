@@ -4,6 +4,7 @@ import gzip
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -52,9 +53,10 @@ class Bucket(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def bucket() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
+@contextmanager
+def serving(handler: type[Bucket]) -> Iterator[str]:
+    """An object store on loopback; gives the URI of its bucket, with a place for a name."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -62,6 +64,12 @@ def bucket() -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    with serving(Bucket) as uri:
+        yield uri
 
 
 @pytest.mark.parametrize("name", ["pairs.gz", "plain"])

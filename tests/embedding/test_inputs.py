@@ -1,9 +1,7 @@
 import bz2
 import gzip
 import html
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -15,7 +13,7 @@ from paraembed.embedding.inputs import kind_of, list_inputs, stamps
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
-from tests.data.test_remote_pairs import OBJECTS, Bucket
+from tests.data.test_remote_pairs import OBJECTS, Bucket, serving
 
 NAMES = ["a.txt", "b c.txt", "ä#%.txt", "deep/a.txt", "deep/er/z.txt"]
 
@@ -197,14 +195,8 @@ def bucket(monkeypatch) -> Iterator[str]:
         "rows/a.csv.zst": zst(b'body\n"a\nb"\nc\n'),
     }.items():
         monkeypatch.setitem(OBJECTS, f"/bucket/{name}", data)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Listed)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"s3://key:secret@bucket/{{}}?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Listed) as uri:
+        yield uri
 
 
 def test_inputs_of_an_object_store(bucket):
