@@ -96,10 +96,11 @@ class Job:
         texts = {"large": inputs.large, "few": inputs.small, "many": inputs.small}.get(key, inputs.texts)
         part_rows = {"few": max(1, work.small_rows // 4), "many": work.small_part_rows}.get(key, work.part_rows)
         dtype = "float16" if key == "float16" else "float32"
-        flags = {"encoder": inputs.encoder, "input": texts, "out": "out", "dtype": dtype, "part-rows": part_rows}
+        flags = {"encoder": inputs.encoder, "input": texts, "out": self._folder, "dtype": dtype, "part-rows": part_rows}
         given = [part for name, value in flags.items() for part in (f"--{name}", str(value))]
         self._command = [sys.executable, str(_HOME / "jobs" / "embed.py"), *given, "--workers", str(work.workers)]
-        self._name, self._store = JOBS[key], f"sqlite:///{folder / 'mlflow.db'}"
+        # The experiment's artifacts stay in the working folder of the job that made it, so all of them share one.
+        self._name, self._home, self._store = JOBS[key], folder, f"sqlite:///{folder / 'mlflow.db'}"
 
     def take_turn(self) -> None:
         """Run the job, and read from its output what it did when.
@@ -107,11 +108,10 @@ class Job:
         Raises:
             ValueError: it failed.
         """
-        self._folder.mkdir()
         started = time.time()
         done = subprocess.run(  # noqa: S603
             self._command,
-            cwd=self._folder,
+            cwd=self._home,
             env={**os.environ, "MLFLOW_TRACKING_URI": self._store, "PYTHONPATH": str(_HOME)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -122,14 +122,13 @@ class Job:
         if done.returncode:
             last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
             raise ValueError(f"{self._name} ended with status {done.returncode}: {last[0] if last else 'no word'}")
-        out = self._folder / "out"
-        paths = [*(out / REPORTS).glob("part-*.parquet.json")]
+        paths = [*(self._folder / REPORTS).glob("part-*.parquet.json")]
         reports = [read_json(path) for path in paths]
         first = min(path.stat().st_mtime - one["seconds"] for path, one in zip(paths, reports, strict=True))
         self.turns.append(
             JobTurn(
                 steps=sum(one["rows"] for one in reports),
-                seconds=(out / SUCCESS).stat().st_mtime - first,
+                seconds=(self._folder / SUCCESS).stat().st_mtime - first,
                 peak_bytes=self._peak_bytes(),
                 start_seconds=first - started,
                 whole_seconds=ended - started,
