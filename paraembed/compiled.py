@@ -12,20 +12,38 @@ except ImportError:  # a bare machine: torch, numpy and pyarrow alone
 COMPILED = numba is not None
 """Whether ``compiled`` compiles; as plain Python the loops take a hundred times as long."""
 
+# Where numba keeps the code: ours first, its own where that cannot be written.
+_PLACES = "paraembed.compiled_cache.ByContent,UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator"
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def compiled(function: _Function) -> _Function:
+def compiled(function: _Function, **more: Any) -> _Function:
     """The function as machine code that runs beside other threads, kept on disk where a place for it can be found."""
     if numba is None:
         return function
     # Sums may be made in vector registers (else a scalar product takes four times as long); NaN and infinity stay.
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract", "reassoc", "nsz"},
+        **more,
+    }
+    settings = numba.config
+    before = getattr(settings, "CACHE_LOCATOR_CLASSES", "")
+    settings.CACHE_LOCATOR_CLASSES = before or _PLACES
     try:
         machine_code: _Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
         machine_code = numba.njit(**options)(function)
+    finally:
+        settings.CACHE_LOCATOR_CLASSES = before
     return machine_code
+
+
+def inlined(function: _Function) -> _Function:
+    """As ``compiled``, for a small function in the innermost loop: its code stands wherever it is called."""
+    return compiled(function, forceinline=True)
 
 
 def arithmetic() -> str:

@@ -17,6 +17,7 @@ Two tokenisers, chosen by a name that is part of every fingerprint (a changed ru
 
 Tokens joined by spaces and tokenised again are the same tokens.
 Everything runs as Arrow compute over whole arrays; Python sees only the few texts with stacked clitics.
+Where word ids are all that is wanted, ``paraembed.tokens`` finds those of the same tokens in a fifth of the time.
 """
 
 import re
@@ -29,10 +30,16 @@ import pyarrow.compute as pc
 
 TOKENISERS = ("ptb-v1", "space")
 
+NO_TEXT = r"[\pC\x{FE00}-\x{FE0F}]"
+"""Characters that count as white space (RE2)."""
+QUOTES = (("[‘’]", "'"), ("[“”]", '"'))
+"""Curly quotes, and what they become."""
+SYMBOLS = r"[^\x00-\x7F\pL\pM\pN]|[\p{Han}\p{Hiragana}\p{Katakana}]"
+"""Characters beyond ASCII that are a token each."""
+
 # Unicode's large classes cost milliseconds to compile, at every call; so one pass spaces out what is no word character,
 # and after it a character beyond ASCII is one.
 _BEYOND_ASCII = r"\x{80}-\x{10FFFF}"
-_NOT_ASCII_NOT_WORD = r"[^\x00-\x7F\pL\pM\pN]|[\p{Han}\p{Hiragana}\p{Katakana}]"
 _WORD = f"[a-z0-9_{_BEYOND_ASCII}]"
 _CLITIC = "(?:n't|'(?:s|re|ve|ll|d|m))"
 _STACK = re.compile(rf"(?<!\S){_CLITIC}{{2,}}(?!\S)")
@@ -106,11 +113,11 @@ def tokenise(texts: pa.StringArray, tokeniser: str) -> Tokens:
 
 
 def _mark_token_borders(texts: pa.StringArray) -> pa.StringArray:
-    texts = pc.replace_substring_regex(texts, r"[\pC\x{FE00}-\x{FE0F}]", " ")
+    texts = pc.replace_substring_regex(texts, NO_TEXT, " ")
     if not _is_ascii(texts):  # passes that plain English is spared
-        texts = pc.replace_substring_regex(texts, "[‘’]", "'")
-        texts = pc.replace_substring_regex(texts, "[“”]", '"')
-        texts = pc.replace_substring_regex(texts, _NOT_ASCII_NOT_WORD, r" \0 ")
+        for curly, straight in QUOTES:
+            texts = pc.replace_substring_regex(texts, curly, straight)
+        texts = pc.replace_substring_regex(texts, SYMBOLS, r" \0 ")
         texts = pc.replace_substring_regex(texts, _QUOTED_WORD, r"\1' \2")
     texts = pc.replace_substring_regex(texts, _TOKENS_WITH_MARKS, r" \0 ")
     texts = pc.replace_substring_regex(texts, rf"({_WORD})({_CLITIC}+)(?: |$)", r"\1 \2 ")

@@ -22,6 +22,7 @@ from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.encoders.rnn import RnnConfig
+from paraembed.encoders.scaled_avg import ScaledAvgConfig
 from paraembed.encoders.sum import SumConfig
 from paraembed.encoders.word import WordConfig
 
@@ -29,6 +30,7 @@ AnyConfig = (
     AvgConfig
     | SumConfig
     | WordConfig
+    | ScaledAvgConfig
     | ProjConfig
     | DanConfig
     | RnnConfig
@@ -53,6 +55,7 @@ ENCODERS: dict[str, type[AnyConfig]] = {
     "avg": AvgConfig,
     "sum": SumConfig,
     "word": WordConfig,
+    "scaled_avg": ScaledAvgConfig,
     "proj": ProjConfig,
     "dan": DanConfig,
     "rnn": RnnConfig,

@@ -21,6 +21,8 @@ class AvgConfig:
 class Avg(Composition):
     """g(x) = (1/n) Σ_t W_w[x_t]."""
 
+    adds = "mean"
+
     def __init__(self, dimension: int) -> None:
         super().__init__()
         self.width = dimension

@@ -6,8 +6,10 @@ Texts are ragged: ``ids_T`` with ``offsets_N1``; text i owns ``ids_T[offsets_N1[
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar, Literal, Protocol, overload
 
@@ -17,15 +19,20 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from paraembed.compiled import COMPILED
 from paraembed.data.trees import fitting_trees
+from paraembed.encoders.added import add_words
 from paraembed.ragged import Ragged
-from paraembed.text import Tokens, tokenise
+from paraembed.text import tokenise
+from paraembed.tokens import TokenIds
 from paraembed.words import END, START, Words, unknown_row, word_ids, word_row
 
 MAX_WIDTH = 65_536
 """Longest text vector: a matrix of its square fits in memory."""
 BATCH_SIZE = 32_768
-"""Texts encoded at a time where it is not said; with 4,096, ``avg`` takes 1.2 to 1.5 times the CPU (40k words)."""
+"""Texts encoded at a time where it is not said."""
+_ADDED_AT_ONCE = 4096
+"""Of texts whose words are only added up: their ids stay in a core's cache."""
 BoundaryTokens = Literal["none", "start", "end", "both"]
 
 log = logging.getLogger(__name__)
@@ -37,13 +44,23 @@ class Composition(nn.Module):
     Attributes:
         width: H, the length of a text vector.
         reads_trees: whether ``forward`` takes ``merges_T`` (see ``Ragged``, int32 [T] on the CPU) as a fourth argument.
+        reads_words: whether ``forward`` takes ``words_T`` as one: the tokens' rows in the vocabulary, int32 [T].
+        is_recurrent: whether ``forward`` takes ``steps`` as a keyword: the shape of its layout where that is made on a
+            device (see ``packed``).
+        adds: "mean" or "sum" where that of the word vectors is all it makes.
         tokens_at_once: most tokens it is given at a time outside training, for it keeps several vectors a token;
             None: any number.
     """
 
     width: int
     reads_trees: ClassVar[bool] = False
+    reads_words: ClassVar[bool] = False
+    is_recurrent: ClassVar[bool] = False
+    adds: ClassVar[Literal["mean", "sum"] | None] = None
     tokens_at_once: ClassVar[int | None] = None
+
+    def for_vocabulary(self, num_words: int) -> None:
+        """Make the parameters that each word has its own of; the encoder calls it once. Most have none."""
 
     @abstractmethod
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
@@ -53,7 +70,8 @@ class Composition(nn.Module):
             rows_RD: word vectors.
             ids_T: rows of the tokens, int32, on the device of ``rows_RD``.
             offsets_N1: where each text begins and ends, int64, on the CPU: how a batch is laid out is decided there,
-                and a GPU is not waited for. No text is empty.
+                and a GPU is not waited for. In training on a GPU, on that (then ``steps`` are given where the encoder
+                is recurrent): nothing may ask for their values. No text is empty.
 
         Returns:
             Vectors [N, H].
@@ -138,6 +156,7 @@ class Encoder(nn.Module):
         self._end = word_row(words.vocabulary, END) if boundary_tokens in {"end", "both"} else None
         self.matrix = nn.Parameter(torch.from_numpy(words.matrix))
         self.composition = config.build(words.matrix.shape[1], torch.Generator().manual_seed(seed))
+        self.composition.for_vocabulary(len(words.vocabulary))
         self.fingerprint = ""
 
     @property
@@ -159,12 +178,14 @@ class Encoder(nn.Module):
         Args:
             rows_RD: word vectors.
             ids_T: rows of the tokens, in the place of ``texts.ids``.
-            texts: offsets and trees.
+            texts: offsets, trees, and rows in the vocabulary.
         """
         structure = [torch.from_numpy(texts.offsets)]
         if self.composition.reads_trees:
             with_trees = texts.right_branching() if texts.merges is None else texts
             structure.append(torch.from_numpy(with_trees.merges))
+        if self.composition.reads_words:
+            structure.append(torch.from_numpy(texts.ids).to(ids_T.device))
         vectors: Tensor = self.composition(rows_RD, ids_T, *structure)
         return vectors
 
@@ -203,7 +224,7 @@ class Encoder(nn.Module):
             return one
         if trees is not None and not isinstance(trees, pa.Array):
             trees = pa.array(trees, pa.string())
-        embedded = self.embed(pa.array(texts, pa.string()), batch_size, trees)
+        embedded = self._embed(texts, batch_size, trees)
         self.warn_of_unread(embedded)
         return embedded.vectors
 
@@ -235,79 +256,99 @@ class Encoder(nn.Module):
             ValueError: trees for an encoder that reads none, or another number of them than of texts. A ``TreeError``:
                 one is malformed, or not over the tokens of its text.
         """
-        if trees is None:
-            trees = pa.nulls(len(texts), pa.string())
-        elif not self.composition.reads_trees:
+        return self._embed(texts, batch_size, trees)
+
+    def _embed(self, texts: Sequence[str] | pa.StringArray, batch_size: int, trees: pa.StringArray | None) -> Embedded:
+        """As ``embed``; some texts at a time, on as many threads as PyTorch uses where it is not PyTorch that adds."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
+        if trees is not None and not self.composition.reads_trees:
             raise ValueError(f"trees were given, but {type(self.composition).__name__} reads none; leave them out")
-        elif len(trees) != len(texts):
+        if trees is not None and len(trees) != len(texts):
             raise ValueError(f"{len(trees)} trees were given for {len(texts)} texts; expected one a text, or None")
-        parts, done = [], 0
-        slices = _slices(texts, batch_size), _slices(trees.cast(pa.string()), batch_size)
-        for batch, batch_trees in zip(*slices, strict=True):
-            parts.append(self._embed_tokens(tokenise(batch, self.tokeniser), batch_trees, done))
-            done += len(batch)
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            none = np.zeros(0, np.int32)
-            return Embedded(np.zeros((0, self.width), np.float32), none, none)
-        return Embedded(
-            np.concatenate([part.vectors for part in parts]),
-            np.concatenate([part.num_tokens for part in parts]),
-            np.concatenate([part.num_unknown for part in parts]),
-            sum(part.num_cut for part in parts),
-            sum(part.num_without_tree for part in parts),
+        made = Embedded(
+            np.empty((len(texts), self.width), np.float32),
+            np.empty(len(texts), np.int32),
+            np.empty(len(texts), np.int32),
         )
+        size, threads = batch_size, 1
+        if self._adds_words:
+            size, threads = min(batch_size, _ADDED_AT_ONCE), torch.get_num_threads()
+        spans = [(start, min(start + size, len(texts))) for start in range(0, len(texts), size)]
+
+        def embed_span(span: tuple[int, int]) -> tuple[int, int]:
+            return self._embed_span(texts, trees, *span, made)
+
+        if min(threads, len(spans)) < 2:
+            unread = [embed_span(span) for span in spans]
+        else:
+            with ThreadPoolExecutor(min(threads, len(spans))) as pool:
+                unread = list(pool.map(embed_span, spans))
+        return replace(made, num_cut=sum(cut for cut, _ in unread), num_without_tree=sum(none for _, none in unread))
 
     @torch.inference_mode()
-    def _embed_tokens(self, tokens: Tokens, trees: pa.StringArray, first: int) -> Embedded:
-        """Vectors of some texts; ``first`` is the number of the first of them."""
-        merges, num_without_tree = None, 0
+    def _embed_span(
+        self, texts: Sequence[str] | pa.StringArray, trees: pa.StringArray | None, start: int, stop: int, made: Embedded
+    ) -> tuple[int, int]:
+        """Write vectors and counts of the texts ``start`` … ``stop`` - 1; how many were cut, and had no tree."""
+        some = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.string())
+        num_without_tree = 0
         if self.composition.reads_trees:
-            read = fitting_trees(trees, tokens, first)
-            merges, num_without_tree = read.merges, read.num_missing
-        texts = Ragged(word_ids(tokens.flat, self.vocabulary), tokens.offsets, merges)
-        known_before = np.concatenate(([0], np.cumsum(texts.ids != unknown_row(self.vocabulary))))
-        num_known = known_before[tokens.offsets[1:]] - known_before[tokens.offsets[:-1]]
-        lengths = texts.lengths
+            tokens = tokenise(some, self.tokeniser)
+            of_texts = pa.nulls(len(some), pa.string()) if trees is None else trees[start:stop].cast(pa.string())
+            read = fitting_trees(of_texts, tokens, start)
+            ids, num_without_tree = word_ids(tokens.flat, self.vocabulary), read.num_missing
+            ragged = Ragged(ids, tokens.offsets, read.merges)
+        else:
+            ragged = self._token_ids(some)
+        unknown = np.flatnonzero(ragged.ids == self._unknown)
+        lengths, vectors = ragged.lengths, made.vectors[start:stop]
+        made.num_tokens[start:stop] = lengths
+        made.num_unknown[start:stop] = np.diff(np.searchsorted(unknown, ragged.offsets))
         filled = lengths > 0
         if filled.all():  # the copy below costs as much as the mean itself
-            vectors = self._vectors(texts)
+            self._write_vectors(ragged, vectors)
         else:
-            vectors = np.zeros((len(lengths), self.width), np.float32)
-            if filled.any():
-                vectors[filled] = self._vectors(texts.take(np.flatnonzero(filled)))
-        return Embedded(
-            vectors,
-            lengths.astype(np.int32),
-            (lengths - num_known).astype(np.int32),
-            0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()),
-            num_without_tree,
+            some_vectors = np.empty((int(filled.sum()), self.width), np.float32)
+            self._write_vectors(ragged.take(np.flatnonzero(filled)), some_vectors)
+            vectors[filled], vectors[~filled] = some_vectors, 0
+        return 0 if self.max_tokens is None else int((lengths > self.max_tokens).sum()), num_without_tree
+
+    @cached_property
+    def _token_ids(self) -> TokenIds:
+        return TokenIds(self.vocabulary, self.tokeniser)
+
+    @cached_property
+    def _unknown(self) -> int:
+        return unknown_row(self.vocabulary)
+
+    @property
+    def _adds_words(self) -> bool:
+        """Whether compiled loops make the vectors, not PyTorch."""
+        matrix = self.matrix
+        return (
+            COMPILED
+            and self.composition.adds is not None
+            and (matrix.device.type, matrix.dtype) == ("cpu", torch.float32)
         )
 
-    def _vectors(self, texts: Ragged) -> npt.NDArray[np.float32]:
+    def _write_vectors(self, texts: Ragged, vectors: npt.NDArray[np.float32]) -> None:
         """Vectors [n, H] of n non-empty texts."""
         texts = self.with_boundaries(texts if self.max_tokens is None else texts.cut(self.max_tokens))
         limit = self.composition.tokens_at_once
-        if limit is None or len(texts.ids) <= limit:
-            return _to_numpy(self(texts))
-        order = np.argsort(-texts.lengths, kind="stable")  # texts of about one length together
-        by_length = texts.take(order)
-        cuts = np.searchsorted(by_length.offsets, np.arange(0, len(texts.ids), limit))
-        bounds = np.unique([*cuts, len(texts)])
-        vectors = np.empty((len(texts), self.width), np.float32)
-        for start, stop in pairwise(bounds):
-            vectors[order[start:stop]] = _to_numpy(self(by_length.slice(start, stop)))
-        return vectors
+        if self._adds_words:
+            add_words(self.matrix.detach().numpy(), texts, self.composition.adds == "mean", vectors)
+        elif limit is None or len(texts.ids) <= limit:
+            if len(texts):
+                vectors[:] = _to_numpy(self(texts))
+        else:
+            order = np.argsort(-texts.lengths, kind="stable")  # texts of about one length together
+            by_length = texts.take(order)
+            cuts = np.searchsorted(by_length.offsets, np.arange(0, len(texts.ids), limit))
+            for first, last in pairwise(np.unique([*cuts, len(texts)])):
+                vectors[order[first:last]] = _to_numpy(self(by_length.slice(first, last)))
 
 
 def _to_numpy(vectors_NH: Tensor) -> npt.NDArray[np.float32]:
     vectors: npt.NDArray[np.float32] = vectors_NH.float().cpu().numpy()
     return vectors
-
-
-def _slices(texts: pa.StringArray, size: int) -> Iterator[pa.StringArray]:
-    if size < 1:
-        raise ValueError(f"batch_size is {size}; it must be at least 1")
-    for start in range(0, len(texts), size):
-        yield texts.slice(start, size)

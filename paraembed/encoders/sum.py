@@ -21,6 +21,8 @@ class SumConfig:
 class Sum(Composition):
     """g(x) = Σ_t W_w[x_t]."""
 
+    adds = "sum"
+
     def __init__(self, dimension: int) -> None:
         super().__init__()
         self.width = dimension

@@ -1,0 +1,45 @@
+"""Sums and means of word vectors as one compiled loop, straight into the memory of the result."""
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.compiled import compiled
+from paraembed.ragged import Ragged
+
+Floats = npt.NDArray[np.float32]
+
+
+def add_words(matrix_VD: Floats, texts: Ragged, mean: bool, vectors_ND: Floats) -> None:
+    """Write the sum or the mean of the word vectors of N texts; zeros for a text without words.
+
+    In the order of the text and in float32, as PyTorch's ``embedding_bag`` has it; but no second thread is woken up,
+    and nothing is copied.
+    """
+    _add_words(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND)
+
+
+@compiled
+def _add_words(
+    matrix_VD: Floats, ids_T: npt.NDArray[np.int32], offsets_N1: npt.NDArray[np.int64], mean: bool, vectors_ND: Floats
+) -> None:
+    width = matrix_VD.shape[1]
+    for text in range(len(offsets_N1) - 1):
+        at, end = offsets_N1[text], offsets_N1[text + 1]
+        vectors_ND[text] = 0
+        while at + 4 <= end:  # four rows at a time: their memory is waited for together
+            first, second, third, fourth = ids_T[at], ids_T[at + 1], ids_T[at + 2], ids_T[at + 3]
+            for place in range(width):
+                total = vectors_ND[text, place] + matrix_VD[first, place]
+                total += matrix_VD[second, place]
+                total += matrix_VD[third, place]
+                vectors_ND[text, place] = total + matrix_VD[fourth, place]
+            at += 4
+        while at < end:
+            row = ids_T[at]
+            for place in range(width):
+                vectors_ND[text, place] += matrix_VD[row, place]
+            at += 1
+        if mean and end > offsets_N1[text]:
+            share = np.float32(1) / np.float32(end - offsets_N1[text])
+            for place in range(width):
+                vectors_ND[text, place] *= share

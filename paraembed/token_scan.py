@@ -1,0 +1,339 @@
+"""Where the tokens of texts are and which words they are: loops over bytes, compiled by numba; see ``tokens``.
+
+A text is copied to a line first: lower-cased, curly quotes straight, control characters as spaces, spaces around every
+symbol beyond ASCII. Its tokens are ranges of that line, where a byte beyond ASCII is part of a word.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.compiled import compiled, inlined
+
+Octets = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int32]
+Eights = npt.NDArray[np.uint64]
+
+SPACE, MARK, LETTER, NUMBER, SYMBOL = range(5)
+"""Kinds of characters; a symbol is a token by itself. Letters and numbers are the ones that have bit 1 in a line."""
+PADDING = 8  # bytes behind a line or a word, for the loops look ahead
+_NONE = -1
+
+_BLANK, _HASH, _QUOTE, _COMMA, _DASH, _DOT, _SLASH, _COLON, _AT, _UNDERSCORE, _BACKTICK = b" #',-./:@_`"
+_ZERO, _NINE, _A, _D, _E, _H, _L, _M, _N, _P, _R, _S, _T, _V, _W, _Z = b"09adehlmnprstvwz"
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ALL_BITS, _LOW_HALF, _HALF = np.uint64(2**64 - 1), np.uint64(2**32 - 1), np.uint64(32)
+_ONE, _BIT_0, _BIT_1 = np.uint64(1), np.uint64(0x0101010101010101), np.uint64(0x0202020202020202)
+_signed: Any = np.int64  # numba takes a signed and an unsigned number for a fraction
+
+
+@compiled
+def scan(
+    octets: Octets,
+    places: Places,
+    lower: Places,
+    kind_of: Octets,
+    line: Octets,
+    kinds: Octets,
+    line_eights: Eights,
+    kind_eights: Eights,
+    word_eights: Eights,
+    word_places: Places,
+    slots: Eights,
+    unknown: int,
+    ids: Places,
+    offsets: npt.NDArray[np.int64],
+) -> int:
+    """Write ``ids`` and ``offsets``; the number of the first text with a character that has no kind, or of texts."""
+    count = 0
+    for text in range(len(places) - 1):
+        filled = _copy(octets, places[text], places[text + 1], lower, kind_of, line, kinds)
+        if filled < 0:
+            return text
+        at = 0
+        while at < filled:
+            # Most tokens are words of up to seven bytes with a space behind them, and found without a loop or a branch
+            # on their length: a third of the time less. Letters and numbers are the kinds that have bit 1.
+            others = ~kind_eights[at] & _BIT_1
+            first_other = others & (~others + _ONE)
+            before = (first_other >> _ONE) - _ONE  # all bits of the bytes before it
+            length = _signed((before & _BIT_0) * _BIT_0 >> np.uint64(56))  # how many bytes these are
+            if others != 0 and kinds[at + length] == SPACE:
+                if length:
+                    ids[count] = _found(slots, _short_slot(line_eights[at] & before, length, slots), unknown)
+                    count += 1
+                at += length + 1
+                continue
+            stop = _token_stop(line, kinds, at)
+            first = _clitics(line, kinds, at, stop)
+            while at < stop:
+                ids[count] = _found(slots, _slot(line_eights, at, first, word_eights, word_places, slots), unknown)
+                count += 1
+                at, first = first, _behind_clitic(line, first)
+        offsets[text + 1] = count
+    return len(places) - 1
+
+
+@compiled
+def _copy(octets: Octets, at: int, stop: int, lower: Places, kind_of: Octets, line: Octets, kinds: Octets) -> int:
+    """Write the line of a text, and of what kind each of its bytes is; the line's length, or -1."""
+    filled = 0
+    while at < stop:
+        point = _signed(octets[at])
+        size = 1 if point < 0x80 else 2 if point < 0xE0 else 3 if point < 0xF0 else 4
+        if at + size > stop:
+            return -1
+        if size > 1:
+            point &= 0x7F >> size
+            for place in range(at + 1, at + size):
+                point = point << 6 | octets[place] & 0x3F
+            if point >= len(lower):
+                return -1
+        at += size
+        kind, point = kind_of[point], _signed(lower[point])
+        if point < 0x80:
+            line[filled], kinds[filled] = _BLANK if kind == SPACE else point, kind
+            filled += 1
+            continue
+        if kind == SPACE:
+            line[filled], kinds[filled] = _BLANK, SPACE
+            filled += 1
+        elif kind == SYMBOL:
+            line[filled], kinds[filled] = _BLANK, SPACE
+            filled = _put(point, LETTER, line, kinds, filled + 1)
+            line[filled], kinds[filled] = _BLANK, SPACE
+            filled += 1
+        else:
+            filled = _put(point, kind, line, kinds, _split_quote(line, kinds, filled))
+    for place in range(filled, filled + PADDING):
+        line[place], kinds[place] = _BLANK, SPACE
+    return filled
+
+
+@compiled
+def _put(point: int, kind: int, line: Octets, kinds: Octets, filled: int) -> int:
+    """Write a character beyond ASCII as UTF-8; where it ends."""
+    size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
+    for place in range(filled + size - 1, filled, -1):
+        line[place], kinds[place] = 0x80 | point & 0x3F, kind
+        point >>= 6
+    line[filled], kinds[filled] = 0xF00 >> size & 0xFF | point, kind
+    return filled + size
+
+
+@compiled
+def _split_quote(line: Octets, kinds: Octets, filled: int) -> int:
+    """Put a space into a line that ends in what looks like a clitic, before it goes on: "'d" of "'début'"."""
+    for length in (2, 3):
+        quote = filled - length
+        if quote >= 0 and kinds[quote] == MARK and _behind_clitic(line, quote) == filled:
+            if quote > 0 and kinds[quote - 1] >= LETTER:
+                return filled
+            for place in range(filled, quote + 1, -1):
+                line[place], kinds[place] = line[place - 1], kinds[place - 1]
+            line[quote + 1], kinds[quote + 1] = _BLANK, SPACE
+            return filled + 1
+    return filled
+
+
+@inlined
+def _behind_clitic(line: Octets, at: int) -> int:
+    """Where the clitic ends that begins here; ``at`` where none does."""
+    first, second, third = line[at], line[at + 1], line[at + 2]
+    if first == _QUOTE:
+        if second in (_S, _D, _M):
+            return at + 2
+        if ((second in (_R, _V)) and third == _E) or (second == _L and third == _L):
+            return at + 3
+    return at + 3 if first == _N and second == _QUOTE and third == _T else at
+
+
+@inlined
+def _clitics(line: Octets, kinds: Octets, at: int, stop: int) -> int:
+    """Where the clitics begin that end the token ``at`` … ``stop`` - 1; ``stop`` where none follows a word."""
+    first = begin = stop
+    while (kinds[begin - 2] == MARK or kinds[begin - 3] == MARK) and begin - at > 2:
+        if _behind_clitic(line, begin - 2) == begin:
+            begin -= 2
+        elif _behind_clitic(line, begin - 3) == begin:
+            begin -= 3
+        else:
+            break
+        if begin > at and kinds[begin - 1] >= LETTER:
+            first = begin
+    return first
+
+
+@compiled
+def _token_stop(line: Octets, kinds: Octets, at: int) -> int:
+    """Where the token ends that begins here, its clitics included."""
+    if kinds[at] == MARK:
+        return _mark_stop(line, kinds, at)
+    stop = _behind_word(kinds, at)
+    mark = line[stop]
+    if kinds[stop] == SPACE:
+        return stop
+    if mark in (_DASH, _QUOTE):
+        while (line[stop] == _DASH or line[stop] == _QUOTE) and kinds[stop + 1] >= LETTER:
+            stop = _behind_word(kinds, stop + 1)
+        return stop
+    # What else goes on behind a mark begins anywhere in the word; the word before it is a token then.
+    begin, end = stop, _NONE
+    if mark == _DOT and stop - at > 2 and line[stop - 1] == line[stop - 2] == line[stop - 3] == _W:
+        begin, end = stop - 3, _url_stop(line, kinds, stop + 1)
+    elif mark == _COLON and line[stop + 1] == line[stop + 2] == _SLASH and _scheme(line, at, stop) < stop:
+        begin, end = _scheme(line, at, stop), _url_stop(line, kinds, stop + 3)
+    elif mark == _DOT and _A <= line[stop - 1] <= _Z and (stop < 2 or not _is_ascii_word(line[stop - 2])):
+        begin, end = stop - 1, _abbreviation_stop(line, stop + 1)
+    if end == _NONE:
+        begin, end = _number(line, kinds, at, stop)
+    return end if begin == at else begin
+
+
+@inlined
+def _behind_word(kinds: Octets, at: int) -> int:
+    while kinds[at] >= LETTER:
+        at += 1
+    return at
+
+
+@inlined
+def _is_ascii_word(octet: int) -> bool:
+    return _A <= octet <= _Z or _ZERO <= octet <= _NINE or octet == _UNDERSCORE
+
+
+@compiled
+def _mark_stop(line: Octets, kinds: Octets, at: int) -> int:
+    mark = line[at]
+    if mark in (_HASH, _AT):
+        return _behind_word(kinds, at + 1)
+    if mark == _QUOTE:
+        stop = _behind_clitic(line, at)
+        if stop > at and not _is_ascii_word(line[stop]):
+            return stop
+    if (mark in (_QUOTE, _BACKTICK)) and line[at + 1] == mark:
+        return at + 2
+    at += 1
+    while (mark in (_DOT, _DASH)) and line[at] == mark:
+        at += 1
+    return at
+
+
+@compiled
+def _scheme(line: Octets, at: int, stop: int) -> int:
+    """Where "http" or "https" begins that ends here; ``stop`` where it does not."""
+    begin = stop - 5 if line[stop - 1] == _S else stop - 4
+    is_http = begin >= at and line[begin] == _H and line[begin + 1] == line[begin + 2] == _T and line[begin + 3] == _P
+    return begin if is_http else stop
+
+
+@compiled
+def _url_stop(line: Octets, kinds: Octets, at: int) -> int:
+    """Behind the last slash, letter or number before a space; ``_NONE`` where there is none."""
+    stop = _NONE
+    while kinds[at] != SPACE:
+        if kinds[at] >= LETTER or line[at] == _SLASH:
+            stop = at + 1
+        at += 1
+    return stop
+
+
+@compiled
+def _abbreviation_stop(line: Octets, at: int) -> int:
+    """Behind characters with a dot each; ``_NONE`` where there is none."""
+    stop = _NONE
+    while True:
+        if line[at] >= 0x80:
+            at += 1
+            while line[at] & 0xC0 == 0x80:
+                at += 1
+        elif _A <= line[at] <= _Z:
+            at += 1
+        else:
+            return stop
+        if line[at] != _DOT:
+            return stop
+        at += 1
+        stop = at
+
+
+@compiled
+def _number(line: Octets, kinds: Octets, at: int, stop: int) -> tuple[int, int]:
+    """Where the number begins that ends the word ``at`` … ``stop`` - 1, and where it ends, marks in it included."""
+    begin, end = stop, stop
+    while begin > at and kinds[begin - 1] == NUMBER:
+        begin -= 1
+    if begin == stop:
+        return at, stop
+    while (line[end] == _DOT or line[end] == _COMMA or line[end] == _COLON or line[end] == _SLASH) and kinds[
+        end + 1
+    ] == NUMBER:
+        end += 1
+        while kinds[end] == NUMBER:
+            end += 1
+    return (at, stop) if end == stop else (begin, end)
+
+
+@inlined
+def _found(slots: Eights, slot: int, unknown: int) -> int:
+    """The row of the vocabulary that a slot holds."""
+    row: int = _signed(slots[slot, 1] & _LOW_HALF) - 1
+    return row if row >= 0 else unknown
+
+
+@inlined
+def _code(eight: np.uint64, before: np.uint64) -> np.uint64:
+    return (eight ^ eight >> _HALF ^ before) * _GOLDEN  # the upper half of a product holds what all lower bits say
+
+
+@inlined
+def _first_slot(code: np.uint64, slots: Eights) -> int:
+    slot: int = _signed(code >> _HALF) & len(slots) - 1
+    return slot
+
+
+@inlined
+def _short_slot(head: np.uint64, length: int, slots: Eights) -> int:
+    """The slot of the word of at most eight bytes, ``head``, or the free one that it would take."""
+    slot = _first_slot(_code(head, np.uint64(length)), slots)
+    while slots[slot, 1] != 0 and (slots[slot, 0] != head or slots[slot, 1] >> _HALF != np.uint64(length)):
+        slot = slot + 1 & len(slots) - 1
+    return slot
+
+
+@compiled
+def _slot(eights: Eights, at: int, stop: int, word_eights: Eights, word_places: Places, slots: Eights) -> int:
+    """The slot of the word ``at`` … ``stop`` - 1 of some bytes, or the free one that it would take."""
+    length = stop - at
+    head = _eight(eights, at, stop)
+    if length <= 8:
+        return _short_slot(head, length, slots)
+    slot = _first_slot(_code(eights[stop - 8], _code(head, np.uint64(length))), slots)
+    while slots[slot, 1] != 0:
+        if slots[slot, 0] == head and slots[slot, 1] >> _HALF == np.uint64(length):
+            word, place = word_places[_found(slots, slot, 0)], 8
+            end = word + length
+            while place < length and _eight(eights, at + place, stop) == _eight(word_eights, word + place, end):
+                place += 8
+            if place >= length:
+                return slot
+        slot = slot + 1 & len(slots) - 1
+    return slot
+
+
+@inlined
+def _eight(eights: Eights, at: int, stop: int) -> np.uint64:
+    """The bytes from ``at``, at most eight and none from ``stop`` on, as a number."""
+    eight: np.uint64 = eights[at] & _ALL_BITS >> np.uint64(8 * max(0, 8 - (stop - at)))
+    return eight
+
+
+@compiled
+def fill_slots(eights: Eights, places: Places, slots: Eights) -> None:
+    """Put words into empty slots; of equal ones the first stays."""
+    for row in range(len(places) - 1):
+        slot = _slot(eights, places[row], places[row + 1], eights, places, slots)
+        if slots[slot, 1] == 0:
+            slots[slot, 0] = _eight(eights, places[row], places[row + 1])
+            slots[slot, 1] = np.uint64(places[row + 1] - places[row]) << _HALF | np.uint64(row + 1)

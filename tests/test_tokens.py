@@ -1,0 +1,106 @@
+"""The compiled way from texts to word ids: what ``tokenise`` and ``word_ids`` give, whatever the text."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from paraembed import tokens
+from paraembed.text import TOKENISERS, tokenise
+from paraembed.tokens import TokenIds
+from paraembed.words import UNKNOWN, word_ids
+from tests.test_text import ANY_TEXT, EXAMPLES, PIECES
+
+MANY = settings(deadline=None, max_examples=300)
+
+
+def check(texts: pa.StringArray, tokeniser: str, unknown: int = 0) -> None:
+    """That ids and offsets are those of the definition, for a vocabulary without the first ``unknown`` tokens."""
+    defined = tokenise(texts, tokeniser)
+    vocabulary = pa.concat_arrays([pc.unique(defined.flat).slice(unknown).cast(pa.string()), pa.array([UNKNOWN])])
+    found = TokenIds(vocabulary, tokeniser)(texts)
+    np.testing.assert_array_equal(found.offsets, defined.offsets)
+    np.testing.assert_array_equal(found.ids, word_ids(defined.flat, vocabulary))
+    assert found.ids.dtype == np.int32
+    assert found.offsets.dtype == np.int64
+
+
+@pytest.mark.parametrize("tokeniser", TOKENISERS)
+def test_the_examples_of_the_definition(tokeniser: str) -> None:
+    texts, expected = zip(*EXAMPLES.values(), strict=True)
+    check(pa.array([*texts, None, *expected, "", *texts]), tokeniser)
+
+
+@pytest.mark.parametrize("tokeniser", TOKENISERS)
+@MANY
+@given(texts=st.lists(st.none() | ANY_TEXT | PIECES, max_size=5), unknown=st.integers(0, 3), start=st.integers(0, 5))
+@example(
+    texts=["httphttp://a:1:2,½/3http://", "www.www.x.'éx'd", "éa.b.cé.d.", "#'s's 1.5'sé", "x1,2-3"], unknown=0, start=0
+)
+@example(
+    texts=["a://b", "https:///'n't", "www.", "http://x.'sé", "http://x's've'n't", "n't's n'tn't"], unknown=0, start=0
+)
+@example(
+    texts=["x's-'s", "'mé ''dé –'dé 中'ré ll'llé 's½", "a.½.é.b-c", "...'--.-`'```", "a-'s a-n't"], unknown=0, start=0
+)
+def test_any_text(tokeniser: str, texts: list[str | None], unknown: int, start: int) -> None:
+    check(pa.array(texts, pa.string()), tokeniser, unknown)
+    check(pa.array(["x’s", *texts, "end"], pa.string()).slice(start), tokeniser, unknown)
+
+
+@pytest.mark.parametrize("tokeniser", TOKENISERS)
+def test_characters_of_all_of_unicode(tokeniser: str) -> None:
+    points = np.random.default_rng(0).integers(0x80, 0x110000, 6_000).tolist()
+    characters = [
+        chr(point) for point in [*range(0x600), *range(0x1FF0, 0x2070), *points] if not 0xD800 <= point < 0xE000
+    ]
+    check(pa.array([f"{one}'s {one}{one} a{one}'d'{one}1{one}.{one}. #{one}" for one in characters]), tokeniser)
+
+
+def test_words_that_differ_in_one_place() -> None:
+    words = [f"{'x' * before}{letter}{'x' * behind}" for before in range(20) for behind in range(20) for letter in "yz"]
+    check(pa.array([" ".join(words)]), "ptb-v1", unknown=5)
+
+
+def test_of_equal_words_the_first_counts_as_in_the_definition() -> None:
+    vocabulary = pa.array(["x", "two words", "", "a", UNKNOWN, "a", "sixteen-letters-", "x"])
+    texts = pa.array(["a two words x sixteen-letters- b"])
+    found = TokenIds(vocabulary, "space")(texts)
+    assert found.ids.tolist() == word_ids(tokenise(texts, "space").flat, vocabulary).tolist() == [3, 4, 4, 0, 6, 4]
+
+
+@pytest.mark.parametrize("texts", [pa.array([], pa.string()), pa.nulls(3, pa.string()), pa.array(["", "  "])])
+def test_no_tokens(texts: pa.StringArray) -> None:
+    check(texts, "ptb-v1")
+
+
+def test_strings_with_long_offsets() -> None:
+    texts = pa.array(["the cat’s", None], pa.large_string())
+    vocabulary = pa.array(["'s", "the", UNKNOWN])
+    assert TokenIds(vocabulary, "ptb-v1")(texts).ids.tolist() == [1, 2, 0]
+
+
+def test_without_numba_the_definition_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, vocabulary = pa.array(["It's a cat", None, "–a"]), pa.array(["a", UNKNOWN, "'s"])
+    compiled = TokenIds(vocabulary, "ptb-v1")(texts)
+    monkeypatch.setattr(tokens, "COMPILED", False)
+    plain = TokenIds(vocabulary, "ptb-v1")(texts)
+    assert plain.ids.tolist() == compiled.ids.tolist() == [1, 2, 0, 1, 1, 0]
+    assert plain.offsets.tolist() == compiled.offsets.tolist() == [0, 4, 4, 6]
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown tokeniser 'ptb'; allowed: ptb-v1, space"):
+        TokenIds(pa.array([UNKNOWN]), "ptb")
+    with pytest.raises(ValueError, match=f"no row '{UNKNOWN}'"):
+        TokenIds(pa.array(["a"]), "space")
+    cut = pa.array([b"a", b"\xe2\x80"]).view(pa.string())
+    with pytest.raises(ValueError, match="text 2 of 2 is not UTF-8"):
+        TokenIds(pa.array([UNKNOWN]), "space")(cut)
+
+
+@pytest.mark.parametrize("piece", ["'s", "n't", "a.", "‘", "www.", "#", "://", "http://", "1,", "a-", "'d"])
+def test_time_grows_no_faster_than_the_text(piece: str) -> None:
+    assert len(TokenIds(pa.array([UNKNOWN]), "ptb-v1")(pa.array(["x" + piece * 100_000])).ids)
