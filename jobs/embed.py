@@ -10,7 +10,7 @@ import tyro
 
 from paraembed.cluster.embed import Limits, dry_run, embed
 from paraembed.cluster.job import run, say
-from paraembed.cluster.session import absolute
+from paraembed.cluster.session import absolute, absolute_place
 from paraembed.embedding.manifest import OnDuplicateId
 from paraembed.embedding.settings import Compression, Dtype, IdKind, Settings
 
@@ -28,7 +28,7 @@ class Flags:
         encoder: Encoder folder, as jobs/train.py writes.
         input: Files, folders, globs or URIs of .txt (one text a line), .jsonl, .csv, .tsv, also .gz, .zst or .bz2, or
             of .parquet.
-        out: Output folder: new, empty, or begun by the same command.
+        out: Output folder, or URI of one (s3://, gs://, hdfs://): new, empty, or begun by the same command.
         text_column: Column with the texts; needed for all but .txt.
         id_column: Column that identifies a row; without it ids are made, as --id-kind says.
         id_kind: Ids made: 'row' numbers the rows of all files from 0; 'file-row' is 'a.txt:17', from 0 in each file.
@@ -51,7 +51,7 @@ class Flags:
 
     encoder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
-    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     text_column: str | None = None
     id_column: str | None = None
     id_kind: IdKind = DEFAULTS.id_kind
@@ -74,8 +74,8 @@ class Flags:
 def main(flags: Flags) -> None:
     """Embed, and say what to do next."""
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
-    encoder, out = absolute(flags.encoder, "--encoder"), absolute(flags.out, "--out")
-    inputs = [one if "://" in one else str(absolute(Path(one), "--input")) for one in flags.input]
+    encoder, out = absolute(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
+    inputs = [str(absolute_place(one, "--input")) for one in flags.input]
     if flags.dry_run:
         dry_run(encoder, inputs, out, settings, workers=flags.workers, price_per_hour=flags.price_per_hour)
         return

@@ -9,6 +9,7 @@ import tyro
 
 from paraembed.cluster.job import print_table, run
 from paraembed.embedding.verify import verify
+from paraembed.files import to_place
 
 
 @dataclass(frozen=True)
@@ -18,17 +19,17 @@ class Flags:
     Prints a line a check; the exit status is 0 if all are ok, else 1.
 
     Attributes:
-        folder: Folder that jobs/embed.py wrote.
+        folder: Folder or URI that jobs/embed.py wrote to.
         encoder: Folder of the encoder; some rows are embedded again then, from the inputs where they were.
     """
 
-    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     encoder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
 
 
 def main(flags: Flags) -> None:
     """Verify and print."""
-    checks = verify(flags.folder, flags.encoder)
+    checks = verify(to_place(flags.folder), flags.encoder)
     width = max(len(one.found) for one in checks)
     rows = [(one.name, "ok" if one.ok else "FAILED", one.found.ljust(width)) for one in checks]
     print_table(("check", "result", "found".ljust(width)), rows)

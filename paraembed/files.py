@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO
 from uuid import uuid4
@@ -30,8 +31,12 @@ Place = Path | str
 """Where a file is: a path, or a URI (``s3://…``, ``gs://…``, ``hdfs://…``, ``file:///…``) for ``pyarrow.fs``."""
 
 SUCCESS = "_SUCCESS"
-_MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zst"}
+_HEAD_BYTES = 10
 _SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"}
+MAX_INFLATION = 200
+"""Times as many bytes may come out of a compressed file as it has, beyond the first GiB."""
+
+_ALWAYS_INFLATED = 1 << 30
 _READ_BYTES = 1 << 20  # compressed, at a time
 _LINE_BYTES = 1 << 16
 
@@ -60,6 +65,11 @@ def name_of(place: Place) -> str:
     return place.name if isinstance(place, Path) else place.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
+def without_credentials(text: str) -> str:
+    """A path or URI without the user and password that a URI may hold."""
+    return re.sub(r"^([A-Za-z0-9+.-]+://)[^/?]*@", r"\1", text)
+
+
 def size_of(place: Place) -> int:
     """Bytes of a file."""
     if isinstance(place, Path):
@@ -78,7 +88,7 @@ def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
         filesystem, path = pa.fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValueError(
-            f"{uri} is no address that can be read ({error}); give a path, s3://…, gs://… or file:///…"
+            f"{without_credentials(uri)} is no address that can be read ({error}); give a path, s3://…, gs://… or file:///…"
         ) from None
     return filesystem, path
 
@@ -102,38 +112,69 @@ def read_blocks(place: Place, size: int) -> Iterator[bytes]:
 
     Raises:
         ValueError: the compressed stream is broken or cut off; said when the reading gets there, after all pieces
-            that could be read. Also a name that ends in .gz, .bz2 or .zst on a file that is none.
+            that could be read. Also a name that ends in .gz, .bz2 or .zst on a file that is none, and a stream that
+            inflates beyond ``check_inflation``.
     """
     with open_place(place) as raw:
-        head = raw.read(4)
-        kind: Compression = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+        head = raw.read(_HEAD_BYTES)
+        kind = _kind_of(head)
         claimed: Compression = next((kind for end, kind in _SUFFIXES.items() if name_of(place).endswith(end)), "")
         if claimed and kind != claimed:
-            raise _broken(place, claimed, f"it begins with {head!r}")
+            raise _broken(place, claimed, f"it begins with {head[:4]!r}")
         some = min(size, _READ_BYTES) if kind else size
         chunks = itertools.chain(filter(None, [head + raw.read(some)]), iter(lambda: raw.read(some), b""))
         try:
             match kind:
                 case "gzip":
-                    yield from _inflated(chunks, size)
+                    yield from _bounded(place, _inflated(chunks, size))
                 case "":
                     yield from chunks
                 case _:
                     raw.seek(0)
                     with _decompressor(raw, kind) as stream:
-                        while piece := stream.read(size):
-                            yield piece
+                        yield from _bounded(place, iter(partial(stream.read, size), b""))
         except (EOFError, OSError) as error:
             if not kind or getattr(error, "errno", None):  # the disk's fault, not the stream's
                 raise
             raise _broken(place, kind, error) from None
 
 
+def check_inflation(place: Place, inflated: int) -> None:
+    """Raise ValueError where so many bytes have come out of a file that it is a decompression bomb.
+
+    Text is inflated 3 to 20 times; zeros are by gzip a thousand times, by bz2 and zstd many thousand times.
+    """
+    if inflated > _ALWAYS_INFLATED and inflated > MAX_INFLATION * size_of(place):
+        raise ValueError(
+            f"{place} has {size_of(place):,} bytes and inflates to over {inflated:,}, more than {MAX_INFLATION} times "
+            "as many: no text does; if it is right, unpack it and give the plain file, which has no limit"
+        )
+
+
+def _bounded(place: Place, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same pieces, until they are too many."""
+    inflated, checked = 0, 0
+    for piece in pieces:
+        inflated += len(piece)
+        if inflated - checked > _ALWAYS_INFLATED:  # rarely: it asks for the file's size
+            check_inflation(place, inflated)
+            checked = inflated
+        yield piece
+
+
 def is_compressed(place: Place) -> bool:
     """Whether the first bytes of a file say that it is compressed."""
     with open_place(place) as raw:
-        head = raw.read(4)
-    return any(head.startswith(magic) for magic in _MAGIC)
+        return bool(_kind_of(raw.read(_HEAD_BYTES)))
+
+
+def _kind_of(head: bytes) -> Compression:
+    """How a file that begins so is compressed. A text in UTF-8 cannot begin as gzip or zst do, but with ``BZh``."""
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return "zst"
+    return "bz2" if re.fullmatch(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head, re.DOTALL) else ""
 
 
 Span = tuple[int, int]
@@ -287,8 +328,12 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON, whole or not at all."""
-    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    write_file(path, lambda file: file.write(text.encode()))
+    write_file(path, lambda file: file.write(json_bytes(value)))
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value as indented JSON."""
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:
@@ -299,10 +344,15 @@ def read_json(path: Path) -> Any:
         ValueError: not JSON.
     """
     require_file(path)
+    return json_value(path.read_bytes(), str(path))
+
+
+def json_value(data: bytes, name: str) -> Any:
+    """The value of JSON text; ``name`` is for the ValueError that says that it is none."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(data)
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+        raise ValueError(f"{name} is not JSON: {error}") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Files: opened plain or gzipped, put into place whole or not at all."""
 
+import bz2
 import gzip
 import hashlib
 from pathlib import Path
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from paraembed.files import (
     differences,
     digest_of,
+    is_compressed,
     new_folder,
     open_binary,
+    read_blocks,
     read_json,
     require_file,
     sha256_of,
@@ -46,6 +49,15 @@ def test_gzip_is_opened_by_its_name(tmp_path: Path) -> None:
     for name in ("plain", "zipped.gz"):
         with open_binary(tmp_path / name) as file:
             assert file.read() == TEXT
+
+
+def test_a_text_that_begins_as_bz2_files_do_is_a_text(tmp_path: Path) -> None:
+    texts = [b"BZh is no word\n", b"BZh9 is none\n", b"BZh91AY&S", b"BZ", b""]
+    packed = [bz2.compress(TEXT), bz2.compress(b""), bz2.compress(TEXT, 1) + bz2.compress(TEXT)]
+    for data, expected in [(text, text) for text in texts] + list(zip(packed, [TEXT, b"", TEXT * 2], strict=True)):
+        (tmp_path / "a.txt").write_bytes(data)
+        assert is_compressed(tmp_path / "a.txt") == (data in packed)
+        assert b"".join(read_blocks(tmp_path / "a.txt", 1 << 16)) == expected
 
 
 def broken(data: bytes, at: int) -> bytes:

@@ -23,6 +23,7 @@ from paraembed.embedding.part import REPORTS, embed_part, embedded, layout
 from paraembed.embedding.plan import Plan, make_plan
 from paraembed.embedding.rows import Rows, read_part
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.files import write_file
 from paraembed.ragged import Ragged
@@ -198,7 +199,7 @@ def _part(task: Task) -> Pass:
 
     def once() -> int:
         for part in plan.parts:
-            embed_part(encoder, plan.inputs[0], part, plan.settings, Path(task.folder))
+            embed_part(encoder, plan.inputs[0], part, plan.settings, Folder(Path(task.folder)))
         return plan.rows
 
     return once

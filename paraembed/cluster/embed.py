@@ -3,34 +3,31 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.cluster.embed_parts import embed_parts
-from paraembed.cluster.embed_tracking import describe, record
+from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.job import print_table, say
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import check_workers, ray_session
-from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate
-from paraembed.embedding.inputs import InputFile, list_inputs, stamps
+from paraembed.embedding.inputs import InputFile, list_inputs, locate, stamps
 from paraembed.embedding.manifest import OnDuplicateId, Run
-from paraembed.embedding.part import REJECTED, REPORTS, PartReport, rejected_name
+from paraembed.embedding.part import REJECTED, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan
 from paraembed.embedding.settings import Settings, check_dim
+from paraembed.embedding.store import Folder, Store, open_store
 from paraembed.embedding.swap import discard, fresh_folder, swap
 from paraembed.embedding.worker import Done, Weights
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
-from paraembed.files import locked
-
-_STORES = {"s3:", "gs:", "gcs:", "abfs:", "abfss:", "hdfs:", "http:", "https:"}  # a path has one "/" of a URI's two
+from paraembed.files import Place, locked, without_credentials
 
 
 @dataclass(frozen=True)
@@ -66,22 +63,22 @@ class Limits:
 def embed(
     encoder: Path,
     inputs: Sequence[str | Path],
-    out: Path,
+    out: Place,
     settings: Settings,
     *,
     workers: int = 2,
     overwrite: bool = False,
     limits: Limits = Limits(),
 ) -> Outcome:
-    """Embed input files into the folder ``out``, or go on where an earlier run stopped.
+    """Embed input files into ``out``, or go on where an earlier run stopped.
 
     Args:
         encoder: encoder folder.
         inputs: files, folders, globs or URIs; rows are numbered in this order.
-        out: output folder: new, empty, or begun by the same command.
+        out: output folder, or URI of one on an object store: new, empty, or begun by the same command.
         settings: columns, kind of numbers, sizes.
         workers: actors, a CPU each.
-        overwrite: embed everything again, beside ``out``, and put it into place at the end.
+        overwrite: embed everything again, beside ``out``, and put it into place at the end; for folders alone.
         limits: what stops the run.
 
     Raises:
@@ -89,46 +86,59 @@ def embed(
             turned out bad in the middle, or a limit was passed; parts that are done stay.
     """
     started = time.perf_counter()
-    loaded, files, settings = _prepared(encoder, inputs, out, settings, workers)
+    home = open_store(out)
+    if overwrite and not isinstance(home, Folder):
+        raise ValueError(
+            f"--overwrite cannot put a new output into the place of {home} in one step; give a new --out, or remove "
+            "what is there"
+        )
+    loaded, files, settings = _prepared(encoder, inputs, home, settings, workers)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"--max-rejected is {limits.max_rejected}; it must be at least 0")
     before = stamps(files)
-    folder = fresh_folder(out) if overwrite else out
-    run = _run(folder, loaded, files, settings, overwrite)
+    replaced = home if overwrite and isinstance(home, Folder) else None
+    store: Store = Folder(fresh_folder(replaced.path)) if replaced else home
+    run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as held:
-        if overwrite and out.exists():
-            held.enter_context(locked(out))
-        reports = held.enter_context(manifest.begun_run(folder, run))
+        if replaced and replaced.path.exists():
+            held.enter_context(locked(replaced.path))
+        reports = held.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
-        if not todo and manifest.is_committed(folder) and not overwrite:
+        if not todo and manifest.is_committed(store) and not replaced:
             rows = sum(report.rows for report in reports.values())
-            say(f"{out} is finished already, {rows:,} rows; nothing to do")
+            say(f"{home} is finished already, {rows:,} rows; nothing to do")
             return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
-        _say_plan(run.plan, todo, workers, out)
-        manifest.uncommit(folder)
+        _say_plan(run.plan, todo, workers, home)
+        manifest.uncommit(store)
         tries, peaks = Counter[str](), [0]
-        memo, spool = folder / REPORTS / "run.json", out.with_name(f"{out.name}.mlflow.jsonl")
-        session = ray_session(workers) if todo else nullcontext()
-        with tracked_run(f"embed {out.name}", out, memo, spool) as tracked, session:
-            describe(tracked, encoder, run, workers)
-            with closing(embed_parts(Weights.of(loaded), run, todo, folder, workers, tries)) as made:
-                for report in _within(limits, settings, folder, reports.values(), _reports(made, peaks)):
+        pool = None
+        if todo:
+            held.enter_context(ray_session(workers))
+            pool = held.enter_context(started_workers(Weights.of(loaded), min(workers, len(todo))))
+        # MLflow takes seconds to import and to open; the workers start meanwhile.
+        from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
+
+        with recorded(store, home) as into:
+            describe(into.tracked, encoder, run, workers)
+            if pool is not None:
+                made = held.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
+                for report in _within(limits, settings, store, reports.values(), _reports(made, peaks)):
                     reports[report.name] = report
             if stamps(files) != before:
                 raise ValueError("an input changed while it was embedded; start afresh with --overwrite")
-            written = manifest.commit(folder, run, reports, limits.on_duplicate_id)
-            if overwrite:
-                swap(folder, out)
+            written = manifest.commit(store, run, reports, limits.on_duplicate_id)
             rate = sum(part.rows for part in todo) / (time.perf_counter() - started)
-            record(tracked, out, written, reports.values(), rate, max(peaks), tries.total())
-    _say_losses(written, loaded.max_tokens, out)
+            if replaced:
+                swap(Path(store.place), replaced.path)
+            record(replace(into, store=home), written, reports.values(), rate, max(peaks), tries.total())
+    _say_losses(written, loaded.max_tokens, home)
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
 
 
 def dry_run(
     encoder: Path,
     inputs: Sequence[str | Path],
-    out: Path,
+    out: Place,
     settings: Settings,
     *,
     workers: int = 2,
@@ -139,7 +149,7 @@ def dry_run(
     Raises:
         ValueError, OSError: as ``embed``.
     """
-    loaded, files, settings = _prepared(encoder, inputs, out, settings, workers)
+    loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers)
     found = estimate(loaded, make_plan(files, settings), workers)
     lines = [
         ("rows", f"{found.rows:,}"),
@@ -155,45 +165,51 @@ def dry_run(
 
 
 def _prepared(
-    encoder: Path, inputs: Sequence[str | Path], out: Path, settings: Settings, workers: int
+    encoder: Path, inputs: Sequence[str | Path], home: Store, settings: Settings, workers: int
 ) -> tuple[Encoder, tuple[InputFile, ...], Settings]:
     """The encoder, the input files, and the settings with what follows from both; all are checked."""
     check_workers(workers)
-    if not _STORES.isdisjoint(out.parts):
-        raise ValueError(f"--out {out} is in an object store; give a folder on a disk that all workers reach")
-    manifest.check_folder(out)
+    manifest.check_folder(home)
     loaded = checkpoint.load(encoder)
     check_dim(settings, loaded.width)
     files = list_inputs(inputs)
-    _check_apart(inputs, files, out)
+    _check_apart(inputs, files, home)
     return loaded, files, complete_settings(settings, files, reads_trees(loaded.config))
 
 
-def _check_apart(inputs: Sequence[str | Path], files: Sequence[InputFile], out: Path) -> None:
+def _check_apart(inputs: Sequence[str | Path], files: Sequence[InputFile], home: Store) -> None:
     """Raise ValueError where output and inputs lie in each other: a run would take its own parts for input."""
-    there = out.resolve()
+    there = _path_of(home.path if isinstance(home, Folder) else home.place)
     for asked in inputs:
-        folder = Path(str(asked).partition("**")[0])
-        if "://" not in str(asked) and folder.is_dir() and there.is_relative_to(folder.resolve()):
-            raise ValueError(f"--out {out} lies in the input {asked}; choose a folder beside it")
+        folder = _path_of(str(asked).partition("**")[0] if "**" in str(asked) else asked)
+        is_file = any(_path_of(file.place) == folder for file in files)
+        if not is_file and there.is_relative_to(folder):
+            raise ValueError(f"--out {home} lies in the input {without_credentials(str(asked))}; choose one beside it")
     for file in files:
-        if isinstance(file.place, Path) and file.place.resolve().is_relative_to(there):
-            raise ValueError(f"the input {file.place} lies in --out {out}; choose another --out")
+        if _path_of(file.place).is_relative_to(there):
+            raise ValueError(f"the input {file.shown} lies in --out {home}; choose another --out")
 
 
-def _run(folder: Path, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
+def _path_of(place: Place) -> PurePath:
+    """A path for comparing: of a local file without links, of a URI with scheme and bucket, without its options."""
+    if isinstance(place, str) and "://" in place and not place.startswith("file://"):
+        return PurePosixPath(without_credentials(place).partition("?")[0])
+    return Path(locate(str(place))[1]).resolve()
+
+
+def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
     """The run to go on with, or a new one; ``--overwrite`` goes on only with what an equal ``--overwrite`` began."""
     decides = encoder.fingerprint, encoder.tokeniser
-    if manifest.check_folder(folder):
+    if manifest.check_folder(store):
         try:
-            return Run(*decides, manifest.continued_plan(folder, *decides, files, settings))
+            return Run(*decides, manifest.continued_plan(store, *decides, files, settings))
         except ValueError:
             if not overwrite:
                 raise
     plan = make_plan(files, settings)
-    if overwrite and folder.exists():
-        with locked(folder):
-            discard(folder)
+    if overwrite and isinstance(store, Folder) and store.path.exists():
+        with locked(store.path):
+            discard(store.path)
     return Run(*decides, plan)
 
 
@@ -205,7 +221,7 @@ def _reports(made: Iterable[Done], peaks: list[int]) -> Iterator[PartReport]:
 
 
 def _within(
-    limits: Limits, settings: Settings, folder: Path, before: Iterable[PartReport], made: Iterator[PartReport]
+    limits: Limits, settings: Settings, store: Store, before: Iterable[PartReport], made: Iterator[PartReport]
 ) -> Iterator[PartReport]:
     """Reports, those of earlier runs first, until one passes a limit."""
     rejected = 0
@@ -214,7 +230,7 @@ def _within(
         if limits.max_rejected is not None and rejected > limits.max_rejected:
             raise ValueError(
                 f"{rejected:,} rows cannot be read, --max-rejected is {limits.max_rejected}; the reasons are in "
-                f"{folder / rejected_name(report.name)}: mend the input, or go on from the finished parts "
+                f"{store}/{rejected_name(report.name)}: mend the input, or go on from the finished parts "
                 "with a larger --max-rejected"
             )
         if report.n_null_ids and limits.on_duplicate_id == "fail":
@@ -225,17 +241,17 @@ def _within(
         yield report
 
 
-def _say_plan(plan: Plan, todo: list[Part], workers: int, out: Path) -> None:
+def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:
     done = len(plan.parts) - len(todo)
     before = f"; {done} of them are done already" if done else ""
-    say(f"{plan.rows:,} rows in {len(plan.parts)} parts to {out}, workers: {min(workers, len(todo))}{before}")
+    say(f"{plan.rows:,} rows in {len(plan.parts)} parts to {home}, workers: {min(workers, len(todo))}{before}")
     parts = Counter(part.file for part in plan.parts)
     for number in dict.fromkeys(part.file for part in todo):
         if plan.inputs[number].is_chain and parts[number] > 1:
             say(f"{plan.inputs[number].shown} is compressed: one reader inflates it, from its start")
 
 
-def _say_losses(written: dict[str, Any], max_tokens: int | None, out: Path) -> None:
+def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) -> None:
     """What the vectors do not know of their rows, and rows that have none."""
     rows = f"of {written['rows']:,} rows"
     for name, what in (
@@ -245,7 +261,7 @@ def _say_losses(written: dict[str, Any], max_tokens: int | None, out: Path) -> N
         ("n_clipped", f"{rows} have numbers outside float16; they were clipped to ±65504"),
         ("n_null_ids", f"{rows} have no id"),
         ("n_duplicate_ids", f"{rows} repeat the id of another"),
-        ("n_rejected", f"rows of the input could not be read; the reasons are in {out / REJECTED}"),
+        ("n_rejected", f"rows of the input could not be read; the reasons are in {home}/{REJECTED}"),
     ):
         if written[name]:
             say(f"{written[name]:,} {what}")

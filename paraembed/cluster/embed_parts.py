@@ -5,14 +5,15 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
+from paraembed.cluster import metrics
 from paraembed.cluster.progress import ProgressLine, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import Run
@@ -38,34 +39,55 @@ class _Task:
     data: bytes | None
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Actors that have been started, or are on their way.
+
+    Attributes:
+        actors: each takes parts.
+        weights: the encoder in Ray's object store, from where it goes to every machine once.
+        starting: calls that come back when their actor is there.
+    """
+
+    actors: list[Any]
+    weights: Any
+    starting: dict[Any, Any]
+
+
+@contextmanager
+def started_workers(weights: Weights, count: int) -> Iterator[Workers]:
+    """Start actors, a CPU each, and do not wait for them; they are killed at the end of the block."""
+    # Ray repeats ``ready``, and so says when a worker is there again; a part that died with it is ours to repeat.
+    actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)
+    shared = ray.put(weights)
+    actors: list[Any] = [actor.remote() for _ in range(count)]
+    try:
+        yield Workers(actors, shared, {one.ready.remote(shared): one for one in actors for _ in range(_IN_FLIGHT)})
+    finally:
+        for one in actors:
+            ray.kill(one)
+
+
 def embed_parts(
-    weights: Weights, run: Run, todo: list[Part], folder: Path, workers: int, tries: Counter[str]
+    workers: Workers, run: Run, todo: list[Part], out: str, tries: Counter[str]
 ) -> Generator[Done, None, None]:
     """Parts in the order in which they get done; progress goes to the user.
 
     Args:
-        weights: the encoder; it goes to every machine once.
+        workers: who takes the parts.
         run: inputs and settings.
         todo: the parts.
-        folder: the output folder, which every worker must reach.
-        workers: actors, a CPU each.
+        out: path or URI of the output, which every worker must reach.
         tries: counts, by part name, how often a worker died on it.
 
     Raises:
         ChildProcessError: workers died ``_TRIES`` times on one part, or cannot start.
         ValueError, OSError: inside Ray's wrappers: what embedding a part raised.
     """
-    if not todo:
-        return
-    # Ray repeats ``ready``, and so says when a worker is there again; a part that died with it is ours to repeat.
-    actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)
-    shared = ray.put(weights)
-    pool: list[Any] = [actor.remote() for _ in range(min(workers, len(todo)))]
+    shared = workers.weights
     progress = Progress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
     # A slot is a call under way. An actor gets parts once it has answered, so one that finds no CPU holds up nothing.
-    slots: dict[Any, tuple[Any, _Task | None]] = {
-        worker.ready.remote(shared): (worker, None) for worker in pool for _ in range(_IN_FLIGHT)
-    }
+    slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
     tasks, again = _tasks(run.plan, todo), deque[_Task]()
     left, warn_at = len(todo), time.monotonic() + _WARN_SECONDS
     try:
@@ -80,24 +102,24 @@ def embed_parts(
                 elif done is None:
                     again.append(task)
                     progress.retry()
+                    metrics.part_failed()
                     slots[worker.ready.remote(shared)] = worker, None  # comes back when the worker does
                     continue
                 else:
                     left -= 1
                     progress.add(task.part.rows)
+                    metrics.embedded(done.report.rows)
                     yield done
                 following = again.popleft() if again else next(tasks, None)
                 if following is not None:
                     source, part, data = following.source, following.part, following.data
-                    what = shared, source, part, run.plan.settings, str(folder.absolute()), data
+                    what = shared, source, part, run.plan.settings, out, data
                     slots[worker.embed.options(max_task_retries=0).remote(*what)] = worker, following
             progress.show()
     finally:
         progress.close()
         for call in slots:
-            ray.cancel(call)  # so that the kill is no reason to try again, and to say so
-        for worker in pool:
-            ray.kill(worker)
+            ray.cancel(call)  # so that the workers' end is no reason to try again, and to say so
 
 
 def _warned(at: float) -> float:

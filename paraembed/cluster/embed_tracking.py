@@ -1,18 +1,86 @@
 """What an embedding run tells MLflow."""
 
-from collections.abc import Iterable
+import logging
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from paraembed.cluster.session import in_submitted_job
 from paraembed.cluster.tracking import Run as Tracked
+from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import manifest
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.part import REPORTS, PartReport
-from paraembed.files import write_json
+from paraembed.embedding.store import Folder, Store, is_there, read_bytes
+from paraembed.files import json_bytes
 
-_HISTOGRAM = "part-seconds.json"
+_HISTOGRAM, _MEMO = f"{REPORTS}/part-seconds.json", f"{REPORTS}/run.json"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Record:
+    """An MLflow run of an embedding.
+
+    Attributes:
+        tracked: the run.
+        store: the output; files among its reports are for the log when MLflow answers late.
+        scratch: folder for files of an object store on their way to the log; None where the output is a folder.
+    """
+
+    tracked: Tracked
+    store: Store
+    scratch: Path | None
+
+    def artifact(self, name: str) -> None:
+        """Log a file of the output."""
+        self.tracked.artifacts(_on_disk(self.store, name, self.scratch))
+
+
+@contextmanager
+def recorded(store: Store, shown: Store) -> Iterator[Record]:
+    """An MLflow run for the length of the block; a run that goes on after a kill goes on with its MLflow run, too.
+
+    Args:
+        store: what is written to.
+        shown: what it will be in the end; it gives the run its name, and lies beside what MLflow misses.
+    """
+    if isinstance(store, Folder) and isinstance(shown, Folder):
+        out, memo = shown.path, store.path / _MEMO
+        with tracked_run(f"embed {out.name}", out, memo, _spool(out)) as tracked:
+            yield Record(tracked, store, None)
+        return
+    out = Path.cwd() / shown.name  # MLflow's default store goes beside it, and what MLflow misses
+    if in_submitted_job() and not os.environ.get("MLFLOW_TRACKING_URI"):
+        log.warning("MLFLOW_TRACKING_URI is not set: what this job tells MLflow goes with its temporary folder")
+    with tempfile.TemporaryDirectory() as folder:
+        memo = _on_disk(store, _MEMO, Path(folder))
+        with tracked_run(f"embed {out.name}", out, memo, _spool(out)) as tracked:
+            if memo.exists():
+                store.write(_MEMO, lambda file: file.write(memo.read_bytes()))
+            yield Record(tracked, store, Path(folder))
+
+
+def _spool(out: Path) -> Path:
+    return out.with_name(f"{out.name}.mlflow.jsonl")
+
+
+def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
+    """Where a file of the output is; one of an object store is copied."""
+    if isinstance(store, Folder):
+        return store.path / name
+    assert scratch is not None
+    copy = scratch / Path(name).name
+    if is_there(store, name):
+        copy.write_bytes(read_bytes(store, name))
+    return copy
 
 
 def describe(tracked: Tracked, encoder: Path, run: Run, workers: int) -> None:
@@ -28,24 +96,20 @@ def describe(tracked: Tracked, encoder: Path, run: Run, workers: int) -> None:
 
 
 def record(
-    tracked: Tracked,
-    out: Path,
+    into: Record,
     written: dict[str, Any],
     reports: Iterable[PartReport],
     rows_per_second: float,
     peak_memory: int,
     retries: int,
 ) -> None:
-    """Log what became of it: counts, speed, memory of the largest worker, the seconds that parts took, the manifest.
-
-    The histogram lies among the reports, so that it is there for the log when the store answers late.
-    """
+    """Log what became of it: counts, speed, memory of the largest worker, the seconds that parts took, the manifest."""
     seconds = np.array([report.seconds for report in reports])
     counts, edges = np.histogram(seconds, bins=20)
-    histogram = out / REPORTS / _HISTOGRAM
-    write_json(histogram, {"parts": counts.tolist(), "edges_in_seconds": edges.round(4).tolist()})
+    histogram = json_bytes({"parts": counts.tolist(), "edges_in_seconds": edges.round(4).tolist()})
+    into.store.write(_HISTOGRAM, lambda file: file.write(histogram))
     counted = ("rows", "n_tokens", "n_unknown", *manifest.OTHER_COUNTS, "n_duplicate_ids")
-    tracked.metrics(
+    into.tracked.metrics(
         {
             **{name: written[name] for name in counted},
             "rows_per_second": rows_per_second,
@@ -55,5 +119,5 @@ def record(
             **{f"part_seconds/p{q}": float(np.percentile(seconds, q)) for q in (50, 95, 100)},
         }
     )
-    tracked.artifacts(histogram)
-    tracked.artifacts(out / manifest.MANIFEST)
+    into.artifact(_HISTOGRAM)
+    into.artifact(manifest.MANIFEST)

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import ray
 
+from paraembed.files import Place, to_place
+
 _LOOPBACK = "127.0.0.1"
 _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
@@ -51,6 +53,8 @@ def ray_session(workers: int) -> Iterator[None]:
         ray.init(runtime_env=everywhere, logging_level=logging.ERROR)
     else:
         os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one machine is not preempted; it warns
+        # Else Ray starts a process a core at once, without the environment below, so that nothing of ours runs in them.
+        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         _provide_token()
         ray.init(
             address="local",
@@ -93,6 +97,12 @@ def absolute(path: Path, flag: str) -> Path:
             f'for example {flag} "$PWD/{path}"'
         )
     return path.absolute()
+
+
+def absolute_place(text: str, flag: str) -> Place:
+    """As ``absolute``; a URI stays as it is."""
+    place = to_place(text)
+    return place if isinstance(place, str) else absolute(place, flag)
 
 
 def _probe(address: str) -> None:

@@ -26,6 +26,7 @@ from paraembed.files import (
     sha256_of,
     size_of,
     to_place,
+    without_credentials,
 )
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
@@ -81,7 +82,7 @@ class InputFile:
     @property
     def shown(self) -> str:
         """``path`` without the user and password of a URI, for messages and what is written."""
-        return _without_credentials(self.path)
+        return without_credentials(self.path)
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, without credentials."""
@@ -106,7 +107,7 @@ def list_inputs(asked: Sequence[str | Path]) -> tuple[InputFile, ...]:
     targets = [place.resolve() if isinstance(place, Path) else place for place, _ in found]
     if len(set(targets)) < len(targets):
         repeated = next(target for at, target in enumerate(targets) if target in targets[:at])
-        raise ValueError(f"{_without_credentials(str(repeated))} is given twice, or linked to; give every input once")
+        raise ValueError(f"{without_credentials(str(repeated))} is given twice, or linked to; give every input once")
     files = [_look_at(place, name) for place, name in found]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
@@ -202,14 +203,10 @@ def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> It
             yield Path(base) / name, name
 
 
-def _without_credentials(path: str) -> str:
-    return re.sub(r"^([A-Za-z0-9+.-]+://)[^/?]*@", r"\1", path)
-
-
 def _look_at(place: Place, name: str) -> InputFile:
     require_file(place)
     kind = kind_of(name)
-    shown = _without_credentials(str(place))
+    shown = without_credentials(str(place))
     if kind is None:
         raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
     if kind == "parquet":

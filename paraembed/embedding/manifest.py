@@ -1,17 +1,18 @@
-"""An embeddings folder on disk: begin, continue, commit.
+"""An output of embeddings, a folder or a part of an object store: begin, continue, commit.
 
 ``_plan.json`` comes first, then every part with its report in ``_reports``, then ``_manifest.json``, and last
 ``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done when its report names the digest of its file;
-so a run that stopped anywhere, or a part that was damaged or removed later, is mended by the same command. What is not
+so a run that stopped anywhere, or a part that was damaged or removed later, is mended by the same command. On a disk
+the files are read again for that; an object store is asked for the size and ETag of each, one request a part, and a
+file is read only where they are not those that its report noted. What is not
 a part has a name that begins with ``_`` or ``.``: pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
 """
 
-import logging
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -22,17 +23,8 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import Settings
-from paraembed.files import (
-    SUCCESS,
-    differences,
-    digest_of,
-    locked,
-    read_json,
-    sha256_of,
-    sync_folder,
-    write_file,
-    write_json,
-)
+from paraembed.embedding.store import Store, is_there, read_bytes, read_json, write_json
+from paraembed.files import SUCCESS, differences, digest_of
 
 FORMAT = "paraembed-embeddings-2"
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
@@ -41,8 +33,7 @@ OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejecte
 OnDuplicateId = Literal["fail", "keep"]
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
-
-log = logging.getLogger(__name__)
+_LOOKERS = 16  # threads that ask for finished parts; an answer of an object store takes 20 ms and more
 
 
 @dataclass(frozen=True)
@@ -60,39 +51,41 @@ class Run:
     plan: Plan
 
 
-def check_folder(folder: Path) -> bool:
-    """Whether an embedding run was begun in a folder; a folder that is missing or empty will do for a new one.
+def check_folder(store: Store) -> bool:
+    """Whether an embedding run was begun in a place; one that is missing or empty will do for a new run.
 
     Raises:
-        NotADirectoryError, ValueError: the folder holds something else.
+        NotADirectoryError, ValueError: it holds something else.
     """
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; --out expects a folder that is new, empty or from this job")
-    names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+    try:
+        names = store.names()
+    except NotADirectoryError:
+        message = f"{store} is a file; --out expects a folder that is new, empty or from this job"
+        raise NotADirectoryError(message) from None
     begun = PLAN in names
     ours = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS) if begun else ()
-    for name in sorted(names):
+    for name in names:
         if name not in ours and not (begun and _PART.fullmatch(name)) and not _TEMPORARY.fullmatch(name):
             raise ValueError(
-                f"{folder} holds {name!r}, which is not from this job; choose a new or empty folder for --out"
+                f"{store} holds {name!r}, which is not from this job; choose a new or empty folder for --out"
             )
     return begun
 
 
 def continued_plan(
-    folder: Path, encoder: str, tokeniser: str, inputs: tuple[InputFile, ...], settings: Settings
+    store: Store, encoder: str, tokeniser: str, inputs: tuple[InputFile, ...], settings: Settings
 ) -> Plan:
-    """The plan of the run that was begun in a folder, to go on with.
+    """The plan of the run that was begun in a place, to go on with.
 
     Raises:
         ValueError: it was begun with another encoder, tokeniser, setting or input: which, and both values.
     """
-    stored = read_run(folder)
+    stored = read_run(store)
     before = decides(stored.encoder, stored.tokeniser, stored.plan.inputs, stored.plan.settings)
     changed = differences(before, decides(encoder, tokeniser, inputs, settings))
     if changed:
         raise ValueError(
-            f"{folder} was begun with another {changed}; go back to that, give another --out, or start afresh with "
+            f"{store} was begun with another {changed}; go back to that, give another --out, or start afresh with "
             "--overwrite"
         )
     return replace(stored.plan, inputs=inputs)  # files that moved are the same files
@@ -104,113 +97,113 @@ def decides(encoder: str, tokeniser: str, inputs: tuple[InputFile, ...], setting
     return {"tokeniser": tokeniser, "encoder": encoder, **asdict(settings), "inputs": files}
 
 
-def read_run(folder: Path) -> Run:
-    """The run that was begun in a folder.
+def read_run(store: Store) -> Run:
+    """The run that was begun in a place.
 
     Raises:
         FileNotFoundError, ValueError: its plan is missing or damaged.
     """
-    value = read_json(folder / PLAN)
+    value = read_json(store, PLAN)
     try:
         if value["format"] != FORMAT:
             raise ValueError(f"format is {value['format']!r}, not {FORMAT!r}")
         return Run(value["encoder"], value["tokeniser"], plan_from_json(value["plan"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / PLAN} is damaged ({error}); remove {folder} and start afresh") from None
+        raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start afresh") from None
 
 
 @contextmanager
-def begun_run(folder: Path, run: Run) -> Iterator[dict[str, PartReport]]:
-    """Hold a folder for a run, alone; yields the reports of the parts that are done, by name.
+def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
+    """Hold a place for a run, alone; yields the reports of the parts that are done, by name.
 
     Raises:
         ValueError: another run is writing there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        _sweep(folder)
-        if not (folder / PLAN).exists():
-            write_json(
-                folder / PLAN,
-                {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokeniser, "plan": run.plan.to_json()},
-            )
+    with store.held():
+        _sweep(store)
+        if not is_there(store, PLAN):
+            value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokeniser, "plan": run.plan.to_json()}
+            write_json(store, PLAN, value)
         for name in (REPORTS, REJECTED):  # after the plan, by which the next run knows the folder for its own
-            (folder / name).mkdir(exist_ok=True)
-        yield finished_parts(folder, run.plan)
+            store.make_folder(name)
+        yield finished_parts(store, run.plan)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what writers that were killed have left."""
-    for place in (folder, folder / REPORTS, folder / REJECTED):
-        for entry in place.iterdir() if place.exists() else ():
-            if _TEMPORARY.fullmatch(entry.name):
-                entry.unlink(missing_ok=True)  # a worker that lost touch with the driver may still rename it
+def _sweep(store: Store) -> None:
+    """Remove what writers that were killed have left; one that lost touch with the driver may still rename it."""
+    for folder in ("", f"{REPORTS}/", f"{REJECTED}/"):
+        for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
+            store.delete(f"{folder}{name}")
 
 
-def finished_parts(folder: Path, plan: Plan) -> dict[str, PartReport]:
-    """Reports, by part name, of the parts whose files have the digests that their reports say."""
-    done = {}
-    for part in plan.parts:
-        report = _read_report(folder / REPORTS / f"{part.name}.json")
-        if report and _is_done(folder, part, report):
-            done[part.name] = report
-    return done
+def finished_parts(store: Store, plan: Plan) -> dict[str, PartReport]:
+    """Reports, by part name, of the parts whose files are those that their reports say."""
+    there = set(store.names(REPORTS))
+    with ThreadPoolExecutor(_LOOKERS) as pool:
+        done = pool.map(lambda part: _finished(store, part) if f"{part.name}.json" in there else None, plan.parts)
+        return {report.name: report for report in done if report is not None}
 
 
-def _is_done(folder: Path, part: Part, report: PartReport) -> bool:
-    if (report.name, report.rows + report.n_rejected) != (part.name, part.rows):
-        return False
-    files = {folder / part.name: report.sha256}
-    if report.n_rejected:
-        files[folder / rejected_name(part.name)] = report.rejected_sha256
-    return all(path.is_file() and sha256_of(path) == digest for path, digest in files.items())
-
-
-def _read_report(path: Path) -> PartReport | None:
+def _finished(store: Store, part: Part) -> PartReport | None:
     try:
-        return PartReport(**read_json(path))
+        report = PartReport(**read_json(store, f"{REPORTS}/{part.name}.json"))
     except (OSError, ValueError, TypeError):
         return None  # missing or damaged: the part is embedded again
+    if (report.name, report.rows + report.n_rejected) != (part.name, part.rows):
+        return None
+    try:
+        unchanged = bool(report.stamp) and store.stamp(part.name) == report.stamp
+        same = unchanged or store.sha256(part.name) == report.sha256
+        if same and report.n_rejected:
+            same = store.sha256(rejected_name(part.name)) == report.rejected_sha256
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    return report if same else None
 
 
-def is_committed(folder: Path) -> bool:
+def is_committed(store: Store) -> bool:
     """Whether ``_SUCCESS`` is there and holds the manifest's digest."""
-    success, manifest = folder / SUCCESS, folder / MANIFEST
-    return success.is_file() and manifest.is_file() and success.read_text().strip() == sha256_of(manifest)
+    try:
+        return read_bytes(store, SUCCESS).decode().strip() == store.sha256(MANIFEST)
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False
 
 
-def uncommit(folder: Path) -> None:
+def uncommit(store: Store) -> None:
     """Take back ``_SUCCESS``, before parts are written again."""
-    (folder / SUCCESS).unlink(missing_ok=True)
-    sync_folder(folder)
+    store.delete(SUCCESS)
 
 
 def commit(
-    folder: Path, run: Run, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
+    store: Store, run: Run, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
 ) -> dict[str, Any]:
     """Write ``_manifest.json``, then ``_SUCCESS``; returns the manifest. It is the same for every run of a plan.
 
     Memory grows with the ids where they come from an id column: they are compared over all parts.
 
     Raises:
-        ValueError: an id stands twice, and that is to ``fail``; the parts stay.
+        ValueError: an id stands twice, and that is to ``fail``; the parts stay. Another run has begun there meanwhile,
+            where nothing can be held.
     """
+    if _identity(read_run(store)) != _identity(run):
+        raise ValueError(f"another run has begun in {store} meanwhile; give each an --out of its own")
     plan, settings = run.plan, run.plan.settings
     duplicates, first = 0, None
     if settings.id_column is not None:
-        columns = [_read_column(folder / part.name, settings.id_column) for part in plan.parts]
+        columns = [_read_column(store, part.name, settings.id_column) for part in plan.parts]
         duplicates, first = count_duplicates(pa.concat_tables(columns)[0])
     if duplicates and on_duplicate_id == "fail":
         raise ValueError(
             f"--id-column {settings.id_column!r}: {duplicates:,} rows repeat an id, the first is {first!r}; mend the "
             "input, or go on from the finished parts with --on-duplicate-id keep"
         )
-    parts = [{key: value for key, value in asdict(reports[p.name]).items() if key != "seconds"} for p in plan.parts]
+    said = [asdict(reports[part.name]) for part in plan.parts]
+    parts = [{key: value for key, value in one.items() if key not in {"seconds", "stamp"}} for one in said]
     manifest = {
         "format": FORMAT,
         **{name: sum(part[name] for part in parts) for name in (*COUNTS, *OTHER_COUNTS)},
         "n_duplicate_ids": duplicates,
-        "schema": columns_of(pq.read_schema(folder / plan.parts[0].name)),
+        "schema": columns_of(_read_schema(store, plan.parts[0].name)),
         "id_column": settings.id_field,
         "fingerprints": {
             "encoder": run.encoder,
@@ -222,16 +215,26 @@ def commit(
         "inputs": [file.to_json() for file in plan.inputs],
         "parts": parts,
     }
-    write_json(folder / MANIFEST, manifest)
-    digest = sha256_of(folder / MANIFEST)
-    _sweep(folder)
-    write_file(folder / SUCCESS, lambda file: file.write(f"{digest}\n".encode()))
+    write_json(store, MANIFEST, manifest)
+    digest = store.sha256(MANIFEST)
+    _sweep(store)
+    store.write(SUCCESS, lambda file: file.write(f"{digest}\n".encode()))
     return manifest
 
 
-def _read_column(path: Path, name: str) -> pa.Table:
-    with pq.ParquetFile(path) as file:  # not read_table, to which a folder named key=value is another column
+def _identity(run: Run) -> Any:
+    """What two runs that may write to one place have in common."""
+    return decides(run.encoder, run.tokeniser, run.plan.inputs, run.plan.settings), run.plan.parts
+
+
+def _read_column(store: Store, part: str, name: str) -> pa.Table:
+    with store.open(part) as raw, pq.ParquetFile(raw) as file:
         return file.read([name])
+
+
+def _read_schema(store: Store, part: str) -> pa.Schema:
+    with store.open(part) as raw:
+        return pq.read_schema(raw)
 
 
 def count_duplicates(ids: pa.ChunkedArray) -> tuple[int, Any]:

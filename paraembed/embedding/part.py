@@ -21,9 +21,9 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part
 from paraembed.embedding.rows import Rows, read_part
 from paraembed.embedding.settings import Settings, check_dim
+from paraembed.embedding.store import Store, write_json
 from paraembed.embedding.vectors import finish
 from paraembed.encoders import Encoder
-from paraembed.files import write_file, write_json
 
 REPORTS, REJECTED = "_reports", "_rejected"
 _ROW_GROUP_BYTES = 32 << 20  # of vectors; a part is written a row group at a time
@@ -49,6 +49,7 @@ class PartReport:
         n_null_ids: rows whose id is null.
         null_id: where the first of them is, in words.
         n_clipped: rows with a number that float16 does not reach.
+        stamp: of the file, where the store has such a thing; see ``Store``.
     """
 
     name: str
@@ -65,6 +66,7 @@ class PartReport:
     n_null_ids: int = 0
     null_id: str = ""
     n_clipped: int = 0
+    stamp: str = ""
 
 
 @dataclass
@@ -82,9 +84,9 @@ def rejected_name(part: str) -> str:
 
 
 def embed_part(
-    encoder: Encoder, source: InputFile, part: Part, settings: Settings, folder: Path, *, data: bytes | None = None
+    encoder: Encoder, source: InputFile, part: Part, settings: Settings, store: Store, *, data: bytes | None = None
 ) -> PartReport:
-    """Embed a part into ``folder`` and write its report beside it; the same bytes every time.
+    """Embed a part into ``store`` and write its report beside it; the same bytes every time.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
     from 0 in its file. That file is there before the part, and the part before its report: a report means both.
@@ -99,7 +101,7 @@ def embed_part(
         source: the part's input file.
         part: which rows.
         settings: columns and sizes.
-        folder: the output folder; the report goes to its ``_reports``.
+        store: the output; the report goes to its ``_reports``.
         data: the part's text, where ``source`` is a chain (see ``stream_parts``).
 
     Raises:
@@ -124,9 +126,9 @@ def embed_part(
                 raise ValueError(f"{source.shown} changed: {part.name} has {count} rows of {part.rows}; start afresh")
             if found.counts["n_rejected"]:
                 nonlocal rejected_sha256
-                rejected_sha256 = _write_rejected(rejected, folder / rejected_name(part.name))
+                rejected_sha256 = _write_rejected(rejected, store, part.name)
 
-        digest = write_file(folder / part.name, write)
+        digest = store.write(part.name, write)
     counts = {name: found.counts[name] for name in PartReport.__annotations__ if name == "rows" or name[:2] == "n_"}
     seconds = round(time.perf_counter() - started, 3)
     report = PartReport(
@@ -135,16 +137,17 @@ def embed_part(
         seconds=seconds,
         rejected_sha256=rejected_sha256,
         null_id=found.null_id,
+        stamp=store.stamp(part.name),
         **counts,
     )
-    write_json(folder / REPORTS / f"{part.name}.json", asdict(report))
+    write_json(store, f"{REPORTS}/{part.name}.json", asdict(report))
     return report
 
 
-def _write_rejected(rejected: IO[bytes], path: Path) -> str:
-    path.parent.mkdir(exist_ok=True)
+def _write_rejected(rejected: IO[bytes], store: Store, part: str) -> str:
+    store.make_folder(REJECTED)
     rejected.seek(0)
-    return write_file(path, lambda file: shutil.copyfileobj(rejected, file))
+    return store.write(rejected_name(part), lambda file: shutil.copyfileobj(rejected, file))
 
 
 def embedded(

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from paraembed.embedding.manifest import PLAN, check_folder
+from paraembed.embedding.store import Folder
 from paraembed.files import replace_folder, sync_folder
 
 _AT_FDCWD, _EXCHANGE = -100, 2  # renameat2(2), Linux
@@ -21,7 +22,7 @@ def discard(folder: Path) -> None:
 
     The plan goes last: by it the next run knows the folder, should this one be killed here.
     """
-    begun = check_folder(folder)
+    begun = check_folder(Folder(folder))
     if not folder.exists():
         return
     for entry in folder.iterdir():
@@ -39,7 +40,7 @@ def swap(folder: Path, out: Path) -> None:
 
     In one step on Linux; where the file system cannot do that, ``out`` is missing for a moment between two renames.
     """
-    check_folder(out)
+    check_folder(Folder(out))
     if not out.exists():
         folder.rename(out)
     elif _exchange(folder, out):

@@ -1,4 +1,4 @@
-"""Read an embeddings folder again and compare it with its manifest: every row once, nothing else, nothing changed."""
+"""Read an output again and compare it with its manifest: every row once, nothing else, nothing changed."""
 
 import json
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ from paraembed.embedding.manifest import (
 from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype
-from paraembed.files import SUCCESS, read_json, sha256_of
+from paraembed.embedding.store import Store, is_there, open_store, read_bytes, read_json
+from paraembed.files import SUCCESS, Place
 
 _ROWS = 16_384  # read at a time
 _SCALE = "scale"  # of int8 vectors
@@ -64,41 +65,45 @@ class _Findings:
         return Check(name, not wrong, "; ".join(wrong[:3]) + more if wrong else right)
 
 
-def verify(folder: Path, encoder: Path | None = None) -> list[Check]:
-    """Read an embeddings folder again, all of it, and compare it with its manifest.
+def verify(out: Place, encoder: Path | None = None) -> list[Check]:
+    """Read an output again, all of it, and compare it with its manifest.
 
-    Memory grows with the ids, unless they are row numbers: they are compared over all parts.
+    Memory grows with the ids, unless they are row numbers: they are compared over all parts. Each part is read twice,
+    for its digest and for its rows.
 
     Args:
-        folder: what jobs/embed.py wrote.
+        out: folder or URI that jobs/embed.py wrote to.
         encoder: folder of the encoder that embedded; where given, some rows are embedded again and compared.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no folder there.
         ValueError: the encoder's folder will not do.
     """
-    if not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist; expected a folder that jobs/embed.py wrote")
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; expected a folder that jobs/embed.py wrote")
+    store = open_store(out)
+    try:
+        names = set(store.names())
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
+    if not names:
+        raise FileNotFoundError(f"{store} does not exist, or is empty; expected a folder that jobs/embed.py wrote")
     found = _Findings()
-    if not is_committed(folder):
+    if not is_committed(store):
         found.add(SUCCESS, "missing, or not of this manifest; run the same jobs/embed.py command again to finish")
     success = found.check(SUCCESS, "written last, and of this manifest")
     try:
-        manifest = _read_manifest(folder)
+        manifest = _read_manifest(store)
     except (OSError, ValueError) as error:
         return [success, Check("manifest", False, str(error))]
-    _verify_names(folder, manifest, found)
+    _verify_names(names, manifest, found)
     row = 0
     for number, part in enumerate(manifest["parts"]):
-        if part["name"] == part_name(number, len(manifest["parts"])) and (folder / part["name"]).is_file():
-            _verify_part(folder / part["name"], part, row, manifest, found)
+        if part["name"] == part_name(number, len(manifest["parts"])) and is_there(store, part["name"]):
+            _verify_part(store, part, row, manifest, found)
         row += part["rows"] + part["n_rejected"]
-        _verify_rejected(folder, part, found)
+        _verify_rejected(store, part, found)
     _verify_all(manifest, found)
     if encoder is not None:
-        for problem in differing_rows(folder, encoder):
+        for problem in differing_rows(store, encoder):
             found.add("sample", problem)
     rows, n_tokens, n_unknown = found.counted
     checks = [
@@ -128,63 +133,63 @@ def _is_numbered(manifest: dict[str, Any]) -> bool:
     return manifest["settings"].get("id_column") is None and manifest["settings"]["id_kind"] == "row"
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    manifest = read_json(folder / MANIFEST)
+def _read_manifest(store: Store) -> dict[str, Any]:
+    manifest, where = read_json(store, MANIFEST), f"{store}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{folder / MANIFEST} is not of format {FORMAT!r}")
+        raise ValueError(f"{where} is not of format {FORMAT!r}")
     counts = dict.fromkeys((*COUNTS, *OTHER_COUNTS), int)
     others = {"schema": list, "id_column": str, "settings": dict, "fingerprints": dict, "parts": list}
-    _require(folder, manifest, {**counts, "n_duplicate_ids": int, **others})
-    _require(folder, manifest["settings"], {"dtype": str, "id_kind": str})
+    _require(where, manifest, {**counts, "n_duplicate_ids": int, **others})
+    _require(where, manifest["settings"], {"dtype": str, "id_kind": str})
     for part in manifest["parts"]:
-        _require(folder, part, {**counts, "name": str, "sha256": str, "rejected_sha256": str})
-    _require(folder, manifest["fingerprints"], {"encoder": str})
+        _require(where, part, {**counts, "name": str, "sha256": str, "rejected_sha256": str})
+    _require(where, manifest["fingerprints"], {"encoder": str})
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in manifest["schema"]):
-        raise ValueError(f"{folder / MANIFEST}: 'schema' is no list of names and types")
+        raise ValueError(f"{where}: 'schema' is no list of names and types")
     return manifest
 
 
-def _require(folder: Path, values: Any, kinds: dict[str, type]) -> None:
+def _require(where: str, values: Any, kinds: dict[str, type]) -> None:
     for name, kind in kinds.items():
         if not isinstance(values, dict) or not isinstance(values.get(name), kind):
-            raise ValueError(f"{folder / MANIFEST}: {name!r} is missing or no {kind.__name__}")
+            raise ValueError(f"{where}: {name!r} is missing or no {kind.__name__}")
 
 
-def _verify_names(folder: Path, manifest: dict[str, Any], found: _Findings) -> None:
+def _verify_names(there: set[str], manifest: dict[str, Any], found: _Findings) -> None:
     names = [part["name"] for part in manifest["parts"]]
     for number, name in enumerate(names):
         if name != part_name(number, len(names)):  # also keeps a manifest from naming a file outside the folder
             found.add("parts", f"{name!r} should be {part_name(number, len(names))!r}")
-        elif not (folder / name).is_file():
+        elif name not in there:
             found.add("parts", f"{name} is missing; {_MEND}")
-    ours = {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}
-    for name in sorted({entry.name for entry in folder.iterdir()} - ours):
+    for name in sorted(there - {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}):
         found.add("parts", f"{name} is not in the manifest")
 
 
-def _verify_part(path: Path, part: dict[str, Any], row: int, manifest: dict[str, Any], found: _Findings) -> None:
+def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[str, Any], found: _Findings) -> None:
     """Read one part; ``row`` is the number of its first row over all parts."""
-    if sha256_of(path) != part["sha256"]:
-        found.add("sha256", f"{path.name} differs; {_MEND}")
+    name = part["name"]
+    if store.sha256(name) != part["sha256"]:
+        found.add("sha256", f"{name} differs; {_MEND}")
     counted, last = np.zeros(3, np.int64), row + part["rows"] + part["n_rejected"] - 1
     try:
-        with pq.ParquetFile(path) as file:
+        with store.open(name) as raw, pq.ParquetFile(raw) as file:
             if not _follows_contract(file.schema_arrow, manifest):
-                found.add("schema", f"{path.name} has {_schema_line(columns_of(file.schema_arrow))}")
+                found.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
             for batch in file.iter_batches(_ROWS, columns=_columns(manifest)):
                 if _is_numbered(manifest):
-                    row = _verify_numbers(batch, row, last, path.name, found)
+                    row = _verify_numbers(batch, row, last, name, found)
                 else:
                     found.ids.append(batch[manifest["id_column"]])
-                counted += _verify_batch(batch, path.name, found)
+                counted += _verify_batch(batch, name, found)
     except (pa.ArrowException, OSError) as error:
-        found.add("rows", f"{path.name} cannot be read ({str(error).splitlines()[0]}); {_MEND}")
+        found.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {_MEND}")
         return
     found.counted += counted
-    for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, counted, strict=True):
-        if number != part[name]:
-            found.add(check, f"{path.name}: {name} is {number}, the manifest says {part[name]}")
+    for check, count, number in zip(("rows", "tokens", "tokens"), COUNTS, counted, strict=True):
+        if number != part[count]:
+            found.add(check, f"{name}: {count} is {number}, the manifest says {part[count]}")
 
 
 def _verify_numbers(batch: pa.RecordBatch, first: int, last: int, name: str, found: _Findings) -> int:
@@ -196,16 +201,16 @@ def _verify_numbers(batch: pa.RecordBatch, first: int, last: int, name: str, fou
     return int(numbers[-1]) + 1 if len(numbers) else first
 
 
-def _verify_rejected(folder: Path, part: dict[str, Any], found: _Findings) -> None:
-    path = folder / rejected_name(part["name"])
+def _verify_rejected(store: Store, part: dict[str, Any], found: _Findings) -> None:
+    name = rejected_name(part["name"])
     if not part["n_rejected"]:
         return
-    if not path.is_file() or sha256_of(path) != part["rejected_sha256"]:
-        found.add("rejected", f"{path.name} is missing or differs; {_MEND}")
+    if not is_there(store, name) or store.sha256(name) != part["rejected_sha256"]:
+        found.add("rejected", f"{name} is missing or differs; {_MEND}")
         return
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in read_bytes(store, name).decode().splitlines()]
     if len(rows) != part["n_rejected"] or not all({"source", "row", "reason"} <= row.keys() for row in rows):
-        found.add("rejected", f"{path.name} has {len(rows)} rows, the manifest says {part['n_rejected']}")
+        found.add("rejected", f"{name} has {len(rows)} rows, the manifest says {part['n_rejected']}")
 
 
 def _verify_batch(batch: pa.RecordBatch, name: str, found: _Findings) -> tuple[int, int, int]:

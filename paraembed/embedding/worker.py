@@ -3,7 +3,6 @@
 import resource
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -14,8 +13,10 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import PartReport, embed_part
 from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.store import Store, open_store
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import BoundaryTokens, EncoderConfig
+from paraembed.files import to_place
 from paraembed.words import Words
 
 
@@ -86,6 +87,7 @@ class PartWorker:
         torch.set_num_threads(1)
         pa.set_cpu_count(1)
         self._encoder: Encoder | None = None
+        self._store: Store | None = None
 
     def ready(self, weights: Weights) -> None:
         """Make the encoder."""
@@ -93,10 +95,12 @@ class PartWorker:
             self._encoder = weights.encoder()
 
     def embed(
-        self, weights: Weights, source: InputFile, part: Part, settings: Settings, folder: str, data: bytes | None
+        self, weights: Weights, source: InputFile, part: Part, settings: Settings, out: str, data: bytes | None
     ) -> Done:
         """Embed one part; see ``embed_part``. The weights come with each call, so that a new process has them, too."""
         self.ready(weights)
         assert self._encoder is not None
-        report = embed_part(self._encoder, source, part, settings, Path(folder), data=data)
+        if self._store is None or self._store.place != out:
+            self._store = open_store(to_place(out))
+        report = embed_part(self._encoder, source, part, settings, self._store, data=data)
         return Done(report, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)

@@ -159,9 +159,11 @@ def test_an_output_that_is_replaced_is_there_until_the_new_one_is(
     reader = threading.Thread(target=look)
     reader.start()
     more = ("--part-rows", "1000", "--overwrite")
-    killed = run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes)
-    ended.set()
-    reader.join()
+    try:
+        killed = run_until_done(tiny_encoder_folder, corpus, out, more=more, crashes=crashes)
+    finally:
+        ended.set()
+        reader.join()
     assert (killed, missing, list(crashes.iterdir())) == (1, [], [])
     assert digests(out) == unbroken[1000]
     assert not (tmp_path / ".out.new").exists()

@@ -1,9 +1,7 @@
 import bz2
 import gzip
-import html
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import parse_qs
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +11,7 @@ from paraembed.embedding.inputs import kind_of, list_inputs, stamps
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
-from tests.data.test_remote_pairs import OBJECTS, Bucket, serving
+from tests.object_store import Store, serving
 
 NAMES = ["a.txt", "b c.txt", "ä#%.txt", "deep/a.txt", "deep/er/z.txt"]
 
@@ -159,44 +157,19 @@ def test_file_row_ids_need_names_that_differ(folder):
         make_plan(inputs, Settings(id_kind="file-row"))
 
 
-class Listed(Bucket):
-    """Also lists the objects, as S3's ListObjectsV2 does."""
-
-    def answer(self) -> None:
-        path, _, query = self.path.partition("?")
-        if "list-type" not in query:
-            return super().answer()
-        asked = {name: values[0] for name, values in parse_qs(query).items()}
-        start = len(path.rstrip("/")) + 1
-        keys = [key[start:] for key in OBJECTS if key.startswith("/bucket/")]
-        inside = [key for key in keys if key.startswith(asked.get("prefix", ""))]
-        rows = "".join(
-            f"<Contents><Key>{html.escape(key)}</Key><Size>{len(OBJECTS[f'/bucket/{key}'])}</Size>"
-            "<LastModified>2000-01-01T00:00:00.000Z</LastModified></Contents>"
-            for key in inside
-        )
-        body = f'<?xml version="1.0"?><ListBucketResult><KeyCount>{len(inside)}</KeyCount>{rows}</ListBucketResult>'
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-        return None
-
-
 @pytest.fixture
-def bucket(monkeypatch) -> Iterator[str]:
+def bucket() -> Iterator[Store]:
     table = pa.BufferOutputStream()
     pq.write_table(pa.table({"body": [f"row {row}" for row in range(5)]}), table, row_group_size=2)
     lines = b"one\ntwo\nthree\n"
-    for name, data in {
-        "texts/a.txt": lines,
-        "texts/deep/b.txt.gz": gzip.compress(lines),
-        "tables/a.parquet": table.getvalue().to_pybytes(),
-        "rows/a.csv.zst": zst(b'body\n"a\nb"\nc\n'),
-    }.items():
-        monkeypatch.setitem(OBJECTS, f"/bucket/{name}", data)
-    with serving(Listed) as uri:
-        yield uri
+    with serving() as store:
+        store.objects |= {
+            "texts/a.txt": lines,
+            "texts/deep/b.txt.gz": gzip.compress(lines),
+            "tables/a.parquet": table.getvalue().to_pybytes(),
+            "rows/a.csv.zst": zst(b'body\n"a\nb"\nc\n'),
+        }
+        yield store
 
 
 def test_inputs_of_an_object_store(bucket):
@@ -206,10 +179,10 @@ def test_inputs_of_an_object_store(bucket):
         ("tables/a.parquet", "body", ["a.parquet"], [f"row {row}" for row in range(5)]),
         ("rows/", "body", ["a.csv.zst"], ["a\nb", "c"]),
     ):
-        inputs = list_inputs([bucket.format(asked)])
+        inputs = list_inputs([bucket.uri(asked)])
         assert [file.name for file in inputs] == names
         plan = make_plan(inputs, Settings(column, part_rows=2))
         assert texts_of(inputs, column) == expected
         assert "secret" not in str(plan.to_json())
         assert plan_from_json(plan.to_json()).inputs[0].path == inputs[0].shown
-        assert stamps(inputs) == stamps(list_inputs([bucket.format(asked)]))
+        assert stamps(inputs) == stamps(list_inputs([bucket.uri(asked)]))

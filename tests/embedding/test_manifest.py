@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
-from paraembed.embedding import manifest
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import check_folder, continued_plan
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.store import Folder
 from paraembed.embedding.swap import discard
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
@@ -237,7 +237,7 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
     config = checkpoint.read_config(tiny_encoder_folder)
     inputs = list_inputs([table])
     same = [config["fingerprint"], config["tokeniser"], inputs, SETTINGS]
-    assert continued_plan(out, *same).rows == 7
+    assert continued_plan(Folder(out), *same).rows == 7
     for at, value, field in (
         (0, "f" * 64, "encoder"),
         (1, "space", "tokeniser"),
@@ -251,7 +251,7 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
         (3, replace(SETTINGS, tree_column="body"), "tree_column"),
     ):
         with pytest.raises(ValueError, match=rf"begun with another (.*; )?{field} \(was .*--overwrite"):
-            continued_plan(out, *same[:at], value, *same[at + 1 :])
+            continued_plan(Folder(out), *same[:at], value, *same[at + 1 :])
 
 
 def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out):
@@ -262,27 +262,27 @@ def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out):
 
 
 def test_a_folder_that_holds_something_else_is_refused(out, tmp_path):
-    assert check_folder(tmp_path / "new") is False
+    assert check_folder(Folder(tmp_path / "new")) is False
     (tmp_path / "empty").mkdir()
-    assert check_folder(tmp_path / "empty") is False
-    assert check_folder(out) is True
+    assert check_folder(Folder(tmp_path / "empty")) is False
+    assert check_folder(Folder(out)) is True
     with pytest.raises(ValueError, match=r"holds 'empty'"):
-        check_folder(tmp_path)
+        check_folder(Folder(tmp_path))
     with pytest.raises(NotADirectoryError, match="is a file"):
-        check_folder(tmp_path / "t.parquet")
+        check_folder(Folder(tmp_path / "t.parquet"))
     (out / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):
-        check_folder(out)
+        check_folder(Folder(out))
     with pytest.raises(ValueError, match=r"holds 'notes\.txt'"):
         discard(out)
     (out / "notes.txt").unlink()
     (out / "_plan.json").unlink()
     with pytest.raises(ValueError, match=r"holds '_SUCCESS'"):  # another job's output has that too
-        check_folder(out)
+        check_folder(Folder(out))
 
 
 def test_one_run_at_a_time(tiny_encoder_folder, table, out):
-    with manifest.locked(out), pytest.raises(ValueError, match="another run is writing"):
+    with Folder(out).held(), pytest.raises(ValueError, match="another run is writing"):
         build(tiny_encoder_folder, table, SETTINGS, out)
 
 

@@ -14,6 +14,7 @@ from paraembed.embedding import part, records
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.words import UNKNOWN, Words
@@ -26,7 +27,7 @@ encoder, out = Encoder(AvgConfig(), words, "space"), Path(sys.argv[1])
 for path in sys.argv[2:]:
     plan = make_plan(list_inputs([path]), Settings("body", part_rows=1_000_000, batch_size=500))
     (one,) = plan.parts
-    part.embed_part(encoder, plan.inputs[0], one, plan.settings, out)
+    part.embed_part(encoder, plan.inputs[0], one, plan.settings, Folder(out))
     print(json.dumps([one.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
 """
 

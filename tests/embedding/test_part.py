@@ -19,6 +19,7 @@ from paraembed.embedding.part import PartReport, embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.dan import DanConfig
@@ -51,7 +52,7 @@ def embed_all(encoder, paths, settings, out) -> pa.Table:
     for number, source in enumerate(made.inputs):
         parts = [one for one in made.parts if one.file == number]
         for one, data in stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts):
-            embed_part(encoder, source, one, settings, out, data=data)
+            embed_part(encoder, source, one, settings, Folder(out), data=data)
     return pa.concat_tables(pq.read_table(out / one.name) for one in made.parts)
 
 
@@ -91,7 +92,7 @@ def test_gzipped_text_gives_the_same_bytes_also_when_parts_are_skipped(encoder, 
     wanted = make_plan(inputs, settings).parts[1::2]
     for one, data in stream_parts(source, wanted):
         (out / one.name).unlink()
-        embed_part(encoder, source, one, settings, out, data=data)
+        embed_part(encoder, source, one, settings, Folder(out), data=data)
     assert [path.read_bytes() for path in sorted(out.glob("*.parquet"))] == plain
 
 
@@ -131,9 +132,9 @@ def test_bytes_repeat_and_the_report_is_right(encoder, out, tmp_path):
     (tmp_path / "t.txt").write_text("\n".join(TEXTS))
     (source,) = inputs = list_inputs([tmp_path / "t.txt"])
     made = make_plan(inputs, Settings())
-    first = embed_part(encoder, source, made.parts[0], made.settings, out)
+    first = embed_part(encoder, source, made.parts[0], made.settings, Folder(out))
     data = (out / first.name).read_bytes()
-    again = embed_part(encoder, source, made.parts[0], made.settings, out)
+    again = embed_part(encoder, source, made.parts[0], made.settings, Folder(out))
     assert (out / first.name).read_bytes() == data
     assert first.sha256 == again.sha256 == hashlib.sha256(data).hexdigest()
     table = pq.read_table(out / first.name)
@@ -199,7 +200,7 @@ def test_an_input_that_shrank_is_noticed(encoder, out, tmp_path):
     made = make_plan(inputs, Settings())
     (tmp_path / "t.txt").write_text("a\n")
     with pytest.raises(ValueError, match="1 rows of 3"):
-        embed_part(encoder, source, made.parts[0], made.settings, out)
+        embed_part(encoder, source, made.parts[0], made.settings, Folder(out))
     assert not list(out.glob("*part*"))
 
 
@@ -257,7 +258,7 @@ def test_rejected_rows_are_named_and_leave_gaps_in_the_numbers(encoder, out, tmp
     lines = ['{"body": "the cat"}', "broken", '{"body": 1}', '{"body": "a dog", "x": [1]}', "worse"]
     (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
     made = make_plan(list_inputs([tmp_path / "t.jsonl"]), Settings("body", part_rows=2))
-    first, second, third = (embed_part(encoder, made.inputs[0], one, made.settings, out) for one in made.parts)
+    first, second, third = (embed_part(encoder, made.inputs[0], one, made.settings, Folder(out)) for one in made.parts)
     assert [(one.rows, one.n_rejected) for one in (first, second, third)] == [(1, 1), (1, 1), (0, 1)]
     assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == [0, 3]
     assert pq.read_table(out / third.name).schema == pq.read_table(out / first.name).schema

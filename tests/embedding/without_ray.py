@@ -11,30 +11,32 @@ from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.store import open_store
 from paraembed.encoders.base import reads_trees
+from paraembed.files import Place
 
 
 def build(
     encoder_folder: Path,
     inputs: Path | Sequence[Path],
     settings: Settings,
-    out: Path,
+    out: Place,
     on_duplicate_id: OnDuplicateId = "fail",
 ) -> dict[str, int]:
     """Embed, or go on; returns the parts that were embedded, with their rows."""
-    encoder = checkpoint.load(encoder_folder)
+    encoder, store = checkpoint.load(encoder_folder), open_store(out)
     decides = encoder.fingerprint, encoder.tokeniser
     files = list_inputs([inputs] if isinstance(inputs, Path) else inputs)
     settings = complete_settings(settings, files, reads_trees(encoder.config))
-    plan = continued_plan(out, *decides, files, settings) if check_folder(out) else make_plan(files, settings)
+    plan = continued_plan(store, *decides, files, settings) if check_folder(store) else make_plan(files, settings)
     run = Run(*decides, plan)
     embedded = {}
-    with begun_run(out, run) as reports:
+    with begun_run(store, run) as reports:
         for part in plan.parts:
             if part.name not in reports:
                 source = plan.inputs[part.file]
                 data = next(stream_parts(source, [part]))[1] if source.is_chain else None
-                reports[part.name] = embed_part(encoder, source, part, settings, out, data=data)
+                reports[part.name] = embed_part(encoder, source, part, settings, store, data=data)
                 embedded[part.name] = part.rows
-        commit(out, run, reports, on_duplicate_id)
+        commit(store, run, reports, on_duplicate_id)
     return embedded

@@ -1,0 +1,107 @@
+"""Embedding to an object store by the job: killed where it hurts, the same bytes in the end."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed.cluster.embed import embed
+from paraembed.embedding.plan import part_name
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.verify import verify
+from tests.embedding.without_ray import build
+from tests.object_store import Store, serving
+
+JOBS = Path(__file__).parents[2] / "jobs"
+SETTINGS = Settings(part_rows=100)
+OF_WORKERS = ["PUT out/{}", "PUT out/{} done", "PUT out/_reports/{}.json", "PUT out/_reports/{}.json done"]
+OF_DRIVER = [f"PUT out/{name}{when}" for name in ("_plan.json", "_manifest.json", "_SUCCESS") for when in ("", " done")]
+
+
+@pytest.fixture
+def server() -> Iterator[Store]:
+    with serving() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "t.txt"
+    path.write_text("the cat sat on a zebra\nhome , dog\n\n" * 400)
+    return path
+
+
+def run_job(name: str, *arguments: object, where: Path) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
+    command = [sys.executable, JOBS / name, *arguments]
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, cwd=where, env=environment, timeout=200
+    )
+
+
+@pytest.mark.parametrize(
+    "of_driver", [OF_DRIVER[2:5:2], pytest.param(OF_DRIVER, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tmp_path, server, of_driver):
+    """Workers and driver die before a file is there, and when it is but they do not know; parts are read at once."""
+    moments = {*of_driver, *(moment.format(part_name(3 * at, 12)) for at, moment in enumerate(OF_WORKERS))}
+    unreadable: list[object] = []
+
+    def hook(moment: str, port: int) -> None:
+        key = moment.split()[1]
+        if moment.endswith("parquet done"):
+            try:
+                pq.read_table(io.BytesIO(server.objects[key]))
+            except Exception as error:  # noqa: BLE001 - whatever it is, a reader must not see it
+                unreadable.append((key, error))
+        if moment in moments:
+            moments.remove(moment)
+            ends = [one for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port]
+            os.kill(next(one.pid for one in ends if one.pid not in {None, os.getpid()}), signal.SIGKILL)
+
+    server.hook = hook
+    given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", server.uri("out"), "--part-rows", 100
+    killed = 0
+    while (done := run_job("embed.py", *given, where=tmp_path)).returncode:
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        killed += 1
+    assert (killed, moments, unreadable) == (len(of_driver), set(), [])
+    server.hook = lambda *_: None
+    assert "secret" not in done.stderr
+    assert "s3://bucket/out" in done.stderr
+    build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
+    unbroken = {path.name: path.read_bytes() for path in (tmp_path / "unbroken").iterdir() if path.is_file()}
+    assert {key[4:]: data for key, data in server.objects.items() if "/_reports" not in key and data} == unbroken
+    verified = run_job("verify.py", server.uri("out"), "--encoder", tiny_encoder_folder, where=tmp_path)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_what_cannot_be_done_there_is_said_before_anything_is_written(corpus, tiny_encoder_folder, server):
+    build(tiny_encoder_folder, corpus, SETTINGS, server.uri("out"))
+    before = dict(server.objects)
+    server.objects["texts/a.txt"] = b"the cat\n"
+    for inputs, out, more, message in (
+        (
+            [corpus],
+            "out",
+            {"overwrite": True},
+            r"--overwrite cannot put a new output into the place of s3://bucket/out",
+        ),
+        ([server.uri("texts")], "texts/out", {}, r"lies in the input s3://bucket/texts"),
+        ([server.uri("texts/**/*.txt")], "texts/out", {}, r"lies in the input s3://bucket/texts"),
+        ([server.uri("texts/a.txt")], "texts", {}, r"holds 'a\.txt', which is not from this job"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            embed(tiny_encoder_folder, inputs, server.uri(out), SETTINGS, **more)
+        assert "secret" not in str(caught.value)
+    del server.objects["texts/a.txt"]
+    assert server.objects == before
+    assert embed(tiny_encoder_folder, [corpus], server.uri("out"), SETTINGS).was_finished
+    assert all(check.ok for check in verify(server.uri("out")))

@@ -1,0 +1,211 @@
+"""Outputs on an object store: pyarrow's S3 client, in processes of its own, against a store on loopback."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.store import Folder, Remote, open_store, read_bytes
+from paraembed.embedding.verify import verify
+from tests.embedding.without_ray import build
+from tests.object_store import RefusedError, Store, serving
+
+SETTINGS = Settings(part_rows=3)
+PARTS = [f"part-0000{number}-of-00003.parquet" for number in range(3)]
+BIG = 25 << 20  # three pieces of an upload
+PROGRAM = f"""
+import signal, sys, threading
+from pathlib import Path
+from paraembed.embedding.store import open_store
+store = open_store(sys.argv[1])
+
+def write(file):
+    file.write(b"x" * {BIG})
+    if sys.argv[2] == "break":
+        raise ValueError("in the middle")
+
+if sys.argv[2] == "signal":
+    def stop(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, stop)
+try:
+    store.write("big", write)
+finally:
+    import gc; gc.collect()
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Store]:
+    with serving() as store:
+        yield store
+
+
+@pytest.fixture
+def texts(tmp_path) -> Path:
+    path = tmp_path / "t.txt"
+    path.write_text("the cat sat\na dog ran home\nthe mat .\n" * 3)
+    return path
+
+
+def program(server: Store, how: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, server.uri("out"), how], stderr=subprocess.PIPE, text=True)
+
+
+def test_what_is_written_is_there_whole(server):
+    store = open_store(server.uri("out/deep"))
+    assert (store.names(), str(store).startswith("s3://bucket/out/deep?"), store.name) == ([], True, "deep")
+    digest = store.write("_reports/a.json", lambda file: file.write(b"{}"))
+    assert server.objects == {"out/deep/_reports/a.json": b"{}"}
+    assert [line for line in server.asked if not line.startswith(("GET", "HEAD"))] == ["PUT out/deep/_reports/a.json"]
+    assert (store.sha256("_reports/a.json"), read_bytes(store, "_reports/a.json")) == (digest, b"{}")
+    assert (store.names(), store.names("_reports")) == (["_reports"], ["a.json"])
+    before = store.stamp("_reports/a.json")
+    store.write("_reports/a.json", lambda file: file.write(b"[]"))
+    assert store.stamp("_reports/a.json") != before
+    with pytest.raises(NotADirectoryError):
+        open_store(server.uri("out/deep/_reports/a.json")).names()
+    store.delete("_reports/a.json")
+    store.delete("_reports/a.json")
+    assert not [key for key, data in server.objects.items() if data]
+    with pytest.raises(FileNotFoundError):
+        store.sha256("_reports/a.json")
+
+
+def test_a_large_file_goes_in_pieces_and_is_there_when_the_last_one_is(server):
+    store, seen = open_store(server.uri("out")), []
+    server.hook = lambda moment, _: seen.append((moment.split()[0], "out/big" in server.objects))
+    store.write("big", lambda file: file.write(b"x" * BIG))
+    assert server.objects["out/big"] == b"x" * BIG
+    assert [moment for moment in seen if moment[0] != "HEAD"] == [
+        *[("PART", False)] * 3,
+        ("COMPLETE", False),
+        ("COMPLETE", True),
+    ]
+
+
+@pytest.mark.parametrize("how", ["break", "refused part", "refused end", "killed", "signal"])
+def test_no_half_of_a_file_appears_whatever_breaks_off_its_writing(server, how):
+    """pyarrow's own ``with`` would commit what was written until an error."""
+    seen: list[str] = []
+
+    def hook(moment: str, port: int) -> None:
+        seen.append(moment)
+        if (how, moment) == ("refused end", "COMPLETE out/big") or (how, len(seen)) == ("refused part", 2):
+            raise RefusedError
+        if len(seen) == 2 and how in {"killed", "signal"}:
+            process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGTERM)
+
+    server.hook = hook
+    process = program(server, how)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode, said
+    if how == "signal":  # what had begun is finished, and then the signal counts
+        assert server.objects == {"out/big": b"x" * BIG}
+        assert "KeyboardInterrupt" in said
+    else:
+        assert "out/big" not in server.objects
+        assert (not seen) == (how == "break")
+
+
+def test_an_output_there_is_byte_for_byte_that_of_a_folder(server, texts, tiny_encoder_folder, tmp_path):
+    build(tiny_encoder_folder, texts, SETTINGS, tmp_path / "out")
+    uri = server.uri("out")
+    assert len(build(tiny_encoder_folder, texts, SETTINGS, uri)) == 3
+    there = {key.removeprefix("out/"): data for key, data in server.objects.items()}
+    local = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    assert local.items() <= there.items()
+    assert {name for name in there if name not in local} == {f"_reports/{name}.json" for name in PARTS}
+    assert all(check.ok for check in verify(uri, tiny_encoder_folder))
+    filesystem, path = pa.fs.FileSystem.from_uri(uri)
+    assert pq.read_table(path, filesystem=filesystem).num_rows == 9  # the other files are no parts
+    assert not any(b"secret" in data for data in server.objects.values())
+
+
+def test_going_on_asks_for_every_part_and_reads_none(server, texts, tiny_encoder_folder):
+    uri = server.uri("out")
+    build(tiny_encoder_folder, texts, SETTINGS, uri)
+    before = dict(server.objects)
+    del server.objects["out/_SUCCESS"], server.objects[f"out/{PARTS[0]}"]
+    server.objects[f"out/{PARTS[1]}"] = before[f"out/{PARTS[1]}"][:-1] + b"?"
+    server.asked.clear()
+    assert list(build(tiny_encoder_folder, texts, SETTINGS, uri)) == PARTS[:2]
+    assert f"GET out/{PARTS[2]}" not in server.asked
+    assert {key: data for key, data in server.objects.items() if "_reports" not in key} == {
+        key: data for key, data in before.items() if "_reports" not in key
+    }
+    moved = json.loads(server.objects[f"out/_reports/{PARTS[2]}.json"])
+    server.objects[f"out/_reports/{PARTS[2]}.json"] = json.dumps({**moved, "stamp": "of another store"}).encode()
+    assert build(tiny_encoder_folder, texts, SETTINGS, uri) == {}  # read again, and found to be the same
+
+
+def test_verify_finds_what_was_changed(server, texts, tiny_encoder_folder):
+    uri = server.uri("out")
+    build(tiny_encoder_folder, texts, SETTINGS, uri)
+    whole = dict(server.objects)
+    for name, change, check in (
+        (PARTS[1], lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:], "sha256"),
+        ("_SUCCESS", lambda data: data[::-1], "_SUCCESS"),
+        ("_manifest.json", lambda _: b"{}", "manifest"),
+    ):
+        server.objects[f"out/{name}"] = change(whole[f"out/{name}"])
+        assert check in {one.name for one in verify(uri) if not one.ok}
+        server.objects[f"out/{name}"] = whole[f"out/{name}"]
+    del server.objects[f"out/{PARTS[1]}"]
+    assert "parts" in {one.name for one in verify(uri) if not one.ok}
+    with pytest.raises(FileNotFoundError, match=r"s3://bucket/nothing\?.* does not exist, or is empty") as caught:
+        verify(server.uri("nothing"))
+    assert "secret" not in str(caught.value)
+
+
+def test_another_run_that_began_in_the_same_place_is_noticed(server, texts, tiny_encoder_folder, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("the cat\n" * 9)
+    build(tiny_encoder_folder, other, SETTINGS, server.uri("other"))
+    build(tiny_encoder_folder, texts, SETTINGS, server.uri("out"))
+
+    def hook(moment: str, port: int) -> None:  # the other's plan goes over ours, which has just been written
+        if moment == "PUT out/_plan.json done":
+            server.objects["out/_plan.json"] = server.objects["other/_plan.json"]
+
+    for key in [key for key in server.objects if key.startswith("out/")]:
+        del server.objects[key]
+    server.hook = hook
+    with pytest.raises(ValueError, match="another run has begun in s3://bucket/out"):
+        build(tiny_encoder_folder, texts, SETTINGS, server.uri("out"))
+    assert "out/_SUCCESS" not in server.objects
+
+
+def test_a_file_system_that_renames_sees_temporary_names_first(tmp_path):
+    """As on HDFS, whose uploads appear as they grow."""
+    store, seen = Remote(pa.fs.LocalFileSystem(), str(tmp_path / "out"), "hdfs://host/out"), []
+
+    def write(file) -> None:
+        file.write(b"abc")
+        seen.append(sorted(path.name for path in tmp_path.rglob("*")))
+
+    store.write("_reports/a", write)
+    store.write("_reports/a", write)
+    assert seen == [[], ["_reports", "a", "out"]]
+    assert (tmp_path / "out" / "_reports" / "a").read_bytes() == b"abc"
+    assert store.names("_reports") == ["a"]
+
+
+def test_places(tmp_path):
+    assert isinstance(store := open_store((tmp_path / "a b").as_uri()), Folder)
+    assert store.path == tmp_path / "a b"
+    for place, message in (
+        (Path("s3://bucket/out"), "give the address s3://… as text"),
+        ("http://key:secret@host/out", "http://host/out is no address"),
+        ("abfs://container@account.dfs.core.windows.net/out", "files do not appear there whole"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_store(place)

@@ -1,0 +1,210 @@
+"""An object store on loopback for pyarrow's S3 client: S3's REST interface, as far as this project uses it."""
+
+import hashlib
+import html
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from urllib.parse import parse_qs, unquote, urlsplit
+
+_XML = '<?xml version="1.0" encoding="UTF-8"?>'
+
+
+class Store(ThreadingHTTPServer):
+    """Objects by key, of one bucket; what clients ask goes to ``hook`` first, which may raise ``Refused``.
+
+    Attributes:
+        objects: bytes by key.
+        uploads: uploads in parts that are neither complete nor aborted: parts by number, by id.
+        asked: method, key and query of every request, in their order.
+        hook: called with the moment: ``"PUT key"`` before an object appears, ``"PUT key done"`` before the answer; so
+            for ``PART``, ``COMPLETE``, ``GET``, ``HEAD``, ``LIST`` and ``DELETE``; and with the client's port.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, bytes] = {}
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.asked: list[str] = []
+        self.hook: Callable[[str, int], None] = lambda *_: None
+        self.numbers = count(1)
+
+    def uri(self, key: str = "") -> str:
+        """The address of a key, with credentials."""
+        options = f"scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{self.server_port}"
+        return f"s3://key:secret@bucket/{key}?{options}"
+
+
+class RefusedError(Exception):
+    """What ``Store.hook`` raises for a request that is to fail, with a status that clients do not try again."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Store
+
+    def setup(self) -> None:
+        super().setup()
+        self.request.setsockopt(6, 1, 1)  # TCP_NODELAY: else every answer waits 40 ms for an acknowledgement
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def do_PUT(self) -> None:
+        self.answer()
+
+    def do_POST(self) -> None:
+        self.answer()
+
+    def do_DELETE(self) -> None:
+        self.answer()
+
+    def answer(self) -> None:
+        address = urlsplit(self.path)
+        bucket, _, key = unquote(address.path).lstrip("/").partition("/")
+        query = {name: values[0] for name, values in parse_qs(address.query, keep_blank_values=True).items()}
+        body = self.body()
+        assert bucket == "bucket"
+        self.server.asked.append(f"{self.command} {key} {address.query}".strip())
+        try:
+            self.act(key, query, body)
+        except RefusedError:
+            self.reply(403, f"{_XML}<Error><Code>AccessDenied</Code><Message>refused</Message></Error>".encode())
+
+    def act(self, key: str, query: dict[str, str], body: bytes) -> None:
+        objects, uploads = self.server.objects, self.server.uploads
+        match self.command:
+            case "PUT" if "uploadId" in query:
+                self.moment("PART", key)
+                uploads[query["uploadId"]][int(query["partNumber"])] = body
+                self.reply(200, headers={"ETag": etag(body)})
+            case "POST" if "uploads" in query:
+                upload = f"upload-{next(self.server.numbers)}"
+                uploads[upload] = {}
+                self.reply(200, xml("InitiateMultipartUploadResult", Bucket="bucket", Key=key, UploadId=upload))
+            case "POST" if "uploadId" in query:
+                self.moment("COMPLETE", key)
+                parts = uploads.pop(query["uploadId"])
+                listed = [int(number) for number in re.findall(rb"<PartNumber>(\d+)<", body)]
+                assert listed == sorted(parts)
+                objects[key] = b"".join(parts[number] for number in listed)
+                self.moment("COMPLETE", f"{key} done")
+                self.reply(200, xml("CompleteMultipartUploadResult", Key=key, ETag=etag(objects[key])))
+            case "PUT":
+                self.moment("PUT", key)
+                objects[key] = body
+                self.moment("PUT", f"{key} done")
+                self.reply(200, headers={"ETag": etag(body)})
+            case "DELETE" if "uploadId" in query:
+                uploads.pop(query["uploadId"], None)
+                self.reply(204)
+            case "DELETE":
+                self.moment("DELETE", key)
+                objects.pop(key, None)
+                self.reply(204)
+            case "GET" if "list-type" in query:
+                self.moment("LIST", query.get("prefix", ""))
+                self.reply(200, self.listing(query))
+            case _ if key in objects:
+                self.moment(self.command, key)
+                self.send_object(objects[key])
+            case _ if not key:
+                self.reply(200)
+            case _:
+                self.reply(404, f"{_XML}<Error><Code>NoSuchKey</Code></Error>".encode())
+
+    def moment(self, what: str, key: str) -> None:
+        self.server.hook(f"{what} {key}", self.client_address[1])
+
+    def body(self) -> bytes:
+        """What a request brings; Amazon's client cuts it into chunks, and puts its checksum behind the last."""
+        if self.headers.get("Transfer-Encoding", "") == "chunked":
+            data = b"".join(self.http_chunks())
+        else:
+            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if "aws-chunked" not in self.headers.get("Content-Encoding", ""):
+            return data
+        body, at = list[bytes](), 0
+        while size := int(data[at : data.index(b"\r\n", at)].split(b";")[0], 16):
+            at = data.index(b"\r\n", at) + 2
+            body.append(data[at : at + size])
+            at += size + 2
+        return b"".join(body)
+
+    def http_chunks(self) -> Iterator[bytes]:
+        while size := int(self.rfile.readline(), 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+
+    def send_object(self, data: bytes) -> None:
+        headers = {"ETag": etag(data), "Last-Modified": "Sat, 01 Jan 2000 00:00:00 GMT"}
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked is None:
+            self.reply(200, data, headers)
+            return
+        first, last = int(asked[1]), int(asked[2] or len(data) - 1)
+        some = data[first : last + 1]
+        self.reply(206, some, {**headers, "Content-Range": f"bytes {first}-{first + len(some) - 1}/{len(data)}"})
+
+    def listing(self, query: dict[str, str]) -> bytes:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        rows, folders = list[str](), dict[str, None]()
+        for key, data in sorted(self.server.objects.items()):
+            if not key.startswith(prefix):
+                continue
+            rest = key[len(prefix) :]
+            if delimiter and delimiter in rest:
+                folders[prefix + rest.split(delimiter)[0] + delimiter] = None
+            else:
+                fields = fields_of(Key=key, Size=len(data), ETag=etag(data), LastModified="2000-01-01T00:00:00.000Z")
+                rows.append(f"<Contents>{fields}</Contents>")
+        rows += [f"<CommonPrefixes>{fields_of(Prefix=name)}</CommonPrefixes>" for name in folders]
+        return f"{_XML}<ListBucketResult><KeyCount>{len(rows)}</KeyCount>{''.join(rows)}</ListBucketResult>".encode()
+
+    def reply(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        if status != 204:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def etag(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+def xml(name: str, **fields: object) -> bytes:
+    return f"{_XML}<{name}>{fields_of(**fields)}</{name}>".encode()
+
+
+def fields_of(**fields: object) -> str:
+    return "".join(f"<{name}>{html.escape(str(value))}</{name}>" for name, value in fields.items())
+
+
+@contextmanager
+def serving() -> Iterator[Store]:
+    """A store for the length of the block, empty at first."""
+    store = Store()
+    thread = threading.Thread(target=store.serve_forever)
+    thread.start()
+    try:
+        yield store
+    finally:
+        store.shutdown()
+        thread.join()
+        store.server_close()
