@@ -33,6 +33,14 @@ class ScoredPairs:
     first: pa.StringArray
     second: pa.StringArray
 
+    @property
+    def texts(self) -> tuple[pa.StringArray, ...]:
+        """Both sides."""
+        return self.first, self.second
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
 
 def read_scored_pairs(path: Path) -> ScoredPairs:
     """Read a file of scored pairs; the set is named as the file, without ``.tsv`` and ``.gz``.

@@ -1,32 +1,78 @@
 """What can be scored: a trained encoder, and what it has to beat."""
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from paraembed.checkpoint import load
-from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders import Embedded, Encoder, encoder_name
 from paraembed.encoders.avg import AvgConfig
 from paraembed.words import read_words
 
 
+class TextEncoder(Protocol):
+    """Texts to vectors: an ``Encoder``, or another library's model."""
+
+    def embed(self, texts: pa.StringArray) -> Embedded:
+        """Vectors and counts of a string array [n]; a model that does not count tokens gives ``num_tokens`` 0."""
+        ...
+
+
+@runtime_checkable
+class PairScorer(Protocol):
+    """Pairs of texts to similarities, without vectors."""
+
+    def similarity(self, first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.float64]:
+        """Similarity of each text to the one beside it, float64 [n]."""
+        ...
+
+
 @dataclass(frozen=True)
 class Candidate:
-    """An encoder to score, with the head of its column and one line that says what it is."""
+    """What is scored.
+
+    Attributes:
+        label: head of its column.
+        description: one line that says what it is.
+        encoder: what embeds, or scores pairs.
+        kind: name of the registered encoder, which says what published rows it is compared with; "" where it has none.
+        is_baseline: something to beat: tables show its main score only.
+    """
 
     label: str
     description: str
-    encoder: Encoder
+    encoder: TextEncoder | PairScorer
+    kind: str = ""
+    is_baseline: bool = False
 
 
-def trained(folder: Path) -> Candidate:
+def trained(folder: Path, label: str | None = None) -> Candidate:
     """The encoder of a folder; raises what ``load`` does."""
     encoder = load(folder)
-    description = f"{encoder_name(encoder.config)} in {folder.name}, fingerprint {encoder.fingerprint[:12]}"
-    return Candidate(folder.name, description, encoder)
+    kind = encoder_name(encoder.config)
+    description = f"{kind} in {folder.name}, fingerprint {encoder.fingerprint[:12]}"
+    return Candidate(label or folder.name, description, encoder, kind)
 
 
 def untrained(path: Path, max_words: int | None, tokeniser: str) -> Candidate:
     """The plain average of a word-vector file; raises what ``read_words`` does."""
     words = read_words(path, max_words)
     description = f"average of {len(words.vocabulary):,} word vectors from {path.name}, untrained"
-    return Candidate("untrained", description, Encoder(AvgConfig(), words, tokeniser))
+    return Candidate("untrained", description, Encoder(AvgConfig(), words, tokeniser), is_baseline=True)
+
+
+def unique_labels(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates, with a number behind a label that stands before them already."""
+    taken = Counter[str]()
+    unique = []
+    for one in candidates:
+        taken[one.label] += 1
+        number = taken[one.label]
+        unique.append(one if number == 1 else replace(one, label=f"{one.label} ({number})"))
+    return unique

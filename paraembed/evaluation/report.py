@@ -1,126 +1,201 @@
-"""Scores of one or several encoders side by side: terminal table, Markdown, JSON, metrics.
+"""Scores of one or several encoders side by side and beside the published ones: tables, Markdown, CSV, JSON, metrics.
 
-Tables show correlations ×100, as the papers do, and unknown tokens in %; JSON and metrics hold both as fractions.
+Tables show scores ×100, as the papers do, and unknown tokens in %; JSON, CSV and metrics hold our scores as fractions.
 """
 
+import csv
+import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paraembed.evaluation.candidates import Candidate
-from paraembed.evaluation.suites import Score, Suite, missing_from_papers, score_suite
+from paraembed.evaluation.correlation import Vector
+from paraembed.evaluation.scoring import RESAMPLES, Score, mean_of, mean_score, score_with_predictions
+from paraembed.evaluation.sets import Suite
+from paraembed.evaluation.tables import Beside, Column, Table, beside, percent, suite_tables
 from paraembed.files import write_file, write_json
+from paraembed.papers.published import MEANS, PAPERS_22
 
-
-@dataclass(frozen=True)
-class Column:
-    """The scores of one encoder.
-
-    Attributes:
-        label: head of the column.
-        description: what the encoder is, one line.
-        scores: the same names in the same order for every column of a report.
-    """
-
-    label: str
-    description: str
-    scores: tuple[Score, ...]
+__all__ = ["Column", "Report", "Table", "compare"]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Columns side by side, and notes on what they may be compared with."""
+    """Columns side by side.
+
+    Attributes:
+        columns: one an encoder.
+        notes: on what they may be compared with.
+        predictions: predicted similarities [n] of graded sets, by label of the column and name of the score.
+    """
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...]
+    predictions: dict[tuple[str, str], Vector] = field(default_factory=dict)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and rows: set, pairs, then three cells an encoder."""
+        """Head and rows: set, pairs, then for each encoder its measures and the unknown tokens."""
+        used = {measure for column in self.columns for score in column.scores for measure in score.values}
+        measures = [measure for measure in ("pearson", "spearman", "accuracy") if measure in used]
         head = ["set", "pairs"]
         for column in self.columns:
             whose = f"{column.label}: " if len(self.columns) > 1 else ""
-            head += [f"{whose}Pearson", "Spearman", "unknown %"]
+            head += [f"{whose}{measures[0].title()}", *(measure.title() for measure in measures[1:]), "unknown %"]
         rows = []
         for line in zip(*(column.scores for column in self.columns), strict=True):
             row = [line[0].label, f"{line[0].num_pairs:,}"]
             for score in line:
-                row += [f"{100 * value:.1f}" for value in (score.pearson, score.spearman, score.unknown_share)]
+                row += [percent(score.values.get(measure)) for measure in measures]
+                row.append(percent(score.unknown_share if score.num_tokens else None))
             rows.append(row)
         return head, rows
 
+    def tables(self, *, brief: bool = False) -> tuple[Table, ...]:
+        """One table a suite, beside the published scores; ``brief``: fewer columns, for a terminal."""
+        return suite_tables(self.columns, brief=brief)
+
     def markdown(self) -> str:
-        """The table as a Markdown document, means in bold."""
-        head, rows = self.table()
-        lines = ["# Scores", "", "Correlation of the cosine with the gold score, ×100.", ""]
-        lines += [f"* {column.label}: {column.description}" for column in self.columns]
-        lines += ["", _markdown_row(head), "|---|" + "---:|" * (len(head) - 1)]
-        for score, row in zip(self.columns[0].scores, rows, strict=True):
-            lines.append(_markdown_row([f"**{cell}**" for cell in row] if score.is_mean else row))
+        """A Markdown document, means in bold."""
+        lines = ["# Scores", "", *(f"* {column.label}: {column.description}" for column in self.columns)]
+        for table in self.tables():
+            lines += ["", f"## {table.title}", "", _markdown_row(table.head), "|---|" + "---:|" * (len(table.head) - 1)]
+            for row, bold in zip(table.rows, table.bold, strict=True):
+                lines.append(_markdown_row([f"**{cell}**" if cell else "" for cell in row] if bold else row))
+            lines += ["", *(f"* {note}" for note in table.notes)] if table.notes else []
         if self.notes:
-            lines += ["", *(f"* {note}" for note in self.notes)]
+            lines += ["", "## Notes", "", *(f"* {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
 
     def json(self) -> dict[str, Any]:
-        """Every score in full precision, by encoder and name."""
-        measures = ("pearson", "spearman", "num_pairs", "num_tokens", "num_unknown")
+        """Every score in full precision, by encoder and name; the published ones beside them, ×100 as printed."""
         encoders = [
             {
                 "label": column.label,
                 "description": column.description,
-                "scores": {
-                    score.name: {measure: getattr(score, measure) for measure in measures} for score in column.scores
-                },
+                "kind": column.kind,
+                "scores": {score.name: _json(score) for score in column.scores},
             }
             for column in self.columns
         ]
-        return {"encoders": encoders, "notes": list(self.notes)}
+        return {"encoders": encoders, "published": [_published(one) for one in self._beside()], "notes": [*self.notes]}
+
+    def csv(self) -> str:
+        """One line a value: whose it is (ours, or the table and row of a paper), of what, on which score."""
+        head = ("whose", "kind", "score", "measure", "value", "low", "high", "pairs", "tokens", "unknown", "remark")
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(head)
+        for column in self.columns:
+            for score in column.scores:
+                counts = (score.num_pairs, score.num_tokens, score.num_unknown)
+                for measure, value in score.values.items():
+                    bounds = score.intervals.get(measure, ("", ""))
+                    rows.writerow((column.label, column.kind, score.name, measure, value, *bounds, *counts, ""))
+        for one in self._beside():
+            for name, cell in one.cells.items():
+                remarks = ["recomputed over the same sets"] * cell.is_recomputed
+                remarks += [one.row.caveats[name]] if name in one.row.caveats else []
+                value = round(cell.value / 100, 6)
+                rows.writerow(
+                    (one.row.label, one.row.kind, name, one.row.measure, value, *[""] * 5, "; ".join(remarks))
+                )
+        return text.getvalue()
+
+    def _beside(self) -> list[Beside]:
+        return beside(self.columns[0].scores, [column.kind for column in self.columns if column.kind])
 
     def metrics(self) -> dict[str, float]:
         """``sts/2012/MSRpar/pearson`` and ``…/spearman``; means as ``sts/mean`` (Pearson) and ``sts/mean_spearman``.
 
         Columns after the first have their label in front.
         """
-        metrics = {}
+        metrics: dict[str, float] = {}
         for number, column in enumerate(self.columns):
             for score in column.scores:
                 name = f"{column.label}/{score.name}" if number else score.name
-                name = re.sub(r"[^/\w.\- :]", "_", name)  # what MLflow takes
-                metrics[name if score.is_mean else f"{name}/pearson"] = score.pearson
-                metrics[f"{name}_spearman" if score.is_mean else f"{name}/spearman"] = score.spearman
+                metrics |= {metric_name(name, measure, score): value for measure, value in score.values.items()}
         return metrics
 
-    def write(self, folder: Path) -> tuple[Path, Path]:
-        """Write ``scores.json`` and ``scores.md`` into a folder, which is made if it is not there.
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """Write ``scores.json``, ``scores.md`` and ``scores.csv`` into a folder, which is made if it is not there.
 
         Raises:
             NotADirectoryError: ``folder`` is a file.
         """
         if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(f"{folder} is a file; scores.json and scores.md need a folder")
+            raise NotADirectoryError(f"{folder} is a file; the scores need a folder")
         folder.mkdir(parents=True, exist_ok=True)
-        data, text = folder / "scores.json", folder / "scores.md"
-        write_json(data, self.json())
-        write_file(text, lambda file: file.write(self.markdown().encode()))
-        return data, text
+        write_json(folder / "scores.json", self.json())
+        for name, text in (("scores.md", self.markdown()), ("scores.csv", self.csv())):
+            write_file(folder / name, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+        return tuple(folder / f"scores.{kind}" for kind in ("json", "md", "csv"))
 
 
-def compare(candidates: Sequence[Candidate], suites: Sequence[Suite]) -> Report:
+def compare(candidates: Sequence[Candidate], suites: Sequence[Suite], *, resamples: int = RESAMPLES) -> Report:
     """Score candidates on suites.
 
+    Args:
+        candidates: what to score.
+        suites: on what.
+        resamples: of the bootstrap behind the 95 % intervals; 0: no intervals.
+
     Raises:
-        ValueError: a correlation that is not defined, with the names of candidate and set.
+        ValueError: a score that is not defined, with the names of candidate and set; two candidates of one label.
     """
-    columns = []
-    for candidate in candidates:
+    labels = [candidate.label for candidate in candidates]
+    if len({*labels}) < len(labels):
+        raise ValueError(f"two candidates are called {max(labels, key=labels.count)!r}; rename one of them")
+    columns: list[Column] = []
+    predictions: dict[tuple[str, str], Vector] = {}
+    notes = [note for suite in suites for note in suite.notes]
+    for one in candidates:
         try:
-            scores = tuple(score for suite in suites for score in score_suite(candidate.encoder, suite))
+            scored = [score_with_predictions(one.encoder, suite, resamples=resamples) for suite in suites]
         except ValueError as error:
-            raise ValueError(f"{candidate.label}, {error}") from None
-        columns.append(Column(candidate.label, candidate.description, scores))
-    return Report(tuple(columns), tuple(note for suite in suites for note in missing_from_papers(suite)))
+            raise ValueError(f"{one.label}, {error}") from None
+        scores = [score for part in scored for score in part.scores]
+        scores += _papers_22(scores)
+        columns.append(Column(one.label, one.description, tuple(scores), one.kind, one.is_baseline))
+        undefined = [name for part in scored for name in part.undefined]
+        if undefined:
+            notes.append(f"{one.label} has no value for {', '.join(undefined)}: all its predictions are equal there")
+        predictions |= {(one.label, name): values for part in scored for name, values in part.predictions.items()}
+    return Report(tuple(columns), tuple(notes), predictions)
+
+
+def _papers_22(scores: Sequence[Score]) -> list[Score]:
+    """The mean over the papers' 22 sets, as far as they are there; none unless STS, SICK and Twitter are."""
+    there = [score for score in scores if score.name in MEANS[PAPERS_22]]
+    if len({score.name.split("/")[0] for score in there}) < 3:
+        return []
+    return [mean_score(there, PAPERS_22, f"{mean_of(there, 'set')} of the papers' 22")]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def metric_name(name: str, measure: str, score: Score) -> str:
+    """A score's name in MLflow: ``name/measure``; of a mean the name alone, with ``_spearman`` for Spearman's."""
+    name = re.sub(r"[^/\w.\- :]", "_", name)  # what MLflow takes
+    if score.is_mean or score.is_pooled:
+        return name if measure == "pearson" else f"{name}_{measure}"
+    return f"{name}/{measure}"
+
+
+def _json(score: Score) -> dict[str, Any]:
+    counts = {name: getattr(score, name) for name in ("num_pairs", "num_tokens", "num_unknown")}
+    return {**score.values, **counts, "intervals": {name: list(bounds) for name, bounds in score.intervals.items()}}
+
+
+def _published(one: Beside) -> dict[str, Any]:
+    row = one.row
+    return {
+        **{name: getattr(row, name) for name in ("paper", "table", "name", "kind", "role", "measure")},
+        "scores": {name: cell.value for name, cell in one.cells.items()},
+        "recomputed": [name for name, cell in one.cells.items() if cell.is_recomputed],
+        "caveats": {name: text for name, text in row.caveats.items() if name in one.cells},
+    }

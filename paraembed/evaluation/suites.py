@@ -1,81 +1,49 @@
-"""Which sets make a suite, and the scores of an encoder on it.
-
-``sts``: SemEval's semantic textual similarity tasks, ``<year>/<set>.tsv``. As in the papers a set's score is the
-correlation of the cosine with the gold score, a year's the mean of its sets, and the last line the mean of the years.
-"""
+"""Suites of sets by name, and how the data folder holds them."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from paraembed.data.similarity import ScoredPairs, read_scored_pairs
-from paraembed.encoders import Embedded, Encoder
-from paraembed.evaluation.correlation import cosine, pearson, spearman
+from paraembed.evaluation.known_files import changed_files
+from paraembed.evaluation.loaders import (
+    read_bigrams,
+    read_phrases,
+    read_pit2015,
+    read_semeval2013,
+    read_sick,
+    read_turney,
+    read_words,
+)
+from paraembed.evaluation.scoring import Score, score_suite
+from paraembed.evaluation.sets import Choices, Group, Suite, ThresholdPairs
+from paraembed.papers.published import PAPERS_STS
 
-PAPERS_STS = {
-    "2012": ("MSRpar", "MSRvid", "OnWN", "SMTeuroparl", "SMTnews"),
-    "2013": ("FNWN", "OnWN", "SMT", "headlines"),
-    "2014": ("OnWN", "deft-forum", "deft-news", "headlines", "images", "tweet-news"),
-    "2015": ("answers-forums", "answers-students", "belief", "headlines", "images"),
-    "2016": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
-}
-"""The sets behind the papers' means (Wieting 2016, 2017), under their official file names."""
+__all__ = [
+    "PAPERS_STS",
+    "SUITES",
+    "Choices",
+    "Group",
+    "Score",
+    "ScoredPairs",
+    "Suite",
+    "ThresholdPairs",
+    "read_pairs_files",
+    "read_sts",
+    "read_suites",
+    "score_suite",
+]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Sets that share a mean, as a year of STS; without a name, files that a user put together: no mean."""
-
-    name: str
-    sets: tuple[ScoredPairs, ...]
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Groups of sets; ``group_is`` is what a group is called in the mean over them."""
-
-    name: str
-    groups: tuple[Group, ...]
-    group_is: str = "group"
-
-
-@dataclass(frozen=True)
-class Score:
-    """One line of a report: a set, or a mean over several.
-
-    Attributes:
-        name: for machines: ``sts/2012/MSRpar``, ``sts/2012/mean``, ``sts/mean``.
-        label: for people: ``2012 MSRpar``, ``2012 mean of 5 sets``, ``mean of 5 years``.
-        pearson: correlation, or mean of correlations.
-        spearman: the same.
-        num_pairs: how many pairs lie behind it.
-        num_tokens: tokens of both sides of the pairs.
-        num_unknown: those of them that are not in the vocabulary.
-        is_mean: whether it is a mean over sets or groups.
-    """
-
-    name: str
-    label: str
-    pearson: float
-    spearman: float
-    num_pairs: int
-    num_tokens: int
-    num_unknown: int
-    is_mean: bool = False
-
-    @property
-    def unknown_share(self) -> float:
-        """Share of the tokens that are not in the vocabulary."""
-        return self.num_unknown / max(self.num_tokens, 1)
+_BENCHMARK = "STS benchmark dev: 1,129 of its 1,500 pairs are in the years' sets, too; who tunes on it has seen them."
 
 
 def read_sts(folder: Path) -> Suite:
-    """The STS sets below a folder: ``<year>/<set>.tsv`` in it or in its subfolder ``sts``, plain or ``.gz``.
+    """SemEval's semantic textual similarity tasks: ``<year>/<set>.tsv``, or ``.gz``, in a folder or in its ``sts``.
+
+    As in the papers a set's score is the correlation of the cosine with the gold score, a year's the mean of its sets.
+    The development set of the STS benchmark, ``benchmark/dev.tsv``, stands for itself: most of its pairs are in the
+    years' sets.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such folder.
@@ -89,10 +57,44 @@ def read_sts(folder: Path) -> Suite:
         years: dict[str, list[Path]] = {}
         for path in sorted([*root.glob("[0-9][0-9][0-9][0-9]/*.tsv"), *root.glob("[0-9][0-9][0-9][0-9]/*.tsv.gz")]):
             years.setdefault(path.parent.name, []).append(path)
-        if years:
-            groups = (Group(year, _read_sets(paths)) for year, paths in sorted(years.items()))
-            return Suite("sts", tuple(groups), "year")
+        if not years:
+            continue
+        groups = [Group(year, _read_sets(paths)) for year, paths in sorted(years.items())]
+        notes = _missing_sets(groups)
+        files = [(f"sts/{path.parent.name}/{path.name}", path) for paths in years.values() for path in paths]
+        benchmark = root / "benchmark" / "dev.tsv"
+        if benchmark.is_file():
+            groups.append(Group("benchmark", (read_scored_pairs(benchmark),), has_mean=False))
+            files.append(("sts/benchmark/dev.tsv", benchmark))
+            notes += (_BENCHMARK,)
+        return Suite("sts", tuple(groups), "year", notes=notes + changed_files(files))
     raise ValueError(f"{folder} holds no STS sets; expected <year>/<set>.tsv in it or in {folder / 'sts'}")
+
+
+SUITES: dict[str, Callable[[Path], Suite]] = {
+    "sts": read_sts,
+    "sick": read_sick,
+    "pit2015": read_pit2015,
+    "words": read_words,
+    "bigrams": read_bigrams,
+    "phrases": read_phrases,
+    "semeval2013": read_semeval2013,
+    "turney": read_turney,
+}
+"""Name → reader of the data folder."""
+
+
+def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
+    """Suites by name, in the order of ``SUITES``; ``all`` stands for every one.
+
+    Raises:
+        ValueError: an unknown name, with those that are allowed; a set that cannot be read.
+        FileNotFoundError: a suite's files are not there.
+    """
+    unknown = [name for name in names if name not in {*SUITES, "all"}]
+    if unknown:
+        raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}")
+    return tuple(read(data) for name, read in SUITES.items() if name in names or "all" in names)
 
 
 def read_pairs_files(paths: Sequence[Path]) -> Suite:
@@ -104,10 +106,10 @@ def read_pairs_files(paths: Sequence[Path]) -> Suite:
     return Suite("pairs", (Group("", _read_sets(paths)),))
 
 
-def missing_from_papers(suite: Suite) -> list[str]:
-    """One note for every STS year whose mean is over fewer sets than the papers' mean of that year."""
+def _missing_sets(years: Sequence[Group]) -> tuple[str, ...]:
+    """One note for every year whose mean is over fewer sets than the papers' mean of that year."""
     notes = []
-    for year in suite.groups if suite.name == "sts" else ():
+    for year in years:
         there = {pairs.name for pairs in year.sets}
         missing = [name for name in PAPERS_STS.get(year.name, ()) if name not in there]
         if missing:
@@ -115,65 +117,7 @@ def missing_from_papers(suite: Suite) -> list[str]:
                 f"STS {year.name} is without {', '.join(missing)}: "
                 f"its mean is not the papers' mean, which is over {len(PAPERS_STS[year.name])} sets."
             )
-    return notes
-
-
-def score_suite(encoder: Encoder, suite: Suite) -> tuple[Score, ...]:
-    """Score an encoder: each set, the mean of each group's sets, the mean of the groups' means.
-
-    Sets of a group without a name have no mean. Every distinct sentence is encoded once.
-
-    Raises:
-        ValueError: a correlation that is not defined, with the set's name.
-    """
-    sides = [side for group in suite.groups for pairs in group.sets for side in (pairs.first, pairs.second)]
-    sentences = pc.unique(pa.chunked_array(sides))
-    embedded = encoder.embed(sentences)
-    encoder.warn_of_unread(embedded)
-    lines: list[Score] = []
-    means: list[Score] = []
-    for group in suite.groups:
-        name, label = (f"{suite.name}/{group.name}", f"{group.name} ") if group.name else (suite.name, "")
-        scores = [
-            _score(pairs, sentences, embedded, f"{name}/{pairs.name}", f"{label}{pairs.name}") for pairs in group.sets
-        ]
-        lines += scores
-        if group.name:
-            means.append(_mean(scores, f"{name}/mean", f"{label}{_mean_of(scores, 'set')}"))
-            lines.append(means[-1])
-    if means:
-        lines.append(_mean(means, f"{suite.name}/mean", _mean_of(means, suite.group_is)))
-    return tuple(lines)
-
-
-def _score(pairs: ScoredPairs, sentences: pa.StringArray, embedded: Embedded, name: str, label: str) -> Score:
-    """Score of one set, whose sentences are rows of ``embedded``."""
-    first, second = (pc.index_in(side, value_set=sentences).to_numpy() for side in (pairs.first, pairs.second))
-    predicted = cosine(embedded.vectors[first], embedded.vectors[second])
-    try:
-        r, rho = pearson(predicted, pairs.scores), spearman(predicted, pairs.scores)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    rows = np.concatenate([first, second])
-    num_tokens, num_unknown = int(embedded.num_tokens[rows].sum()), int(embedded.num_unknown[rows].sum())
-    return Score(name, label, r, rho, len(rows) // 2, num_tokens, num_unknown)
-
-
-def _mean_of(scores: Sequence[Score], what: str) -> str:
-    return f"mean of {len(scores)} {what}{'' if len(scores) == 1 else 's'}"
-
-
-def _mean(scores: Sequence[Score], name: str, label: str) -> Score:
-    return Score(
-        name,
-        label,
-        float(np.mean([score.pearson for score in scores])),
-        float(np.mean([score.spearman for score in scores])),
-        sum(score.num_pairs for score in scores),
-        sum(score.num_tokens for score in scores),
-        sum(score.num_unknown for score in scores),
-        is_mean=True,
-    )
+    return tuple(notes)
 
 
 def _read_sets(paths: Sequence[Path]) -> tuple[ScoredPairs, ...]:

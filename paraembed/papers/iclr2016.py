@@ -12,6 +12,7 @@ from paraembed.encoders.irnn import IrnnConfig
 from paraembed.encoders.lstm import LstmConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.encoders.rnn import RnnConfig
+from paraembed.encoders.scaled_avg import ScaledAvgConfig
 from paraembed.recipe import Recipe
 
 _TRANSFER = Recipe(
@@ -31,6 +32,8 @@ RECIPES = {
     "iclr2016/avg-xxl": replace(
         _TRANSFER, encoder=AvgConfig(), optimiser="adagrad", learning_rate=0.05, word_penalty=1e-6
     ),
+    # §6, footnote 24: 10 epochs on XL; of step size and the rest the paper does not say what was taken.
+    "iclr2016/scaled-avg": replace(_TRANSFER, encoder=ScaledAvgConfig(), learning_rate=0.005, train_words=False),
     "iclr2016/proj": replace(_TRANSFER, encoder=ProjConfig(), word_penalty=1e-8, composition_penalty=1e-5),
     "iclr2016/dan": replace(
         _TRANSFER,

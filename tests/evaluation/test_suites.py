@@ -1,7 +1,6 @@
-"""STS suites: which files, which scores, which means; the report that shows them."""
+"""STS suites: which files, which scores, which means."""
 
 import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,13 @@ from paraembed.encoders import Embedded, Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.candidates import Candidate, trained, untrained
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.suites import PAPERS_STS, missing_from_papers, read_pairs_files, read_sts, score_suite
+from paraembed.evaluation.scoring import score_suite
+from paraembed.evaluation.suites import PAPERS_STS, read_pairs_files, read_sts
 from paraembed.text import tokenise
 from paraembed.words import UNKNOWN, Words
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-VECTORS = SHARED / "train" / "vectors" / "word2vec-googlenews-300d.subset-8000.txt.gz"
+TRAIN = SHARED / "train"
 STS = SHARED / "eval" / "sts"
 
 SETS = {
@@ -34,8 +34,8 @@ def folder(tmp_path: Path) -> Path:
     for name, text in SETS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    (tmp_path / "benchmark").mkdir()  # no year: not part of the suite
-    (tmp_path / "benchmark" / "dev.tsv").write_text("not read")
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "train.tsv").write_text("not read")
     (tmp_path / "2012" / "notes.txt").write_text("not read")
     return tmp_path
 
@@ -76,14 +76,21 @@ def test_scores_and_means(folder: Path, encoder: Encoder) -> None:
         ("sts/2012/MSRpar", "2012 MSRpar", False, 3),
         ("sts/2012/OnWN", "2012 OnWN", False, 3),
         ("sts/2012/mean", "2012 mean of 2 sets", True, 6),
+        ("sts/2012/pooled", "2012 pooled", False, 6),
         ("sts/2013/headlines", "2013 headlines", False, 4),
         ("sts/2013/mean", "2013 mean of 1 set", True, 4),
+        ("sts/2013/pooled", "2013 pooled", False, 4),
         ("sts/mean", "mean of 2 years", True, 10),
+        ("sts/mean-of-sets", "mean of 3 sets", True, 10),
     ]
     by_hand = [correlations(encoder, folder / name) for name in SETS]
+    (folder / "pooled.tsv").write_text(SETS["2012/MSRpar.tsv"] + SETS["2012/OnWN.tsv"])
+    pooled = correlations(encoder, folder / "pooled.tsv")
     for at, measure in enumerate(("pearson", "spearman")):
         msrpar, onwn, headlines = (values[at] for values in by_hand)
-        expected = [msrpar, onwn, (msrpar + onwn) / 2, headlines, headlines, ((msrpar + onwn) / 2 + headlines) / 2]
+        year = (msrpar + onwn) / 2
+        expected = [msrpar, onwn, year, pooled[at], headlines, headlines, headlines]
+        expected += [(year + headlines) / 2, (msrpar + onwn + headlines) / 3]
         np.testing.assert_allclose([getattr(score, measure) for score in scores], expected, atol=1e-6)
 
 
@@ -141,48 +148,25 @@ def test_what_is_no_suite_is_refused(folder: Path) -> None:
 
 
 def test_missing_sets_are_noted(folder: Path) -> None:
-    notes = missing_from_papers(read_sts(folder))
+    notes = read_sts(folder).notes
     assert [note.split(":")[0] for note in notes] == [
         "STS 2012 is without MSRvid, SMTeuroparl, SMTnews",
         "STS 2013 is without FNWN, OnWN, SMT",
+        "not the known files, by their sha256",
     ]
-    assert missing_from_papers(read_pairs_files([folder / "2012" / "MSRpar.tsv"])) == []
+    assert read_pairs_files([folder / "2012" / "MSRpar.tsv"]).notes == ()
     for name in PAPERS_STS["2013"]:
         (folder / "2013" / f"{name}.tsv").write_text(SETS["2012/OnWN.tsv"])
-    assert len(missing_from_papers(read_sts(folder))) == 1
+    assert len(read_sts(folder).notes) == 2
 
 
-def test_a_report_puts_encoders_side_by_side(folder: Path, encoder: Encoder, tiny_words: Words, tmp_path: Path) -> None:
-    other = Encoder(AvgConfig(), Words(pa.array([UNKNOWN, "cat", "a", "on"]), tiny_words.matrix[4:8]), "space")
-    report = compare([Candidate("new", "mine", encoder), Candidate("old|er", "theirs", other)], [read_sts(folder)])
-    head, rows = report.table()
-    assert head == ["set", "pairs", "new: Pearson", "Spearman", "unknown %", "old|er: Pearson", "Spearman", "unknown %"]
-    first = score_suite(encoder, read_sts(folder))[0]
-    assert rows[0][:5] == ["2012 MSRpar", "3", f"{100 * first.pearson:.1f}", f"{100 * first.spearman:.1f}", "8.3"]
-    data, text = report.write(tmp_path / "deep" / "out")
-    saved = json.loads(data.read_text())
-    assert [column["label"] for column in saved["encoders"]] == ["new", "old|er"]
-    assert saved["encoders"][0]["scores"]["sts/2012/MSRpar"]["pearson"] == first.pearson
-    assert saved["notes"] == list(missing_from_papers(read_sts(folder)))
-    lines = text.read_text().splitlines()
-    assert "| set | pairs | new: Pearson | Spearman | unknown % | old\\|er: Pearson | Spearman | unknown % |" in lines
-    assert sum(line.startswith("| **") for line in lines) == 3
-    assert lines[-1].startswith("* STS 2013 is without FNWN, OnWN, SMT: ")
-
-
-def test_metrics_have_the_first_encoder_in_front(folder: Path, encoder: Encoder) -> None:
-    (folder / "2012" / "MSRpar.tsv").rename(folder / "2012" / "MSR(par).tsv")
-    metrics = compare([Candidate("a", "", encoder), Candidate("b", "", encoder)], [read_sts(folder)]).metrics()
-    assert metrics["sts/mean"] == metrics["b/sts/mean"]
-    assert list(metrics)[:2] == ["sts/2012/MSR_par_/pearson", "sts/2012/MSR_par_/spearman"]
-    assert {"sts/2012/mean", "sts/2012/mean_spearman", "sts/mean_spearman", "b/sts/2012/OnWN/pearson"} <= set(metrics)
-    assert len(metrics) == 2 * 6 * 2
-
-
-def test_a_report_needs_a_folder(folder: Path, encoder: Encoder) -> None:
-    report = compare([Candidate("a", "", encoder)], [read_sts(folder)])
-    with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; scores\.json and scores\.md need a folder"):
-        report.write(folder / "2012" / "notes.txt")
+def test_the_benchmark_stands_alone(folder: Path, encoder: Encoder) -> None:
+    (folder / "benchmark" / "dev.tsv").write_text(SETS["2012/MSRpar.tsv"])
+    *others, dev = score_suite(encoder, read_sts(folder))
+    assert (dev.name, dev.label, dev.num_pairs) == ("sts/benchmark/dev", "benchmark dev", 3)
+    assert others[-1].name == "sts/mean-of-sets"
+    assert any(note.startswith("STS benchmark dev: 1,129 of its 1,500 pairs") for note in read_sts(folder).notes)
+    assert others[-1].num_pairs == 10
 
 
 def test_candidates(tiny_encoder_folder: Path, tmp_path: Path) -> None:
@@ -195,32 +179,50 @@ def test_candidates(tiny_encoder_folder: Path, tmp_path: Path) -> None:
     assert words.encoder.vocabulary.to_pylist() == ["cat", UNKNOWN]
 
 
-@pytest.fixture(scope="module")
-def real() -> tuple[Encoder, dict[str, np.ndarray]]:
-    """word2vec through the package, and the same file read by other means."""
-    if not (VECTORS.is_file() and STS.is_dir()):
+VECTORS = {
+    "word2vec": TRAIN / "vectors" / "word2vec-googlenews-300d.subset-8000.txt.gz",
+    "glove": TRAIN / "vectors" / "glove.6B.50d.subset-8390.txt.gz",
+}
+
+
+@pytest.fixture(scope="module", params=VECTORS)
+def real(request: pytest.FixtureRequest) -> tuple[Encoder, dict[str, np.ndarray]]:
+    """Word vectors through the package, and the same file read by other means."""
+    path = VECTORS[request.param]
+    if not (path.is_file() and STS.is_dir()):
         pytest.skip(f"the real sets are not there: {SHARED}")
-    with gzip.open(VECTORS, "rt", encoding="utf-8") as file:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.split() for line in file]
     table: dict[str, np.ndarray] = {}
     for word, *values in rows:
         table.setdefault(word.lower(), np.array(values, np.float64))
     table[""] = np.mean([np.array(values, np.float64) for _, *values in rows], axis=0)  # the unknown word
-    return untrained(VECTORS, None, "ptb-v1").encoder, table
+    encoder = untrained(path, None, "ptb-v1").encoder
+    assert isinstance(encoder, Encoder)
+    return encoder, table
 
 
-@pytest.mark.parametrize("name", ["2012/MSRpar", "2015/images"])
-def test_word2vec_on_real_sets_as_in_plain_numpy(real: tuple[Encoder, dict[str, np.ndarray]], name: str) -> None:
+def test_word_vectors_on_real_sets_as_in_plain_numpy(real: tuple[Encoder, dict[str, np.ndarray]]) -> None:
     encoder, table = real
-    unknown = table[""]
-    cosines, gold = [], []
-    for line in (STS / f"{name}.tsv").read_text(encoding="utf-8").split("\n")[1:-1]:
-        score, *sentences = line.split("\t")
-        tokens = [tokenise(pa.array([sentence]), "ptb-v1").flat.to_pylist() for sentence in sentences]
-        u, v = (np.mean([table.get(token, unknown) for token in side], axis=0) for side in tokens)
-        cosines.append(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
-        gold.append(float(score))
-    (ours,) = score_suite(encoder, read_pairs_files([STS / f"{name}.tsv"]))
-    assert ours.num_pairs == len(gold) == 750
-    assert ours.pearson == pytest.approx(np.corrcoef(cosines, gold)[0, 1], abs=1e-6)
-    assert ours.spearman == pytest.approx(stats.spearmanr(cosines, gold).statistic, abs=1e-5)
+    year: list[float] = []
+    all_cosines, all_gold = [], []
+    for path in sorted((STS / "2015").glob("*.tsv")):
+        cosines, gold = [], []
+        for line in path.read_text(encoding="utf-8").split("\n")[1:-1]:
+            score, *sentences = line.split("\t")
+            tokens = [tokenise(pa.array([sentence]), "ptb-v1").flat.to_pylist() for sentence in sentences]
+            u, v = (np.mean([table.get(token, table[""]) for token in side], axis=0) for side in tokens)
+            cosines.append(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
+            gold.append(float(score))
+        year.append(np.corrcoef(cosines, gold)[0, 1])
+        all_cosines += cosines
+        all_gold += gold
+    scores = {score.name: score for score in score_suite(encoder, read_sts(STS), resamples=0)}
+    assert scores["sts/2015/mean"].pearson == pytest.approx(np.mean(year), abs=1e-6)
+    assert scores["sts/2015/images"].pearson == pytest.approx(year[-1], abs=1e-6)
+    pooled = scores["sts/2015/pooled"]
+    assert pooled.num_pairs == len(all_gold) == 2625
+    assert pooled.pearson == pytest.approx(np.corrcoef(all_cosines, all_gold)[0, 1], abs=1e-6)
+    assert pooled.spearman == pytest.approx(stats.spearmanr(all_cosines, all_gold).statistic, abs=1e-5)
+    assert scores["sts/mean-of-sets"].num_pairs == 11_230
+    assert pooled.intervals == {}

@@ -59,7 +59,7 @@ def evaluate(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
     def call(line: str) -> int:
         monkeypatch.setattr(sys, "argv", ["evaluate.py", *line.split()])
-        return run(job.main, job.Flags)
+        return run(job.main, job.Evaluation)
 
     handlers, level, on_term = logging.root.handlers[:], logging.root.level, signal.getsignal(signal.SIGTERM)
     yield call
@@ -68,29 +68,34 @@ def evaluate(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     signal.signal(signal.SIGTERM, on_term)
 
 
-def test_encoder_and_words_on_a_suite_and_a_file(
+def test_encoder_words_and_baseline_on_a_suite_and_a_file(
     evaluate: Callable[[str], int], folder: Path, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = "--encoder encoder --words vectors.txt --suite sts --data . --pairs test-pairs.tsv --out deep/scores"
+    line = "--encoder encoder --words vectors.txt --baseline ppdb-heuristics --suite sts --data . "
+    line += "--pairs test-pairs.tsv --resamples 50 --out deep/scores"
     before = ray.is_initialized()  # by other tests
     assert evaluate(line) == 0
     assert ray.is_initialized() == before
     out, err = capsys.readouterr()
-    table = out.splitlines()
-    assert table[0].split("  ")[0] == "set"
-    assert "encoder: Pearson" in table[0]
-    assert "untrained: Pearson" in table[0]
-    assert [row.split("  ")[0] for row in table[2:]] == [
-        "2013 headlines", "2013 mean of 1 set", "mean of 1 year", "test-pairs",
+    table, other = (part.splitlines() for part in out.split("\n\n")[:2])
+    assert table[0] == "sts: Pearson ×100"
+    assert table[1].split()[:10] == [
+        "sts", "pairs", "encoder", "95", "%", "unknown", "%", "untrained", "overlap", "lemma",
     ]  # fmt: skip
+    assert [row.split("  ")[0] for row in table[3:7]] == [
+        "2013 headlines", "2013 mean of 1 set", "2013 pooled", "mean of 1 year",
+    ]  # fmt: skip
+    assert "  [1] Wieting 2017 table 4: AVG" in table
     assert "note: STS 2013 is without FNWN, OnWN, SMT" in err
-    assert f"wrote scores.json and scores.md to {folder}/deep/scores; next: python jobs/embed.py --encoder" in err
+    assert f"such as report.html, to {folder}/deep/scores; next: python jobs/embed.py --encoder encoder" in err
+    assert "not made: Margin between paraphrases and negatives: it needs pairs; give --margin-pairs FOLDER" in err
 
     saved = json.loads((folder / "deep" / "scores" / "scores.json").read_text())
-    trained, untrained = (column["scores"] for column in saved["encoders"])
-    assert trained["sts/2013/headlines"] == trained["pairs/test-pairs"]
+    trained, untrained, overlap, _ = (column["scores"] for column in saved["encoders"])
+    assert trained["sts/2013/headlines"]["pearson"] == trained["pairs/test-pairs"]["pearson"]
+    assert overlap["pairs/test-pairs"]["pearson"] == pytest.approx(0.75**0.5)  # of 1, 0, 0 with 5, 1, 3
     shown = f"{100 * trained['pairs/test-pairs']['pearson']:.1f}"
-    assert shown in table[-1].split()
+    assert shown in other[3].split()
     assert shown in (folder / "deep" / "scores" / "scores.md").read_text()
 
     client = MlflowClient(store)
@@ -98,17 +103,49 @@ def test_encoder_and_words_on_a_suite_and_a_file(
     assert experiment is not None
     logged = client.search_runs([experiment.experiment_id])[0]
     assert logged.info.status == "FINISHED"
-    assert logged.data.params["suite"] == "sts"
+    assert logged.data.params["suite"] == "('sts',)"
     assert logged.data.metrics["sts/2013/headlines/pearson"] == trained["sts/2013/headlines"]["pearson"]
     assert logged.data.metrics["sts/mean"] == trained["sts/mean"]["pearson"]
     assert logged.data.metrics["untrained/sts/mean"] == untrained["sts/mean"]["pearson"]
-    assert {file.path for file in client.list_artifacts(logged.info.run_id)} == {"scores.json", "scores.md"}
+    artifacts = {file.path for file in client.list_artifacts(logged.info.run_id)}
+    assert artifacts == {path.name for path in (folder / "deep" / "scores").iterdir()}
+    assert {"scores.json", "scores.md", "scores.csv", "report.html"} <= artifacts
+
+
+def test_the_run_of_a_training_is_an_encoder(
+    evaluate: Callable[[str], int], folder: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+    training, empty = (client.create_run(number).info.run_id for _ in range(2))
+    client.log_artifacts(training, str(folder / "encoder"), "encoder")
+    assert evaluate(f"--encoder {training} encoder --pairs test-pairs.tsv --no-analyses --out out") == 0
+    columns = json.loads((folder / "out" / "scores.json").read_text())["encoders"]
+    assert [column["label"] for column in columns] == [f"run {training[:8]}", "encoder"]
+    assert columns[0]["scores"] == columns[1]["scores"]
+    assert not (folder / "out" / "report.html").exists()
+    capsys.readouterr()
+    for run_id in (empty, "0" * 32):
+        assert evaluate(f"--encoder {run_id} --pairs test-pairs.tsv --out out") == 1
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        assert f"gives no encoder of the run {run_id}" in err
+
+
+def test_choosing_from_held_out_pairs(evaluate: Callable[[str], int], folder: Path) -> None:
+    words = ["the cat", "a dog", "on mat", "dog", "the mat", "cat"]
+    (folder / "held-out.tsv").write_text("".join(f"{one}\t{one} on\n" for one in words))
+    assert evaluate("--words vectors.txt --held-out held-out.tsv --choices 5 --no-analyses --out out") == 0
+    scores = json.loads((folder / "out" / "scores.json").read_text())["encoders"][0]["scores"]
+    assert scores["choose/5"]["num_pairs"] == 6
+    assert 0 <= scores["choose/5"]["accuracy"] <= 1
 
 
 def test_where_the_scores_go_unless_told(evaluate: Callable[[str], int], folder: Path) -> None:
-    assert evaluate("--encoder encoder --pairs test-pairs.tsv") == 0
+    assert evaluate("--encoder encoder --pairs test-pairs.tsv --no-analyses") == 0
     assert (folder / "encoder-scores" / "scores.json").is_file()
-    assert evaluate("--words vectors.txt --max-words 5 --pairs test-pairs.tsv") == 0
+    assert evaluate("--words vectors.txt --max-words 5 --pairs test-pairs.tsv --no-analyses") == 0
     assert (folder / "scores" / "scores.md").is_file()
     assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
 
@@ -117,13 +154,14 @@ def test_the_same_scores_twice(evaluate: Callable[[str], int], folder: Path) -> 
     saved = []
     for _ in range(2):
         assert evaluate("--encoder encoder --pairs test-pairs.tsv --out out") == 0
-        saved.append((folder / "out" / "scores.json").read_bytes())
+        saved.append({path.name: path.read_bytes() for path in (folder / "out").iterdir()})
+        shutil.rmtree(folder / "out")
     assert saved[0] == saved[1]
 
 
 MISTAKES = {
     "nothing to score": ("--pairs test-pairs.tsv", "nothing to score; give --encoder FOLDER, --words FILE or both"),
-    "nothing to score on": ("--words vectors.txt", "nothing to score on; give --suite sts --data FOLDER, --pairs"),
+    "nothing to score on": ("--words vectors.txt", "nothing to score on; give --suite all --data FOLDER, --pairs"),
     "a suite without data": ("--words vectors.txt --suite sts", "--suite and --data go together"),
     "data without a suite": ("--words vectors.txt --pairs test-pairs.tsv --data .", "--suite and --data go together"),
     "a cut without words": ("--encoder encoder --pairs test-pairs.tsv --max-words 3", "--max-words needs --words FILE"),
@@ -137,6 +175,13 @@ MISTAKES = {
     "a binary file": ("--encoder encoder --pairs encoder/model.safetensors", "model.safetensors is a binary file"),
     "words as pairs": ("--encoder encoder --pairs vectors.txt", "vectors.txt, line 1: 1 columns; expected three"),
     "pairs as words": ("--words test-pairs.tsv --pairs test-pairs.tsv", "test-pairs.tsv, line 1: a word with 0 values"),
+    "an unknown suite": ("--encoder encoder --suite sts,glue --data .", "unknown suite 'glue'; allowed: all"),
+    "an unknown baseline": ("--words vectors.txt --baseline idf --pairs test-pairs.tsv", "unknown baseline 'idf'; "),
+    "a baseline of nothing": ("--encoder encoder --baseline sif --pairs test-pairs.tsv", "give it with --words FILE"),
+    "resamples": ("--encoder encoder --pairs test-pairs.tsv --resamples -1", "--resamples is -1; allowed: 0"),
+    "choices": ("--encoder encoder --held-out test-pairs.tsv --choices 1", "--choices is 1; it must be at least 2"),
+    "a peer that is not there": ("--encoder st:none/none/none --pairs test-pairs.tsv", "sentence_transformers"),
+    "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
     "no suite": ("--encoder encoder --suite sts --data none", "none does not exist; expected a folder with STS sets"),
     "an empty suite": ("--encoder encoder --suite sts --data encoder", "encoder holds no STS sets; expected <year>/"),
     "a file as output": ("--encoder encoder --pairs test-pairs.tsv --out vectors.txt", "vectors.txt is a file; "),
@@ -182,7 +227,7 @@ def test_a_relative_path_in_a_submitted_job_is_refused(
     assert "--words is 'vectors.txt'; a submitted job" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("line", ["--suite sick", "--encoders x", "--max-words few"])
+@pytest.mark.parametrize("line", ["--encoders x", "--max-words few", "--choices many"])
 def test_a_wrong_flag_exits_with_two(evaluate: Callable[[str], int], folder: Path, line: str) -> None:
     with pytest.raises(SystemExit) as exited:
         evaluate(line)

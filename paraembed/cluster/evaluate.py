@@ -1,0 +1,230 @@
+"""An evaluation as a job: which encoders, which suites; scores, analyses and the page that shows them; MLflow.
+
+It needs no Ray: the suites take seconds on one core.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
+
+from paraembed.cluster.session import absolute
+from paraembed.cluster.tracking import tracked_run
+from paraembed.encoders import Encoder
+from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse
+from paraembed.evaluation.candidates import Candidate, trained, unique_labels, untrained
+from paraembed.evaluation.choose import read_choose
+from paraembed.evaluation.html import write_html
+from paraembed.evaluation.overlap import overlap_candidates
+from paraembed.evaluation.peers import is_peer, peer
+from paraembed.evaluation.report import Report, compare
+from paraembed.evaluation.scoring import RESAMPLES
+from paraembed.evaluation.sets import Suite
+from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
+from paraembed.evaluation.weighting import BASELINES, Sources, baselines
+
+HEURISTICS = "ppdb-heuristics"
+"""Word overlap, strict and lemmatised, as two baselines; as a suite: those, on the phrases of PPDB."""
+_FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Score encoders, the untrained average of word vectors and baselines, side by side.
+
+    A score is the correlation of two texts' cosine with the score that people gave them, or the share of right
+    answers; in the tables ×100, beside the published values for the same sets.
+    """
+
+    encoder: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FOLDER|RUN|st:MODEL|m2v:MODEL ...]")] = ()
+    """Encoder folders, as jobs/train.py writes; MLflow runs of it; models of sentence-transformers or model2vec."""
+    words: Annotated[Path | None, _FILE] = None
+    """Word-vector file, one 'word v1 … vd' a line, plain or .gz; its plain average is scored."""
+    max_words: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Rows of the word-vector file to use; the mean of the others stands for unknown words."""
+    baseline: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME ...]")] = ()
+    """To beat: sif, sif-common, inverse-frequency, l1 (of --words), ppdb-heuristics (word overlap)."""
+    counts: Annotated[Path | None, _FILE] = None
+    """Word counts, 'word count' a line: for sif, sif-common and inverse-frequency."""
+    corpus: Annotated[Path | None, _FILE] = None
+    """Texts, one a line: sif-common's common component is fitted on them."""
+    trained: Annotated[Path | None, _FOLDER] = None
+    """Encoder whose word vectors give the weights of l1; left out, the first of --encoder."""
+    suite: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[all|NAME ...]")] = ()
+    """sts, sick, pit2015, words, bigrams, phrases, semeval2013, turney, ppdb-heuristics, or all of them."""
+    data: Annotated[Path | None, _FOLDER] = None
+    """Folder of the suites."""
+    pairs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
+    """Files of scored pairs, each a set: score, sentence1, sentence2, separated by tabs, plain or .gz."""
+    held_out: Annotated[Path | None, tyro.conf.arg(metavar="PAIRS")] = None
+    """Pair shards or a pair file: which of --choices texts is the paraphrase of a text?"""
+    choices: int = 100
+    """Texts to choose from, the right one among them."""
+    resamples: int = RESAMPLES
+    """Resamples behind the 95 % intervals; 0: no intervals."""
+    analyses: bool = True
+    """The papers' analyses, and report.html of everything; --no-analyses leaves them out."""
+    options: Annotated[AnalysisOptions, tyro.conf.arg(name="")] = field(default_factory=AnalysisOptions)
+    """Of the analyses."""
+    out: Annotated[Path | None, _FOLDER] = None
+    """Folder for tables and pictures; left out, ENCODER-scores beside the encoder, or ./scores."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an evaluation: the report, the files that were written, and where, analyses that were not made."""
+
+    report: Report
+    written: tuple[Path, ...]
+    out: Path
+    not_made: tuple[str, ...]
+
+
+def evaluate(flags: Evaluation) -> Outcome:
+    """Score, analyse, write, log.
+
+    Raises:
+        ValueError, OSError: what came, what is allowed, what to do.
+    """
+    check(flags)
+    flags = with_absolute_paths(flags)
+    suites = read_all(flags)
+    candidates = find_candidates(flags)
+    out = flags.out
+    assert out is not None, "with_absolute_paths gives it"
+    made: tuple[Analysis, ...] = ()
+    with tracked_run(f"evaluate {candidates[0].description}", out) as tracked:
+        tracked.params({name: value for name, value in asdict(flags).items() if value and name != "options"})
+        report = compare(candidates, suites, resamples=flags.resamples)
+        written = report.write(out)
+        if flags.analyses:
+            made = analyse(report, candidates, suites, flags.options, out)
+            written += tuple(path for one in made for path in one.files)
+            written += (write_html(report, made, out),)
+        for path in written:
+            tracked.artifacts(path)
+        tracked.metrics(report.metrics())
+    not_made = tuple(f"{one.heading.title}: {one.reason}" for one in made if one.reason)
+    return Outcome(report, written, out, not_made)
+
+
+def check(flags: Evaluation) -> None:
+    """Raise ValueError for settings that do not go together."""
+    if not (flags.encoder or flags.words):
+        raise ValueError("nothing to score; give --encoder FOLDER, --words FILE or both")
+    if not (flags.suite or flags.pairs or flags.held_out):
+        raise ValueError("nothing to score on; give --suite all --data FOLDER, --pairs FILE or --held-out PAIRS")
+    if bool(flags.suite) != bool(flags.data):
+        raise ValueError("--suite and --data go together: --suite all --data FOLDER")
+    if flags.max_words is not None and not flags.words:
+        raise ValueError("--max-words needs --words FILE: it cuts the rows of that file")
+    if flags.resamples < 0:
+        raise ValueError(f"--resamples is {flags.resamples}; allowed: 0 (no intervals) or more, as 1000")
+    allowed = [*BASELINES, HEURISTICS]
+    wanted = names_in(flags.baseline)
+    unknown = [name for name in wanted if name not in allowed]
+    if unknown:
+        raise ValueError(f"unknown baseline {unknown[0]!r}; allowed: {', '.join(allowed)}")
+    if {*wanted} - {HEURISTICS} and not flags.words:
+        raise ValueError("--baseline weights the words of a file; give it with --words FILE")
+
+
+def with_absolute_paths(flags: Evaluation) -> Evaluation:
+    """The same with whole paths, ``out`` among them."""
+    first = Path(flags.encoder[0]) if flags.encoder else None
+    beside = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
+    single = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "trained", "data", "held_out")}
+    whole: dict[str, Any] = {
+        name: absolute(path, f"--{name.replace('_', '-')}") for name, path in single.items() if path
+    }
+    options = flags.options
+    margin, tagged = options.margin_pairs, options.tagged
+    return replace(
+        flags,
+        encoder=tuple(str(absolute(Path(one), "--encoder")) if Path(one).exists() else one for one in flags.encoder),
+        pairs=tuple(absolute(path, "--pairs") for path in flags.pairs),
+        out=absolute(flags.out or beside, "--out"),
+        options=replace(
+            options,
+            margin_pairs=margin and absolute(margin, "--margin-pairs"),
+            tagged=tagged and absolute(tagged, "--tagged"),
+            runs=tuple(absolute(path, "--runs") for path in options.runs),
+        ),
+        **whole,
+    )
+
+
+def read_all(flags: Evaluation) -> list[Suite]:
+    """The suites of an evaluation."""
+    suites: list[Suite] = []
+    if flags.data:
+        names = ["phrases" if name == HEURISTICS else name for name in names_in(flags.suite)]
+        unknown = [name for name in names if name not in {*SUITES, "all"}]
+        if unknown:
+            raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}, {HEURISTICS}")
+        suites += read_suites(names, flags.data)
+    if flags.held_out:
+        suites.append(read_choose(flags.held_out, flags.choices))
+    return suites + ([read_pairs_files(flags.pairs)] if flags.pairs else [])
+
+
+def find_candidates(flags: Evaluation) -> list[Candidate]:
+    """The candidates of an evaluation: encoders, the untrained average of the words, baselines."""
+    candidates = [find_candidate(text) for text in flags.encoder]
+    encoders = [one.encoder for one in candidates if isinstance(one.encoder, Encoder)]
+    tokeniser = encoders[0].tokeniser if encoders else "ptb-v1"
+    wanted = {*names_in(flags.baseline), *names_in(flags.suite)}
+    if flags.words:
+        candidates.append(untrained(flags.words, flags.max_words, tokeniser))
+        weighted = [name for name in BASELINES if name in wanted and name != "avg"]  # that is the untrained average
+        folder = flags.trained or next((Path(text) for text in flags.encoder if Path(text).is_dir()), None)
+        sources = Sources(flags.words, flags.counts, flags.corpus, folder, flags.max_words, tokeniser)
+        candidates += baselines(weighted, sources) if weighted else []
+    return unique_labels([*candidates, *(overlap_candidates() if wanted & {HEURISTICS, "all"} else [])])
+
+
+def find_candidate(text: str) -> Candidate:
+    """``st:…`` or ``m2v:…``, an MLflow run id, or an encoder folder."""
+    if is_peer(text):
+        return peer(text)
+    if _RUN_ID.fullmatch(text) and not Path(text).exists():
+        return of_run(text)
+    return trained(absolute(Path(text), "--encoder"))
+
+
+def of_run(run_id: str) -> Candidate:
+    """The encoder that a training logged to MLflow.
+
+    Raises:
+        ValueError: no such run, or none with an encoder.
+    """
+    default = Path.cwd() / "mlruns" / "mlflow.db"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default}"
+    if uri == f"sqlite:///{default}" and not default.exists():
+        raise ValueError(f"no {default} to look for the run {run_id} in; set MLFLOW_TRACKING_URI or name a folder")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # bars on stderr, one a fetch
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            client = MlflowClient(uri)
+            fetched = Path(client.download_artifacts(run_id, "encoder", folder))
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            why = str(error).splitlines()[0][:200]
+            raise ValueError(
+                f"MLflow at {uri} gives no encoder of the run {run_id} ({why}); expected the id of a training, "
+                "or the folder of an encoder"
+            ) from None
+        return trained(fetched, label=f"run {run_id[:8]}")
+
+
+def names_in(values: Sequence[str]) -> tuple[str, ...]:
+    """Names of a flag that takes several, with blanks or commas between."""
+    return tuple(name for value in values for name in value.split(",") if name)

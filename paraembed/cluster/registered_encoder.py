@@ -1,0 +1,29 @@
+"""An encoder folder as a model of MLflow: texts in, vectors out. MLflow keeps this file with the model and runs it."""
+
+from typing import Any
+
+import mlflow
+import numpy as np
+import numpy.typing as npt
+from mlflow.pyfunc.model import PythonModel
+
+import paraembed
+
+
+class RegisteredEncoder(PythonModel):
+    """``mlflow.pyfunc.load_model("models:/NAME@champion").predict(["a text", …])``: float32 [n, H]."""
+
+    def load_context(self, context: Any) -> None:
+        """Load the encoder."""
+        self.encoder = paraembed.load(context.artifacts["encoder"])
+
+    def predict(  # type: ignore[override]  # MLflow reads the types, and calls it with what it declares
+        self,
+        context: Any,  # noqa: ARG002
+        model_input: list[str],
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts."""
+        return self.encoder.encode(list(model_input))
+
+
+mlflow.models.set_model(RegisteredEncoder())

@@ -1,0 +1,104 @@
+"""The papers' analyses of encoders, as tables and pictures; one file an analysis, computing apart from drawing."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from paraembed.evaluation.analyses import (
+    data_amount,
+    disagreement,
+    errors,
+    gates,
+    margin,
+    text_length,
+    unknown_share,
+    word_vectors,
+)
+from paraembed.evaluation.analyses.content import (
+    Analysis,
+    AnalysisOptions,
+    CannotMakeError,
+    Content,
+    Heading,
+    Inputs,
+    Table,
+)
+from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.report import Report
+from paraembed.evaluation.sets import Suite
+from paraembed.files import write_file
+
+__all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse"]
+
+ANALYSES: tuple[tuple[Heading, Callable[[Inputs], Content]], ...] = (
+    (text_length.HEADING, text_length.make),
+    (errors.BY_GOLD, errors.by_gold),
+    (errors.BY_RATIO, errors.by_ratio),
+    (unknown_share.HEADING, unknown_share.make),
+    (disagreement.HEADING, disagreement.make),
+    (word_vectors.NEIGHBOURS, word_vectors.neighbours),
+    (word_vectors.NORMS, word_vectors.norms),
+    (gates.HEADING, gates.make),
+    (margin.HEADING, margin.make),
+    (data_amount.SCORE, data_amount.by_order),
+    (data_amount.CHOICE, data_amount.by_contrast),
+)
+
+
+def analyse(
+    report: Report, candidates: Sequence[Candidate], suites: Sequence[Suite], options: AnalysisOptions, out: Path
+) -> tuple[Analysis, ...]:
+    """Make every analysis that can be made from what is there, and write its picture and its tables.
+
+    Args:
+        report: scores of the candidates on the suites.
+        candidates: in the order of the report's columns.
+        suites: what they were scored on.
+        options: what a user adds.
+        out: folder for ``<analysis>.png`` and ``<table>.csv``; made if it is not there.
+
+    Returns:
+        Each analysis of ``ANALYSES``; one that cannot be made says why.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError: a file of the options that cannot be read.
+        NotADirectoryError: ``out`` is a file.
+    """
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"{out} is a file; pictures and tables need a folder")
+    out.mkdir(parents=True, exist_ok=True)
+    inputs = Inputs(report, tuple(candidates), tuple(suites), options)
+    made = []
+    for heading, make in ANALYSES:
+        try:
+            content = make(inputs)
+        except CannotMakeError as error:
+            made.append(Analysis(heading, None, str(error)))
+        else:
+            made.append(_write(Analysis(heading, content), content, out))
+    return tuple(made)
+
+
+def _write(analysis: Analysis, content: Content, out: Path) -> Analysis:
+    files = {f"{table.name}.csv": _csv(table) for table in content.tables}
+    if content.picture:
+        files[f"{analysis.heading.name}.png"] = content.picture
+    for name, data in files.items():
+        write_file(out / name, partial(_put, data=data))
+    return replace(analysis, files=tuple(out / name for name in files))
+
+
+def _put(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _csv(table: Table) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.head)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in table.rows)
+    return text.getvalue().encode()

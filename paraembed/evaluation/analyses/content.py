@@ -1,0 +1,142 @@
+"""What an analysis is made from and what it gives: tables of numbers, and mostly a picture of them."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paraembed.encoders import Encoder
+from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.report import Report
+from paraembed.evaluation.sets import Suite
+
+Cell = str | int | float | None
+"""None: there is no such number, as where too few pairs lie behind it."""
+
+
+def cell(value: float) -> Cell:
+    """A number for a table; None for NaN."""
+    return None if math.isnan(value) else float(value)
+
+
+@dataclass(frozen=True)
+class AnalysisOptions:
+    """What a user adds to the analyses of an evaluation."""
+
+    neighbours_of: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[WORD ...]")] = ()
+    """Words whose nearest neighbours are shown; left out, those of Wieting 2016 table 8 and common ones."""
+    against: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None
+    """Column to compare the first one with, pair by pair; left out, the second one."""
+    margin_pairs: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Pairs for the margin statistic: pair shards of jobs/shard.py."""
+    tagged: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Tagged sentences for the gates of a GRAN: CoNLL-U, or lines of token, tag and maybe label, tab-separated."""
+    runs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FOLDER|FILE ...]")] = ()
+    """Runs on several amounts of data: encoder folders, or one table (.csv or .tsv; columns pairs, order, score, …)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """An evaluation and what a user adds to it; one object is one evaluation, by which what is costly is remembered.
+
+    Attributes:
+        report: the scores, a column a candidate.
+        candidates: in the order of the columns.
+        suites: what they were scored on.
+        options: what a user adds.
+    """
+
+    report: Report
+    candidates: tuple[Candidate, ...]
+    suites: tuple[Suite, ...]
+    options: AnalysisOptions
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Heads of the columns."""
+        return tuple(column.label for column in self.report.columns)
+
+    def encoders(self) -> list[tuple[str, Encoder]]:
+        """The candidates that have a word matrix, with their labels.
+
+        Raises:
+            CannotMakeError: there are none.
+        """
+        found = [(one.label, one.encoder) for one in self.candidates if isinstance(one.encoder, Encoder)]
+        if not found:
+            raise CannotMakeError("no candidate has word vectors of its own; it needs an encoder folder or --words")
+        return found
+
+
+class CannotMakeError(Exception):
+    """An analysis needs something that is not there; the message says what, and how to give it."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What an analysis is called.
+
+    Attributes:
+        name: of its files, without the ending.
+        title: for people.
+        source: paper and table or figure that it repeats.
+    """
+
+    name: str
+    title: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers of an analysis.
+
+    Attributes:
+        name: of its file, without the ending.
+        title: for people.
+        head: heads of the columns.
+        rows: cells; numbers in full precision.
+        decimals: of the fractional numbers, for people.
+    """
+
+    name: str
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    decimals: int = 1
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an analysis gives.
+
+    Attributes:
+        text: what the numbers are, a few sentences.
+        tables: the numbers.
+        picture: a PNG; empty where a table says it better.
+        tables_matter: whether a reader wants the tables as much as the picture.
+    """
+
+    text: str
+    tables: tuple[Table, ...]
+    picture: bytes = b""
+    tables_matter: bool = False
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """An analysis that was made, or the reason why it was not.
+
+    Attributes:
+        heading: what it is.
+        content: what it gives; None where it was not made.
+        reason: why it was not made; empty where it was.
+        files: what was written: ``<name>.png``, ``<table>.csv``.
+    """
+
+    heading: Heading
+    content: Content | None
+    reason: str = ""
+    files: tuple[Path, ...] = ()

@@ -1,0 +1,125 @@
+"""The margin statistic 2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2) on pairs (Wieting 2016 §5)."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
+from paraembed.evaluation.analyses.drawing import (
+    PUBLISHED,
+    colour,
+    legend_above,
+    new_figure,
+    plain_text,
+    tidy,
+    to_png,
+)
+from paraembed.evaluation.candidates import PairScorer
+from paraembed.evaluation.correlation import Vector
+from paraembed.training.inputs import read_pair_manifest
+
+HEADING = Heading("margin", "Margin between paraphrases and negatives", "Wieting 2016, §5")
+BATCH = 100
+"""Pairs among whose texts negatives are sought, as the papers train."""
+MOST_PAIRS = 10_000
+WIETING_2016 = {"paragram-phrase": 0.7535, "proj": 0.7572, "LSTM, output gate": 0.7565, "LSTM, no output gate": 0.7463}
+"""Means over PPDB XL, which those encoders were trained on."""
+
+
+def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32]) -> Vector:
+    """The statistic of each pair, [B], between -4 and 4.
+
+    n1 is the text most similar to g1 among both texts of the other pairs (negatives ``max`` from ``both_sides``).
+
+    Args:
+        first_BH: vectors of the first texts, B of at least 2.
+        second_BH: of the second ones.
+    """
+    texts = np.stack([first_BH, second_BH], axis=1).astype(np.float64)  # [B, 2, H]
+    norms = np.linalg.norm(texts, axis=2, keepdims=True)
+    texts = np.divide(texts, norms, out=np.zeros_like(texts), where=norms > 0)
+    cosines = np.einsum("ish,jth->isjt", texts, texts, optimize=True)
+    pairs = np.arange(len(texts))
+    positive = cosines[pairs, 0, pairs, 1].copy()
+    cosines[pairs, :, pairs, :] = -np.inf
+    negative = cosines.max(axis=(2, 3))  # [B, 2]
+    statistic: Vector = 2 * positive - negative.sum(axis=1)
+    return statistic
+
+
+def read_some_pairs(folder: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
+    """Pairs of finished pair shards, in an order that is drawn once for all, and how many there are.
+
+    Returns:
+        First texts and second texts, string arrays [n] with n at most ``MOST_PAIRS``, and the number of pairs.
+
+    Raises:
+        FileNotFoundError, ValueError: no finished pair shards there.
+    """
+    shards = read_pair_manifest(folder)["shards"]
+    sizes = [int(shard["rows"]) for shard in shards]
+    drawn = np.random.default_rng(0).permutation(sum(sizes))[:MOST_PAIRS]
+    order = np.argsort(drawn)
+    ends, parts = np.cumsum(sizes), []
+    for shard, size, end in zip(shards, sizes, ends.tolist(), strict=True):
+        rows = drawn[order][(drawn[order] >= end - size) & (drawn[order] < end)] - (end - size)
+        if len(rows):
+            parts.append(pq.read_table(folder / shard["name"], columns=["first", "second"]).take(pa.array(rows)))
+    by_row = pa.concat_tables(parts).combine_chunks()
+    table = by_row.take(pa.array(np.argsort(order))).combine_chunks()
+    return table["first"].chunk(0), table["second"].chunk(0), sum(sizes)
+
+
+def make(inputs: Inputs) -> Content:
+    """Distribution of the statistic for each candidate that has vectors."""
+    folder = inputs.options.margin_pairs
+    if folder is None:
+        raise CannotMakeError("it needs pairs; give --margin-pairs FOLDER, pair shards of jobs/shard.py")
+    first, second, total = read_some_pairs(folder)
+    size = len(first) - len(first) % BATCH if len(first) >= BATCH else len(first)
+    if size < 2:
+        raise CannotMakeError(f"{folder} holds {total} pair; a negative comes from another one")
+    found = []
+    for candidate in inputs.candidates:
+        if isinstance(candidate.encoder, PairScorer):
+            continue
+        one, other = (candidate.encoder.embed(texts.slice(0, size)).vectors for texts in (first, second))
+        batches = [margins(one[at : at + BATCH], other[at : at + BATCH]) for at in range(0, size, BATCH)]
+        found.append((candidate.label, np.concatenate(batches)))
+    if not found:
+        raise CannotMakeError("no candidate has vectors")
+    rows = tuple((label, size, float(values.mean()), float((values > 0).mean() * 100)) for label, values in found)
+    printed = ", ".join(f"{label} {mean}" for label, mean in WIETING_2016.items())
+    text = (
+        f"{size:,} of the {total:,} pairs in {folder.name}, drawn at random, in batches of {BATCH}: n1 and n2 are the "
+        "texts of the other pairs of the batch that are most similar to g1 and g2, equal ones, too, as in training. "
+        "Higher is better on training pairs, and more of it there than on held-out pairs is overfitting. "
+        f"Means the paper prints for PPDB XL: {printed}."
+    )
+    head = ("encoder", "pairs", "mean", "above zero, %")
+    return Content(text, (Table(HEADING.name, "", head, rows, 4),), draw(found))
+
+
+@plain_text
+def draw(found: list[tuple[str, Vector]]) -> bytes:
+    """A PNG: label and values [n] of each candidate."""
+    figure = new_figure(7.5, 3.8)
+    axes = figure.subplots()
+    lowest = min(float(values.min()) for _, values in found)
+    edges = np.linspace(min(lowest, 0), 2, 61).tolist()
+    for number, (label, values) in enumerate(found):
+        axes.hist(
+            values, edges, histtype="step", linewidth=2, color=colour(number), label=f"{label} ({values.mean():.3f})"
+        )
+        axes.axvline(values.mean(), color=colour(number), linewidth=1, linestyle="--")
+    axes.axvline(
+        WIETING_2016["paragram-phrase"], color=PUBLISHED, linestyle=":", label="paper: paragram-phrase (0.754)"
+    )
+    axes.set_xlabel("2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2); means dashed", fontsize=9)
+    axes.set_ylabel("pairs", fontsize=9)
+    tidy(axes, "")
+    legend_above(figure, axes, 3)
+    return to_png(figure)

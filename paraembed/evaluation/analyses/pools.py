@@ -1,0 +1,115 @@
+"""The pairs of graded sets, put together where they share a scale, with what each candidate predicted."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paraembed.data.similarity import ScoredPairs
+from paraembed.encoders import Encoder
+from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
+from paraembed.evaluation.correlation import Vector
+from paraembed.evaluation.sets import Group, Suite
+from paraembed.text import Tokens, tokenise
+
+_PHRASE = 3  # tokens
+
+
+@dataclass(frozen=True)
+class Pool:
+    """n scored pairs.
+
+    Attributes:
+        name: ``sts``: the sets of all years; ``sick/test``: one set.
+        sets: name of the set of each pair [n].
+        first: string array [n].
+        second: string array [n].
+        gold: float64 [n].
+        predicted: cosines, float64 [n] a candidate; NaN where it scores no such pairs.
+        tokens: of the texts of ``first``, then of ``second``.
+    """
+
+    name: str
+    sets: tuple[str, ...]
+    first: pa.StringArray
+    second: pa.StringArray
+    gold: Vector
+    predicted: tuple[Vector, ...]
+    tokens: tuple[Tokens, Tokens]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of both texts, [2, n]."""
+        return np.stack([np.diff(tokens.offsets) for tokens in self.tokens])
+
+    @property
+    def are_texts(self) -> bool:
+        """Whether most pairs have a text of three tokens or more: sets of words and bigrams have no lengths to tell."""
+        return bool(np.median(self.lengths.max(axis=0)) >= _PHRASE)
+
+
+@lru_cache(maxsize=1)  # several analyses ask for the same
+def pools(inputs: Inputs) -> list[Pool]:
+    """Sets of named groups, as the years of STS, in one pool a suite; every other set in one of its own.
+
+    Groups that the papers' means leave out are left out. Tokens are those of the first candidate with a tokeniser.
+
+    Raises:
+        CannotMakeError: nothing was scored on graded pairs.
+    """
+    names = [one.encoder.tokeniser for one in inputs.candidates if isinstance(one.encoder, Encoder)]
+    tokeniser = names[0] if names else "ptb-v1"
+    found = []
+    for suite in inputs.suites:
+        together: list[tuple[str, ScoredPairs]] = []
+        for group in suite.groups:
+            graded = [(set_name(suite, group, one), one) for one in group.sets if isinstance(one, ScoredPairs)]
+            if group.name and group.has_mean:
+                together += graded
+            elif not group.name:
+                found += [_pool(inputs, name, [(name, one)], tokeniser) for name, one in graded]
+        if together:
+            found.append(_pool(inputs, suite.name, together, tokeniser))
+    if not found:
+        raise CannotMakeError("no set of scored pairs was asked for; add --suite sts, or --pairs FILE")
+    return found
+
+
+def text_pools(inputs: Inputs) -> list[Pool]:
+    """The pools of phrases and sentences.
+
+    Raises:
+        CannotMakeError: there are none.
+    """
+    found = [pool for pool in pools(inputs) if pool.are_texts]
+    if not found:
+        raise CannotMakeError("the scored pairs are words or bigrams; add --suite sts, or --pairs FILE with sentences")
+    return found
+
+
+def set_name(suite: Suite, group: Group, one: ScoredPairs) -> str:
+    """Name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
+    return "/".join(filter(None, (suite.name, group.name, one.name)))
+
+
+def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tokeniser: str) -> Pool:
+    first = pa.concat_arrays([pairs.first for _, pairs in members])
+    second = pa.concat_arrays([pairs.second for _, pairs in members])
+    return Pool(
+        name,
+        tuple(name for name, pairs in members for _ in range(len(pairs))),
+        first,
+        second,
+        np.concatenate([pairs.scores for _, pairs in members]),
+        tuple(
+            np.concatenate([_predicted(inputs, label, name, len(pairs)) for name, pairs in members])
+            for label in inputs.labels
+        ),
+        (tokenise(first, tokeniser), tokenise(second, tokeniser)),
+    )
+
+
+def _predicted(inputs: Inputs, label: str, name: str, count: int) -> Vector:
+    return inputs.report.predictions.get((label, name), np.full(count, np.nan))

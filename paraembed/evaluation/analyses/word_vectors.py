@@ -1,0 +1,147 @@
+"""Word vectors: nearest neighbours (Wieting 2016 table 8), longest and shortest (its §6)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.scaled_avg import ScaledAvg
+from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
+from paraembed.evaluation.analyses.drawing import colour, new_figure, plain_text, shortened, tidy, to_png
+from paraembed.words import END, START, UNKNOWN
+
+NEIGHBOURS = Heading("nearest-neighbours", "Nearest neighbours of words", "Wieting 2016, table 8")
+NORMS = Heading("word-norms", "Longest and shortest word vectors", "Wieting 2016, §6")
+WIETING_2016 = ("unlike", "2", "ladies", "lookin", "disagree")
+"""The words of the paper's table."""
+MOST_COMMON = 10_000
+"""Words looked at: the first ones of the vocabulary, whose files are ordered by frequency (the paper: 10,000)."""
+NUM_NEIGHBOURS = 7
+NUM_WORDS = 20
+_DEFAULT_WORDS = 10
+
+Matrix = npt.NDArray[np.float32]
+
+
+def vectors_of(encoder: Encoder) -> Matrix:
+    """Word vectors as they enter a text, [V, D]: those of ``scaled_avg`` times their words' scales."""
+    matrix: Matrix = encoder.matrix.detach().cpu().numpy()
+    if isinstance(encoder.composition, ScaledAvg):
+        matrix = matrix * encoder.composition.scale.detach().cpu().numpy()[:, None]
+    return matrix
+
+
+def common_words(encoder: Encoder) -> tuple[list[str], Matrix]:
+    """The most common words of an encoder, [k], and their vectors [k, D]; the unknown and boundary words are none."""
+    words = encoder.vocabulary.slice(0, MOST_COMMON + 3).to_pylist()
+    rows = [row for row, word in enumerate(words) if word not in {UNKNOWN, START, END}][:MOST_COMMON]
+    return [words[row] for row in rows], vectors_of(encoder)[rows]
+
+
+def nearest(vectors_KD: Matrix, matrix_VD: Matrix, count: int) -> tuple[npt.NDArray[np.int64], Matrix]:
+    """The rows most similar to each vector and their cosines, [K, count]; of equal ones the first comes first.
+
+    A row of zeros, and a vector of zeros, has the cosine 0 with everything.
+    """
+    cosines_KV = _units(vectors_KD) @ _units(matrix_VD).T
+    rows = np.argsort(-cosines_KV, axis=1, kind="stable")[:, :count]
+    return rows, np.take_along_axis(cosines_KV, rows, axis=1)
+
+
+def default_words(vocabulary: Sequence[str]) -> list[str]:
+    """The paper's words that are in a vocabulary, ordered by frequency, filled up with common ones to ten."""
+    known = set(vocabulary)
+    chosen = [word for word in WIETING_2016 if word in known]
+    letters = [word for word in vocabulary[100:2000] if word.isalpha() and len(word) > 3 and word not in chosen]
+    missing = min(_DEFAULT_WORDS - len(chosen), len(letters))
+    return chosen + [letters[at] for at in np.linspace(0, len(letters) - 1, missing, dtype=int)]
+
+
+def neighbours(inputs: Inputs) -> Content:
+    """Neighbours of some words in the space of each candidate."""
+    encoders = inputs.encoders()
+    wanted = [word.lower() for word in inputs.options.neighbours_of] or default_words(common_words(encoders[0][1])[0])
+    columns = [_neighbours_of(encoder, wanted) for _, encoder in encoders]
+    rows = tuple((word, *found) for word, *found in zip(wanted, *columns, strict=True))
+    text = (
+        f"Words sorted by the cosine of their vectors, among the {MOST_COMMON:,} first words of the vocabulary, whose "
+        "order is mostly that of frequency. --neighbours-of asks for other words."
+    )
+    head = ("word", *(label for label, _ in encoders))
+    return Content(text, (Table(NEIGHBOURS.name, "", head, rows),))
+
+
+def norms(inputs: Inputs) -> Content:
+    """The longest and the shortest word vectors of each candidate."""
+    tables: list[Table] = []
+    panels = []
+    for label, encoder in inputs.encoders():
+        words, matrix = common_words(encoder)
+        if len(words) < 2:
+            continue
+        lengths = np.linalg.norm(matrix.astype(np.float64), axis=1)
+        order = np.argsort(-lengths, kind="stable")
+        count = min(NUM_WORDS, len(order) // 2)
+        longest, shortest = order[:count], order[::-1][:count]
+        rows = tuple(
+            (words[high], float(lengths[high]), words[low], float(lengths[low]))
+            for high, low in zip(longest.tolist(), shortest.tolist(), strict=True)
+        )
+        tables.append(
+            Table(f"{NORMS.name}-{len(tables) + 1}", label, ("longest", "norm", "shortest", "norm "), rows, 3)
+        )
+        panels.append((label, rows, float(np.median(lengths))))
+    if not tables:
+        raise CannotMakeError("no vocabulary has two words")
+    text = (
+        f"L2 norms of the {MOST_COMMON:,} first words of the vocabulary. In an average a long vector weighs more: the "
+        "paper found information-bearing words at one end and function words at the other. The line is the median."
+    )
+    return Content(text, tuple(tables), draw_norms(panels))
+
+
+@plain_text
+def draw_norms(panels: list[tuple[str, tuple[tuple[str, float, str, float], ...], float]]) -> bytes:
+    """A PNG: label, longest and shortest words with their norms, and the median norm, of each candidate."""
+    figure = new_figure(5.5 * len(panels), 7.5)
+    grid = figure.subplots(2, len(panels), squeeze=False)
+    for column, (label, rows, median) in enumerate(panels):
+        for axes, at, title in (
+            (grid[0, column], 0, f"{shortened(label, 40)}: longest"),
+            (grid[1, column], 2, "shortest"),
+        ):
+            named = [(shortened(str(row[at]), 24), float(row[at + 1])) for row in rows]
+            axes.barh(range(len(named)), [norm for _, norm in named], color=colour(column))
+            axes.set_yticks(range(len(named)), [name for name, _ in named], fontsize=8)
+            axes.invert_yaxis()
+            axes.axvline(median, color="#000000", linewidth=0.8)
+            axes.set_xlim(0, max([1.05 * median, *(1.05 * float(row[1]) for row in rows)]))
+            tidy(axes, title, "x")
+        grid[1, column].set_xlabel("L2 norm", fontsize=9)
+    return to_png(figure)
+
+
+def _neighbours_of(encoder: Encoder, wanted: list[str]) -> list[str]:
+    words, common = common_words(encoder)
+    matrix = vectors_of(encoder)
+    told = []
+    for word, row in zip(
+        wanted, pc.index_in(pa.array(wanted, pa.string()), encoder.vocabulary).to_pylist(), strict=True
+    ):
+        if row is None:
+            told.append("not in the vocabulary")
+            continue
+        rows, cosines = nearest(matrix[row : row + 1], common, NUM_NEIGHBOURS + 1)
+        near = [(words[at], cosine) for at, cosine in zip(rows[0].tolist(), cosines[0].tolist(), strict=True)]
+        others = [f"{one} {cosine:.2f}" for one, cosine in near if one != word]
+        told.append(", ".join(others[:NUM_NEIGHBOURS]))
+    return told
+
+
+def _units(matrix: Matrix) -> Matrix:
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    units: Matrix = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
+    return units

@@ -1,0 +1,75 @@
+"""1 of k: which of k phrases is the paraphrase of a phrase? (Zhou 2017 §3.1, there "100-choose-1")."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paraembed.data.pairs import read_pairs
+from paraembed.evaluation.sets import Choices, Group, Suite
+from paraembed.training.inputs import read_pair_manifest
+
+SEED = 0
+
+
+def read_choose(held_out: Path, options: int = 100) -> Suite:
+    """A suite ``choose`` of held-out pairs: the second text of each among ``options`` - 1 contrast phrases.
+
+    These are drawn uniformly from the distinct texts of the pairs but the two of the pair, whatever their frequency.
+
+    Args:
+        held_out: folder of pair shards, or a pair file of any format that jobs/shard.py reads.
+        options: k, to choose from.
+
+    Raises:
+        FileNotFoundError, ValueError: no such pairs; fewer than 2 options; not enough distinct texts.
+    """
+    if options < 2:
+        raise ValueError(f"--choices is {options}; it must be at least 2, the paraphrase and one contrast phrase")
+    first, second, num_left_out = _held_out_pairs(held_out)
+    texts = pc.unique(pa.chunked_array([first, second], pa.string()))
+    if len(texts) < options + 1:
+        raise ValueError(
+            f"{held_out} has {len(texts)} distinct texts; to choose from {options} takes {options + 1}: "
+            "give more held-out pairs or fewer --choices"
+        )
+    one, other = (pc.index_in(side, value_set=texts).to_numpy().astype(np.int32) for side in (first, second))
+    generator = np.random.default_rng([SEED, options])
+    contrast = generator.integers(0, len(texts) - 2, (len(one), options - 1), np.int32)
+    for taken in (np.minimum(one, other), np.maximum(one, other)):  # the lower first: the numbers go round both
+        contrast += contrast >= taken[:, None]
+    questions = Choices(
+        str(options),
+        texts,
+        np.repeat(one[:, None], options, axis=1),
+        np.concatenate([other[:, None], contrast], axis=1),
+    )
+    left_out = f"choose: {num_left_out:,} rows of {held_out.name} are no pairs of different texts and were left out"
+    notes = (left_out,) if num_left_out else ()
+    return Suite("choose", (Group("", (questions,)),), measure="accuracy", notes=notes)
+
+
+def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
+    """First texts, second texts, and how many rows were left out: no pairs, or a text with itself."""
+    tables = []
+    num_refused = 0
+    if path.is_dir():
+        names = [shard["name"] for shard in read_pair_manifest(path)["shards"]]
+        tables += [pq.read_table(path / name, columns=["first", "second"]) for name in names]
+    else:
+        for block in read_pairs(path):
+            kept = pc.is_null(block.pairs.refused)
+            num_refused += kept.false_count
+            columns = {"first": block.pairs.first.filter(kept), "second": block.pairs.second.filter(kept)}
+            tables.append(pa.table(columns))
+    table = pa.concat_tables(tables) if tables else pa.table({"first": [], "second": []})
+    first, second = (
+        pa.concat_arrays([pa.array([], pa.string()), *table[name].cast(pa.string()).chunks])
+        for name in ("first", "second")
+    )
+    different = pc.not_equal(first, second)
+    if not different.true_count:
+        raise ValueError(f"{path} holds no pairs of different texts; expected held-out pairs")
+    return first.filter(different), second.filter(different), num_refused + different.false_count

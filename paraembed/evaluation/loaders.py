@@ -1,0 +1,165 @@
+"""The files of the published sets → suites. Quotes are characters like others in all of them.
+
+Every reader takes the data folder. A set that is not there becomes a note, a suite without any set an error.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from paraembed.data.similarity import ScoredPairs
+from paraembed.evaluation.cells import read_cells, read_text
+from paraembed.evaluation.known_files import changed_files
+from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, Suite, ThresholdPairs
+
+_BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
+
+
+def read_sick(data: Path) -> Suite:
+    """SICK relatedness (Marelli et al. 2014), test set."""
+    path = _there(data, "sick", "sick/SICK_test_annotated.txt")
+    pairs = read_cells(path, "\t", 5, has_header=True).scored("test", 3, 1, 2)
+    return _suite("sick", data, ["sick/SICK_test_annotated.txt"], [pairs])
+
+
+def read_pit2015(data: Path) -> Suite:
+    """Twitter paraphrases (Xu et al. 2015), graded scores of all 972 test pairs, debatable ones too."""
+    texts, labels = (_there(data, "pit2015", f"pit2015/test.{kind}") for kind in ("data", "label"))
+    tweets, graded = read_cells(texts, "\t", 7), read_cells(labels, "\t", 2)
+    if len(tweets.rows) != len(graded.rows):
+        raise ValueError(
+            f"{texts} has {len(tweets.rows)} lines and {labels} has {len(graded.rows)}; expected a label a line"
+        )
+    pairs = ScoredPairs("test", graded.numbers(1), tweets.texts(2), tweets.texts(3))
+    return _suite("pit2015", data, ["pit2015/test.data", "pit2015/test.label"], [pairs])
+
+
+def read_words(data: Path) -> Suite:
+    """SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein et al. 2002) and its two parts (Agirre et al. 2009)."""
+    sets: list[AnySet] = []
+    files = ["word/SimLex-999.txt", "word/ws353.txt", "word/ws353-sim.txt", "word/ws353-rel.txt"]
+    there = _some(data, "words", files)
+    for name in there:
+        path = data / name
+        if name == files[0]:
+            sets.append(read_cells(path, "\t", 10, has_header=True).scored("simlex999", 3, 0, 1))
+        else:
+            sets.append(read_cells(path, "\t", 3).scored(path.stem, 2, 0, 1))
+    return _suite("words", data, there, sets, "spearman", _missing("words", files, there))
+
+
+def read_bigrams(data: Path) -> Suite:
+    """Bigram similarity (Mitchell and Lapata 2010): mean rating of each pair, by type.
+
+    Of a verb and its object the file names the object first; here the verb comes first, as in a text.
+    """
+    path = _there(data, "bigrams", "phrase/mitchell_lapata_2010.txt")
+    ratings: dict[str, dict[tuple[str, str], list[float]]] = {kind: defaultdict(list) for kind in _BIGRAMS}
+    cells = read_cells(path, " ", 8, has_header=True)
+    rows = zip(cells.rows, cells.numbers(7), strict=True)
+    for at, ((_, kind, _, one, two, three, four, _), rating) in enumerate(rows):
+        if kind not in ratings:
+            cells.refuse(at, f"type {kind[:40]!r}; expected {', '.join(_BIGRAMS)}")
+        pair = (f"{two} {one}", f"{four} {three}") if kind == "verbobjects" else (f"{one} {two}", f"{three} {four}")
+        ratings[kind][pair].append(rating)
+    sets = [
+        ScoredPairs(
+            _BIGRAMS[kind],
+            np.array([np.mean(one) for one in rated.values()]),
+            pa.array([one for one, _ in rated], pa.string()),
+            pa.array([other for _, other in rated], pa.string()),
+        )
+        for kind, rated in ratings.items()
+        if rated
+    ]
+    return _suite("bigrams", data, ["phrase/mitchell_lapata_2010.txt"], sets, "spearman")
+
+
+def read_phrases(data: Path) -> Suite:
+    """Phrase pairs of PPDB: Pavlick et al. 2015, and Annotated-PPDB (Wieting et al. 2015), all 3,000 pairs."""
+    names = ["phrase/pavlick2015_ppdb_human.tsv.gz", "phrase/annotated_ppdb_3k.txt"]
+    there = _some(data, "phrases", names)
+    sets: list[AnySet] = []
+    if names[0] in there:
+        sets.append(read_cells(data / names[0], "\t", 5).scored("pavlick", 0, 2, 3))
+    if names[1] in there:
+        sets.append(read_cells(data / names[1], "|||", 3).scored("annotated-ppdb", 2, 0, 1))
+    return _suite("phrases", data, there, sets, "spearman", _missing("phrases", names, there))
+
+
+def read_semeval2013(data: Path) -> Suite:
+    """SemEval 2013 task 5(a) (Korkontzelos et al. 2013): does a word mean what a two-word phrase means?"""
+    names = [f"phrase/semeval2013_5a/en.{part}Set" for part in ("train", "test")]
+    train, test = (_word_and_phrase(_there(data, "semeval2013", name)) for name in names)
+    return _suite("semeval2013", data, names, [ThresholdPairs("", train, test)], "accuracy")
+
+
+def read_turney(data: Path) -> Suite:
+    """Noun-modifier questions (Turney 2012): which of five words means what a bigram means?
+
+    ``5``: the answer, a word near the modifier, one near the head, two random ones; the modifier and the head, which
+    the file has as well, are left out, as in Yu and Dredze 2015. ``10``: each of them with the bigram and with its
+    reverse (Zhou 2017 §3.2).
+    """
+    path = _there(data, "turney", "phrase/turney2012_jair.data")
+    cells = read_cells(path, " | ", 8)
+    texts: dict[str, int] = {}
+    first, second = [], []
+    for at, (bigram, answer, modifier, head, *others) in enumerate(cells.rows):
+        if bigram != f"{modifier} {head}":
+            cells.refuse(at, f"the bigram is {bigram[:40]!r}, the words {modifier[:40]!r} and {head[:40]!r}")
+        both = [texts.setdefault(text, len(texts)) for text in (bigram, f"{head} {modifier}")]
+        choices = [texts.setdefault(text, len(texts)) for text in (answer, *others)]
+        first.append(np.repeat(both, len(choices)))
+        second.append(choices * 2)
+    bigrams, words = np.array(first, np.int32), np.array(second, np.int32)
+    ten = Choices("10", pa.array(list(texts), pa.string()), bigrams, words)
+    five = replace(ten, name="5", first=bigrams[:, :5], second=words[:, :5])
+    return _suite("turney", data, ["phrase/turney2012_jair.data"], [five, ten], "accuracy")
+
+
+def _word_and_phrase(path: Path) -> ScoredPairs:
+    """Four lines an instance: two words, each with its part of speech behind a tab, the single word, the label."""
+    lines = read_text(path)
+    if len(lines) % 4:
+        raise ValueError(f"{path} has {len(lines)} lines; expected four an instance: word, word, single word, label")
+    wrong = next((at for at in range(3, len(lines), 4) if lines[at] not in {"0", "1"}), None)
+    if wrong is not None:
+        raise ValueError(f"{path}, line {wrong + 1}: the label is {lines[wrong][:40]!r}; expected 0 or 1")
+    one, two = ([line.split("\t")[0] for line in lines[column::4]] for column in (0, 1))
+    phrases = pa.array([f"{a} {b}" for a, b in zip(one, two, strict=True)], pa.string())
+    return ScoredPairs("", np.array([float(label) for label in lines[3::4]]), phrases, pa.array(lines[2::4]))
+
+
+def _suite(
+    name: str,
+    data: Path,
+    files: Sequence[str],
+    sets: Sequence[AnySet],
+    measure: Measure = "pearson",
+    notes: tuple[str, ...] = (),
+) -> Suite:
+    notes += changed_files([(file, data / file) for file in files])
+    return Suite(name, (Group("", tuple(sets)),), measure=measure, notes=notes)
+
+
+def _there(data: Path, suite: str, name: str) -> Path:
+    if not (data / name).is_file():
+        raise FileNotFoundError(f"{data / name} does not exist; the suite {suite!r} needs it")
+    return data / name
+
+
+def _some(data: Path, suite: str, names: Sequence[str]) -> list[str]:
+    there = [name for name in names if (data / name).is_file()]
+    if not there:
+        raise FileNotFoundError(f"{data} has none of {', '.join(names)}; the suite {suite!r} needs one of them")
+    return there
+
+
+def _missing(suite: str, names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
+    missing = [name for name in names if name not in there]
+    return (f"{suite} is without {', '.join(missing)}",) if missing else ()

@@ -1,0 +1,243 @@
+"""The scores of an encoder on a suite: each set, the means and the pooled correlations of the groups."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.data.similarity import ScoredPairs
+from paraembed.evaluation import bootstrap
+from paraembed.evaluation.candidates import PairScorer, TextEncoder
+from paraembed.evaluation.correlation import Vector, pearson, spearman
+from paraembed.evaluation.sets import AnySet, Group, Measure, Suite, ThresholdPairs
+from paraembed.evaluation.similarities import Similarities, best_threshold, first_place
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Score:
+    """One line of a report: a set, or a mean over several, or their pairs put together.
+
+    Attributes:
+        name: for machines: ``sts/2012/MSRpar``, ``sts/2012/mean``, ``sts/2012/pooled``, ``sts/mean``.
+        label: for people: ``2012 MSRpar``, ``2012 mean of 5 sets``, ``mean of 5 years``.
+        values: measure → value; empty for a candidate that does not score such a set.
+        measure: the one that papers print.
+        num_pairs: how many pairs, or questions, lie behind it.
+        num_tokens: tokens of both sides of the pairs; 0 where the encoder does not count them.
+        num_unknown: those of them that are not in the vocabulary.
+        intervals: measure → 95 % interval; empty where none was asked for, or where it would say nothing.
+        members: of a mean over sets or groups: the names of their scores.
+        is_pooled: whether it is the correlation over the pairs of several sets together.
+        replicates: measure → its value in each resample, behind the intervals.
+    """
+
+    name: str
+    label: str
+    values: dict[str, float]
+    measure: Measure
+    num_pairs: int
+    num_tokens: int
+    num_unknown: int
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    is_pooled: bool = False
+    replicates: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is a mean over sets or groups."""
+        return bool(self.members)
+
+    @property
+    def value(self) -> float:
+        """The measure that papers print; NaN where there is none."""
+        return self.values.get(self.measure, float("nan"))
+
+    @property
+    def pearson(self) -> float:
+        """Pearson's correlation, or mean of correlations; NaN where there is none."""
+        return self.values.get("pearson", float("nan"))
+
+    @property
+    def spearman(self) -> float:
+        """Spearman's, likewise."""
+        return self.values.get("spearman", float("nan"))
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the tokens that are not in the vocabulary."""
+        return self.num_unknown / max(self.num_tokens, 1)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores on a suite.
+
+    Attributes:
+        scores: the lines.
+        predictions: predicted similarities [n] of its graded sets, in their order, by the names of their scores.
+        undefined: names of graded scores that a scorer of pairs has no value for.
+    """
+
+    scores: tuple[Score, ...]
+    predictions: dict[str, Vector]
+    undefined: tuple[str, ...] = ()
+
+
+def score_suite(encoder: TextEncoder | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> tuple[Score, ...]:
+    """The scores of ``score_with_predictions`` alone."""
+    return score_with_predictions(encoder, suite, resamples=resamples).scores
+
+
+def score_with_predictions(encoder: TextEncoder | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> Scored:
+    """Score each set, the mean of each group's sets and their pairs pooled, the mean of the groups' means, of all sets.
+
+    Sets of a group without a name have no mean. Every distinct text is encoded once.
+
+    Args:
+        encoder: what to score. One that scores pairs without vectors scores graded sets only, and has no value where
+            a correlation is not defined: two single words overlap or they do not.
+        suite: on what.
+        resamples: of the bootstrap behind the 95 % intervals; 0: no intervals.
+
+    Raises:
+        ValueError: a score that is not defined (constant or NaN predictions), with the set's name.
+    """
+    scorer = _Scorer(Similarities(encoder, suite), suite, resamples)
+    lines: list[Score] = []
+    means: list[Score] = []
+    members: list[Score] = []
+    alone: list[Score] = []
+    for group in suite.groups:
+        scored = [scorer.line(group, one) for one in group.sets]
+        if not (group.name and group.has_mean):
+            alone += scored
+            continue
+        name = f"{suite.name}/{group.name}"
+        means.append(mean_score(scored, f"{name}/mean", f"{group.name} {mean_of(scored, 'set')}"))
+        members += scored
+        lines += [*scored, means[-1], scorer.pooled(group)]
+    if means:
+        lines.append(mean_score(means, f"{suite.name}/mean", mean_of(means, suite.group_is)))
+        lines.append(mean_score(members, f"{suite.name}/mean-of-sets", mean_of(members, "set")))
+    return Scored((*lines, *alone), scorer.predictions, tuple(scorer.undefined))
+
+
+_Measured = tuple[dict[str, float], dict[str, Vector]]
+
+
+class _Scorer:
+    """Scores the sets of a suite, and remembers what was predicted."""
+
+    def __init__(self, similarities: Similarities, suite: Suite, resamples: int) -> None:
+        self.similarities, self.suite, self.resamples = similarities, suite, resamples
+        self.predictions: dict[str, Vector] = {}
+        self.undefined: list[str] = []
+
+    def line(self, group: Group, one: AnySet) -> Score:
+        """The score of one set."""
+        name = "/".join(filter(None, (self.suite.name, group.name, one.name)))
+        label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), one.name)))
+        measured = self._tried(name, lambda: self._measured(one, name))
+        return self._line(name, label, measured, len(one), self.similarities.counts(one))
+
+    def pooled(self, group: Group) -> Score:
+        """The correlations over the pairs of all sets of a group, as if they were one set."""
+        name = f"{self.suite.name}/{group.name}"
+        sets = [one for one in group.sets if isinstance(one, ScoredPairs)]
+        predicted = np.concatenate([self.predictions[f"{name}/{one.name}"] for one in sets])
+        gold = np.concatenate([one.scores for one in sets])
+        measured = self._tried(f"{name}/pooled", lambda: self._correlations(predicted, gold, f"{name}/pooled"))
+        counts = [self.similarities.counts(one) for one in sets]
+        tokens, unknown = sum(one for one, _ in counts), sum(one for _, one in counts)
+        num_pairs = sum(map(len, sets))
+        return self._line(f"{name}/pooled", f"{group.name} pooled", measured, num_pairs, (tokens, unknown), True)
+
+    def _tried(self, name: str, measure: Callable[[], _Measured]) -> _Measured:
+        """What is measured; nothing where a scorer of pairs has no value."""
+        try:
+            return measure()
+        except ValueError as error:
+            if self.similarities.has_vectors:
+                raise ValueError(f"{name}: {error}") from None
+            self.undefined.append(name)
+            return {}, {}
+
+    def _measured(self, one: AnySet, name: str) -> _Measured:
+        if isinstance(one, ScoredPairs):
+            self.predictions[name] = self.similarities.of(one.first, one.second)
+            return self._correlations(self.predictions[name], one.scores, name)
+        if not self.similarities.has_vectors:
+            return {}, {}
+        if isinstance(one, ThresholdPairs):
+            train, test = (self.similarities.of(part.first, part.second) for part in (one.train, one.test))
+            return self._accuracy((test >= best_threshold(train, one.train.scores)) == (one.test.scores > 0), name)
+        won, shared = first_place(self.similarities.of_options(one))
+        values, replicates = self._accuracy(won, name)
+        return {**values, "accuracy_ties_shared": float(shared.mean())}, replicates
+
+    def _correlations(self, predicted: Vector, gold: Vector, name: str) -> _Measured:
+        values = {"pearson": pearson(predicted, gold), "spearman": spearman(predicted, gold)}
+        if not self.resamples:
+            return values, {}
+        rs, rhos = bootstrap.correlations(predicted, gold, self.resamples, name)
+        return values, {"pearson": rs, "spearman": rhos}
+
+    def _accuracy(self, hits: npt.NDArray[np.bool_], name: str) -> _Measured:
+        values = {"accuracy": float(hits.mean())}
+        return values, {
+            "accuracy": bootstrap.shares(hits.astype(float), self.resamples, name)
+        } if self.resamples else {}
+
+    def _line(
+        self,
+        name: str,
+        label: str,
+        measured: _Measured,
+        num_pairs: int,
+        counts: tuple[int, int],
+        is_pooled: bool = False,
+    ) -> Score:
+        values, replicates = measured
+        measure: Measure = "accuracy" if "accuracy" in values else self.suite.measure
+        return Score(
+            *(name, label, values, measure, num_pairs, *counts),
+            intervals=_intervals(replicates),
+            is_pooled=is_pooled,
+            replicates=replicates,
+        )
+
+
+def _intervals(replicates: dict[str, Vector]) -> dict[str, tuple[float, float]]:
+    found = {measure: bootstrap.interval(values) for measure, values in replicates.items()}
+    return {measure: bounds for measure, bounds in found.items() if bounds is not None}
+
+
+def mean_of(scores: Sequence[Score], what: str) -> str:
+    """``mean of 5 sets``."""
+    return f"mean of {len(scores)} {what}{'' if len(scores) == 1 else 's'}"
+
+
+def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
+    """The mean of scores; resample i of the mean is the mean of their resamples i. Without value where one has none."""
+    measures = [measure for measure in scores[0].values if all(measure in score.values for score in scores)]
+    replicates = {
+        measure: np.mean([score.replicates[measure] for score in scores], axis=0)
+        for measure in measures
+        if all(measure in score.replicates for score in scores)
+    }
+    return Score(
+        name,
+        label,
+        {measure: float(np.mean([score.values[measure] for score in scores])) for measure in measures},
+        scores[0].measure,
+        sum(score.num_pairs for score in scores),
+        sum(score.num_tokens for score in scores),
+        sum(score.num_unknown for score in scores),
+        _intervals(replicates),
+        members=tuple(score.name for score in scores),
+        replicates=replicates,
+    )

@@ -1,0 +1,75 @@
+"""Which of a training's encoders is the best: one of the metrics of some suites says so."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paraembed.encoders import Embedded
+from paraembed.evaluation.candidates import Candidate, TextEncoder
+from paraembed.evaluation.report import compare
+from paraembed.evaluation.sets import Suite
+from paraembed.files import digest_of
+
+
+def metrics_of(encoder: TextEncoder, suites: Sequence[Suite]) -> dict[str, float]:
+    """Every score of an encoder, without intervals, by the names of ``Report.metrics``.
+
+    Texts that the encoder cuts or has no trees of are not warned of: that would be said again at every evaluation.
+
+    Raises:
+        ValueError: a score is not defined; the message names the set.
+    """
+    return compare([Candidate("encoder", "", _Silent(encoder))], suites, resamples=0).metrics()
+
+
+def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
+    """The metric that selects: ``name``, else the first suite's mean, or its first score where it has no mean.
+
+    Raises:
+        ValueError: the suites give no such score, with those they give; or a set has no score whatever the encoder.
+    """
+    allowed = list(metrics_of(_Random(), suites))
+    first = [one for one in allowed if one.startswith(f"{suites[0].name}/")]
+    if name is None:
+        mean = f"{suites[0].name}/mean"
+        return mean if mean in allowed else first[0]
+    if name not in allowed:
+        raise ValueError(f"--select {name}: the sets give no such score; allowed: {', '.join(allowed)}")
+    return name
+
+
+def suites_digest(suites: Sequence[Suite]) -> str:
+    """Digest of everything that a score on the suites depends on, besides the encoder."""
+    return digest_of([[suite.name, suite.group_is, suite.measure, _plain(suite.groups)] for suite in suites])
+
+
+@dataclass(frozen=True)
+class _Silent:
+    """An encoder that embeds, and does nothing else."""
+
+    encoder: TextEncoder
+
+    def embed(self, texts: pa.StringArray) -> Embedded:
+        return self.encoder.embed(texts)
+
+
+class _Random:
+    """A vector a text, drawn: scores that mean nothing, under the names that every encoder's have."""
+
+    def embed(self, texts: pa.StringArray) -> Embedded:
+        zeros = np.zeros(len(texts), np.int32)
+        return Embedded(np.random.default_rng(0).standard_normal((len(texts), 4), np.float32), zeros, zeros)
+
+
+def _plain(value: Any) -> Any:
+    """A set as JSON."""
+    if is_dataclass(value):
+        return [_plain(getattr(value, field.name)) for field in fields(value)]
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, pa.Array):
+        return value.to_pylist()
+    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -1,0 +1,245 @@
+"""Baselines: averages of word vectors that nobody trained, each vector times a weight of its word.
+
+``avg``: weight 1. ``sif``: a / (a + p(w)) (Arora et al. 2017). ``sif-common``: the same, less its first common
+components. ``inverse-frequency``: 1 / p(w) (Wieting 2016 §6). ``l1``: |v|₁ of the word's trained vector v (ditto).
+
+All of them are ordinary encoders: the weight is in the word matrix of an ``avg``, and to take away common components
+is the linear map I - UUᵀ of a ``proj``. These are fitted once, on a corpus that is named, and then part of the
+encoder: a vector depends on its text alone, where the original code fits them on whatever is scored at the time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from paraembed import checkpoint
+from paraembed.data.lines import read_lines
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.base import BATCH_SIZE
+from paraembed.encoders.proj import ProjConfig
+from paraembed.evaluation.candidates import Candidate
+from paraembed.files import sha256_of
+from paraembed.words import Words, read_words, word_ids
+
+BASELINES = ("avg", "sif", "sif-common", "inverse-frequency", "l1")
+SMOOTHING = 1e-3
+"""a of Arora et al. (2017)."""
+
+Weights = npt.NDArray[np.float64]
+_MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What baselines are made of.
+
+    Attributes:
+        words: word-vector file.
+        counts: file of word counts, for p(w): ``word count`` a line, or ``count word``.
+        corpus: text file, a text a line, from which common components are fitted.
+        trained: encoder folder whose word vectors give the weights of ``l1``.
+        max_words: rows of the word-vector file to use; None: all.
+        tokeniser: of the encoders.
+        smoothing: a.
+        removed: how many common components to take away.
+    """
+
+    words: Path
+    counts: Path | None = None
+    corpus: Path | None = None
+    trained: Path | None = None
+    max_words: int | None = None
+    tokeniser: str = "ptb-v1"
+    smoothing: float = SMOOTHING
+    removed: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a number that is not allowed."""
+        if not 0 < self.smoothing < 1:
+            raise ValueError(
+                f"smoothing is {self.smoothing}; allowed: more than 0 and less than 1, such as {SMOOTHING}"
+            )
+        if self.removed < 1:
+            raise ValueError(f"removed is {self.removed}; allowed: 1 or more components")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """An encoder, one line that says what it is, and what it was made of, with digests."""
+
+    name: str
+    encoder: Encoder
+    description: str
+    provenance: dict[str, Any]
+
+
+def baselines(names: Sequence[str], sources: Sources) -> list[Candidate]:
+    """Candidates for a report; see ``baseline``."""
+    words = read_words(sources.words, sources.max_words)
+    made = [baseline(name, sources, words) for name in names]
+    return [Candidate(one.name, one.description, one.encoder, is_baseline=True) for one in made]
+
+
+def baseline(name: str, sources: Sources, words: Words | None = None) -> Baseline:
+    """One of ``BASELINES``.
+
+    Args:
+        name: which one.
+        sources: what it is made of.
+        words: what ``sources.words`` holds, where it has been read already.
+
+    Raises:
+        OSError, ValueError: unknown name; a file that it needs is not given, or cannot be read.
+    """
+    if name not in BASELINES:
+        raise ValueError(f"unknown baseline {name!r}; allowed: {', '.join(BASELINES)}")
+    if words is None:
+        words = read_words(sources.words, sources.max_words)
+    weights, how = _weights(name, sources, words.vocabulary)
+    scaled = Words(words.vocabulary, (words.matrix * weights[:, None]).astype(np.float32))
+    encoder = Encoder(AvgConfig(), scaled, sources.tokeniser).requires_grad_(False).eval()
+    of = f"average of {len(words.vocabulary):,} word vectors from {sources.words.name}{how}"
+    used = {"words": sources.words, **_used(name, sources)}
+    if name == "sif-common":
+        assert sources.corpus is not None
+        encoder, share = without_common(encoder, _texts(sources.corpus), sources.removed)
+        components = "its first common component" + (f"s ({sources.removed})" if sources.removed > 1 else "")
+        of += f", less {components}, {share:.0%} of the squared length of the texts of {sources.corpus.name}"
+    digests = {
+        what: sha256_of(path) if what != "trained" else checkpoint.read_config(path)["fingerprint"]
+        for what, path in used.items()
+    }
+    settings = {"smoothing": sources.smoothing, "removed": sources.removed, "max_words": sources.max_words}
+    return Baseline(name, encoder, of, {"baseline": name, **settings, **digests})
+
+
+def sif_weights(counts: Weights, total: float, smoothing: float = SMOOTHING) -> Weights:
+    """Weights a / (a + p(w)) with p(w) = count / total, [V]; 1 for a word that was not counted."""
+    return smoothing / (smoothing + counts / total)
+
+
+def inverse_frequency_weights(counts: Weights, total: float) -> Weights:
+    """Weights total / count, [V]; as in the paper, a word that was not counted counts 1.
+
+    So does the unknown word: where many words are unknown its vector drowns the others (STS mean 8 instead of 48 with
+    word vectors that lack 29 % of the tokens).
+    """
+    return total / np.maximum(counts, 1)
+
+
+def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
+    """|v|₁ of each word's trained vector, [V]; of a word that has none, that of the unknown word."""
+    norms = trained.matrix.detach().abs().sum(dim=1, dtype=torch.float64).numpy()
+    weights: Weights = norms[word_ids(vocabulary, trained.vocabulary)]
+    return weights
+
+
+def without_common(encoder: Encoder, texts: pa.StringArray, removed: int = 1) -> tuple[Encoder, float]:
+    """An ``avg`` without what its vectors of some texts have in common.
+
+    That is (I - UUᵀ)·g(x), with the first right singular vectors U [D, removed] of the matrix of all vectors, not
+    centred (Arora et al. 2017, algorithm 1).
+
+    Args:
+        encoder: an ``avg``.
+        texts: string array, to fit on.
+        removed: how many singular vectors.
+
+    Returns:
+        A ``proj``, and the share of the vectors' squared length that it takes away, 0 to 1.
+
+    Raises:
+        ValueError: no text has a vector, or no dimension would be left.
+    """
+    width = encoder.width
+    if removed >= width:
+        raise ValueError(f"removed is {removed}, and vectors have {width} numbers; allowed: 1 to {width - 1}")
+    moments_DD = np.zeros((width, width))
+    for start in range(0, len(texts), BATCH_SIZE):
+        vectors_ND = encoder.embed(texts.slice(start, BATCH_SIZE)).vectors.astype(np.float64)
+        moments_DD += vectors_ND.T @ vectors_ND
+    powers, axes_DD = np.linalg.eigh(moments_DD)  # ascending
+    if not powers[-1] > 0:
+        raise ValueError("no text of the corpus has a vector other than zeros; give one in the words' language")
+    common_DU = axes_DD[:, -removed:]
+    words = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
+    found = Encoder(ProjConfig(), words, encoder.tokeniser).requires_grad_(False).eval()
+    weight, bias = found.composition.get_parameter("weight"), found.composition.get_parameter("bias")
+    weight.copy_(torch.from_numpy(np.eye(width) - common_DU @ common_DU.T))
+    bias.zero_()
+    return found, float(powers[-removed:].sum() / powers.sum())
+
+
+def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]:
+    """Counts of a vocabulary's words [V], 0 for those that are not in the file, and the sum of all in the file.
+
+    A line is ``word count`` or ``count word``, whichever fits the whole file; words are lower-cased, and counts of
+    words that become one are added.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError: a file, or a line of it, that cannot be read.
+    """
+    left, right = [], []
+    for lines in read_lines(path):
+        cells = pc.split_pattern_regex(pc.utf8_trim_whitespace(lines.text.fill_null("")), r"\s+")
+        fits = pc.equal(pc.list_value_length(cells), 2).to_numpy(zero_copy_only=False)
+        if not fits.all():
+            at = int(np.argmin(fits))
+            raise ValueError(
+                f"{path}, line {lines.first + at + 1}: {str(lines.text[at])[:60]!r}; expected 'word count'"
+            )
+        left.append(pc.list_element(cells, 0))
+        right.append(pc.list_element(cells, 1))
+    tokens, numbers = pa.chunked_array(left), pa.chunked_array(right)
+    if not _all_counts(numbers):
+        tokens, numbers = numbers, tokens
+    if not _all_counts(numbers):
+        raise ValueError(f"{path}: neither its first nor its second column holds whole numbers; expected 'word count'")
+    counts = numbers.cast(pa.float64()).to_numpy()
+    rows = pc.index_in(pc.utf8_lower(tokens), value_set=vocabulary)
+    known = rows.is_valid().to_numpy()
+    found = np.zeros(len(vocabulary))
+    np.add.at(found, rows.drop_null().to_numpy(), counts[known])
+    if not counts.sum():
+        raise ValueError(f"{path}: all counts are 0; expected 'word count'")
+    return found, float(counts.sum())
+
+
+def _all_counts(cells: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.match_substring_regex(cells, "^[0-9]{1,18}$")).as_py())
+
+
+def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[Weights, str]:
+    """Weights [V], and in words where they come from."""
+    missing = [what for what, path in _used(name, sources).items() if path is None]
+    if missing:
+        raise ValueError(f"the baseline {name} needs more than word vectors: give --{' and --'.join(missing)}")
+    if name == "avg":
+        return np.ones(len(vocabulary)), ", untrained"
+    if sources.trained is not None and name == "l1":
+        return l1_weights(vocabulary, checkpoint.load(sources.trained)), f", weighted by |v|₁ of {sources.trained.name}"
+    assert sources.counts is not None
+    counts, total = read_counts(sources.counts, vocabulary)
+    of = f"with p(w) from {sources.counts.name}"
+    if name == "inverse-frequency":
+        return inverse_frequency_weights(counts, total), f", weighted by 1 / p(w) {of}"
+    return sif_weights(
+        counts, total, sources.smoothing
+    ), f", weighted by a / (a + p(w)), a = {sources.smoothing:g}, {of}"
+
+
+def _used(name: str, sources: Sources) -> dict[str, Any]:
+    """The files, besides the words, that a baseline is made of."""
+    return {what: getattr(sources, what) for what in _MADE_OF.get(name, [])}
+
+
+def _texts(path: Path) -> pa.StringArray:
+    return pa.concat_arrays([lines.text.fill_null("") for lines in read_lines(path)]).cast(pa.string())

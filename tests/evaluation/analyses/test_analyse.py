@@ -1,0 +1,88 @@
+"""All analyses of a small evaluation, written to a folder."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from paraembed.evaluation.analyses import ANALYSES, AnalysisOptions, analyse
+from paraembed.evaluation.analyses.content import Analysis, Inputs
+from paraembed.evaluation.analyses.drawing import COLOURS
+from paraembed.evaluation.analyses.text_length import draw
+
+
+def _analyse(inputs: Inputs, out: Path) -> tuple[Analysis, ...]:
+    return analyse(inputs.report, inputs.candidates, inputs.suites, inputs.options, out)
+
+
+@pytest.fixture(scope="module")
+def everything(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    """The inputs with what a user can add."""
+    folder = tmp_path_factory.mktemp("options")
+    (folder / "runs.csv").write_text("pairs,score,k,accuracy\n10,40,9,50\n100,50,9,60\n")
+    (folder / "tagged.tsv").write_text(10 * "the\tDT\ncat\tNN\n\n")
+    options = AnalysisOptions(tagged=folder / "tagged.tsv", runs=(folder / "runs.csv",))
+    return replace(inputs, options=options)
+
+
+def test_what_can_be_made_is_written_and_the_rest_says_why(everything: Inputs, tmp_path: Path) -> None:
+    made = _analyse(everything, tmp_path / "new" / "out")
+    assert [one.heading for one in made] == [heading for heading, _ in ANALYSES]
+    reasons = {one.heading.name: one.reason for one in made if one.content is None}
+    assert {*reasons} == {"margin"}
+    assert "--margin-pairs" in reasons["margin"]
+    written = {path for one in made for path in one.files}
+    assert written == {*(tmp_path / "new" / "out").iterdir()}
+    for one in made:
+        if one.content is None:
+            continue
+        pictures = [path for path in one.files if path.suffix == ".png"]
+        assert len(pictures) == (one.heading.name != "nearest-neighbours")
+        assert [path.read_bytes() for path in pictures] == [one.content.picture] * len(pictures)
+        for path, table in zip(one.files, one.content.tables, strict=False):
+            with path.open(newline="") as file:
+                head, *rows = csv.reader(file)
+            assert tuple(head) == table.head
+            assert rows == [["" if cell is None else str(cell) for cell in row] for row in table.rows]
+
+
+def test_the_same_evaluation_gives_the_same_bytes(everything: Inputs, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        _analyse(everything, tmp_path / name)
+    files = sorted((tmp_path / "one").iterdir())
+    assert [path.read_bytes() for path in files] == [(tmp_path / "two" / path.name).read_bytes() for path in files]
+
+
+def test_every_candidate_is_drawn_where_its_values_are() -> None:
+    """Two encoders, one above the other; a label with signs that matplotlib reads as mathematics."""
+    low, high = np.linspace(10, 20, 7), np.linspace(50, 60, 7)
+    picture = draw([("pairs/own", np.full(7, 100), [high, low])], ("$x_1", "y$^2"))
+    pixels = imread(_file(picture))[..., :3]
+    rows = []
+    for colour in COLOURS[:2]:
+        rgb = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+        found = np.nonzero(np.abs(pixels - rgb).max(axis=2) < 0.02)[0]
+        assert len(found) > 200
+        rows.append(np.median(found))
+    assert rows[0] + 50 < rows[1]
+
+
+def test_a_wrong_file_of_a_user_is_an_error_not_a_reason(inputs: Inputs, tmp_path: Path) -> None:
+    (tmp_path / "tagged.tsv").write_text("cat\n")
+    with pytest.raises(ValueError, match="line 1: 1 columns"):
+        _analyse(replace(inputs, options=AnalysisOptions(tagged=tmp_path / "tagged.tsv")), tmp_path / "out")
+
+
+def test_a_file_in_the_place_of_the_folder(inputs: Inputs, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(NotADirectoryError, match="out is a file"):
+        _analyse(inputs, tmp_path / "out")
+
+
+def _file(data: bytes) -> io.BytesIO:
+
+    return io.BytesIO(data)

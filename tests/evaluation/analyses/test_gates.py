@@ -1,0 +1,135 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from paraembed.data.similarity import ScoredPairs
+from paraembed.encoders import ENCODERS, Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.gran import BiGranConfig, Gran, GranConfig, GranNoGateConfig
+from paraembed.encoders.packed import pack
+from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
+from paraembed.evaluation.analyses.gates import by_kind, gate_norms, has_gate, make
+from paraembed.evaluation.sets import Group, Suite
+from paraembed.ragged import Ragged
+from paraembed.words import END, START, UNKNOWN, Words
+
+IDS = np.array([3, 1, 4, 2, 2, 5, 3, 1], np.int32)
+TEXTS = Ragged(IDS, np.array([0, 3, 4, 8]))
+
+
+def _encoder(config: object, boundary_tokens: str = "none") -> Encoder:
+    matrix = np.random.default_rng(1).standard_normal((8, 6), dtype=np.float32)
+    words = Words(pa.array([UNKNOWN, "a", "b", "c", "d", "e", START, END]), matrix)
+    return Encoder(config, words, "space", 3, boundary_tokens=boundary_tokens)  # type: ignore[arg-type]
+
+
+def _gate_by_hand(reader: Gran, words_TD: torch.Tensor, states_TD: torch.Tensor) -> list[float]:
+    """L1 norm of the gate on each word of one text, token by token (Wieting 2017 §3)."""
+    norms, width = [], words_TD.shape[1]
+    total = torch.zeros(width)
+    for word, state in zip(words_TD, states_TD, strict=True):
+        logits = reader.input_weight @ word + reader.state_weight @ state + reader.bias
+        if reader.sum_weight is not None:
+            logits = logits + reader.sum_weight @ total
+        gates = logits.sigmoid()
+        if reader.form in {"gran3", "gran4"}:
+            total = total * gates[:width] + word * gates[width:]
+            gates = gates[width:]
+        norms.append(float(gates[:width].abs().sum()))
+    return norms
+
+
+@pytest.mark.parametrize("name", ["gran", "gran2", "gran3", "gran4", "gran5"])
+@torch.inference_mode()
+def test_gates_are_those_of_a_loop_over_the_tokens(name: str) -> None:
+    encoder = _encoder(ENCODERS[name]())
+    assert has_gate(encoder)
+    reader = encoder.composition.reader
+    expected = []
+    for number in range(len(TEXTS)):
+        ids = torch.from_numpy(TEXTS.slice(number, number + 1).ids)
+        states = reader.lstm(encoder.matrix, ids, pack(torch.tensor([0, len(ids)]), torch.device("cpu")))
+        expected += _gate_by_hand(reader, encoder.matrix[ids.long()], states)
+    assert np.allclose(gate_norms(encoder, TEXTS), expected, atol=1e-5)
+
+
+def test_the_gate_of_a_gran_is_what_becomes_of_a_word() -> None:
+    """A text of one word: g(x) = x⊙gate (eq. 1)."""
+    encoder = _encoder(GranConfig())
+    word = encoder.matrix[4].detach()
+    gate = encoder.encode("d") / word.numpy()
+    norms = gate_norms(encoder, Ragged(np.array([4], np.int32), np.array([0, 1])))
+    assert np.allclose(norms, np.abs(gate).sum(), atol=1e-4)
+
+
+def test_bigran_has_the_mean_of_both_directions() -> None:
+    encoder = _encoder(BiGranConfig())
+    ahead, back = (Ragged(ids, np.array([0, 4])) for ids in (IDS[4:], IDS[:3:-1].copy()))
+    composition, one = encoder.composition, _encoder(GranConfig())
+    norms = []
+    for reader, texts in ((composition.reader, ahead), (composition.reader_back, back)):
+        one.composition.reader = reader
+        norms.append(gate_norms(one, texts))
+    assert np.allclose(gate_norms(encoder, ahead), (norms[0] + norms[1][::-1]) / 2, atol=1e-5)
+
+
+@pytest.mark.parametrize("boundary_tokens", ["start", "end", "both"])
+def test_boundary_tokens_are_read_and_have_no_norm(boundary_tokens: str) -> None:
+    encoder, plain = _encoder(GranConfig(), boundary_tokens), _encoder(GranConfig())
+    start, end = (6 if boundary_tokens != "end" else None), (7 if boundary_tokens != "start" else None)
+    bounded = TEXTS.with_ends(start, end)
+    expected = gate_norms(plain, bounded)[~np.isin(bounded.ids, [6, 7])]
+    assert np.allclose(gate_norms(encoder, TEXTS), expected, atol=1e-5)
+
+
+def test_only_a_gran_with_a_gate_has_one(inputs: Inputs) -> None:
+    assert not has_gate(_encoder(AvgConfig()))
+    assert not has_gate(_encoder(GranNoGateConfig()))
+    with pytest.raises(CannotMakeError, match="the encoders are avg; only a GRAN has gates"):
+        make(replace(inputs, candidates=inputs.candidates[:1]))
+
+
+def test_texts_of_unknown_words_have_no_gates_to_show(inputs: Inputs) -> None:
+    unknown = pa.array(["zebra zebra", ""])
+    suite = Suite("pairs", (Group("", (ScoredPairs("own", np.array([0.0, 1.0]), unknown, unknown),)),))
+    with pytest.raises(CannotMakeError, match="no known word stands 10 times"):
+        make(replace(inputs, suites=(suite,)))
+
+
+def test_means_by_kind_of_a_hand_example() -> None:
+    means = by_kind(["NN", "DT", "NN", "VB", "DT", "CD"], np.array([4.0, 1.0, 2.0, 3.0, 1.0, 9.0]), 1)
+    assert [(mean.name, mean.norm, mean.num_tokens) for mean in means] == [
+        ("CD", 9, 1),
+        ("NN", 3, 2),
+        ("VB", 3, 1),
+        ("DT", 1, 2),
+    ]
+    assert [mean.name for mean in by_kind(["a", "b", "a"], np.ones(3), 2)] == ["a"]
+
+
+def test_tags_and_labels_of_a_file(tmp_path: Path, inputs: Inputs) -> None:
+    tagged = tmp_path / "tagged.tsv"
+    sentence = "The\tDT\tdet\nCAT\tNN\tnsubj\nsat\tVBD\troot\nzebra\tNN\tobj\n\n"
+    tagged.write_text(10 * sentence)
+    tables = {table.name: table for table in make(replace(inputs, options=AnalysisOptions(tagged=tagged))).tables}
+    encoder = inputs.candidates[1].encoder
+    norms = gate_norms(encoder, Ragged(np.array([1, 3, 5, 0], np.int32), np.array([0, 4])))
+    expected = {"DT": norms[0], "NN": norms[1], "VBD": norms[2]}  # the word without a vector is passed over
+    found = {row[0]: row[1:] for row in tables["gates-tags-1"].rows}
+    assert {tag: count for tag, (_, count) in found.items()} == dict.fromkeys(expected, 10)
+    for tag, norm in expected.items():
+        assert np.isclose(found[tag][0], norm, atol=1e-4)
+    assert {row[0] for row in tables["gates-labels-1"].rows} == {"det", "nsubj", "root"}
+    assert {row[0] for row in tables["gates-tags-and-labels-1"].rows} == {"DT det", "NN nsubj", "VBD root"}
+
+
+def test_words_of_the_texts(inputs: Inputs) -> None:
+    words = next(table for table in make(inputs).tables if table.name == "gates-words-1")
+    tokens = [token for side in inputs.suites[0].texts for text in side.to_pylist() for token in text.split()]
+    assert "zebra" not in {row[0] for row in words.rows}
+    assert {row[0]: row[2] for row in words.rows}["cat"] <= tokens.count("cat")
+    assert words.rows == tuple(sorted(words.rows, key=lambda row: -float(row[1] or 0)))

@@ -1,0 +1,81 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from paraembed.data.shards import FORMAT
+from paraembed.evaluation.analyses import margin
+from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
+from paraembed.evaluation.analyses.margin import make, margins, read_some_pairs
+from paraembed.files import SUCCESS, sha256_of, write_json
+from paraembed.training.negatives import candidate_similarity, choose
+
+
+def test_a_hand_example() -> None:
+    """Two pairs in the plane: each text's only negatives are the two texts of the other pair."""
+    first, second = np.array([[1, 0], [0, 2]], np.float32), np.array([[1, 0], [3, 3]], np.float32)
+    half = 2**-0.5
+    # pair 1: cos 1; both texts are nearest to (3, 3). Pair 2: cos ½√2; (0, 2) is 0 from (1, 0), (3, 3) is ½√2 from it.
+    assert np.allclose(margins(first, second), [2 - half - half, 2 * half - 0 - half])
+
+
+def test_negatives_are_those_of_the_training() -> None:
+    generator = np.random.default_rng(0)
+    first, second = generator.standard_normal((2, 30, 8)).astype(np.float32)
+    texts = torch.nn.functional.normalize(torch.from_numpy(np.stack([first, second], axis=1).reshape(60, 8)))
+    chosen = choose("max", candidate_similarity(texts, texts, "both_sides"), None, 0.4)
+    negative = (texts * texts[chosen]).sum(dim=1).reshape(30, 2).sum(dim=1)
+    expected = 2 * (texts[::2] * texts[1::2]).sum(dim=1) - negative
+    assert np.allclose(margins(first, second), expected.numpy(), atol=1e-5)
+
+
+def test_a_text_without_tokens_has_cosine_zero() -> None:
+    first, second = np.array([[0, 0], [1, 0]], np.float32), np.array([[1, 0], [1, 0]], np.float32)
+    assert np.allclose(margins(first, second), [0 - 0 - 1, 2 - 1 - 1])
+
+
+def _pair_shards(folder: Path, *sizes: int) -> Path:
+    """Finished pair shards; pair i of all is ``first{i}``, ``second{i}``."""
+    folder.mkdir()
+    shards, done = [], 0
+    for number, size in enumerate(sizes):
+        path = folder / f"pairs-{number}.parquet"
+        rows = range(done, done + size)
+        pq.write_table(pa.table({"first": [f"first{i}" for i in rows], "second": [f"second{i}" for i in rows]}), path)
+        shards.append({"name": path.name, "rows": size, "sha256": sha256_of(path)})
+        done += size
+    write_json(folder / "manifest.json", {"format": FORMAT, "shards": shards})
+    write_json(folder / SUCCESS, {"manifest_sha256": sha256_of(folder / "manifest.json")})
+    return folder
+
+
+@pytest.mark.parametrize("most", [7, 12, 100])
+def test_pairs_are_drawn_from_all_shards_and_stay_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(margin, "MOST_PAIRS", most)
+    folder = _pair_shards(tmp_path / "pairs", 5, 0, 7)
+    first, second, total = read_some_pairs(folder)
+    numbers = [int(text.removeprefix("first")) for text in first.to_pylist()]
+    assert second.to_pylist() == [f"second{number}" for number in numbers]
+    assert (total, len(numbers), len({*numbers})) == (12, min(most, 12), min(most, 12))
+    assert numbers == np.random.default_rng(0).permutation(12)[:most].tolist()
+
+
+def test_the_mean_of_a_folder(tmp_path: Path, inputs: Inputs) -> None:
+    folder = _pair_shards(tmp_path / "pairs", 30)
+    (table,) = make(replace(inputs, options=AnalysisOptions(margin_pairs=folder))).tables
+    # every word is unknown: all cosines are 1
+    assert [row[:2] for row in table.rows] == [("avg", 30), ("gran", 30)]
+    assert np.allclose([row[2] for row in table.rows], 0, atol=1e-6)
+
+
+def test_what_it_needs_is_said(tmp_path: Path, inputs: Inputs) -> None:
+    with pytest.raises(CannotMakeError, match="--margin-pairs"):
+        make(inputs)
+    with pytest.raises(CannotMakeError, match="holds 1 pair"):
+        make(replace(inputs, options=AnalysisOptions(margin_pairs=_pair_shards(tmp_path / "pairs", 1))))

@@ -1,0 +1,124 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
+from paraembed.evaluation.analyses.data_amount import amounts_shown, by_contrast, by_order, choice_curves, score_curves
+from paraembed.evaluation.analyses.runs import Run, find_runs, read_runs
+from paraembed.words import Words
+
+TABLE = """\
+pairs,encoder,order,score,k,accuracy
+200,avg,random,55.5,,
+100,avg,ordered,50,,
+400,avg,,60,,
+100,gru,,,9,70
+400,gru,,,29,91.5
+"""
+
+
+def test_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(TABLE)
+    runs = read_runs(path)
+    assert runs == [
+        Run(200, "avg", "random", 55.5),
+        Run(100, "avg", "ordered", 50),
+        Run(400, "avg", "none", 60),
+        Run(100, "gru", "none", None, 9, 70),
+        Run(400, "gru", "none", None, 29, 91.5),
+    ]
+    with_tabs = tmp_path / "runs.tsv"
+    with_tabs.write_text(TABLE.replace(",", "\t"))
+    assert read_runs(with_tabs) == runs
+
+
+def test_all_pairs_end_both_curves() -> None:
+    runs = [Run(400, "avg", "none", 60), Run(200, "avg", "random", 55), Run(200, "avg", "ordered", 54), Run(9, "dan")]
+    assert score_curves(runs) == {"avg, ordered": [(200, 54), (400, 60)], "avg, random": [(200, 55), (400, 60)]}
+    assert score_curves([Run(9, "dan", "none", 1.0)]) == {"dan": [(9, 1.0)]}
+
+
+def test_a_curve_for_each_number_of_contrast_phrases() -> None:
+    runs = [Run(40, "gru", k=29, accuracy=90), Run(4, "gru", k=29, accuracy=80), Run(4, "gru", k=9, accuracy=70)]
+    curves = choice_curves(runs)
+    assert curves == {"gru, k = 9": [(4, 70)], "gru, k = 29": [(4, 80), (40, 90)]}
+    assert list(curves) == ["gru, k = 9", "gru, k = 29"]
+
+
+def test_amounts_at_the_axis() -> None:
+    halvings = [Run(3_033_753 >> at, score=1.0) for at in range(20)]
+    assert amounts_shown(score_curves(halvings)) == [3_033_753 >> at for at in range(0, 20, 3)]
+    assert amounts_shown(score_curves(halvings[:3])) == [run.pairs for run in halvings[:3]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pairs,loss\n1,2\n", "line 1: the columns are pairs, loss"),
+        ("score\n1\n", "line 1: the columns are score"),
+        ("pairs,score,score\n", "line 1: the columns are"),
+        ("", "line 1: the columns are none"),
+        ("pairs,score\n", "holds no runs"),
+        ("pairs,score\n10\n", "line 2: 1 cells; the header has 2"),
+        ("pairs,score\n10,high\n", "line 2: score is 'high'"),
+        ("pairs,score\n10,nan\n", "line 2: score is 'nan'"),
+        ("pairs,score\n1.5,3\n", "line 2: pairs is '1.5'; expected a whole number"),
+        ("pairs,score\n,3\n", "line 2: no number of pairs"),
+        ("pairs,score,order\n1,3,shuffled\n", "line 2: order is 'shuffled'; allowed: ordered, random, none"),
+        ("pairs,score\n" + "1" * 200_000 + ",1\n", "line 2: field larger than field limit"),
+        (b"pairs,score\n\xff,1\n", "no text in UTF-8"),
+        (b"pairs,score\n1\0,1\n", "line 2: pairs is"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str | bytes, message: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):
+        read_runs(path)
+
+
+def _save(folder: Path, words: Words, pairs: int | None, halvings: str, scale: float) -> None:
+    encoder = Encoder(
+        AvgConfig(), Words(words.vocabulary, words.matrix * np.float32(scale) + np.float32(scale - 1)), "ptb-v1"
+    )
+    data = {} if pairs is None else {"data": {"pairs": pairs, "halvings": halvings}}
+    checkpoint.save(encoder, folder, recipe={"objective": "margin"}, provenance=data, model_card="")
+
+
+def test_encoder_folders_are_scored(tmp_path: Path, tiny_words: Words, inputs: Inputs) -> None:
+    _save(tmp_path / "runs" / "half", tiny_words, 50, "ordered", 1)
+    _save(tmp_path / "runs" / "whole", tiny_words, 100, "none", 2)
+    options = AnalysisOptions(runs=(tmp_path / "runs",))
+    runs = find_runs(replace(inputs, options=options))
+    assert [(run.pairs, run.encoder, run.order, run.k, run.accuracy) for run in runs] == [
+        (50, "avg", "ordered", None, None),
+        (100, "avg", "none", None, None),
+    ]
+    scores = {score.name: score.value for score in inputs.report.columns[0].scores}
+    assert np.isclose(runs[0].score or 0, 100 * scores["sts/mean-of-sets"])  # the same vectors as those of inputs
+    assert not np.isclose(runs[1].score or 0, runs[0].score or 0)
+    (table,) = by_order(replace(inputs, options=options)).tables
+    assert [row[:3] for row in table.rows] == [("avg, ordered", 50, 50.0), ("avg, ordered", 100, 100.0)]
+
+
+def test_what_it_needs_is_said(tmp_path: Path, tiny_words: Words, inputs: Inputs) -> None:
+    with pytest.raises(CannotMakeError, match="--runs"):
+        by_order(inputs)
+    (tmp_path / "runs.csv").write_text("pairs,score\n5,1\n")
+    with pytest.raises(CannotMakeError, match="no accuracy"):
+        by_contrast(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
+    _save(tmp_path / "old", tiny_words, None, "none", 1)
+    with pytest.raises(ValueError, match="does not say how many pairs"):
+        by_order(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        by_order(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="is no encoder folder and holds none"):
+        by_order(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))

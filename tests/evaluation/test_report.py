@@ -1,0 +1,182 @@
+"""The tables: ours beside the published values, and never a mean over other sets."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paraembed.data.similarity import ScoredPairs
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.evaluation.candidates import Candidate
+from paraembed.evaluation.overlap import overlap_candidates
+from paraembed.evaluation.report import Report, compare
+from paraembed.evaluation.scoring import score_suite
+from paraembed.evaluation.sets import Group, Suite
+from paraembed.evaluation.tables import Table
+from paraembed.papers.published import MEANS, PAPERS_22, PAPERS_STS
+from paraembed.words import UNKNOWN, Words
+
+
+def pairs(name: str) -> ScoredPairs:
+    first = pa.array(["the cat sat", "a dog", "a cat", "cat ran"])
+    return ScoredPairs(name, np.array([5.0, 1, 3, 2]), first, pa.array(["the cat", "on mat", "the dog", "home"]))
+
+
+def sts(**years: tuple[str, ...]) -> Suite:
+    groups = tuple(Group(year.removeprefix("y"), tuple(map(pairs, names))) for year, names in years.items())
+    return Suite("sts", groups, "year")
+
+
+def single(name: str) -> Suite:
+    return Suite(name, (Group("", (pairs("test"),)),))
+
+
+ALL_STS = sts(**{f"y{year}": names for year, names in PAPERS_STS.items()})
+
+
+@pytest.fixture
+def encoder(tiny_words: Words) -> Encoder:
+    return Encoder(AvgConfig(), tiny_words, "ptb-v1")
+
+
+def cells(table: Table, column: str) -> dict[str, str]:
+    at = table.head.index(column)
+    return {row[0]: row[at] for row in table.rows}
+
+
+def one(encoder: Encoder, *suites: Suite, kind: str = "avg") -> Report:
+    return compare([Candidate("mine", "a test", encoder, kind)], suites, resamples=20)
+
+
+def test_a_mean_over_all_sets_stands_beside_the_printed_one(encoder: Encoder) -> None:
+    (table,) = one(encoder, ALL_STS).tables()
+    printed = cells(table, "Wieting 2016 table 2: PP")
+    assert printed["2012 mean of 5 sets"] == "58.7"
+    assert printed["2012 MSRpar"] == "42.6"
+    assert printed["2012 pooled"] == printed["2016 headlines"] == printed["2016 mean of 5 sets"] == ""
+    # Over 2012 to 2016 nothing was printed.
+    assert printed["mean of 5 years"] == printed["mean of 25 sets"] == ""
+    assert cells(table, "Wieting 2017 table 4: GRAN")["2013 OnWN"] == "81.4"
+
+
+def test_a_mean_over_fewer_sets_is_recomputed(encoder: Encoder) -> None:
+    (table,) = one(encoder, sts(y2012=PAPERS_STS["2012"], y2013=("OnWN", "headlines"))).tables()
+    printed = cells(table, "Wieting 2016 table 2: PP")
+    assert printed["2012 mean of 5 sets"] == "58.7"
+    assert printed["2013 mean of 2 sets"] == "70.1~"  # (67.7 + 72.4) / 2; the paper's 55.8 is over four
+    assert printed["mean of 2 years"] == "64.4~"  # (58.7 + 70.05) / 2
+    assert printed["mean of 7 sets"] == "61.9~"
+    assert any(note.startswith("~ mean of the published values over the same sets") for note in table.notes)
+
+
+def test_a_set_that_no_paper_has_leaves_the_mean_empty(encoder: Encoder) -> None:
+    (table,) = one(encoder, sts(y2012=("MSRpar", "mine"))).tables()
+    printed = cells(table, "Wieting 2016 table 2: PP")
+    assert (printed["2012 MSRpar"], printed["2012 mine"], printed["2012 mean of 2 sets"]) == ("42.6", "", "")
+
+
+def test_the_mean_of_the_papers_22_sets(encoder: Encoder) -> None:
+    report = one(encoder, ALL_STS, single("sick"), single("pit2015"))
+    (score,) = [score for score in report.columns[0].scores if score.name == PAPERS_22]
+    assert (len(score.members), score.label) == (22, "mean of 22 sets of the papers' 22")
+    assert set(score.members) == set(MEANS[PAPERS_22])
+    members = [one.pearson for one in report.columns[0].scores if one.name in score.members]
+    assert score.pearson == pytest.approx(np.mean(members))
+    assert report.metrics()["papers-22/mean"] == score.pearson
+    table = report.tables()[-1]
+    assert cells(table, "Wieting 2017 table 2: AVG, none")[score.label] == "68.4"
+    assert cells(table, "Wieting 2016 §6: PSL, one learned scalar a word")[score.label] == "62.1"
+
+    fewer = one(encoder, sts(y2012=("MSRpar",), y2013=("OnWN",)), single("sick"), single("pit2015"))
+    table = fewer.tables()[-1]
+    # Printed for all 22 alone: no column; by set: the mean over our four.
+    assert not [head for head in table.head if "Wieting 2017 table 2" in head]
+    assert list(cells(table, "Wieting 2016 table 2: PP").values()) == ["58.7~"]  # (42.6 + 67.7 + 71.6 + 52.9) / 4
+    assert any("left out, for ours is without 2012/MSRvid" in note for note in table.notes)
+    assert PAPERS_22 not in one(encoder, ALL_STS).metrics()
+
+
+def test_the_same_encoder_comes_first_and_few_columns_in_the_terminal(encoder: Encoder) -> None:
+    report = one(encoder, ALL_STS, kind="lstm_avg")
+    (table,) = report.tables()
+    assert table.head[:6] == ("sts", "pairs", "mine", "95 %", "Spearman", "unknown %")
+    assert table.head[6] == "Wieting 2017 table 4: LSTM-AVG"
+    assert len(table.head) == 6 + 17
+    (brief,) = report.tables(brief=True)
+    assert brief.head[6:] == ("LSTM-AVG [1]", "PSL [2]", "GloVe [3]")
+    assert brief.notes[:2] == ("[1] Wieting 2017 table 4: LSTM-AVG", "[2] Wieting 2016 table 2: PSL")
+    several = [Candidate(kind, "", encoder, kind) for kind in ("avg", "gran")]
+    assert compare(several, [ALL_STS], resamples=0).tables(brief=True)[0].head[-4:-2] == ("GRAN [1]", "AVG [2]")
+
+
+def test_values_over_other_pairs_are_marked(encoder: Encoder) -> None:
+    suite = Suite("phrases", (Group("", (pairs("pavlick"), pairs("annotated-ppdb"))),), measure="spearman")
+    (table,) = one(encoder, suite).tables()
+    assert list(cells(table, "Wieting 2016 table 3: PP").values()) == ["60.0", "53.5*"]
+    assert any(note.startswith("* phrases/annotated-ppdb: the papers' values are over 1,000") for note in table.notes)
+    values = {score.name: f"{100 * score.spearman:.1f}" for score in score_suite(encoder, suite, resamples=0)}
+    assert list(cells(table, "mine").values()) == list(values.values())
+
+
+def test_encoders_and_baselines_side_by_side(encoder: Encoder, tiny_words: Words) -> None:
+    other = Encoder(AvgConfig(), Words(pa.array([UNKNOWN, "cat", "a", "on"]), tiny_words.matrix[4:8]), "space")
+    candidates = [Candidate("new", "mine", encoder), Candidate("old|er", "theirs", other), *overlap_candidates()]
+    words = ScoredPairs("ws353", np.array([1.0, 2]), pa.array(["cat", "dog"]), pa.array(["mat", "home"]))
+    report = compare(candidates, [sts(y2012=("MSRpar",)), Suite("words", (Group("", (words,)),), measure="spearman")])
+    first, second = report.tables()
+    assert first.head[:10] == (
+        "sts", "pairs", "new", "95 %", "Spearman", "unknown %", "old|er", "95 %", "Spearman", "unknown %"
+    )  # fmt: skip
+    assert first.head[10:12] == ("overlap", "lemma overlap")
+    assert cells(first, "overlap")["2012 MSRpar"] != ""
+    assert "overlap" not in second.head  # two words overlap or they do not
+    assert "overlap has no value for words/ws353: all its predictions are equal there" in report.notes
+    assert "old|er/sts/2012/MSRpar/pearson" not in report.metrics()  # MLflow takes no |
+    assert "old_er/sts/2012/MSRpar/pearson" in report.metrics()
+    assert "overlap/words/ws353/spearman" not in report.metrics()
+    assert report.predictions["new", "sts/2012/MSRpar"].shape == (4,)
+    with pytest.raises(ValueError, match="two candidates are called 'new'; rename one of them"):
+        compare([candidates[0], candidates[0]], [ALL_STS])
+
+
+def test_what_is_written(encoder: Encoder, tmp_path: Path) -> None:
+    suites = [sts(y2012=PAPERS_STS["2012"], y2013=("OnWN",)), single("sick")]
+    report = compare([Candidate("a|b", "pipes", encoder, "avg")], suites)
+    data, text, table = report.write(tmp_path / "deep" / "out")
+    saved = json.loads(data.read_text())
+    score = report.columns[0].scores[0]
+    ours = saved["encoders"][0]["scores"]["sts/2012/MSRpar"]
+    assert (ours["pearson"], ours["num_pairs"]) == (score.pearson, 4)
+    assert ours["intervals"]["pearson"] == list(score.intervals["pearson"])
+    assert ours["intervals"]["pearson"][0] <= score.pearson <= ours["intervals"]["pearson"][1]
+    (psl,) = [row for row in saved["published"] if (row["table"], row["name"]) == ("table 2", "PSL")]
+    assert psl["scores"]["sts/2012/mean"] == 52.8
+    assert psl["recomputed"] == ["sts/2013/mean", "sts/mean", "sts/mean-of-sets"]
+    lines = text.read_text().splitlines()
+    assert "* a|b: pipes" in lines
+    assert any(line.startswith("| sts | pairs | a\\|b | 95 % |") for line in lines)
+    assert sum(line.startswith("| **") for line in lines) == 4
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    (row,) = [row for row in rows if (row["whose"], row["score"], row["measure"]) == ("a|b", "sick/test", "pearson")]
+    assert float(row["value"]) == report.metrics()["sick/test/pearson"]
+    (row,) = [row for row in rows if row["whose"].endswith("table 2: PSL") and row["score"] == "sts/2013/mean"]
+    assert (row["value"], row["remark"]) == ("0.48", "recomputed over the same sets")
+    assert {row["pairs"] for row in rows if row["score"] == "sts/mean-of-sets" and row["pairs"]} == {"24"}
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=r"file is a file; the scores need a folder"):
+        report.write(tmp_path / "file")
+
+
+def test_metrics_have_the_first_encoder_in_front(encoder: Encoder) -> None:
+    suite = sts(y2012=("MSR(par)", "OnWN"), y2013=("headlines",))
+    metrics = compare([Candidate("a", "", encoder), Candidate("b", "", encoder)], [suite], resamples=0).metrics()
+    assert metrics["sts/mean"] == metrics["b/sts/mean"]
+    assert list(metrics)[:2] == ["sts/2012/MSR_par_/pearson", "sts/2012/MSR_par_/spearman"]
+    assert {"sts/2012/mean", "sts/2012/pooled", "sts/2012/pooled_spearman", "sts/mean_spearman"} <= set(metrics)
+    assert {"b/sts/2012/OnWN/pearson", "sts/mean-of-sets"} <= set(metrics)
+    assert len(metrics) == 2 * 9 * 2

@@ -1,0 +1,77 @@
+"""The metric that selects an encoder, and the digest of what it is taken from."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paraembed.cluster.train_evaluation import Selection, evaluating, read_sets
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_digest
+from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
+from paraembed.words import Words
+
+FIRST, SECOND = pa.array(["the cat", "a dog", "cat", "home"]), pa.array(["a cat", "on", "dog", "the home"])
+GRADED = ScoredPairs("one", np.array([5.0, 1.0, 3.0, 4.0]), FIRST, SECOND)
+LABELLED = ScoredPairs("labels", np.array([1.0, 0.0, 0.0, 1.0]), FIRST, SECOND)
+CHOICES = Choices("ten", FIRST, np.zeros((2, 3), np.int32), np.array([[1, 2, 3], [3, 1, 2]], np.int32))
+YEARS = Suite("sts", (Group("2012", (GRADED,)), Group("2013", (replace(GRADED, name="two"),))), "year")
+FILES = Suite("pairs", (Group("", (GRADED, replace(GRADED, name="two"))),))
+OTHERS = Suite("mixed", (Group("", (ThresholdPairs("same", LABELLED, LABELLED), CHOICES)),), measure="accuracy")
+
+
+@pytest.mark.parametrize(
+    ("suites", "name", "chosen"),
+    [
+        ([YEARS, FILES], None, "sts/mean"),
+        ([FILES, YEARS], None, "pairs/one/pearson"),
+        ([OTHERS], None, "mixed/same/accuracy"),
+        ([YEARS, FILES], "pairs/two/spearman", "pairs/two/spearman"),
+        ([YEARS], "sts/2013/mean", "sts/2013/mean"),
+    ],
+)
+def test_the_metric_is_the_one_named_or_the_first_suites(suites: list[Suite], name: str | None, chosen: str) -> None:
+    assert chosen_metric(name, suites) == chosen
+
+
+def test_every_metric_may_select(tiny_words: Words) -> None:
+    """The names are found without the encoder, and are those that it has."""
+    suites = [YEARS, FILES, OTHERS]
+    names = metrics_of(Encoder(AvgConfig(), tiny_words, "space"), suites)
+    assert all(chosen_metric(name, suites) == name for name in names)
+
+
+def test_bad_flags_are_said(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("1\ta\tb\n2\tc\td\n2\ta\td\n")
+    for names, data, files, selection, message in [
+        (["sts"], None, [], Selection(), "--evaluate and --data go together"),
+        ([], tmp_path, [], Selection(), "--evaluate and --data go together"),
+        ([], None, [], Selection(patience=3), "--every, --select and --patience need something to score on"),
+        (["sts,stsb"], tmp_path, [], Selection(), "unknown suite 'stsb'; allowed: all, sts"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read_sets(names, data, files, selection)
+    (suite,) = read_sets([], None, [tmp_path / "pairs.tsv"], Selection(patience=3))
+    with pytest.raises(ValueError, match=r"--select sts/mean: .* allowed: pairs/pairs/pearson, pairs/pairs/spearman"):
+        evaluating([suite], Selection(select="sts/mean"))
+    assert evaluating([], Selection()) is None
+    for wrong, message in [({"every": 0.0}, "every is 0.0; allowed"), ({"patience": 0}, "patience is 0; allowed: 1")]:
+        with pytest.raises(ValueError, match=message):
+            Selection(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_digest_is_of_texts_and_labels() -> None:
+    changed = [
+        replace(GRADED, scores=GRADED.scores + 1),
+        replace(GRADED, first=SECOND),
+        replace(GRADED, name="other"),
+        replace(CHOICES, second=CHOICES.second[::-1]),
+        ThresholdPairs("one", LABELLED, GRADED),
+    ]
+    digests = [suites_digest([Suite("pairs", (Group("", (one,)),))]) for one in (GRADED, CHOICES, *changed)]
+    assert len({*digests}) == len(digests)
+    again = Suite("pairs", (Group("", (replace(GRADED, scores=GRADED.scores.copy()),)),), notes=("a note",))
+    assert suites_digest([again]) == digests[0]

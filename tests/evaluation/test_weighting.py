@@ -1,0 +1,160 @@
+"""Weighted averages: the weights by hand, and that a vector depends on its text alone."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.evaluation.weighting import BASELINES, Baseline, Sources, baseline, baselines, read_counts
+from paraembed.words import UNKNOWN, Words, read_words
+
+COUNTS = {"the": 700, "a": 200, "cat": 60, "dog": 30, "zebra": 10}
+CORPUS = ["the cat sat", "a dog ran home", "", "the dog sat on the mat .", "cat , dog"]
+TEXTS = ["the cat", "dog", "", "zebra ran", "the cat sat on a mat"]
+
+
+@pytest.fixture(scope="module")
+def sources(tiny_words: Words, tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    """The twelve words as a file, counts of five, five texts, and an encoder of other vectors of ten of the words."""
+    folder = tmp_path_factory.mktemp("sources")
+    rows = zip(tiny_words.vocabulary.to_pylist(), tiny_words.matrix.tolist(), strict=True)
+    (folder / "words").write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
+    (folder / "counts").write_text("".join(f"{word} {count}\n" for word, count in COUNTS.items()))
+    (folder / "corpus").write_text("".join(f"{text}\n" for text in CORPUS))
+    trained = Words(tiny_words.vocabulary.slice(0, 10), np.random.default_rng(7).standard_normal((10, 3), np.float32))
+    checkpoint.save(Encoder(AvgConfig(), trained, "space"), folder / "trained", recipe={}, provenance={}, model_card="")
+    return Sources(folder / "words", folder / "counts", folder / "corpus", folder / "trained", tokeniser="space")
+
+
+def weight_by_hand(name: str, word: str, sources: Sources) -> float:
+    if name == "l1":
+        assert sources.trained is not None
+        trained = checkpoint.load(sources.trained)
+        row = trained.vocabulary.to_pylist().index(word if word in trained.vocabulary.to_pylist()[:10] else UNKNOWN)
+        return float(sum(abs(value) for value in trained.matrix[row].tolist()))
+    count, total = COUNTS.get(word, 0), 1000
+    return {"avg": 1.0, "sif": 1e-3 / (1e-3 + count / total), "inverse-frequency": total / max(count, 1)}[name]
+
+
+def by_hand(name: str, text: str, sources: Sources) -> npt.NDArray[np.float64]:
+    words = read_words(sources.words)
+    known = words.vocabulary.to_pylist()
+    vectors = []
+    for token in text.split():
+        word = token if token in known else UNKNOWN
+        vectors.append(weight_by_hand(name, word, sources) * words.matrix[known.index(word)].astype(np.float64))
+    return np.mean(vectors, axis=0) if vectors else np.zeros(4)
+
+
+@pytest.mark.parametrize("name", ["avg", "sif", "inverse-frequency", "l1"])
+def test_vectors_are_weighted_means(name: str, sources: Sources) -> None:
+    vectors = baseline(name, sources).encoder.encode(TEXTS)
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        np.testing.assert_allclose(vector, by_hand(name, text, sources), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("removed", [1, 2])
+def test_common_components_are_those_of_the_corpus_and_are_gone(sources: Sources, removed: int) -> None:
+    some = Sources(**{**vars(sources), "removed": removed})
+    made = baseline("sif-common", some)
+    corpus = np.stack([by_hand("sif", text, sources) for text in CORPUS])
+    common = np.linalg.svd(corpus)[2][:removed]
+    for text, vector in zip(TEXTS, made.encoder.encode(TEXTS), strict=True):
+        whole = by_hand("sif", text, sources)
+        np.testing.assert_allclose(vector, whole - common.T @ (common @ whole), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(common @ vector, 0, atol=1e-5)
+    share = np.square(corpus @ common.T).sum() / np.square(corpus).sum()
+    assert f"{share:.0%} of the squared length of the texts of corpus" in made.description
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_a_vector_depends_on_its_text_alone(common: Baseline, data: st.DataObject) -> None:
+    words = st.sampled_from([*common.encoder.vocabulary.to_pylist(), "zebra"])
+    texts = data.draw(st.lists(st.lists(words, max_size=6).map(" ".join), min_size=1, max_size=8))
+    batch_size, order = data.draw(st.integers(1, 9)), data.draw(st.permutations(range(len(texts))))
+    alone = np.stack([common.encoder.encode(text) for text in texts])
+    together = common.encoder.encode([texts[at] for at in order], batch_size)
+    np.testing.assert_allclose(together, alone[order], rtol=0, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def common(sources: Sources) -> Baseline:
+    """The baseline that was fitted."""
+    return baseline("sif-common", sources)
+
+
+def test_a_saved_one_gives_the_same_vectors_and_is_always_the_same(
+    sources: Sources, common: Baseline, tmp_path: Path
+) -> None:
+    made = [common, baseline("sif-common", sources)]
+    prints = [
+        checkpoint.save(one.encoder, tmp_path / str(at), recipe={}, provenance=one.provenance, model_card="")
+        for at, one in enumerate(made)
+    ]
+    assert prints[0] == prints[1]
+    np.testing.assert_array_equal(checkpoint.load(tmp_path / "1").encode(TEXTS), common.encoder.encode(TEXTS))
+    assert {"words", "counts", "corpus"} < set(checkpoint.read_config(tmp_path / "1")["provenance"])
+
+
+def test_they_are_candidates_for_a_report(sources: Sources) -> None:
+    candidates = baselines(BASELINES, sources)
+    assert [one.label for one in candidates] == list(BASELINES)
+    assert all(one.is_baseline and one.kind == "" for one in candidates)
+
+
+@pytest.mark.parametrize("text", ["The 3\nthe 4\ncat 5\nzebra 8\n", "  3 the\n  4 the\n  5 cat\n  8 zebra\n"])
+def test_counts_are_read_in_either_order(text: str, tmp_path: Path) -> None:
+    (tmp_path / "counts").write_text(text)
+    found, total = read_counts(tmp_path / "counts", pa.array(["cat", "the", "dog"]))
+    assert (found.tolist(), total) == ([5.0, 7.0, 0.0], 20.0)
+
+
+@settings(deadline=None, max_examples=20)
+@given(words=st.lists(st.sampled_from(["a", "b", "7", "42", "é"]), min_size=1))
+def test_counts_add_up(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path, counted = tmp_path_factory.mktemp("counts") / "counts", Counter(words)
+    path.write_text("".join(f"{word} {count}\n" for word, count in counted.items()))
+    found, total = read_counts(path, pa.array(["a", "42"]))
+    assert (found.tolist(), total) == ([counted["a"], counted["42"]], len(words))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("the 3\ncat\n", r"counts, line 2: 'cat'; expected 'word count'"),
+        ("the x\ncat y\n", r"neither its first nor its second column holds whole numbers"),
+        ("the 0\n", "all counts are 0"),
+        ("the 3\ncat -1\n", "neither its first"),
+    ],
+)
+def test_bad_counts_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "counts").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_counts(tmp_path / "counts", pa.array(["the"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("tf", {}, r"unknown baseline 'tf'; allowed: avg, sif, "),
+        ("sif-common", {"counts": None, "corpus": None}, r"sif-common needs .* give --counts and --corpus"),
+        ("l1", {"trained": None}, "l1 needs more than word vectors: give --trained"),
+        ("sif-common", {"removed": 4}, r"removed is 4, and vectors have 4 numbers; allowed: 1 to 3"),
+        ("sif", {"removed": 0}, "removed is 0; allowed: 1 or more"),
+        ("sif", {"smoothing": 0.0}, r"smoothing is 0\.0; allowed: more than 0"),
+    ],
+)
+def test_what_is_missing_or_not_allowed_is_said(
+    name: str, changes: dict[str, object], message: str, sources: Sources
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        baseline(name, Sources(**{**vars(sources), **changes}))
