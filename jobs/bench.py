@@ -50,6 +50,9 @@ def train(arguments: list[str]) -> int:
     """Time training: with Ray and MLflow where they are installed, else without."""
     command = import_module("paraembed.benchmarks.train_command")
     flags = command.parse(arguments)
+    if why_not := command.why_not(flags):
+        print(f"skipped: {why_not}", file=sys.stderr)
+        return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end, too
     try:
         on_ray = import_module("paraembed.cluster.bench_train")

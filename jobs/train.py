@@ -10,8 +10,8 @@ import tyro
 from paraembed.cluster.job import flag_value, print_table, run, say
 from paraembed.cluster.session import absolute
 from paraembed.cluster.train import Placement, Training, train_encoder
+from paraembed.cluster.train_evaluation import Selection, read_sets
 from paraembed.encoders import check_options, config_from_dict, encoder_name
-from paraembed.evaluation.suites import read_pairs_files, read_sts
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe, without_effect
 
@@ -36,8 +36,14 @@ class Train:
     encoder: str | None = None
     """Take another architecture than the recipe's; see the README's table, or give a wrong name for the list."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
-    evaluate: tuple[Path, ...] = ()
-    """Score the untrained and the trained encoder on these: a folder of STS sets, files of scored pairs."""
+    evaluate: tuple[str, ...] = ()
+    """Score the encoder before, while and after it is trained on these suites of --data, sts,phrases for instance; the
+    best one is then the result (see --select)."""
+    data: Path | None = None
+    """Folder of the suites."""
+    evaluate_pairs: tuple[Path, ...] = ()
+    """Files of scored pairs to score it on, besides or instead: score, sentence1, sentence2, separated by tabs."""
+    selection: Annotated[Selection, tyro.conf.arg(name="")] = field(default_factory=Selection)
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     overwrite: bool = False
     """Replace another encoder at --out, and drop another training that was begun there."""
@@ -50,13 +56,11 @@ def main(flags: Train) -> None:
         for path, flag in ((flags.pairs, "--pairs"), (flags.words, "--words"), (flags.out, "--out"))
     )
     base = find_recipe(flags.recipe)
-    tests = [absolute(path, "--evaluate") for path in flags.evaluate]
-    files = [path for path in tests if not path.is_dir()]
-    suites = [read_sts(path) for path in tests if path.is_dir()] + ([read_pairs_files(files)] if files else [])
+    suites = read_sets(flags.evaluate, flags.data, flags.evaluate_pairs, flags.selection)
     idle = [name for name in without_effect(flags.settings) if getattr(flags.settings, name) != getattr(base, name)]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
-    training = Training(flags.recipe, flags.settings, pairs, words, out, flags.placement, suites)
+    training = Training(flags.recipe, flags.settings, pairs, words, out, flags.placement, suites, flags.selection)
     outcome = train_encoder(training, overwrite=flags.overwrite)
     if outcome.scores:
         print_table(*outcome.scores.table())

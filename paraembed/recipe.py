@@ -115,6 +115,8 @@ class Recipe:
 
     update: Literal["sparse", "dense"] = "sparse"
     """sparse: optimiser and λ_w act on the rows a batch touches. dense: on every row, as in the papers."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: matrix products are rounded to it, on a GPU; states, word vectors and optimiser stay float32."""
     max_words: int | None = None
     """Vocabulary cut of the word-vector file; none: every row."""
     new_words: Literal["unknown", "random"] = "unknown"

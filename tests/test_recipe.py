@@ -38,7 +38,7 @@ def test_published_settings() -> None:
     ("values", "message"),
     [
         ({"margn": 1}, "no field 'margn'; allowed: encoder, tokeniser, "),
-        ({"encoder": {"name": "bert"}}, "unknown encoder 'bert'; allowed: avg, sum, word, proj"),
+        ({"encoder": {"name": "bert"}}, "unknown encoder 'bert'; allowed: avg, sum, word, scaled_avg, proj"),
         ({"encoder": {"name": "proj", "depth": 2}}, "no option 'depth'; allowed: width"),
         ({"optimiser": "lion"}, "optimiser is 'lion'; allowed: adam, adagrad, sgd"),
         ({"tokeniser": "moses"}, "unknown tokeniser 'moses'; allowed: ptb-v1, space"),

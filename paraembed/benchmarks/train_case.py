@@ -1,8 +1,7 @@
 """What the benchmark of training trains, and on what."""
 
 from dataclasses import dataclass
-
-import torch
+from typing import Literal
 
 from paraembed.benchmarks.generated import draw_texts, draw_words, word_chances
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
@@ -30,6 +29,7 @@ class Case:
         words: rows of the word matrix.
         width: of a word vector.
         device: cpu or cuda.
+        precision: of the recipe.
         threads: of torch, a process.
         seconds: that a turn lasts at least.
         epochs: passes over the pairs of a whole training, which is one turn; 0: trained on, turn by turn.
@@ -44,6 +44,7 @@ class Case:
     words: int = 40_000
     width: int = 300
     device: str = "cpu"
+    precision: Literal["float32", "bfloat16"] = "float32"
     threads: int = 1
     seconds: float = 2.0
     epochs: int = 0
@@ -66,8 +67,8 @@ class Case:
         for name, allowed in (("texts", TEXTS), ("encoder", ENCODERS), ("device", ("cpu", "cuda"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("--device cuda: PyTorch sees no GPU on this machine; take --device cpu")
+        if self.device == "cpu" and self.precision != "float32":
+            raise ValueError(f"precision is {self.precision!r}, and the device is a CPU: there it is float32 alone")
         if not self.num_pairs:
             raise ValueError(
                 f"pairs is {self.pairs}; two workers of batch_size {self.batch_size} need {2 * self.batch_size} or more"
@@ -94,6 +95,7 @@ class Case:
             epochs=epochs,
             batch_size=self.batch_size,
             mega_batches=self.mega_batches,
+            precision=self.precision,
             seed=self.seed,
         )
 

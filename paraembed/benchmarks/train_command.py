@@ -46,6 +46,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(flag, nargs="+", type=item, default=given, metavar=metavar, help=shown)
     for name, kind, text in (
         ("device", str, "cpu or cuda"),
+        ("precision", str, "float32 or, on a GPU, bfloat16"),
         ("pairs", int, "generated pairs"),
         ("words", int, "rows of the word matrix"),
         ("width", int, "width of a word vector"),
@@ -60,6 +61,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--scale", action="store_true", help=f"instead, {whole}; without --programs: of paraembed")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the numbers")
     return parser.parse_args(arguments)
+
+
+def why_not(flags: argparse.Namespace) -> str:
+    """Why this machine cannot measure what is asked for; empty where it can."""
+    if flags.device == "cuda" and not torch.cuda.is_available():
+        return "--device cuda: PyTorch sees no GPU on this machine; take --device cpu"
+    return ""
 
 
 def run(flags: argparse.Namespace, more: Starters | None = None) -> list[Measured]:
@@ -102,7 +110,8 @@ def run(flags: argparse.Namespace, more: Starters | None = None) -> list[Measure
 
 def _cases(flags: argparse.Namespace) -> list[Case]:
     common = {
-        name: getattr(flags, name) for name in ("pairs", "words", "width", "device", "threads", "seconds", "seed")
+        name: getattr(flags, name)
+        for name in ("pairs", "words", "width", "device", "precision", "threads", "seconds", "seed")
     }
     if flags.scale:
         return [Case(**{**common, **SCALE}, encoder=name) for name in flags.encoders]

@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,16 @@ from paraembed.cluster.job import say
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import RunAddress, tracked_run
+from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.suites import Suite
+from paraembed.evaluation.sets import Suite
 from paraembed.files import differences, empty_folder, read_json, require_file, sha256_of, work_folder, write_json
-from paraembed.model_card import model_card
+from paraembed.model_card import Selected, model_card
 from paraembed.options import check_fields
 from paraembed.recipe import Recipe
 from paraembed.training.growing import MemoryLimit
@@ -37,13 +38,14 @@ from paraembed.training.inputs import read_pair_manifest, untrained_encoder
 from paraembed.training.loop import check_num_pairs
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.pairs import pair_columns
-from paraembed.training.picture import ScoreChange, draw_training
+from paraembed.training.picture import ScoreChange, ScoreCurve, draw_training
 from paraembed.training.profiler import TRACED_STEPS
 from paraembed.training.state import Checkpoints, Counters
 
 PICTURE = "training.png"
 _RESTARTS = 3  # of the workers, after one of them died
 _TOKEN_BYTES = 5  # of the shards' text a token, about
+_MOST_SCORES = 45  # lines of the picture
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +101,9 @@ class Training:
         out: encoder folder to write. Until it is there the work stands in ``<out>.training``: the untrained encoder
             and the last checkpoints.
         placement: workers, GPUs, checkpoints.
-        suites: what to score the untrained and the trained encoder on.
+        suites: what to score the encoder on, before, while and after it is trained. Without any, the last step's
+            encoder is the result.
+        selection: how often, and which encoder is kept.
     """
 
     name: str
@@ -109,6 +113,7 @@ class Training:
     out: Path
     placement: Placement = Placement()
     suites: Sequence[Suite] = ()
+    selection: Selection = field(default_factory=Selection)
 
     @property
     def work(self) -> Path:
@@ -153,6 +158,9 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
         "pairs": sha256_of(training.pairs / "manifest.json"),
         "words": sha256_of(training.words),
     }
+    scored_on = evaluating(training.suites, training.selection)
+    if scored_on is not None:
+        identity["evaluation"] = scored_on.decides
     if is_trained(training.out, identity, overwrite):
         say(f"{training.out} is trained already by this recipe on these pairs and words; nothing to do")
         return Outcome(None, was_finished=True)
@@ -160,19 +168,22 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
     _check_memory(training, shards)
     with work_folder(training.work):
         _prepare(training, shards, identity, overwrite)
-        scores = _train(training, shards, identity)
+        scores = _train(training, shards, identity, scored_on)
         shutil.rmtree(training.work)
     return Outcome(scores, was_finished=False)
 
 
-def _train(training: Training, shards: dict[str, Any], identity: dict[str, Any]) -> Scores | None:
+def _train(
+    training: Training, shards: dict[str, Any], identity: dict[str, Any], scored_on: Evaluating | None
+) -> Scores | None:
     work, placement = training.work, training.placement
     with tracked_run(f"train {training.name}", training.out, work / "run.json") as run, ray_session(placement.workers):
         # What a run that goes on may change is a tag: MLflow refuses another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
         run.params(identity["recipe"])
+        run.params({"evaluation": scored_on.decides} if scored_on else {})
         run.params({"pairs": shards["counts"]["kept"], "pairs_digest": identity["pairs"], "words": identity["words"]})
-        result = _fit(training, shards, run.address)
+        result = _fit(training, shards, scored_on, run.address)
         counters = result.counters
         if counters is None:
             raise ValueError(result.error)
@@ -180,12 +191,15 @@ def _train(training: Training, shards: dict[str, Any], identity: dict[str, Any])
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
         rate = counters.pairs / counters.seconds
         run.metrics({"pairs_per_second/mean": rate, "training_seconds": counters.seconds})
-        scores = None
+        selected, scores = _selected(scored_on, counters), None
+        if selected is not None:
+            say(selected.in_words())
+            run.metrics(selected.metrics(), counters.step)
         if training.suites:
-            before = Candidate("untrained", "before training", checkpoint.load(work / "untrained"))
-            scores = compare([trained(work / "trained"), before], training.suites)
-            run.metrics(scores.metrics())
-        _save(training, shards, identity, counters, scores)
+            scores = _scores(work, training.suites)
+        if scores is not None:  # at the last step: the newest value of each is that of the encoder that is kept
+            run.metrics(scores.metrics(), counters.step)
+        _save(training, shards, identity, counters, selected, scores)
         run.artifacts(training.out, "encoder")
         if placement.profile and training.trace.exists():
             run.artifacts(training.trace)
@@ -195,28 +209,55 @@ def _train(training: Training, shards: dict[str, Any], identity: dict[str, Any])
     return scores
 
 
+def _selected(scored_on: Evaluating | None, counters: Counters) -> Selected | None:
+    if scored_on is None:
+        return None
+    if counters.best is None:
+        log.warning("no evaluation has a score: the encoder of the last step is the result")
+        return None
+    return Selected(scored_on.select, scored_on.every, counters.best, counters.scores)
+
+
+def _scores(work: Path, suites: Sequence[Suite]) -> Scores | None:
+    """Of the encoder that is kept, and of the untrained one; None where one of them has no score."""
+    before = Candidate("untrained", "before training", checkpoint.load(work / "untrained"), is_baseline=True)
+    try:
+        return compare([trained(work / "trained"), before], suites)
+    except ValueError as error:
+        log.warning("no scores of the finished encoder: %s", error)
+        return None
+
+
 def _save(
-    training: Training, shards: dict[str, Any], identity: dict[str, Any], counters: Counters, scores: Scores | None
+    training: Training,
+    shards: dict[str, Any],
+    identity: dict[str, Any],
+    counters: Counters,
+    selected: Selected | None,
+    scores: Scores | None,
 ) -> None:
     """Write the encoder folder, with what is known by now, and the picture in it."""
     encoder = checkpoint.load(training.work / "trained")
     kept = {source: counts["pairs"] - counts["duplicates"] for source, counts in shards["sources"].items()}
-    card = model_card(training.name, training.recipe, encoder.width, counters.last_loss, kept, scores)
+    card = model_card(training.name, training.recipe, encoder.width, counters.last_loss, kept, scores, selected)
     checkpoint.save(
         encoder,
         training.out,
         recipe=training.recipe.to_dict(),
         provenance={
             "training": identity,
+            "data": {"pairs": shards["counts"]["kept"], "halvings": shards["settings"].get("halvings")},
             "workers_from_step": counters.workers,
             "steps": counters.step,
             "loss": counters.last_loss,
+            **({"selected": selected.to_dict()} if selected else {}),
         },
         model_card=f"{card}\n![Loss, share of active terms and scores]({PICTURE})\n",
     )
     title = f"{training.name}: {encoder_name(training.recipe.encoder)}"
     try:
-        draw_training(training.out / PICTURE, title, counters.curve, shards["counts"]["kept"], _changes(scores))
+        curve = ScoreCurve(selected.metric, counters.scores, selected.step) if selected else None
+        draw_training(training.out / PICTURE, title, counters.curve, shards["counts"]["kept"], _changes(scores), curve)
     except (OSError, ValueError) as error:
         log.warning("the picture %s could not be written (%s); the encoder is whole", PICTURE, error)
 
@@ -225,10 +266,10 @@ def _changes(scores: Scores | None) -> list[ScoreChange]:
     if scores is None:
         return []
     after, before = (column.scores for column in scores.columns)
-    return [
-        ScoreChange(one.label, other.pearson, one.pearson, one.is_mean)
-        for one, other in zip(after, before, strict=True)
-    ]
+    lines = [pair for pair in zip(after, before, strict=True) if not pair[0].is_pooled]
+    if len(lines) > _MOST_SCORES:
+        lines = [pair for pair in lines if pair[0].is_mean] or lines[:_MOST_SCORES]
+    return [ScoreChange(one.label, other.value, one.value, one.is_mean) for one, other in lines]
 
 
 def _check_memory(training: Training, shards: dict[str, Any]) -> None:
@@ -300,7 +341,9 @@ def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any
     write_json(saved, identity)
 
 
-def _fit(training: Training, shards: dict[str, Any], address: RunAddress | None) -> Result:
+def _fit(
+    training: Training, shards: dict[str, Any], scored_on: Evaluating | None, address: RunAddress | None
+) -> Result:
     """Train on Ray Train; returns what rank 0 returned."""
     placement, work = training.placement, training.work
     workers, gpus = placement.workers, placement.gpus
@@ -327,6 +370,7 @@ def _fit(training: Training, shards: dict[str, Any], address: RunAddress | None)
             placement.keep_checkpoints,
         ),
         pairs_limit=MemoryLimit(placement.pairs_bytes, work / "pairs"),
+        evaluating=scored_on,
         run=address,
         trace=training.trace if placement.profile else None,
     )

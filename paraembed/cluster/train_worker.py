@@ -11,10 +11,12 @@ import ray.train.torch
 import torch
 
 from paraembed import checkpoint
+from paraembed.cluster import metrics
 from paraembed.cluster.job import say
 from paraembed.cluster.progress import ProgressLine, duration
 from paraembed.cluster.session import quiet
 from paraembed.cluster.tracking import Run, RunAddress, system_metrics
+from paraembed.cluster.train_evaluation import Evaluating
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
 from paraembed.encoders.word import WordConfig
@@ -44,6 +46,7 @@ class Task:
         device: cpu, cuda, or worker: the GPU that Ray Train gives it.
         checkpoints: where and how often to save.
         pairs_limit: memory for the pairs.
+        evaluating: what to score on; None: nothing, and the last step's encoder is the result.
         run: the MLflow run.
         trace: file for a profile of a few steps.
     """
@@ -54,6 +57,7 @@ class Task:
     device: str
     checkpoints: Checkpoints
     pairs_limit: MemoryLimit
+    evaluating: Evaluating | None
     run: RunAddress | None
     trace: Path | None
 
@@ -118,6 +122,7 @@ def _train(task: Task) -> Counters:
                 world=world,
                 on_report=show,
                 before_save=run.flush,
+                evaluation=task.evaluating.hook(encoder, run, show.say) if task.evaluating else None,
                 trace=task.trace if rank == 0 else None,
             )
     finally:
@@ -222,6 +227,7 @@ class _Reporter:
                 },
                 report.step,
             )
+            metrics.trained(report.loss, report.pairs_per_second)
             text = (
                 f"epoch {report.epoch}/{report.epochs}  step {report.step:,}/{report.steps:,}  "
                 f"{report.pairs_per_second:,.0f} pairs/s  loss {report.loss:.4f}  active {report.active:.0%}  "
@@ -229,8 +235,7 @@ class _Reporter:
             )
             self.line.show(text)
             if report.end_of_epoch:
-                self.line.close()
-                say(text)
+                self.say(text)
                 if self.warns_of_collapse and report.active > _COLLAPSED:
                     say(
                         "nearly every text triggers an update: the encoder may give all texts one vector; try "
@@ -238,6 +243,11 @@ class _Reporter:
                     )
         if report.end_of_epoch:
             ray.train.report({"epoch": report.epoch, "loss": report.loss})
+
+    def say(self, text: str) -> None:
+        """Write a line of its own."""
+        self.line.close()
+        say(text)
 
     def close(self) -> None:
         """End the line and write what waits."""

@@ -22,7 +22,7 @@ from paraembed.encoders.lstm import (
     Recurrent,
     sigmoid_backward,
 )
-from paraembed.encoders.packed import Packed, project_words
+from paraembed.encoders.packed import Packed, in_float32, project_words
 
 Form = Literal["gran", "gran2", "gran3", "gran4", "gran5", "tanh", "relu"]
 
@@ -173,14 +173,11 @@ def gated_sums(words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, pa
     """
     parts = words_PD, logits_PG, weight_GD
     keep = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in parts)
-    sums_PD: Tensor = _GatedSums.apply(words_PD, logits_PG, weight_GD, packed, keep)  # type: ignore[no-untyped-call]
-    return sums_PD
+    return in_float32(_GatedSums, words_PD, logits_PG, weight_GD, packed, keep)
 
 
 class _GatedSums(torch.autograd.Function):
     @staticmethod
-    # float32 also under autocast: rounded once a step, sums would drift
-    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(
         ctx: Any, words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: Packed, keep: bool
     ) -> Tensor:
@@ -202,8 +199,7 @@ class _GatedSums(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad_PD: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_PD: Tensor) -> tuple[Tensor | None, ...]:
         words_PD, gates_PG, sums_PD, weight_GD = ctx.saved_tensors
         packed, first = ctx.packed, ctx.packed.sizes[0]
         before_PD = torch.cat((torch.zeros_like(sums_PD[:first]), packed.before(sums_PD)))

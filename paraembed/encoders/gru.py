@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
-from paraembed.encoders.packed import Packed, pack, project_words
+from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
 from paraembed.options import check_fields
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
@@ -52,6 +52,7 @@ class Gru(Composition):
         bias: [3 · H], or None.
     """
 
+    is_recurrent = True
     tokens_at_once = 16_384
 
     def __init__(self, dimension: int, config: GruConfig, generator: torch.Generator) -> None:
@@ -62,13 +63,12 @@ class Gru(Composition):
         self.state_weight = drawn(generator, self.width**-0.5, three, self.width)
         self.bias = nn.Parameter(torch.zeros(three)) if config.bias else None
 
-    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
         """Last states [N, H]."""
-        packed = pack(offsets_N1, rows_RD.device)
+        packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PG = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
         keep = torch.is_grad_enabled() and (inputs_PG.requires_grad or self.state_weight.requires_grad)
-        states_NH: Tensor = _LastStates.apply(inputs_PG, self.state_weight, packed, keep)  # type: ignore[no-untyped-call]
-        return states_NH
+        return in_float32(_LastStates, inputs_PG, self.state_weight, packed, keep)
 
 
 class _LastStates(torch.autograd.Function):
@@ -78,8 +78,6 @@ class _LastStates(torch.autograd.Function):
     """
 
     @staticmethod
-    # float32 also under autocast: rounded once a step, states would drift
-    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, packed: Packed, keep: bool) -> Tensor:
         width = weight_GH.shape[1]
         gate_weight, candidate_weight = weight_GH[: 2 * width].t(), weight_GH[2 * width :].t()
@@ -101,8 +99,7 @@ class _LastStates(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad_NH: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_NH: Tensor) -> tuple[Tensor | None, ...]:
         values_PG, states_PH, weight_GH = ctx.saved_tensors
         packed: Packed = ctx.packed
         width, first = weight_GH.shape[1], packed.sizes[0]

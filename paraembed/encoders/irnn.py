@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from paraembed.encoders.base import Composition
-from paraembed.encoders.packed import pack, project_words
+from paraembed.encoders.packed import Steps, pack, project_words
 from paraembed.encoders.rnn import last_states
 
 
@@ -25,6 +25,7 @@ class Irnn(Composition):
     Training pulls the weights back to these values (λ_c ∈ {1000, 100, 10, 1} in Wieting 2016).
     """
 
+    is_recurrent = True
     tokens_at_once = 16_384
 
     def __init__(self, dimension: int) -> None:
@@ -34,9 +35,9 @@ class Irnn(Composition):
         self.state_weight = nn.Parameter(torch.eye(dimension))
         self.bias = nn.Parameter(torch.zeros(dimension))
 
-    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
         """Last states by the number of tokens, [N, D]."""
-        packed = pack(offsets_N1, rows_RD.device)
+        packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PD = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
         states_ND = last_states(inputs_PD, self.state_weight, packed, "identity")
         return states_ND / offsets_N1.diff().to(states_ND.device)[:, None]

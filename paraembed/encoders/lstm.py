@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
-from paraembed.encoders.packed import Packed, pack, project_words, text_means
+from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words, text_means
 from paraembed.options import check_fields
 
 Pool = Literal["mean", "last", "last_by_length"]
@@ -140,6 +140,7 @@ class Reader(nn.Module):
 class Recurrent(Composition):
     """g(x) from the vectors that a reader makes of the tokens."""
 
+    is_recurrent = True
     tokens_at_once = 16_384
 
     def __init__(self, reader: Reader, pool: Pool) -> None:
@@ -148,9 +149,9 @@ class Recurrent(Composition):
         self.reader = reader
         self.pool = pool
 
-    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
         """Vectors [N, H]."""
-        packed = pack(offsets_N1, rows_RD.device)
+        packed = pack(offsets_N1, rows_RD.device, steps=steps)
         return pooled(self.reader(rows_RD, ids_T[packed.tokens], packed), packed, offsets_N1, self.pool)
 
 
@@ -161,6 +162,7 @@ class BiRecurrent(Composition):
     does, b = 0.
     """
 
+    is_recurrent = True
     tokens_at_once = 16_384
 
     def __init__(
@@ -176,10 +178,10 @@ class BiRecurrent(Composition):
             self.combine_weight = drawn(generator, bound, width, 2 * width)
             self.combine_bias = nn.Parameter(torch.zeros(width))
 
-    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
         """Vectors [N, H]."""
-        packed = pack(offsets_N1, rows_RD.device)
-        back = pack(offsets_N1, rows_RD.device, backward=True)
+        packed = pack(offsets_N1, rows_RD.device, steps=steps)
+        back = pack(offsets_N1, rows_RD.device, steps=steps, backward=True)
         ahead_PH = self.reader(rows_RD, ids_T[packed.tokens], packed)
         back_PH = self.reader_back(rows_RD, ids_T[back.tokens], back)
         if self.pool == "last":
@@ -253,14 +255,11 @@ def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | Non
     """
     parts = inputs_PG, weight_GH, peepholes_KH
     keep = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in parts)
-    states_PH: Tensor = _States.apply(inputs_PG, weight_GH, peepholes_KH, packed, keep)  # type: ignore[no-untyped-call]
-    return states_PH
+    return in_float32(_States, inputs_PG, weight_GH, peepholes_KH, packed, keep)
 
 
 class _States(torch.autograd.Function):
     @staticmethod
-    # float32 also under autocast: rounded once a step, states would drift
-    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(
         ctx: Any, inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: Packed, keep: bool
     ) -> Tensor:
@@ -296,8 +295,7 @@ class _States(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad_PH: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_PH: Tensor) -> tuple[Tensor | None, ...]:
         gates_PG, cells_PH, tanhs_PH, states_PH, weight_GH, peepholes_KH = ctx.saved_tensors
         packed, first, width = ctx.packed, ctx.packed.sizes[0], weight_GH.shape[1]
         num_gates = len(weight_GH) // width

@@ -2,14 +2,21 @@
 
 The texts are sorted by length, the longest first; step t holds token t of every text that is long enough, in that
 order, so the texts at work in a step are always the first ones. P (= T) counts the places of this layout, the slots.
+
+Where a training on a GPU wants a shape that repeats, steps may have more slots than texts at work: a text that is over
+reads its last token again, and nothing reads what comes of that.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+_ROUNDED = torch.bfloat16, torch.float16
 
 
 @dataclass(frozen=True)
@@ -17,7 +24,7 @@ class Packed:
     """Where each token of a batch stands, step by step.
 
     Attributes:
-        sizes: texts at work in each step, not increasing; their sum is P.
+        sizes: slots of each step, not increasing; their sum is P.
         tokens: place in the flat batch of the token of each slot, int64 [P].
         slots: slot of each token of the flat batch, the inverse of ``tokens``, int64 [T].
         last: slot of the token that is read last, by text, int64 [N].
@@ -43,14 +50,41 @@ class Packed:
         return torch.cat([vectors_PH[:0], *(step[:size] for step, size in parts)])
 
 
-def pack(offsets_N1: Tensor, device: torch.device, *, backward: bool = False) -> Packed:
+@dataclass(frozen=True)
+class Steps:
+    """Shape of a layout that is made on a device, decided by a host that knows the lengths of the texts.
+
+    Attributes:
+        sizes: slots of each step: as many as there are texts at work; or as there are texts, in every step. In the
+            latter form a text may be longer: it is read up to the last step.
+        ends: slot behind each step's last, int64 on the device.
+        num_tokens: T.
+    """
+
+    sizes: tuple[int, ...]
+    ends: Tensor
+    num_tokens: int
+
+
+def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """A copy of an array on a device, or the array itself on a CPU; a GPU is not waited for."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()  # from other memory the host would wait for the copy
+    return tensor.to(device, non_blocking=True)
+
+
+def pack(offsets_N1: Tensor, device: torch.device, *, steps: Steps | None = None, backward: bool = False) -> Packed:
     """Lay out texts, none of them empty.
 
     Args:
-        offsets_N1: where each text begins and ends, int64, on the CPU.
+        offsets_N1: where each text begins and ends, int64, on the CPU; where ``steps`` are given, on the device.
         device: where the words are.
+        steps: make the layout on the device, in this shape.
         backward: read each text from its last token to its first. ``sizes`` and the order of the texts stay the same.
     """
+    if steps is not None:
+        return _pack_there(offsets_N1, steps, backward)
     offsets = offsets_N1.numpy()
     lengths = np.diff(offsets)
     order = np.argsort(-lengths, kind="stable")
@@ -68,8 +102,40 @@ def pack(offsets_N1: Tensor, device: torch.device, *, backward: bool = False) ->
     slots[:] = starts[step] + np.repeat(rank, lengths)
     tokens[slots] = np.arange(total)
     last[:] = starts[lengths - 1] + rank
-    there = torch.from_numpy(places).to(device)
-    return Packed(tuple(sizes.tolist()), there[:total], there[total : 2 * total], there[2 * total :])
+    there = to_device(places, device)
+    at_work = tuple(sizes.tolist())
+    return Packed(at_work, there[:total], there[total : 2 * total], there[2 * total :])
+
+
+def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> Packed:
+    device, num_texts = offsets_N1.device, len(offsets_N1) - 1
+    lengths_N, order_N = offsets_N1.diff(), torch.arange(num_texts, device=device)
+    rank_N = order_N
+    if steps.sizes[-1] < num_texts:
+        order_N = lengths_N.argsort(descending=True, stable=True)
+        rank_N = torch.empty_like(order_N).scatter_(0, order_N, rank_N)
+    starts_L = F.pad(steps.ends[:-1], (1, 0))
+    slots_P = torch.arange(sum(steps.sizes), device=device)
+    step_P = torch.searchsorted(steps.ends, slots_P, right=True)
+    text_P = order_N[slots_P - starts_L[step_P]]
+    step_P = torch.minimum(step_P, lengths_N[text_P] - 1)
+    tokens_P = offsets_N1[text_P + 1] - 1 - step_P if backward else offsets_N1[text_P] + step_P
+    places_T = torch.arange(steps.num_tokens, device=device)
+    text_T = torch.searchsorted(offsets_N1[1:], places_T, right=True)
+    step_T = offsets_N1[text_T + 1] - 1 - places_T if backward else places_T - offsets_N1[text_T]
+    last_step = len(steps.sizes) - 1
+    slots_T = starts_L[step_T.clamp(max=last_step)] + rank_N[text_T]
+    return Packed(steps.sizes, tokens_P, slots_T, starts_L[(lengths_N - 1).clamp(max=last_step)] + rank_N)
+
+
+def in_float32(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """Apply a recurrence, in float32 also under autocast: rounded once a step, its states would drift."""
+    device = next(one.device.type for one in inputs if isinstance(one, Tensor))
+    if not torch.is_autocast_enabled(device):
+        return function.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
+    with torch.autocast(device, enabled=False):
+        exact = (one.float() if isinstance(one, Tensor) and one.dtype in _ROUNDED else one for one in inputs)
+        return function.apply(*exact)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def project_words(rows_RD: Tensor, ids_P: Tensor, weight_GD: Tensor, bias_G: Tensor | None = None) -> Tensor:

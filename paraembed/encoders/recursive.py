@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.packed import in_float32, to_device
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,7 @@ class Recursive(Composition):
         """Vectors of the roots [N, D]; ``merges_T``, int32 on the CPU, are trees as in ``Ragged``."""
         tree = arrange(merges_T.numpy(), len(offsets_N1) - 1)
         leaves_TD = F.embedding(ids_T, rows_RD)
-        roots_ND: Tensor = _Roots.apply(leaves_TD, self.weight, self.bias, tree)  # type: ignore[no-untyped-call]
-        return roots_ND
+        return in_float32(_Roots, leaves_TD, self.weight, self.bias, tree)
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,9 @@ class _Roots(torch.autograd.Function):
     """Leaves [T, D] to roots [N, D]: one matrix product a level, forward and backward."""
 
     @staticmethod
-    # float32 also under autocast: rounded once a level, deep trees would drift
-    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, leaves_TD: Tensor, weight_DE: Tensor, bias_D: Tensor, tree: Arrangement) -> Tensor:
         device, (num_leaves, width) = leaves_TD.device, leaves_TD.shape
-        children, roots = (torch.from_numpy(places).to(device) for places in (tree.children.reshape(-1), tree.roots))
+        children, roots = (to_device(places, device) for places in (tree.children.reshape(-1), tree.roots))
         states_SD = leaves_TD.new_empty(tree.levels[-1], width)
         states_SD[:num_leaves] = leaves_TD
         for start, stop in pairwise(tree.levels):
@@ -122,8 +120,7 @@ class _Roots(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor | None, ...]:
         states_SD, weight_DE, children, roots = ctx.saved_tensors
         num_leaves, width = ctx.levels[0], states_SD.shape[1]
         # Every node is a root or the child of one node: each row is written once.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
-from paraembed.encoders.packed import Packed, pack, project_words
+from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
 from paraembed.options import check_fields
 
 
@@ -42,6 +42,7 @@ class RnnConfig:
 class Rnn(Composition):
     """h_t = f(W_x x_t + W_h h_{t-1} + b), g(x) = h_n; W uniform within ±1/√H, b = 0."""
 
+    is_recurrent = True
     tokens_at_once = 16_384
 
     def __init__(self, dimension: int, config: RnnConfig, generator: torch.Generator) -> None:
@@ -52,9 +53,9 @@ class Rnn(Composition):
         self.state_weight = drawn(generator, self.width**-0.5, self.width, self.width)
         self.bias = nn.Parameter(torch.zeros(self.width))
 
-    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
         """Last states [N, H]."""
-        packed = pack(offsets_N1, rows_RD.device)
+        packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PH = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
         return last_states(inputs_PH, self.state_weight, packed, self.activation)
 
@@ -71,8 +72,7 @@ def last_states(
         activation: f.
     """
     keep = torch.is_grad_enabled() and (inputs_PH.requires_grad or weight_HH.requires_grad)
-    states_NH: Tensor = _LastStates.apply(inputs_PH, weight_HH, packed, activation, keep)  # type: ignore[no-untyped-call]
-    return states_NH
+    return in_float32(_LastStates, inputs_PH, weight_HH, packed, activation, keep)
 
 
 _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
@@ -85,8 +85,6 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tens
 
 class _LastStates(torch.autograd.Function):
     @staticmethod
-    # float32 also under autocast: rounded once a step, states would drift
-    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, inputs_PH: Tensor, weight_HH: Tensor, packed: Packed, activation: str, keep: bool) -> Tensor:
         activate, _ = _ACTIVATIONS[activation]
         states_PH = inputs_PH.clone() if keep else inputs_PH
@@ -100,8 +98,7 @@ class _LastStates(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad_NH: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_NH: Tensor) -> tuple[Tensor | None, ...]:
         states_PH, weight_HH = ctx.saved_tensors
         packed: Packed = ctx.packed
         _, times_slope = _ACTIVATIONS[ctx.activation]

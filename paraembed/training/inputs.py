@@ -34,7 +34,7 @@ def read_pair_manifest(folder: Path) -> dict[str, Any]:
     if read_json(folder / SUCCESS) != {"manifest_sha256": sha256_of(folder / "manifest.json")}:
         raise ValueError(f"{folder}/manifest.json was changed after it was written; shard the pairs again")
     for shard in manifest["shards"]:
-        if Path(shard["name"]).name != shard["name"]:
+        if not isinstance(shard["name"], str) or Path(shard["name"]).name != shard["name"]:
             raise ValueError(f"{folder}/manifest.json names a file outside its folder: {shard['name']!r}")
         require_file(folder / shard["name"])
         if sha256_of(folder / shard["name"]) != shard["sha256"]:

@@ -141,12 +141,21 @@ def gradient_by_token(
 
 
 @compiled
-def texts_by_row(ids_T: Ints, offsets_N1: Longs, places_V: Ints, rows_T: Ints, texts_T: Ints, starts_T1: Longs) -> int:
+def texts_by_row(
+    ids_T: Ints,
+    offsets_N1: Longs,
+    owner: tuple[int, int],
+    places_V: Ints,
+    rows_T: Ints,
+    texts_T: Ints,
+    starts_T1: Longs,
+) -> int:
     """The distinct rows that texts touch, and for each row the texts, once a token.
 
     Args:
         ids_T: rows of the tokens.
         offsets_N1: where each text begins and ends.
+        owner: (r, w): only the rows r, r + w, r + 2w, ….
         places_V: scratch, -1 everywhere, before and after.
         rows_T: written up to R: the distinct rows.
         texts_T: written: texts of the first row, of the second, ….
@@ -155,9 +164,12 @@ def texts_by_row(ids_T: Ints, offsets_N1: Longs, places_V: Ints, rows_T: Ints, t
     Returns:
         R.
     """
+    rank, world = owner
     count = 0
     starts_T1[0] = 0
     for row in ids_T:
+        if row % world != rank:
+            continue
         place = places_V[row]
         if place < 0:
             place = count
@@ -169,8 +181,9 @@ def texts_by_row(ids_T: Ints, offsets_N1: Longs, places_V: Ints, rows_T: Ints, t
     for text in range(len(offsets_N1) - 1):
         for token in range(offsets_N1[text], offsets_N1[text + 1]):
             place = places_V[ids_T[token]]
-            texts_T[starts_T1[place]] = text
-            starts_T1[place] += 1
+            if place >= 0:
+                texts_T[starts_T1[place]] = text
+                starts_T1[place] += 1
     for place in range(count, 0, -1):
         starts_T1[place] = starts_T1[place - 1]
     starts_T1[0] = 0

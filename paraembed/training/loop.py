@@ -17,6 +17,7 @@ from torch import Tensor
 from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.training.best import Best, Evaluation
 from paraembed.training.pairs import num_steps
 from paraembed.training.profiler import traced
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
@@ -80,6 +81,7 @@ def train(
     world: int = 1,
     on_report: Callable[[Report], None] = lambda _: None,
     before_save: Callable[[], None] = lambda: None,
+    evaluation: Evaluation | None = None,
     trace: Path | None = None,
 ) -> Counters:
     """Train an encoder in place; goes on from the last checkpoint, if there is one.
@@ -99,6 +101,9 @@ def train(
         world: how many workers; more than one needs ``torch.distributed`` initialised.
         on_report: called on every worker, each ``REPORT_STEPS`` steps and at the end of every epoch.
         before_save: called before a checkpoint is written: what was reported until then is not reported again.
+        evaluation: scores the encoder on the way. Rank 0 then ends with the encoder of the best score, as the
+            returned counters have it, and the run ends early where it says so; without it, with the last step's. Part
+            of what a checkpoint holds.
         trace: file for a profile of a few steps; see ``profiler.traced``.
 
     Returns:
@@ -113,7 +118,8 @@ def train(
     check_num_pairs(num_pairs, recipe.batch_size, world)
     pairs = pairs if recipe.max_tokens is None else pairs.cut(recipe.max_tokens)
     step = step_for(encoder, recipe, pairs, rank, world)
-    saver = _Saver(encoder, step, pairs, checkpoints, before_save)
+    best = Best(encoder, evaluation, num_pairs, recipe.epochs, rank, world)
+    saver = _Saver(encoder, step, pairs, checkpoints, before_save, best)
     counters = saver.restore()
     meter = _Meter(counters, recipe, num_pairs, world)
     # Loss, active share, whether it is time to save; in float64 the order of the sums decides the last bit at most.
@@ -122,7 +128,7 @@ def train(
     if rank == 0:
         means += torch.tensor([counters.loss, counters.active], dtype=torch.float64, device=means.device)
     with _said_by_its_worker(rank, world), _stop_between_steps(world) as stop_asked, traced(trace) as traced_step:
-        while counters.epoch < recipe.epochs:
+        while counters.epoch < recipe.epochs and not best.stops:
             save_is_due = False
             for batch in step.batches(pairs, counters.epoch, counters.pairs_in_epoch, counters.step + 1):
                 counters.step += 1
@@ -132,22 +138,27 @@ def train(
                 means += step(batch, counters.step)
                 traced_step()
                 save_is_due |= saver.is_due_by_steps()
-                if meter.report_is_due():
+                meter.clock += best.score_if_due(batch.total)
+                if meter.report_is_due() or best.stops:
                     sums[2] = rank == 0 and saver.is_due_by_time()
                     loss, active, by_time = _over_workers(sums, world).tolist()
                     save_is_due |= bool(by_time)
                     on_report(meter.report(loss, active))
                     sums.zero_()
+                if best.stops:
+                    break
                 save_is_due |= stop_asked()
                 if save_is_due and batch.may_pause and counters.pairs_in_epoch < num_pairs:
                     saver.save(_over_workers(sums.clone(), world))
                     save_is_due = False
                     if stop_asked():
                         raise KeyboardInterrupt
-            counters.epoch, counters.pairs_in_epoch = counters.epoch + 1, 0
+            if counters.pairs_in_epoch == num_pairs:
+                counters.epoch, counters.pairs_in_epoch = counters.epoch + 1, 0
             saver.save(sums)
             if stop_asked():
                 raise KeyboardInterrupt
+    best.take()
     return counters
 
 
@@ -216,14 +227,16 @@ class _Saver:
         pairs: Ragged,
         checkpoints: Checkpoints | None,
         before: Callable[[], None],
+        best: Best,
     ) -> None:
-        self.encoder, self.step, self.checkpoints, self.before = encoder, step, checkpoints, before
+        self.encoder, self.step, self.checkpoints, self.before, self.best = encoder, step, checkpoints, before, best
         rows, width = encoder.matrix.shape
         self.decides = {
             "recipe": step.recipe.to_dict(),
             "pairs": len(pairs) // 2,
             "pairs a window (--pairs-memory-gb)": pairs.window if isinstance(pairs, MappedPairs) else "all",
             "word_matrix": f"{rows} x {width}",
+            **best.decides,
         }
         self.counters = Counters()
         self.saved_at = time.perf_counter()
@@ -238,6 +251,7 @@ class _Saver:
             self.encoder.load_state_dict({name: tensors[f"encoder.{name}"] for name in self.encoder.state_dict()})
             self.step.load_state(tensors)
             self.step.skipped_pairs = self.counters.skipped_pairs
+        self.best.restore(self.counters, saved[1] if saved is not None else {})
         workers = self.counters.workers
         if not workers or workers[-1][1] != world:
             if workers and rank == 0:
@@ -272,6 +286,7 @@ class _Saver:
         self.before()
         counters.loss, counters.active, _ = sums.tolist()
         try:
+            tensors |= self.best.tensors()
             save_state(self.checkpoints.folder, counters, tensors, self.decides, self.checkpoints.keep)
         except OSError as error:
             if not self.has_failed:

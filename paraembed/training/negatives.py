@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders.packed import to_device
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training.exchange import gather
@@ -84,7 +85,9 @@ def choose(
 
 def _most_similar(similarity_NP: Tensor) -> Tensor:
     """Row of the most similar candidate, -1 where there is none."""
-    if similarity_NP.device.type == "cpu":  # 7 µs for 200 x 200, and torch's max takes 40
+    if (
+        similarity_NP.device.type == "cpu" and similarity_NP.dtype != torch.bfloat16
+    ):  # 7 µs for 200 x 200, and torch's max takes 40
         similarity = similarity_NP.numpy()
         best_N = similarity.argmax(axis=1)
         return torch.from_numpy(np.where(similarity[np.arange(len(best_N)), best_N] == _NO, -1, best_N))
@@ -110,6 +113,7 @@ class Negatives:
         is_word = encoder_name(encoder.config) == "word"
         self.excludes_equal = recipe.equal_negatives == "excluded" or (recipe.equal_negatives == "auto" and is_word)
         self.paired = PairedPhrases.of(pairs, _Lemmas(encoder)) if recipe.paired_negatives == "excluded" else None
+        self.excludes = self.excludes_equal or self.paired is not None
 
     def __call__(
         self, vectors_NH: Tensor, selected_NH: Tensor, texts: Ragged, generator: np.random.Generator
@@ -119,12 +123,11 @@ class Negatives:
             return vectors_NH, self.choose(selected_NH, selected_NH, texts, texts, 0, generator)
         pool_PH, first = gather(vectors_NH, self.world)
         candidates_PH, _ = gather(selected_NH, self.world)
-        keys = phrase_keys(texts) if self.excludes_equal or self.paired else None
-        pool_keys = None
-        if keys is not None:
+        excluded_NP = None
+        if self.excludes:
+            keys = phrase_keys(texts)
             pool_keys = gather(torch.from_numpy(keys.view(np.int64)).to(self.device), self.world)[0].cpu().numpy()
-            pool_keys = pool_keys.view(np.uint64)
-        excluded_NP = self._excluded(keys, pool_keys)
+            excluded_NP = self._excluded(keys, pool_keys.view(np.uint64))
         return pool_PH, self._choose(selected_NH, candidates_PH, first, excluded_NP, generator)
 
     def choose(
@@ -146,11 +149,17 @@ class Negatives:
             first: where the pairs stand in the pool.
             generator: draws of the rules rand and mix.
         """
-        excluded_NP = None
-        if self.excludes_equal or self.paired:
-            keys = phrase_keys(texts)
-            excluded_NP = self._excluded(keys, keys if pool_texts is texts else phrase_keys(pool_texts))
+        excluded_NP = self.excluded(texts, pool_texts) if self.excludes else None
         return self._choose(vectors_NH, pool_PH, first, excluded_NP, generator)
+
+    def excluded(self, texts: Ragged, pool_texts: Ragged) -> Tensor:
+        """Which candidates the recipe excludes for which text, bool [N, P]."""
+        keys = phrase_keys(texts)
+        return self._excluded(keys, keys if pool_texts is texts else phrase_keys(pool_texts))
+
+    def draws(self, num_texts: int, generator: np.random.Generator) -> Tensor:
+        """Uniform numbers for the rules rand and mix, float64 [2, N]; see ``choose``."""
+        return to_device(generator.random((2, num_texts)), self.device)
 
     def _choose(
         self,
@@ -162,19 +171,15 @@ class Negatives:
     ) -> Tensor:
         recipe = self.recipe
         similarity_NP = candidate_similarity(vectors_NH, pool_PH, recipe.pool, first=first, excluded_NP=excluded_NP)
-        draws_2N = None
-        if recipe.negatives in {"rand", "mix"}:
-            draws_2N = torch.from_numpy(generator.random((2, len(vectors_NH)))).to(vectors_NH.device)
+        draws_2N = self.draws(len(vectors_NH), generator) if recipe.negatives in {"rand", "mix"} else None
         positive_B1 = positive(vectors_NH) if recipe.negatives == "min_violation" else None
         return choose(recipe.negatives, similarity_NP, positive_B1, recipe.margin, draws_2N)
 
-    def _excluded(self, keys: Keys | None, pool: Keys | None) -> Tensor | None:
-        if keys is None or pool is None:
-            return None
+    def _excluded(self, keys: Keys, pool: Keys) -> Tensor:
         excluded = keys[:, None] == pool if self.excludes_equal else np.zeros((len(keys), len(pool)), np.bool_)
         if self.paired is not None:
             excluded |= self.paired.among(keys, pool)
-        return torch.from_numpy(excluded).to(self.device)
+        return to_device(excluded, self.device)
 
 
 class _Lemmas:

@@ -59,10 +59,12 @@ class Contrast:
 
     Attributes:
         texts: the distinct ones, C texts.
+        numbers: of these texts in the data, int64 [C].
         drawn: which of them each pair has, int64 [B, k].
     """
 
     texts: Ragged
+    numbers: npt.NDArray[np.int64]
     drawn: Tensor
 
 
@@ -91,7 +93,8 @@ class ContrastPhrases:
         drawn += drawn >= low
         drawn += (drawn >= high) & (low != high)
         types, place = np.unique(drawn, return_inverse=True)
-        return Contrast(self.pairs.take(self.types.first[types]), torch.from_numpy(place.reshape(drawn.shape)))
+        numbers = self.types.first[types]
+        return Contrast(self.pairs.take(numbers), numbers, torch.from_numpy(place.reshape(drawn.shape)))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""A picture of a training: loss and share of active terms by epoch, and scores before and after."""
+"""A picture of a training: loss, share of active terms and score by epoch, and scores before and after."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,19 +15,34 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from paraembed.files import write_file
 
-_BEFORE, _AFTER, _FAINT = "#9a9a9a", "#0072b2", "#56b4e9"  # told apart by colour-blind readers, too
+_BEFORE, _AFTER, _FAINT, _BEST = "#9a9a9a", "#0072b2", "#56b4e9", "#d55e00"  # told apart by colour-blind readers, too
 _BINS = 100  # of the thick line
 _SCORE_INCHES, _MOST_INCHES = 0.24, 14.0
 
 
 @dataclass(frozen=True)
 class ScoreChange:
-    """A score, a correlation from -1 to 1, before and after training; means are set bold."""
+    """A score, at most 1, before and after training; means are set bold."""
 
     label: str
     before: float
     after: float
     is_mean: bool = False
+
+
+@dataclass(frozen=True)
+class ScoreCurve:
+    """Scores on the way.
+
+    Attributes:
+        name: of the score.
+        points: step, pairs done and score, at most 1; None where it is not defined.
+        best: step of the one to mark.
+    """
+
+    name: str
+    points: Sequence[tuple[int, int, float | None]]
+    best: int
 
 
 @rc_context({"text.parse_math": False})  # a file's name may hold a $
@@ -36,6 +52,7 @@ def draw_training(
     curve: Sequence[tuple[int, int, float, float]],
     num_pairs: int,
     scores: Sequence[ScoreChange] = (),
+    on_the_way: ScoreCurve | None = None,
 ) -> None:
     """Write a PNG; the same input gives the same bytes.
 
@@ -45,12 +62,14 @@ def draw_training(
         curve: step, pairs done, mean loss and share of active terms (0 to 1) of every report; not empty.
         num_pairs: of an epoch.
         scores: shown beside the curves, where there are any.
+        on_the_way: a third curve.
     """
-    height = max(5.0, min(_MOST_INCHES, 1.6 + _SCORE_INCHES * len(scores)))
+    num_curves = 2 if on_the_way is None else 3
+    height = max(2.5 * num_curves, min(_MOST_INCHES, 1.6 + _SCORE_INCHES * len(scores)))
     figure = Figure(figsize=(12 if scores else 7.5, height), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    grid = figure.add_gridspec(2, 2 if scores else 1, width_ratios=(3, 2) if scores else None)
+    grid = figure.add_gridspec(num_curves, 2 if scores else 1, width_ratios=(3, 2) if scores else None)
     steps, pairs, loss, active = np.array(curve, np.float64).T
     epochs, sizes = pairs / num_pairs, np.diff(pairs, prepend=0)
     top = figure.add_subplot(grid[0, 0])
@@ -59,6 +78,10 @@ def draw_training(
     bottom = figure.add_subplot(grid[1, 0], sharex=top)
     _curve(bottom, epochs, active, sizes, f"share of active terms (last {active[-1]:.0%})")
     bottom.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    if on_the_way is not None:
+        bottom.tick_params(labelbottom=False)
+        bottom = figure.add_subplot(grid[2, 0], sharex=top)
+        _score_curve(bottom, on_the_way, num_pairs)
     bottom.set_xlabel(f"epoch ({num_pairs:,} pairs each; {int(steps[-1]):,} steps in all)")
     if epochs[-1] > 1:
         bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -89,6 +112,26 @@ def _curve(
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _score_curve(axes: Axes, curve: ScoreCurve, num_pairs: int) -> None:
+    """Each evaluation as a point, the best ringed; a line between neighbours that both have a score."""
+    epochs = np.array([pairs / num_pairs for _, pairs, _ in curve.points])
+    values = np.array([np.nan if score is None else 100 * score for *_, score in curve.points])
+    axes.plot(epochs, values, color=_AFTER, linewidth=1.5, marker="o", markersize=4, clip_on=False)
+    best = [step for step, *_ in curve.points].index(curve.best)
+    ring: dict[str, Any] = {
+        "s": 110,
+        "facecolors": "none",
+        "edgecolors": _BEST,
+        "linewidths": 2,
+        "zorder": 3,
+        "clip_on": False,
+    }
+    axes.scatter(epochs[[best]], values[[best]], **ring)
+    axes.set_title(f"{curve.name} × 100 (kept: {values[best]:.2f} after step {curve.best:,})", loc="left", fontsize=10)
+    axes.grid(visible=True, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def _scores(axes: Axes, scores: Sequence[ScoreChange]) -> None:
     for row, score in enumerate(scores):
         weight = "bold" if score.is_mean else "normal"
@@ -103,7 +146,7 @@ def _scores(axes: Axes, scores: Sequence[ScoreChange]) -> None:
     for tick, score in zip(axes.get_yticklabels(), scores, strict=True):
         tick.set_fontweight("bold" if score.is_mean else "normal")
     axes.set_ylim(len(scores) - 0.3, -0.8)
-    axes.set_title("Pearson's r × 100", loc="left", fontsize=10)
+    axes.set_title("score × 100", loc="left", fontsize=10)
     axes.margins(x=0.08)
     axes.grid(visible=True, axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -1,5 +1,6 @@
 """Regularisers of Wieting 2017 §4.2: dropout, word dropout, scrambled words."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -9,29 +10,61 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
 
 
-def drop(
-    rows_RD: Tensor, ids_T: Tensor, dropout: float, word_dropout: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Word vectors of the tokens with some numbers, or whole words, set to zero and the others scaled up.
+def drop_factors(
+    shape: tuple[int, int], dropout: float, word_dropout: float, generator: torch.Generator, like: Tensor
+) -> tuple[Tensor, ...]:
+    """What to multiply word vectors of tokens by, so that some numbers, or whole words, are zero, the others scaled up.
+
+    Args:
+        shape: T tokens, and the width of a word vector.
+        dropout: share of the numbers to drop, drawn for each number of each token.
+        word_dropout: share of the tokens to drop, drawn for each token.
+        generator: of the draws, on the device of ``like``.
+        like: has the type and device that the factors are to have.
+
+    Returns:
+        None to two tensors, [T, D] and [T, 1].
+    """
+    return tuple(
+        torch.empty(one, dtype=like.dtype, device=like.device)
+        .bernoulli_(1 - share, generator=generator)
+        .div_(1 - share)
+        for share, one in ((dropout, shape), (word_dropout, (shape[0], 1)))
+        if share
+    )
+
+
+def drop(rows_RD: Tensor, ids_T: Tensor, factors: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Word vectors of the tokens with some numbers, or whole words, dropped.
 
     Args:
         rows_RD: word vectors.
         ids_T: rows of the tokens.
-        dropout: share of the numbers to drop, drawn for each number of each token.
-        word_dropout: share of the tokens to drop, drawn for each token.
-        generator: of the draws, on the device of ``rows_RD``.
+        factors: of ``drop_factors``.
 
     Returns:
         A row for each token [T, D], and their numbers int32 [T].
     """
     tokens_TD = F.embedding(ids_T, rows_RD)  # not index_select: on a GPU its gradient adds up in no fixed order
-    for share, shape in ((dropout, tokens_TD.shape), (word_dropout, (len(ids_T), 1))):
-        if share:
-            kept = torch.empty(shape, dtype=rows_RD.dtype, device=rows_RD.device)
-            tokens_TD = tokens_TD * kept.bernoulli_(1 - share, generator=generator).div_(1 - share)
+    for factor in factors:
+        tokens_TD = tokens_TD * factor
     return tokens_TD, torch.arange(len(ids_T), dtype=torch.int32, device=ids_T.device)
+
+
+def scrambled_by(recipe: Recipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Places as of ``scrambled``, where the texts have the boundary tokens of the recipe."""
+    return scrambled(
+        texts,
+        generator,
+        rate=recipe.scramble,
+        form=recipe.scramble_form,
+        swaps=recipe.scramble_swaps,
+        keep_first=recipe.boundary_tokens in {"start", "both"},
+        keep_last=recipe.boundary_tokens in {"end", "both"},
+    )
 
 
 def scrambled(

@@ -55,6 +55,7 @@ class Counters:
         unreported_steps: how many steps these are.
         curve: step, pairs done, mean loss and share of active terms of every report.
         workers: from which step on how many workers trained.
+        scores: step, pairs done and score of every evaluation; None for a score that is not defined.
     """
 
     epoch: int = 0
@@ -68,11 +69,18 @@ class Counters:
     unreported_steps: int = 0
     curve: list[tuple[int, int, float, float]] = field(default_factory=list)
     workers: list[tuple[int, int]] = field(default_factory=list)
+    scores: list[tuple[int, int, float | None]] = field(default_factory=list)
 
     @property
     def last_loss(self) -> float:
         """Mean loss of the last report; 0 before the first."""
         return self.curve[-1][2] if self.curve else 0.0
+
+    @property
+    def best(self) -> tuple[int, int, float] | None:
+        """Step, pairs done and score of the first evaluation that no other surpasses; None where there is none."""
+        defined = [(step, pairs, score) for step, pairs, score in self.scores if score is not None]
+        return max(defined, key=lambda one: one[2], default=None)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Counters":
@@ -81,7 +89,8 @@ class Counters:
         Raises:
             KeyError, TypeError: these are no counters.
         """
-        pairs = {name: [tuple(one) for one in values[name]] for name in ("curve", "workers")}
+        values = {"scores": [], **values}  # which checkpoints of earlier versions have not
+        pairs = {name: [tuple(one) for one in values[name]] for name in ("curve", "workers", "scores")}
         return cls(**{**values, **pairs})
 
 

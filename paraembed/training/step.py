@@ -4,6 +4,7 @@ Every draw is f(seed, step, worker), so that a resumed run draws what an unbroke
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,19 +16,18 @@ from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged, joined
 from paraembed.recipe import Recipe
-from paraembed.training.additive import AdditiveStep, is_additive
-from paraembed.training.device_step import DeviceStep, fits_device_step
+from paraembed.training.additive import AdditiveStep, can_share, is_additive
+from paraembed.training.device_step import STEP_DRAWS, DeviceStep, fits_device_step
 from paraembed.training.mega import MegaNegatives, mega_batches
 from paraembed.training.negatives import Negatives
 from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit
 from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.phrases import ContrastPhrases
-from paraembed.training.regularise import drop, scrambled
+from paraembed.training.regularise import drop, drop_factors, scrambled_by
 from paraembed.training.update import Update
 from paraembed.training.windows import MappedPairs
 
 _TEXTS_AT_ONCE = 1024  # embedded without gradient
-_STEP_DRAWS = 1  # the last number of a step's seed; the order of an epoch is drawn from (seed, epoch)
 
 
 class TrainingStep(Protocol):
@@ -129,7 +129,7 @@ class Step:
         if self.recipe.objective == "margin" and alone:  # no negative exists: nothing moves
             self.skipped_pairs += len(batch.texts) // 2
             return torch.zeros(2, device=self.device)
-        generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))
+        generator = np.random.default_rng((self.recipe.seed, step, self.rank, STEP_DRAWS))
         texts, negatives_N = batch.texts, None
         if self._mega is not None:
             texts, negatives_N = self._mega(batch, generator)
@@ -212,56 +212,52 @@ class Step:
         if not len(texts):
             nothing = torch.zeros(0, encoder.width, device=self.device, requires_grad=True)
             return nothing, nothing.detach()
-        shuffled = ids
+        read, shuffled = texts, ids
         if recipe.scramble:
             pairs = texts.slice(0, len(texts) if num_scrambled is None else num_scrambled)
-            shuffled = np.concatenate([self._scrambled(pairs, ids, generator), ids[len(pairs.ids) :]])
+            order = np.arange(len(ids))
+            order[: len(pairs.ids)] = scrambled_by(recipe, pairs, generator)
+            read, shuffled = replace(texts, ids=texts.ids[order]), ids[order]
         ids_T = torch.from_numpy(shuffled).to(self.device)
         if recipe.dropout or recipe.word_dropout:
             drawn = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
-            dropped = drop(rows_RD, ids_T, recipe.dropout, recipe.word_dropout, drawn)
-            vectors_NH = encoder.compose(*dropped, texts)
+            shape = len(ids_T), rows_RD.shape[1]
+            factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, drawn, rows_RD)
+            vectors_NH = encoder.compose(*drop(rows_RD, ids_T, factors), read)
         else:
-            vectors_NH = encoder.compose(rows_RD, ids_T, texts)
+            vectors_NH = encoder.compose(rows_RD, ids_T, read)
             if not recipe.scramble or recipe.scramble_time == "before":
                 return vectors_NH, vectors_NH.detach()
         if recipe.objective != "margin":
             return vectors_NH, vectors_NH.detach()
         if recipe.scramble_time == "after":
-            ids_T = torch.from_numpy(ids).to(self.device)
+            read, ids_T = texts, torch.from_numpy(ids).to(self.device)
         with torch.no_grad():
-            return vectors_NH, encoder.compose(rows_RD.detach(), ids_T, texts)
-
-    def _scrambled(
-        self, texts: Ragged, ids: npt.NDArray[np.int32], generator: np.random.Generator
-    ) -> npt.NDArray[np.int32]:
-        recipe = self.recipe
-        places = scrambled(
-            texts,
-            generator,
-            rate=recipe.scramble,
-            form=recipe.scramble_form,
-            swaps=recipe.scramble_swaps,
-            keep_first=recipe.boundary_tokens in {"start", "both"},
-            keep_last=recipe.boundary_tokens in {"end", "both"},
-        )
-        return ids[places]
+            return vectors_NH, encoder.compose(rows_RD.detach(), ids_T, read)
 
 
 def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> TrainingStep:
     """The fastest step that trains the encoder as the recipe says where it is: arguments and errors as ``Step``."""
     if encoder.matrix.dtype not in {torch.float32, torch.float64}:
         raise ValueError(f"word vectors of {encoder.matrix.dtype} cannot be trained; take float32 or float64")
-    on_gpu = encoder.matrix.device.type == "cuda" and not isinstance(pairs, MappedPairs)
-    if on_gpu and fits_device_step(encoder, recipe, world):
+    device = encoder.matrix.device.type
+    if device == "cuda" and not isinstance(pairs, MappedPairs) and fits_device_step(encoder, recipe, world):
         return DeviceStep(encoder, recipe, pairs)
+    if recipe.precision != "float32":
+        where = (
+            f"on a {device.upper()}" if device == "cpu" else "of several workers, of mega-batches or of pairs on disk"
+        )
+        raise ValueError(f"precision is {recipe.precision!r}, and the training is {where}: there it is float32 alone")
     return Step(encoder, recipe, pairs, rank, world)
 
 
 def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:
     """What workers tell each other in a step, in words for a user."""
     if COMPILED and _can_be_compiled(encoder) and _takes_whole_steps(encoder, recipe, world):
-        return "workers tell each other the negatives they chose, 8 bytes a text; each computes all gradients"
+        sent = "workers tell each other the negatives they chose, 8 bytes a text; each computes all gradients"
+        if can_share(recipe, world):
+            return f"workers on one machine share the words, and each moves its part of them; on several, {sent}"
+        return sent
     if recipe.update == "dense" and recipe.train_words:
         return f"workers sum gradients of the whole word matrix, {encoder.matrix.nbytes / 1e6:,.0f} MB a step"
     summed = ["the word vectors they touch (of the whole matrix where that is less to send)"] * recipe.train_words

@@ -7,8 +7,6 @@ row has a gradient (λ_w pulls them all) and the optimiser moves all of W_w.
 Data-parallel: (row, gradient) pairs of W_w are exchanged, the gradients of W_c summed.
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -19,7 +17,7 @@ from paraembed.encoders import Encoder, encoder_name
 from paraembed.recipe import Recipe
 from paraembed.training.exchange import exchange_rows
 from paraembed.training.kernels import pull_rows
-from paraembed.training.optim import DENSE_OPTIMISERS, ROW_OPTIMISERS
+from paraembed.training.optim import ROW_OPTIMISERS, Bias, bias_of
 from paraembed.training.rows import distinct
 
 
@@ -51,16 +49,20 @@ class Update:
         self._seen = np.zeros(len(self.matrix), np.int32)
         self._leaf_RD, self._rows_R = self.matrix, torch.zeros(0)
         self._has_dense_words = recipe.train_words and recipe.update == "dense"
-        rate = recipe.learning_rate
-        groups: list[dict[str, Any]] = []
-        if self._has_dense_words:
-            groups.append({"params": [encoder.matrix], "lr": rate})
-        if self.composition:
-            groups.append({"params": self.composition, "lr": recipe.composition_learning_rate or rate})
-        self._dense = DENSE_OPTIMISERS[recipe.optimiser](groups, lr=rate) if groups else None
-        self._rows = None
-        if recipe.train_words and not self._has_dense_words:
-            self._rows = ROW_OPTIMISERS[recipe.optimiser](self.matrix, rate, compiled)
+        build, rate = ROW_OPTIMISERS[recipe.optimiser], recipe.learning_rate
+        dense = [self.matrix] if self._has_dense_words else []
+        self._dense = [build(matrix, rate, False) for matrix in dense]
+        own_rate = recipe.composition_learning_rate or rate
+        self._dense += [build(parameter.detach(), own_rate, False) for parameter in self.composition]
+        has_rows = recipe.train_words and not self._has_dense_words
+        self._rows = build(self.matrix, rate, compiled) if has_rows else None
+
+    def move_to(self, matrix_VD: Tensor, moments: list[Tensor]) -> None:
+        """Go on with the words, and with the state of their optimiser, in memory that holds the same."""
+        assert self._rows is not None
+        self.encoder.matrix.data = matrix_VD
+        self.matrix = self.encoder.matrix.detach()
+        self._rows.state = dict(zip(self._rows.state, moments, strict=True))
 
     def begin(self, ids: npt.NDArray[np.int32]) -> tuple[Tensor, npt.NDArray[np.int32]]:
         """The word vectors that a step uses, as a leaf of its graph [R, D], and where each id's is, int32 [T]."""
@@ -81,28 +83,32 @@ class Update:
             dist.all_reduce(grad_RD)
         elif self.world > 1 and self._rows is not None:
             rows_R, grad_RD = exchange_rows(rows_R, grad_RD, len(self.matrix), self.world)
-        self.move(rows_R, grad_RD, step)
+        self.move(rows_R, grad_RD, bias_of(step))
 
     @torch.no_grad()
-    def move(self, rows_R: Tensor, grad_RD: Tensor, step: int) -> None:
+    def move(self, rows_R: Tensor, grad_RD: Tensor, bias: Bias, counted_R1: Tensor | None = None) -> None:
         """Add the gradients of the penalties, clip, move.
 
         Args:
-            rows_R: distinct rows of W_w; not read where every row has a gradient.
+            rows_R: rows of W_w; not read where every row has a gradient.
             grad_RD: their gradients by the objective, over all workers; changed.
-            step: from 1 over the run.
+            bias: of Adam, at this step.
+            counted_R1: zero where a row is there already, with this gradient: it does not count for the norm; None:
+                the rows are distinct.
         """
         grads = [self._composition_grad(number) for number in range(len(self.composition))]
-        if self._has_dense_words:
-            self.encoder.matrix.grad = grad_RD
         if self._initial is not None:
             self._pull_back(self._initial, rows_R, grad_RD)
-        self._clip([*grads, grad_RD] if self.recipe.train_words else grads)
+        self._clip([*grads, grad_RD] if self.recipe.train_words else grads, counted_R1)
         if self._rows is not None:
-            self._rows.update(self.matrix, rows_R, grad_RD, step)
-        if self._dense is not None:
-            self._dense.step()
-            self._dense.zero_grad(set_to_none=False)
+            self._rows.update(self.matrix, rows_R, grad_RD, bias)
+        moved = [one.detach() for one in self.composition]
+        if self._has_dense_words:
+            moved, grads = [self.matrix, *moved], [grad_RD, *grads]
+        for parameter, grad, optimiser in zip(moved, grads, self._dense, strict=True):
+            optimiser.update(parameter, None, grad, bias)
+        for parameter in (self.encoder.matrix, *self.composition):
+            parameter.grad = None
 
     def _pull_back(self, initial_VD: Tensor, rows_R: Tensor, grad_RD: Tensor) -> None:
         if self._has_dense_words:
@@ -124,11 +130,12 @@ class Update:
             parameter.grad.add_(parameter - self._targets[number], alpha=self._composition_pull)
         return parameter.grad
 
-    def _clip(self, grads: list[Tensor]) -> None:
+    def _clip(self, grads: list[Tensor], counted_R1: Tensor | None) -> None:
         """Scale gradients to a norm of at most ``clip``: each on its own, or all by one factor."""
         if self.recipe.clip is None:
             return
-        norms = torch.stack([grad.norm() for grad in grads])
+        measured = grads if counted_R1 is None else [*grads[:-1], grads[-1] * counted_R1]
+        norms = torch.stack([grad.norm() for grad in measured])
         if self.recipe.clip_form == "global":
             norms = norms.norm().expand(len(grads))
         for grad, factor in zip(grads, (self.recipe.clip / norms.clamp(min=1e-30)).clamp(max=1.0), strict=True):
@@ -137,19 +144,11 @@ class Update:
     def state(self) -> dict[str, Tensor]:
         """The optimisers' state, as named tensors."""
         tensors = {f"rows.{name}": tensor for name, tensor in self._rows.state.items()} if self._rows else {}
-        for number, entry in (self._dense.state_dict()["state"] if self._dense else {}).items():
-            tensors |= {f"dense.{number}.{name}": tensor for name, tensor in entry.items() if tensor is not None}
+        for number, optimiser in enumerate(self._dense):
+            tensors |= {f"dense.{number}.{name}": tensor for name, tensor in optimiser.state.items()}
         return tensors
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take over what ``state`` returned."""
-        if self._rows:
-            for name, tensor in self._rows.state.items():
-                tensor.copy_(tensors[f"rows.{name}"])
-        if self._dense:
-            entries: dict[int, dict[str, Tensor]] = {}
-            for name, tensor in tensors.items():
-                part, *where = name.split(".")
-                if part == "dense":
-                    entries.setdefault(int(where[0]), {})[where[1]] = tensor
-            self._dense.load_state_dict({**self._dense.state_dict(), "state": entries})
+        for name, tensor in self.state().items():
+            tensor.copy_(tensors[name])

@@ -19,22 +19,27 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Placement, Training, train_encoder
+from paraembed.cluster.train_evaluation import Selection
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.encoders.rnn import RnnConfig
 from paraembed.encoders.word import WordConfig
+from paraembed.evaluation.correlation import cosine
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.files import sha256_of, work_folder
 from paraembed.recipe import Recipe
-from paraembed.words import END
+from paraembed.words import END, read_words
 
 pytestmark = pytest.mark.ray
 
 JOBS = Path(__file__).parents[2] / "jobs"
 RECIPE = Recipe(tokeniser="space", epochs=3, learning_rate=0.01, batch_size=50)
 HERE = Placement(workers=1)
+FIRST = Selection(every=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +62,19 @@ def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return uri
 
 
-def fit(sample: Path, out: Path, recipe: Recipe = RECIPE, placement: Placement = HERE, overwrite: bool = False) -> Path:
+def fit(
+    sample: Path,
+    out: Path,
+    recipe: Recipe = RECIPE,
+    placement: Placement = HERE,
+    overwrite: bool = False,
+    tests: Path | None = None,
+    selection: Selection = FIRST,
+) -> Path:
     vectors = sample / "sample" / "vectors.txt.gz"
-    train_encoder(Training("test", recipe, sample / "pairs", vectors, out, placement), overwrite=overwrite)
+    suites = [] if tests is None else [read_pairs_files([tests])]
+    training = Training("test", recipe, sample / "pairs", vectors, out, placement, suites, selection)
+    train_encoder(training, overwrite=overwrite)
     return out
 
 
@@ -109,8 +124,8 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Pat
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
     vectors = sample / "sample" / "vectors.txt.gz"
     out = tmp_path / "avg"
-    placement = Placement(profile=True)
-    scores = train_encoder(Training("test", RECIPE, sample / "pairs", vectors, out, placement, [suite])).scores
+    training = Training("test", RECIPE, sample / "pairs", vectors, out, Placement(profile=True), [suite], FIRST)
+    scores = train_encoder(training).scores
     assert scores is not None
     trained, untrained = (column.scores[0].pearson for column in scores.columns)
     assert untrained < 0.4
@@ -132,6 +147,14 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Pat
     assert run.data.params["encoder.name"] == "avg"
     assert run.data.tags["fingerprint"] == encoder.fingerprint
     assert run.data.metrics["pairs/test-pairs/pearson"] == pytest.approx(trained)
+    assert run.data.metrics["best/score"] == pytest.approx(trained)
+    assert run.data.params["evaluation.select"] == "pairs/test-pairs/pearson"
+    scored = {metric.step for metric in client.get_metric_history(run.info.run_id, "pairs/test-pairs/pearson")}
+    assert sorted(scored) == [48, 96, 144, 192, 240, 288, 336, 360]
+    selected = json.loads((out / "config.json").read_text())["provenance"]["selected"]
+    assert [step for step, _ in selected["scores"]] == sorted(scored)
+    assert selected["best"]["score"] == pytest.approx(trained) == max(score for _, score in selected["scores"])
+    assert f"the best by pairs/test-pairs/pearson is kept: {100 * trained:.2f}" in (out / "README.md").read_text()
     curve = [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")]
     per_epoch = -(-json.loads((sample / "pairs" / "manifest.json").read_text())["counts"]["kept"] // 50)
     assert curve == sorted({*range(100, 3 * per_epoch + 1, 100), per_epoch, 2 * per_epoch, 3 * per_epoch})
@@ -144,6 +167,43 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Pat
     assert 0 <= run.data.metrics["system/cpu_utilization_percentage"] <= 100
     assert run.data.metrics["epoch"] == 3
     assert run.data.metrics["seconds_left"] == 0
+
+
+def test_an_evaluation_that_fails_costs_a_warning(
+    sample: Path, unbroken: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sentences of unknown words: all alike, so no correlation is defined."""
+    (tmp_path / "unknown.tsv").write_text("1\tqq\trr\n2\tss\ttt\n3\tuu\tvv\n")
+    fit(sample, tmp_path / "avg", tests=tmp_path / "unknown.tsv")
+    assert caplog.text.count("has no score: encoder, pairs/unknown: the 3 predictions are all 1") == 8
+    assert "no evaluation has a score: the encoder of the last step is the result" in caplog.text
+    assert model(tmp_path / "avg") == model(unbroken)
+
+
+def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(
+    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every pair's gold score is that of the untrained encoder, so that training makes it worse from the start."""
+    tests = sample / "sample" / "test-pairs.tsv"
+    rows = [line.split("\t") for line in tests.read_text().splitlines()[1:]]
+    untrained = Encoder(AvgConfig(), read_words(sample / "sample" / "vectors.txt.gz"), "space")
+    first, second = (untrained.encode([row[side] for row in rows]) for side in (1, 2))
+    alike = cosine(first, second).tolist()
+    (tmp_path / "tests.tsv").write_text(
+        "".join(f"{a}\t{row[1]}\t{row[2]}\n" for a, row in zip(alike, rows, strict=True))
+    )
+    stopped = fit(sample, tmp_path / "avg", tests=tmp_path / "tests.tsv", selection=Selection(every=0.2, patience=3))
+    assert "stopping early: the last 3 evaluations were no better" in capsys.readouterr().err
+    provenance = json.loads((stopped / "config.json").read_text())["provenance"]
+    assert provenance["selected"]["best"]["step"] == 24
+    assert provenance["selected"]["last"]["step"] == provenance["steps"] == 96
+    with pytest.raises(ValueError, match=r"evaluation\.every \(was 0\.2, is 0\.4\).*; choose another --out"):
+        fit(sample, tmp_path / "avg", tests=tmp_path / "tests.tsv")
+    with pytest.raises(
+        ValueError, match=r"--select sts/mean: the sets give no such score; allowed: pairs/tests/pearson"
+    ):
+        fit(sample, tmp_path / "new", tests=tmp_path / "tests.tsv", selection=Selection(select="sts/mean"))
+    assert not list(tmp_path.glob("new*"))
 
 
 def test_the_same_call_again_changes_nothing_and_another_is_refused(
@@ -332,11 +392,22 @@ def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(
 
 def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, tmp_path: Path) -> None:
     pair = Placement(workers=2, checkpoint_minutes=0)
-    assert model(fit(sample, tmp_path / "one", placement=pair)) == model(fit(sample, tmp_path / "two", placement=pair))
-    process = subprocess.Popen([*command(sample, tmp_path / "three", "--workers", "2", "--checkpoint-minutes", "0")])
+    tests = sample / "sample" / "test-pairs.tsv"
+    one, two = (fit(sample, tmp_path / name, placement=pair, tests=tests) for name in ("one", "two"))
+    assert model(one) == model(two)
+    scoring = ["--evaluate-pairs", str(tests), "--every", "0.4"]
+    flags = ["--workers", "2", "--checkpoint-minutes", "0", *scoring]
+    process = subprocess.Popen([*command(sample, tmp_path / "three", *flags)])
     while not list(tmp_path.glob("three.training/checkpoints/step-*")):
         assert process.poll() is None
         time.sleep(0.01)
+    os.kill(workers_of(process)[0], signal.SIGKILL)
+    assert process.wait(240) == 0
+    assert model(tmp_path / "three") == model(tmp_path / "one")
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """The process ids of the workers that train for a job."""
     listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     parents = {int(line.split()[0]): int(line.split()[1]) for line in listing.splitlines()[1:]}
 
@@ -344,6 +415,35 @@ def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, 
         return pid == process.pid or (pid in parents and is_ours(parents[pid]))
 
     workers = [int(line.split()[0]) for line in listing.splitlines() if "ray::RayTrainWorker" in line]
-    os.kill(next(pid for pid in workers if is_ours(pid)), signal.SIGKILL)
-    assert process.wait(240) == 0
-    assert model(tmp_path / "three") == model(tmp_path / "one")
+    return sorted(filter(is_ours, workers))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_workers_killed_again_and_again_end_with_the_same_bytes(sample: Path, tmp_path: Path) -> None:
+    """Ray Train starts them anew each time: three kills at seeded steps, of the one or the other, in one job."""
+    whole = fit(sample, tmp_path / "whole", placement=Placement(workers=2))
+    generator = np.random.default_rng(1)
+    process = subprocess.Popen(
+        command(sample, tmp_path / "killed", "--workers", "2", "--checkpoint-steps", "3"), start_new_session=True
+    )
+    try:
+        dead: set[int] = set()
+        for least in np.sort(generator.integers(1, 150, 3)):
+            deadline = time.monotonic() + 300
+            while saved_steps(tmp_path / "killed.training") < least or dead & set(workers_of(process)):
+                assert process.poll() is None, "the job ended before its workers were killed"
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            workers = workers_of(process)
+            while len(workers) < 2:
+                time.sleep(0.1)
+                workers = workers_of(process)
+            dead |= set(workers)
+            os.kill(workers[generator.integers(2)], signal.SIGKILL)
+        assert process.wait(600) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert len(dead) == 6
+    assert model(tmp_path / "killed") == model(whole)

@@ -234,6 +234,17 @@ def test_a_whole_training(
     assert "epoch 10/10  step 100/100" in said.err
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_without_a_gpu_its_numbers_are_skipped(bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--device cuda --texts phrases --pairs 9100000 --batch-sizes 100 4096 --encoders avg lstm_avg"
+    assert bench(f"train {flags}") == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        "skipped: --device cuda: PyTorch sees no GPU on this machine; take --device cpu\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -245,11 +256,7 @@ def test_a_whole_training(
         ("--programs ours", "--programs 'ours' is unknown; allowed: paraembed, ready, "),
         ("--device tpu", "device is 'tpu'; allowed: cpu, cuda"),
         ("--out none/numbers.json", "there is no folder "),
-        pytest.param(
-            "--device cuda",
-            "--device cuda: PyTorch sees no GPU on this machine; take --device cpu",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
-        ),
+        ("--precision bfloat16", "precision is 'bfloat16', and the device is a CPU"),
     ],
 )
 def test_what_training_does_not_allow_is_one_line(

@@ -1,13 +1,16 @@
 """The compiled step of avg and sum against the same step by autograd."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
@@ -15,6 +18,7 @@ from paraembed.encoders.gru import GruConfig
 from paraembed.encoders.sum import SumConfig
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.training import additive
 from paraembed.training.step import Step
 from tests.training.conftest import encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
@@ -131,3 +135,25 @@ def test_two_workers_with_pools_of_their_own_do_in_compiled_loops_what_they_do_b
         torch.testing.assert_close(compiled[1], plain[1], rtol=0, atol=2e-5)
     for ours, theirs in zip(one, other, strict=True):
         assert torch.equal(ours[1], theirs[1])
+
+
+def _shared_and_sent(rank: int, folder: Path) -> None:
+    ends = []
+    for recipe, num_pairs in OWN:
+        for several_machines in (False, True):
+            encoder, pairs = encoder_of(recipe), make_pairs().slice(0, 2 * num_pairs)
+            with patch.object(additive, "shared_zeros", return_value=None) if several_machines else nullcontext():
+                step = Step(encoder, recipe, pairs, rank, 2)
+            shares = step._additive is not None and step._additive._grad_NH is not None
+            assert shares == (not several_machines and recipe.clip is None and recipe.mega_batches == 1)
+            losses = [step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]
+            dist.barrier()
+            ends.append([torch.stack(losses), encoder.matrix.detach().clone(), *step.state().values()])
+    torch.save(ends, folder / f"out{rank}")
+
+
+def test_workers_on_one_machine_get_the_bits_of_workers_on_several(tmp_path: Path) -> None:
+    in_two_processes(_shared_and_sent, tmp_path)
+    one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
+    for shared, sent in [*zip(one[::2], one[1::2], strict=True), *zip(other[::2], other[1::2], strict=True)]:
+        assert all(torch.equal(*both) for both in zip(shared, sent, strict=True))

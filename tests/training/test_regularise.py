@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.ragged import Ragged
-from paraembed.training.regularise import drop, scrambled
+from paraembed.training.regularise import drop, drop_factors, scrambled
 
 ROWS, IDS = torch.arange(1.0, 13.0).view(4, 3), torch.tensor([0, 2, 2, 3, 1], dtype=torch.int32)
 
@@ -13,6 +13,13 @@ ROWS, IDS = torch.arange(1.0, 13.0).view(4, 3), torch.tensor([0, 2, 2, 3, 1], dt
 def numbered(lengths: list[int]) -> Ragged:
     """Every token another one, so that its place tells where it came from."""
     return Ragged(np.arange(sum(lengths), dtype=np.int32), np.concatenate(([0], np.cumsum(lengths))))
+
+
+def dropped(
+    rows: torch.Tensor, ids: torch.Tensor, dropout: float, word_dropout: float, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape, generator = (len(ids), rows.shape[1]), torch.Generator().manual_seed(seed)
+    return drop(rows, ids, drop_factors(shape, dropout, word_dropout, generator, rows))
 
 
 def texts_of(texts: Ragged, places: np.ndarray) -> list[list[int]]:
@@ -82,11 +89,11 @@ def test_swaps_follow_poisson() -> None:
 
 def test_dropout_drops_numbers_and_word_dropout_words() -> None:
     ids = torch.zeros(20_000, dtype=torch.int32)
-    numbers, places = drop(ROWS, ids, 0.4, 0.0, torch.Generator().manual_seed(1))
+    numbers, places = dropped(ROWS, ids, 0.4, 0.0, 1)
     assert places.tolist() == list(range(20_000))
     assert (numbers == 0).float().mean().item() == pytest.approx(0.4, abs=0.02)
     assert torch.unique(numbers[:, 0]).tolist() == [0.0, pytest.approx(1 / 0.6)]
-    words, _ = drop(ROWS, ids, 0.0, 0.25, torch.Generator().manual_seed(1))
+    words, _ = dropped(ROWS, ids, 0.0, 0.25, 1)
     whole = (words == 0).all(dim=1)
     assert torch.equal(whole, (words == 0).any(dim=1))
     assert whole.float().mean().item() == pytest.approx(0.25, abs=0.02)
@@ -96,8 +103,8 @@ def test_dropout_drops_numbers_and_word_dropout_words() -> None:
 def test_dropping_is_seeded_and_lets_gradients_through() -> None:
     def run(seed: int) -> torch.Tensor:
         rows = ROWS.clone().requires_grad_()
-        dropped, places = drop(rows, IDS, 0.5, 0.2, torch.Generator().manual_seed(seed))
-        dropped[places].sum().backward()
+        tokens, places = dropped(rows, IDS, 0.5, 0.2, seed)
+        tokens[places].sum().backward()
         assert rows.grad is not None
         return rows.grad
 
@@ -106,5 +113,5 @@ def test_dropping_is_seeded_and_lets_gradients_through() -> None:
 
 
 def test_nothing_is_dropped_at_rate_zero() -> None:
-    dropped, places = drop(ROWS, IDS, 0.0, 0.0, torch.Generator())
-    assert torch.equal(dropped[places], ROWS[IDS])
+    tokens, places = dropped(ROWS, IDS, 0.0, 0.0, 1)
+    assert torch.equal(tokens[places], ROWS[IDS])

@@ -11,8 +11,10 @@ from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.irnn import IrnnConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.encoders.rnn import RnnConfig
+from paraembed.encoders.scaled_avg import ScaledAvgConfig
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.training.additive import is_additive
 from paraembed.training.negatives import candidate_similarity, choose
 from paraembed.training.objectives import margin_terms, positive, unit
 from paraembed.training.pairs import Batch, epoch_batches
@@ -33,10 +35,13 @@ def run(encoder: Encoder, recipe: Recipe, pairs: Ragged, steps: int = 30) -> lis
     return [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]
 
 
-@pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig()])
+@pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig(), ScaledAvgConfig()])
 @pytest.mark.parametrize("composition_penalty", [0.0, 0.01])
 def test_sparse_adagrad_steps_equal_dense_ones(
-    make_encoder: MakeEncoder, pairs: Ragged, encoder: AvgConfig | ProjConfig, composition_penalty: float
+    make_encoder: MakeEncoder,
+    pairs: Ragged,
+    encoder: AvgConfig | ProjConfig | ScaledAvgConfig,
+    composition_penalty: float,
 ) -> None:
     recipe = replace(ADAGRAD, encoder=encoder, composition_penalty=composition_penalty)
     sparse, dense = make_encoder(recipe), make_encoder(recipe)
@@ -157,7 +162,7 @@ def plain_loss(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) ->
     def vector(ids: np.ndarray) -> torch.Tensor:
         if recipe.boundary_tokens == "both":
             ids = np.concatenate([[40], ids, [41]]).astype(np.int32)
-        composed = encoder.composition(encoder.matrix, torch.from_numpy(ids), torch.tensor([0, len(ids)]))[0]
+        composed = encoder(Ragged(ids, np.array([0, len(ids)])))[0]
         return composed / composed.norm() if recipe.similarity == "cosine" else composed
 
     texts = [batch.texts.slice(at, at + 1).ids for at in range(len(batch.texts))]
@@ -195,6 +200,7 @@ def plain_loss(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) ->
         {"negatives": "min_violation"},
         {"boundary_tokens": "both"},
         {"boundary_tokens": "both", "encoder": RnnConfig()},
+        {"encoder": ScaledAvgConfig(), "scramble": 1.0},
         {"objective": "contrastive", "margin": 1.0, "contrast_phrases": 5},
         {"objective": "contrastive", "similarity": "dot", "margin": 1.0, "contrast_phrases": 9},
     ],
@@ -284,6 +290,22 @@ def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder: MakeEnco
         Step(make_encoder(recipe), recipe, pairs)
 
 
+def test_scales_alone_are_learned_where_words_stay(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+    """By autograd: a closed form would not know of the scales."""
+    recipe = replace(ADAGRAD, encoder=ScaledAvgConfig(), train_words=False, clip=None)
+    encoder = make_encoder(recipe)
+    before = encoder.matrix.detach().clone()
+    losses = run(encoder, recipe, pairs, steps=51)
+    assert np.mean(losses[-10:]) < np.mean(losses[:10])
+    assert torch.equal(encoder.matrix, before)
+    used = np.unique(pairs.ids)
+    scale = encoder.composition.get_parameter("scale").detach()
+    assert (scale[used] != 1).all()
+    assert scale.shape == (42,)
+    assert (np.delete(scale.numpy(), used) == 1).all()
+    assert not is_additive(encoder, replace(recipe, train_words=True))
+
+
 @pytest.mark.parametrize("changes", [{"dropout": 0.6}, {"word_dropout": 0.6}])
 def test_negatives_are_chosen_without_dropout(
     make_encoder: MakeEncoder, pairs: Ragged, changes: dict[str, float]
@@ -341,7 +363,7 @@ class Recorded(torch.nn.Module):
     """A composition that keeps the ids it is given, and is the mean of the words."""
 
     width = 8
-    reads_trees = False
+    reads_trees = reads_words = False
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()

@@ -1,0 +1,154 @@
+"""Scores of an encoder while it is trained, the best one's weights, and when to stop early.
+
+When to score is f(pairs done, ``every``), and every worker knows every score: so all of them stop at one step, and a
+run that goes on after a kill scores, keeps and stops as an unbroken one does.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from paraembed.encoders import Encoder
+from paraembed.training.state import Counters
+
+_ROUNDING = 1e-9  # 10 · 0.1 epochs are one, whatever float makes of it
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found.
+
+    Attributes:
+        step: after which it was taken.
+        epoch: passes over the pairs that were done then.
+        score: None where it is not defined.
+        best: step, pairs done and score of the best so far; None where there is none.
+        since_best: scores taken since then.
+        stops: whether the run ends here.
+    """
+
+    step: int
+    epoch: float
+    score: float | None
+    best: tuple[int, int, float] | None
+    since_best: int
+    stops: bool
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a run scores its encoder, so that it can end with the best one.
+
+    Attributes:
+        score: called on rank 0 with the number of the step that is done; a higher number is a better encoder, nan
+            none. It leaves the encoder as it is.
+        every: epochs between scores; the end of the run has one, too.
+        patience: so many scores in a row that are no better than the best end the run; None: it never ends early.
+        decides: what the score depends on; a checkpoint with another one is refused. JSON value.
+        on_score: called on rank 0.
+    """
+
+    score: Callable[[int], float]
+    every: float = 1.0
+    patience: int | None = None
+    decides: dict[str, Any] = field(default_factory=dict)
+    on_score: Callable[[Evaluated], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a number that is not allowed."""
+        if not 0 < self.every < math.inf:
+            raise ValueError(f"every is {self.every}; expected epochs, more than 0, such as 0.25")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience is {self.patience}; allowed: 1 or more, or none")
+
+
+class Best:
+    """Takes the scores of a run; rank 0 holds the weights of the best encoder in memory.
+
+    Attributes:
+        stops: whether the run is to end.
+    """
+
+    def __init__(
+        self, encoder: Encoder, evaluation: Evaluation | None, num_pairs: int, epochs: int, rank: int, world: int
+    ) -> None:
+        self.encoder, self.evaluation, self.num_pairs, self.epochs = encoder, evaluation, num_pairs, epochs
+        self.rank, self.world = rank, world
+        self.counters, self.stops = Counters(), False
+        self._weights: dict[str, Tensor] = {}
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """What of this decides the run, for its checkpoints."""
+        if self.evaluation is None:
+            return {}
+        one = self.evaluation
+        return {"evaluation": {"every": one.every, "patience": one.patience, **one.decides}}
+
+    def restore(self, counters: Counters, tensors: dict[str, Tensor]) -> None:
+        """Go on from the counters and tensors of a checkpoint, or from new ones."""
+        self.counters = counters
+        self._judge()
+        if self.rank == 0 and counters.best is not None:
+            of = "encoder" if counters.best[0] == counters.step else "best"
+            self._weights = {name: tensors[f"{of}.{name}"].to("cpu", copy=True) for name in self.encoder.state_dict()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint needs besides the weights of its own step."""
+        if self.counters.best is None or self.counters.best[0] == self.counters.step:
+            return {}
+        return {f"best.{name}": tensor for name, tensor in self._weights.items()}
+
+    def score_if_due(self, num_pairs: int) -> float:
+        """Score the encoder where that is due after a step over so many pairs; seconds that it took."""
+        if not self._is_due(num_pairs):
+            return 0.0
+        started = time.perf_counter()
+        self._score()
+        return time.perf_counter() - started
+
+    def _is_due(self, num_pairs: int) -> bool:
+        if self.evaluation is None:
+            return False
+        done, apart = self.counters.pairs, self.evaluation.every * self.num_pairs
+        passed = math.floor(done / apart + _ROUNDING) > math.floor((done - num_pairs) / apart + _ROUNDING)
+        return passed or done == self.num_pairs * self.epochs
+
+    def _score(self) -> None:
+        """Score the encoder as it stands, and tell all workers."""
+        assert self.evaluation is not None
+        counters, device = self.counters, self.encoder.matrix.device
+        number = torch.tensor(math.nan, dtype=torch.float64, device=device)
+        if self.rank == 0:
+            number.fill_(self.evaluation.score(counters.step))
+        if self.world > 1:
+            dist.broadcast(number, 0)
+        score = number.item() if number.isfinite() else None
+        counters.scores.append((counters.step, counters.pairs, score))
+        since_best = self._judge()
+        if self.rank > 0:
+            return
+        if not since_best:
+            for name, tensor in self.encoder.state_dict().items():
+                self._weights[name] = tensor.detach().to("cpu", copy=True)
+        epoch = counters.pairs / self.num_pairs
+        self.evaluation.on_score(Evaluated(counters.step, epoch, score, counters.best, since_best, self.stops))
+
+    def take(self) -> None:
+        """Put the best weights into the encoder, on rank 0, unless they are there."""
+        if self.rank == 0 and self.tensors():
+            self.encoder.load_state_dict(self._weights)
+
+    def _judge(self) -> int:
+        """Decide whether the run is to end; how many scores there are since the best."""
+        scores, best = self.counters.scores, self.counters.best
+        since_best = len(scores) if best is None else sum(step > best[0] for step, *_ in scores)
+        patience = self.evaluation.patience if self.evaluation else None
+        self.stops = patience is not None and since_best >= patience
+        return since_best

@@ -1,0 +1,224 @@
+"""Scores on the way: when they are taken, that they change nothing, and that a killed run keeps the same encoder."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.proj import ProjConfig
+from paraembed.recipe import Recipe
+from paraembed.training.best import Evaluated, Evaluation
+from paraembed.training.loop import Report, train
+from paraembed.training.pairs import Batch
+from paraembed.training.state import Checkpoints, Counters
+from paraembed.training.step import Step
+from tests.training.conftest import encoder_of, make_pairs
+from tests.training.test_exchange import in_two_processes
+
+RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, dropout=0.2, negatives="mix")
+SHORT = replace(RECIPE, epochs=1)
+MakeEncoder = Callable[[Recipe], Encoder]
+Weights = dict[str, torch.Tensor]
+Reporter = Callable[[Report], None]
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: nothing is saved on the way out."""
+
+
+def weights(encoder: Encoder) -> Weights:
+    return {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+
+
+def same(one: Weights, other: Weights) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def wild(encoder: Encoder) -> float:
+    """A score that leaps from step to step, and that the weights alone decide."""
+    return math.sin(1e4 * encoder.matrix.detach().double().sum().item())
+
+
+def scripted(encoder: Encoder, script: list[float], seen: dict[int, Weights], **more: float) -> Evaluation:
+    """The scores of a list, one after the other; keeps the weights at every score."""
+    left = iter(script)
+
+    def score(step: int) -> float:
+        seen[step] = weights(encoder)
+        return next(left)
+
+    return Evaluation(score, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("every", "steps"),
+    [
+        (0.25, [26, 52, 78, 103, 129, 155, 181, 206, 232, 258, 284, 309]),
+        (0.1, [11, 21, 31, 42, 52, 62, 73, 83, 93, 103]),
+        (0.7, [73, 103 + 42, 206 + 11, 206 + 83, 309]),
+        (1.0, [103, 206, 309]),
+        (9.0, [309]),
+        (1e-6, list(range(1, 310))),
+    ],
+)
+def test_scores_are_taken_at_fixed_steps(every: float, steps: list[int]) -> None:
+    """1,030 pairs in steps of ten; the first step at which so much of an epoch is done, and the last of all."""
+    encoder, taken = encoder_of(RECIPE), list[int]()
+    counters = train(
+        encoder, make_pairs(), RECIPE, evaluation=Evaluation(lambda step: taken.append(step) or 0.0, every)
+    )
+    assert taken[: len(steps)] == steps
+    assert [step for step, *_ in counters.scores] == taken
+    assert taken[-1] == 309
+
+
+def test_evaluations_change_nothing_and_without_them_the_last_step_counts() -> None:
+    plain, watched, reports = encoder_of(RECIPE), encoder_of(RECIPE), [list[Report](), list[Report]()]
+    without = train(plain, make_pairs(), RECIPE, on_report=reports[0].append)
+    rising = Evaluation(float, 0.25)
+    counters = train(watched, make_pairs(), RECIPE, on_report=reports[1].append, evaluation=rising)
+    assert same(weights(plain), weights(watched))
+    assert [(one.step, one.loss) for one in reports[0]] == [(one.step, one.loss) for one in reports[1]]
+    assert (without.scores, without.best, counters.best) == ([], None, (309, 3090, 309.0))
+
+
+def test_the_encoder_of_the_first_best_score_is_the_result() -> None:
+    encoder, seen = encoder_of(SHORT), dict[int, Weights]()
+    counters = train(encoder, make_pairs(), SHORT, evaluation=scripted(encoder, [0.1, 0.5, 0.5, 0.4], seen, every=0.25))
+    assert counters.best == (52, 520, 0.5)
+    assert same(weights(encoder), seen[52])
+    assert not same(weights(encoder), seen[103])
+
+
+@pytest.mark.parametrize(
+    ("script", "patience", "stop", "best"),
+    [
+        ([0.1, 0.3, 0.2, 0.3, 0.9], 2, 103, 52),
+        ([0.1, math.nan, math.inf, 0.2], 2, 78, 26),  # a score that is not defined is no better one
+        ([math.nan, math.nan, 0.2], 2, 52, None),
+        ([math.nan, 0.2, 0.1, 0.1], 2, 103, 52),
+    ],
+)
+def test_patience_ends_the_run_and_it_is_not_taken_up_again(
+    tmp_path: Path, script: list[float], patience: int, stop: int, best: int | None
+) -> None:
+    encoder, seen, found, reports = encoder_of(RECIPE), dict[int, Weights](), list[Evaluated](), list[Report]()
+    evaluation = replace(scripted(encoder, script, seen, every=0.25, patience=patience), on_score=found.append)
+    checkpoints = Checkpoints(tmp_path)
+    counters = train(
+        encoder, make_pairs(), RECIPE, checkpoints=checkpoints, evaluation=evaluation, on_report=reports.append
+    )
+    assert counters.step == stop == reports[-1].step
+    assert [one.stops for one in found] == [False] * (len(found) - 1) + [True]
+    assert counters.best == (None if best is None else (best, 10 * best, script[len([s for s in seen if s < best])]))
+    assert same(weights(encoder), seen[best or stop])
+    again = encoder_of(RECIPE)
+    assert train(again, make_pairs(), RECIPE, checkpoints=checkpoints, evaluation=evaluation).scores == counters.scores
+    assert same(weights(again), weights(encoder))
+
+
+def watch(encoder: Encoder) -> Evaluation:
+    return Evaluation(lambda _: wild(encoder), every=0.1, patience=14)
+
+
+@pytest.mark.parametrize("killed_at", [1, 12, 53, 104, 150])
+def test_a_killed_run_keeps_the_same_best_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    unbroken = encoder_of(RECIPE)
+    whole = train(unbroken, make_pairs(), RECIPE, evaluation=watch(unbroken))
+    assert whole.best is not None
+    assert killed_at < whole.step < 309
+    broken, original = encoder_of(RECIPE), Step.__call__
+
+    def killing(self: Step, batch: Batch, step: int) -> torch.Tensor:
+        if step == killed_at:
+            raise Killed
+        return original(self, batch, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Step, "__call__", killing)
+        with pytest.raises(Killed):
+            train(broken, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path, steps=13), evaluation=watch(broken))
+    resumed = encoder_of(RECIPE)
+    counters = train(resumed, make_pairs(), RECIPE, checkpoints=Checkpoints(tmp_path), evaluation=watch(resumed))
+    assert (counters.scores, counters.best, counters.curve) == (whole.scores, whole.best, whole.curve)
+    assert same(weights(resumed), weights(unbroken))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"every": 0.5}, r"evaluation\.every \(was 0\.1, is 0\.5\)"),
+        ({"patience": 4}, r"evaluation\.patience \(was None, is 4\)"),
+        ({"decides": {"sets": "other"}}, r"evaluation\.sets \(was ones, is other\)"),
+        (None, r"evaluation\.every \(was 0\.1, is None\)"),
+    ],
+)
+def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(
+    tmp_path: Path, change: dict[str, float] | None, message: str
+) -> None:
+    begun = Evaluation(lambda _: 0.5, every=0.1, decides={"sets": "ones"})
+    train(encoder_of(SHORT), make_pairs(), SHORT, checkpoints=Checkpoints(tmp_path), evaluation=begun)
+    other = None if change is None else replace(begun, **change)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        train(encoder_of(SHORT), make_pairs(), SHORT, checkpoints=Checkpoints(tmp_path), evaluation=other)
+
+
+def test_a_checkpoint_without_scores_is_of_an_earlier_version() -> None:
+    assert Counters.from_dict({"step": 3, "curve": [], "workers": [[1, 2]]}).scores == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"every": 0.0}, "every is 0.0; expected epochs"), ({"patience": 0}, "patience is 0; allowed: 1 or more")],
+)
+def test_bad_numbers_are_refused(given: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Evaluation(lambda _: 0.0, **given)  # type: ignore[arg-type]
+
+
+def train_as_two(rank: int, folder: Path) -> None:
+    """An unbroken run, and one that is broken off at step 52, of which rank 0 alone has scores; then its end."""
+    pairs, script = make_pairs(), [0.1, 0.2, 0.5, 0.4, math.nan, 0.3, 0.9]
+
+    def run(encoder: Encoder, checkpoints: Checkpoints | None = None, on_report: Reporter = lambda _: None) -> Counters:
+        def score(step: int) -> float:
+            assert rank == 0
+            return script[step // 10 - 1]
+
+        evaluation = Evaluation(score, every=200 / 1030, patience=3)
+        where = {"rank": rank, "world": 2, "checkpoints": checkpoints}
+        return train(encoder, pairs, RECIPE, evaluation=evaluation, on_report=on_report, **where)  # type: ignore[arg-type]
+
+    def break_off(_: Report) -> None:
+        raise Killed
+
+    checkpoints = Checkpoints(folder / "checkpoints", steps=13)
+    unbroken, resumed = encoder_of(RECIPE), encoder_of(RECIPE)
+    whole = run(unbroken)
+    with pytest.raises(Killed):
+        run(encoder_of(RECIPE), checkpoints, break_off)
+    dist.barrier()
+    found = run(resumed, checkpoints)
+    assert rank or same(weights(unbroken), weights(resumed))
+    (folder / f"rank{rank}").write_text(json.dumps([[one.step, one.scores, one.best] for one in (whole, found)]))
+
+
+def test_two_workers_stop_together(tmp_path: Path) -> None:
+    in_two_processes(train_as_two, tmp_path)
+    first, second = (json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(2))
+    assert first == second
+    assert first[0] == first[1]
+    step, scores, best = first[0]
+    assert (step, best) == (61, [30, 600, 0.5])
+    assert [tuple(one) for one in scores] == [
+        *[(10 * at, 200 * at, score) for at, score in enumerate([0.1, 0.2, 0.5, 0.4, None], 1)],
+        (61, 1210, 0.3),  # the epoch's last step, of ten pairs, lies between
+    ]
