@@ -29,7 +29,7 @@ def compiled(function: _Function, **more: Any) -> _Function:
         "fastmath": {"contract", "reassoc", "nsz"},
         **more,
     }
-    settings = numba.config
+    settings: Any = numba.config
     before = getattr(settings, "CACHE_LOCATOR_CLASSES", "")
     settings.CACHE_LOCATOR_CLASSES = before or _PLACES
     try:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba import config
+import numba
 from numba.core.caching import UserWideCacheLocator
 
 
@@ -18,8 +18,9 @@ class ByContent(UserWideCacheLocator):  # type: ignore[misc]  # numba has no typ
     """A folder in NUMBA_CACHE_DIR, else in the user's cache, for each state of the package's compiled loops."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
-        super().__init__(py_func, py_file)
-        folder = Path(config.CACHE_DIR or Path(self._cache_path).parent)
+        super().__init__(py_func, py_file)  # type: ignore[no-untyped-call]
+        settings: Any = numba.config
+        folder = Path(settings.CACHE_DIR or Path(self._cache_path).parent)
         self._cache_path = str(folder / f"paraembed-{_digest()}")
 
 

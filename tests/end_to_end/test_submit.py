@@ -94,6 +94,12 @@ def test_jobs_run_by_submission(client: dict[str, str], tmp_path: Path) -> None:
     assert client["RAY_AUTH_TOKEN"] not in done.stdout + done.stderr
 
 
+def test_a_sweep_runs_by_submission(client: dict[str, str]) -> None:
+    done = submit(client, "jobs/tune.py", "smoke")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "best: trial " in done.stdout
+
+
 def test_a_relative_output_is_refused(client: dict[str, str], tmp_path: Path) -> None:
     done = submit(client, "jobs/shard.py", "--input", tmp_path / "x.tsv", "--out", "pairs")
     assert done.returncode != 0

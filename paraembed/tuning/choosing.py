@@ -1,0 +1,58 @@
+"""What the best trial is chosen by: the space's metric, or another one, and the data that it needs."""
+
+from pathlib import Path
+
+from paraembed.evaluation.choose import read_choose
+from paraembed.evaluation.selection import chosen_metric
+from paraembed.evaluation.sets import Suite
+from paraembed.evaluation.suites import PAPERS_STS, read_pairs_files, read_suites
+from paraembed.tuning.trial import needed
+from tune_spaces.space import Selection
+
+_SPREAD = {"papers-22": ("sts", "sick", "pit2015")}  # means over the sets of several suites
+
+
+def selection_by(metric: str) -> Selection:
+    """The selection by a metric that the user names; of ``pairs/NAME/…`` the file is NAME.tsv."""
+    suite, *parts = metric.split("/")
+    files = (f"{parts[0]}.tsv",) if suite == "pairs" and parts else ()
+    return Selection(_SPREAD.get(suite, (suite,)), ((1, metric),), "--metric", files)
+
+
+def read_selection(selection: Selection, data: Path | None) -> tuple[Suite, ...]:
+    """The sets that the metric is about.
+
+    Raises:
+        ValueError: no folder is given, or the metric is of no suite.
+        FileNotFoundError: the folder does not hold what the metric needs; the message names it.
+    """
+    names = [name for _, name in selection.metric]
+    if data is None:
+        raise ValueError(
+            f"the best trial is chosen by {', '.join(names)} ({selection.split}): give the folder of that data with "
+            "--data"
+        )
+    if selection.suites == ("pairs",):
+        suites: tuple[Suite, ...] = (read_pairs_files([data / file for file in selection.files]),)
+    elif selection.suites == ("choose",):
+        (folder,) = selection.files or ("test",)
+        suites = (read_choose(data / folder),)
+    else:
+        suites = read_suites(selection.suites, data)
+    suites = tuple(needed(suite, selection.metric) for suite in suites)
+    for name in names:
+        try:
+            chosen_metric(name, suites)
+        except ValueError as error:
+            allowed = str(error).partition("allowed: ")[2]
+            raise FileNotFoundError(
+                f"{data} holds nothing that gives {name}{_files_of(name, data)}; what is there gives {allowed}"
+            ) from None
+    return suites
+
+
+def _files_of(metric: str, data: Path) -> str:
+    suite, year = (*metric.split("/"), "", "")[:2]
+    if suite != "sts" or year not in PAPERS_STS:
+        return ""
+    return f"; expected {data / 'sts' / year}/<set>.tsv with the sets {', '.join(PAPERS_STS[year])}"

@@ -1,0 +1,122 @@
+"""What became of each trial: one JSON file each, which appears whole or not at all.
+
+It is all that a sweep remembers: what comes next follows from it and the sweep's settings, so a killed sweep goes on
+where it was, whatever died with it.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from paraembed.files import read_json, write_json
+
+Status = Literal["finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a trial had reached at the end of an epoch.
+
+    Attributes:
+        epoch: from 1.
+        score: the metric that is maximised.
+        loss: mean loss a pair over the last steps, without penalties.
+        metrics: all metrics of the suite's sets.
+        seconds: since the trial began, scoring included.
+    """
+
+    epoch: int
+    score: float
+    loss: float
+    metrics: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """A trial that has ended.
+
+    Attributes:
+        number: of the trial, from 0.
+        choices: which value of each axis.
+        recipe: as ``Recipe.to_dict`` gives it.
+        share: of the pairs, 0 to 1.
+        status: finished all epochs, stopped early as not promising, or failed.
+        reason: why it stopped or failed.
+        curve: its epochs.
+        seconds: that it took.
+        ended: when, in seconds since 1970.
+    """
+
+    number: int
+    choices: dict[str, int]
+    recipe: dict[str, Any]
+    share: float
+    status: Status
+    reason: str
+    curve: tuple[Epoch, ...]
+    seconds: float
+    ended: float
+
+    @property
+    def score(self) -> float:
+        """The last epoch's; NaN where the first one did not end."""
+        return self.curve[-1].score if self.curve else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON; ``from_dict`` reads them back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Record":
+        """The record that ``to_dict`` wrote."""
+        return cls(**{**values, "curve": tuple(Epoch(**one) for one in values["curve"])})
+
+
+class Ledger:
+    """The records of a sweep, in a folder, by number.
+
+    Raises:
+        ValueError: a file in the folder is no record.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.records: dict[int, Record] = {}
+        for path in sorted(folder.glob("*.json")):
+            try:
+                record = Record.from_dict(read_json(path))
+            except (TypeError, KeyError, AttributeError) as error:
+                raise ValueError(
+                    f"{path} is no record of a trial ({error}); remove it to run the trial again"
+                ) from None
+            self.records[record.number] = record
+
+    def add(self, record: Record) -> None:
+        """Keep a record, on disk before it counts."""
+        write_json(self._path(record.number), record.to_dict())
+        self.records[record.number] = record
+
+    def drop_failed(self) -> None:
+        """Forget the trials that failed, so that they run again."""
+        for record in self.failed():
+            self._path(record.number).unlink()
+            del self.records[record.number]
+
+    def failed(self) -> list[Record]:
+        """The trials that failed."""
+        return [one for one in self.in_order() if one.status == "failed"]
+
+    def in_order(self) -> list[Record]:
+        """All records by number."""
+        return [self.records[number] for number in sorted(self.records)]
+
+    def best(self) -> Record | None:
+        """The highest score of those that finished; of equal ones the first."""
+        finished = [one for one in self.in_order() if one.status == "finished"]
+        return max(finished, key=lambda one: one.score, default=None)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:05}.json"

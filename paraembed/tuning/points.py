@@ -1,0 +1,99 @@
+"""A search space and what the user changed → the recipe of each of its points."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from paraembed.papers import find_recipe
+from paraembed.recipe import Recipe
+from tune_spaces.space import Space
+
+SHARE = "share"
+"""An axis that no recipe has: the share of the pairs that a trial is trained on."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a trial trains.
+
+    Attributes:
+        choices: which value of each axis.
+        recipe: how.
+        share: of the pairs, 0 to 1.
+    """
+
+    choices: dict[str, int]
+    recipe: Recipe
+    share: float
+
+
+@dataclass(frozen=True)
+class Points:
+    """The points of a space, with fields that the user fixed.
+
+    Attributes:
+        name: of the space.
+        space: what is searched.
+        fixed: fields of the recipe that have other values than the space gives them, the same in every trial.
+    """
+
+    name: str
+    space: Space
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise ValueError where a field of the space or of the user is none of a recipe, or may not have its value.
+
+        Also for a space of another job.
+        """
+        if self.space.job != "train":
+            raise ValueError(
+                f"the space {self.name} ({self.space.source}) searches the settings of a classifier on top of an "
+                f"encoder: that is trained by jobs/{self.space.job}.py; jobs/tune.py runs spaces of jobs/train.py. "
+                "--dry-run prints any of them"
+            )
+        first = dict.fromkeys(self.space.axes, 0)
+        swept = {*self.space.axes, *self.columns()}
+        for name in self.fixed:
+            if name in swept:
+                raise ValueError(
+                    f"{name} is searched by the space {self.name}; fix other fields than {', '.join(swept)}"
+                )
+        for axis, values in self.space.axes.items():
+            for choice in range(len(values)):
+                self.at({**first, axis: choice})
+
+    def at(self, choices: Mapping[str, int]) -> Point:
+        """The point with these values.
+
+        Raises:
+            ValueError: a field that no recipe has, or a value that it may not have; names the space.
+        """
+        values = deepcopy(find_recipe(self.space.base).to_dict())
+        values["epochs"] = self.space.tuning_epochs
+        share = 1.0
+        for name, value in {**self.space.fields(choices), **self.fixed}.items():
+            if name == SHARE:
+                share = float(value)
+            elif name.startswith("encoder."):
+                values["encoder"][name.removeprefix("encoder.")] = value
+            else:
+                values[name] = value
+        try:
+            return Point(dict(choices), Recipe.from_dict(values), share)
+        except ValueError as error:
+            raise ValueError(f"the space {self.name}: {error}") from None
+
+    def columns(self) -> list[str]:
+        """The fields in which points differ."""
+        names = dict[str, None]()
+        for axis, values in self.space.axes.items():
+            for value in values:
+                names |= dict.fromkeys(value if isinstance(value, Mapping) else (axis,))
+        return list(names)
+
+    def shown(self, recipe: Mapping[str, Any], share: float) -> dict[str, Any]:
+        """The values of ``columns`` of a recipe, as ``Recipe.to_dict`` writes it."""
+        flat = {**recipe, SHARE: share, **{f"encoder.{name}": value for name, value in recipe["encoder"].items()}}
+        return {name: flat[name] for name in self.columns()}

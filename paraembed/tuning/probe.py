@@ -1,0 +1,57 @@
+"""What a sweep will take, from a few steps of some of its trials."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import torch
+
+from paraembed.training.loop import train
+from paraembed.tuning.points import Point
+from paraembed.tuning.trial import Inputs, Scorer, inputs_key, new_encoder, share_of
+
+PROBED = 4
+"""Trials that are begun; they stand for the others."""
+OVERHEAD_SECONDS = 0.5
+"""Of a trial beside training and scoring: Ray Tune, the record, MLflow."""
+_STEPS = 40
+_SECONDS = 3.0  # of a trial's steps
+
+
+def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer: Scorer, device: str) -> float | None:
+    """Seconds of a trial on one CPU or GPU, the mean of some, evenly spread over ``points``.
+
+    None where none of them gets far enough; what fails here fails as a trial, too, and is recorded there.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        chosen = [points[at * (len(points) - 1) // max(1, PROBED - 1)] for at in range(min(PROBED, len(points)))]
+        measured = []
+        for point in chosen:
+            with suppress(ValueError):
+                measured.append(_seconds(point, inputs[inputs_key(point.recipe)], scorer, device))
+        return sum(measured) / len(measured) if measured else None
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _seconds(point: Point, inputs: Inputs, scorer: Scorer, device: str) -> float:
+    recipe = point.recipe
+    clock = time.perf_counter()
+    encoder = new_encoder(inputs, recipe, device)
+    copying = time.perf_counter() - clock
+    pairs = share_of(inputs.pairs, point.share, recipe.seed)
+    num_pairs = len(pairs) // 2
+    few = pairs.slice(0, 2 * min(num_pairs, _STEPS * recipe.batch_size))
+    one_epoch = replace(recipe, epochs=1)
+    train(encoder, few.slice(0, 2 * min(len(few) // 2, 2 * recipe.batch_size)), one_epoch)  # compiles, warms up
+    steps, pairs_done, clock = 0.0, 0, time.perf_counter()
+    while steps < _SECONDS and pairs_done < num_pairs:
+        pairs_done += train(encoder, few, one_epoch).pairs
+        steps = time.perf_counter() - clock
+    clock = time.perf_counter()
+    scorer(encoder)
+    scoring = time.perf_counter() - clock
+    return OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * num_pairs + scoring)

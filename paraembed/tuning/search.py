@@ -1,0 +1,134 @@
+"""Which point comes next, and when a trial is stopped early: functions of the seed and of the trials before.
+
+With N trials at a time, a trial knows those that are N or more before it, and begins only when they have ended. So
+what is suggested and who is stopped does not depend on which trial happens to end first: one seed gives one table, also
+for a sweep that was killed, and no state of a searcher has to be saved. With one trial at a time the stopping rule is
+that of Ray Tune's ``ASHAScheduler`` (Li et al. 2020, stopping variant), whose verdicts else depend on timing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from paraembed.options import check_fields
+from paraembed.tuning.ledger import Record
+from tune_spaces.space import Space
+
+_ASKS = 20  # of TPE for a point that has had no trial yet
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How a space is searched."""
+
+    search: Literal["grid", "random", "tpe"] = "grid"
+    """grid: every point; random: --trials of them, drawn; tpe: --trials of them, where Optuna expects the best."""
+    trials: int | None = None
+    """Trials of random and tpe; left out, 32, or all points where these are fewer."""
+    seed: int = 1
+    """Decides what random and tpe draw; the trainings' seed is the recipe's."""
+    asha: bool = False
+    """Stop trials that are not among the best of those before at the end of an epoch: 1, 3, 9, … (--reduction 3)."""
+    reduction: int = 3
+    """Of the trials that reach such an epoch, about one in so many goes on."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        check_fields(self, {"trials": (1, 2**31 - 1), "seed": (0, 2**31 - 1), "reduction": (2, 100)})
+        if self.search == "grid" and self.trials is not None:
+            raise ValueError("--trials is for --search random and tpe; grid runs every point of the space")
+
+    def num_trials(self, size: int) -> int:
+        """Trials in a space of so many points.
+
+        Raises:
+            ValueError: more than there are points.
+        """
+        if self.search == "grid":
+            return size
+        if self.trials is not None and self.trials > size:
+            raise ValueError(f"--trials is {self.trials:,}; the space has {size:,} points: use fewer, or --search grid")
+        return min(self.trials or 32, size)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether a trial depends on those before it."""
+        return self.search == "tpe" or self.asha
+
+
+def suggest(
+    space: Space, settings: SearchSettings, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[Record]
+) -> dict[str, int]:
+    """The point of a trial.
+
+    Args:
+        space: what is searched.
+        settings: how.
+        number: of the trial, from 0.
+        earlier: points of all trials before it.
+        known: records of the trials that it knows.
+    """
+    if settings.search == "grid":
+        return space.choices(number)
+    if settings.search == "random":
+        return space.choices(int(np.random.default_rng(settings.seed).permutation(space.size)[number]))
+    return _suggest_tpe(space, settings.seed, number, earlier, known)
+
+
+def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[Record]) -> dict[int, float]:
+    """The score that a trial must reach at the end of an epoch to go on: the best 1/reduction of those before it."""
+    cuts = {}
+    epoch = 1
+    while settings.asha and epoch < epochs:
+        reached = [one.curve[epoch - 1].score for one in known if len(one.curve) >= epoch]
+        if reached:
+            cuts[epoch] = float(np.percentile(reached, 100 * (1 - 1 / settings.reduction)))
+        epoch *= settings.reduction
+    return cuts
+
+
+def _suggest_tpe(
+    space: Space, seed: int, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[Record]
+) -> dict[str, int]:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    axes = {name: _distribution(values) for name, values in space.axes.items()}
+    records = {record.number: record for record in known}
+    trials = [_told(axes, choices, records.get(at)) for at, choices in enumerate(earlier)]
+    tried = {tuple(choices.values()) for choices in earlier}
+    for ask in range(_ASKS):
+        draw = int(np.random.default_rng((seed, number, ask)).integers(2**31))
+        sampler = optuna.samplers.TPESampler(seed=draw, constant_liar=True)
+        study = optuna.create_study(sampler=sampler, direction="maximize")
+        study.add_trials(trials)
+        params = study.ask(axes).params
+        choices = {name: int(params[name]) for name in axes}
+        if tuple(choices.values()) not in tried:
+            return choices
+    order = np.random.default_rng((seed, number)).permutation(space.size)
+    return next(one for one in map(space.choices, order.tolist()) if tuple(one.values()) not in tried)
+
+
+def _distribution(values: Sequence[Any]) -> BaseDistribution:
+    """Numbers in rising or falling order are near to their neighbours; all else is a choice."""
+    numbers = [one for one in values if isinstance(one, int | float) and not isinstance(one, bool)]
+    if len(numbers) == len(values) and values in (tuple(sorted(values)), tuple(sorted(values, reverse=True))):
+        return IntDistribution(0, len(values) - 1)
+    return CategoricalDistribution(tuple(range(len(values))))
+
+
+def _told(axes: dict[str, BaseDistribution], choices: Mapping[str, int], record: Record | None) -> FrozenTrial:
+    """A trial as Optuna knows it: running where no record says more, so that it keeps away from it."""
+    if record is None:
+        return create_trial(state=TrialState.RUNNING, params=dict(choices), distributions=axes)
+    scores = {one.epoch: one.score for one in record.curve}
+    if record.status == "failed" or not scores or not all(map(math.isfinite, scores.values())):
+        return create_trial(state=TrialState.FAIL, params=dict(choices), distributions=axes)
+    state = TrialState.COMPLETE if record.status == "finished" else TrialState.PRUNED
+    value = record.score if record.status == "finished" else None
+    return create_trial(state=state, value=value, params=dict(choices), distributions=axes, intermediate_values=scores)

@@ -1,0 +1,258 @@
+"""A trial: train an encoder from shared inputs, score it at the end of every epoch."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.base import reads_trees
+from paraembed.evaluation.selection import metrics_of
+from paraembed.evaluation.sets import Suite
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.training.exchange import gather_texts
+from paraembed.training.inputs import untrained_encoder
+from paraembed.training.loop import AstrayError, Report, train
+from paraembed.training.pairs import pair_columns, pairs_to_ids
+from paraembed.tuning.ledger import Epoch, Status
+from paraembed.words import Words
+
+Metric = Sequence[tuple[float, str]]
+"""Weights and names; their weighted sum is maximised."""
+
+_BLOCK_ROWS = 65_536
+_DECIDES_INPUTS = ("max_words", "new_words", "new_words_min_count", "boundary_tokens", "max_tokens", "seed")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What trials share; nothing here is written to.
+
+    Attributes:
+        vocabulary: string array [V].
+        matrix: float32 [V, D], the initial word vectors.
+        pairs: 2n texts, the two of a pair side by side.
+    """
+
+    vocabulary: pa.StringArray
+    matrix: npt.NDArray[np.float32]
+    pairs: Ragged
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return int(self.matrix.nbytes + self.pairs.nbytes + self.vocabulary.nbytes)
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """What a trial is scored by.
+
+    Attributes:
+        suites: what on.
+        metric: what is maximised.
+    """
+
+    suites: tuple[Suite, ...]
+    metric: tuple[tuple[float, str], ...]
+
+    def __call__(self, encoder: Encoder) -> tuple[float, dict[str, float]]:
+        """The score, and the metrics of all sets.
+
+        Raises:
+            ValueError: a correlation that is not defined, or a metric that the suites do not give.
+        """
+        metrics = metrics_of(encoder, self.suites)
+        missing = [name for _, name in self.metric if name not in metrics]
+        if missing:
+            raise ValueError(f"{missing[0]} is not among the scores: {', '.join(metrics)}")
+        return sum(weight * metrics[name] for weight, name in self.metric), metrics
+
+
+def needed(suite: Suite, metric: Metric) -> Suite:
+    """The groups of a suite, or the sets of a group without a name, that a metric is about; else the whole suite."""
+    names = [name for _, name in metric]
+
+    def is_named(part: str) -> bool:
+        return any(name.startswith(f"{suite.name}/{part}/") for name in names)
+
+    groups = []
+    for group in suite.groups:
+        if not group.name:
+            sets = tuple(one for one in group.sets if is_named(one.name))
+            groups += [replace(group, sets=sets)] if sets else []
+        elif is_named(group.name):
+            groups.append(group)
+    covered = all(any(name.startswith(f"{suite.name}/{part}/") for part in _parts(groups)) for name in names)
+    return replace(suite, groups=tuple(groups)) if covered else suite
+
+
+def _parts(groups: Sequence[Any]) -> list[str]:
+    return [name for group in groups for name in ([group.name] if group.name else [one.name for one in group.sets])]
+
+
+def inputs_key(recipe: Recipe) -> str:
+    """Recipes of one key have the same inputs."""
+    values = [getattr(recipe, name) for name in _DECIDES_INPUTS]
+    return json.dumps([*values, reads_trees(recipe.encoder)])
+
+
+def read_inputs(words: Path, pairs: Path, shards: Mapping[str, Any], recipe: Recipe) -> Inputs:
+    """The inputs of a recipe, as ``cluster.train`` makes them.
+
+    Args:
+        words: word-vector file.
+        pairs: folder of pair shards.
+        shards: its manifest.
+        recipe: vocabulary, boundary words, cut, seed.
+    """
+    encoder, _ = untrained_encoder(words, pairs, dict(shards), recipe)
+    files = [pairs / shard["name"] for shard in shards["shards"]]
+    columns = pair_columns(pq.read_schema(files[0]), reads_trees(recipe.encoder))
+    blocks = (
+        pa.table(batch) for file in files for batch in pq.ParquetFile(file).iter_batches(_BLOCK_ROWS, columns=columns)
+    )
+    ids = pairs_to_ids(blocks, encoder.vocabulary, reads_trees(recipe.encoder), max_tokens=recipe.max_tokens)
+    return Inputs(encoder.vocabulary, encoder.matrix.detach().numpy(), ids)
+
+
+def new_encoder(inputs: Inputs, recipe: Recipe, device: str = "cpu") -> Encoder:
+    """The encoder before training; the word matrix is a copy."""
+    return Encoder(
+        recipe.encoder,
+        Words(inputs.vocabulary, inputs.matrix.copy()),
+        recipe.tokeniser,
+        recipe.seed,
+        boundary_tokens=recipe.boundary_tokens,
+        max_tokens=recipe.max_tokens,
+    ).to(device)
+
+
+def share_of(pairs: Ragged, share: float, seed: int) -> Ragged:
+    """A share of the pairs, at least two, drawn by the seed; a smaller one lies in a larger one."""
+    if share >= 1:
+        return pairs
+    num_pairs = len(pairs) // 2
+    drawn = np.random.default_rng(seed).permutation(num_pairs)[: max(2, round(share * num_pairs))]
+    return pairs.take_pairs(np.sort(drawn))
+
+
+class _EndError(Exception):
+    """What ends a trial before its last epoch."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a trial ended; see ``ledger.Record``."""
+
+    status: Status
+    reason: str
+    curve: tuple[Epoch, ...]
+    seconds: float
+
+
+def run_trial(
+    inputs: Inputs,
+    recipe: Recipe,
+    share: float,
+    scorer: Scorer,
+    cut_offs: Mapping[int, float],
+    *,
+    device: str = "cpu",
+    rank: int = 0,
+    world: int = 1,
+    on_epoch: Callable[[Epoch], None] = lambda _: None,
+) -> Ended:
+    """Train and score; what goes wrong is a result, too.
+
+    Args:
+        inputs: shared with other trials.
+        recipe: how.
+        share: of the pairs.
+        scorer: what is maximised; rank 0 asks it.
+        cut_offs: scores below which the trial stops, by epoch.
+        device: cpu or cuda.
+        rank: number of this worker; of several, each is told by rank 0 when to end, and the curve is rank 0's.
+        world: how many workers.
+        on_epoch: told of every epoch, by rank 0.
+
+    Raises:
+        Exception: of several workers, an error of one that the others cannot know of: whoever runs them must end them.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two spin at OpenMP's barriers on a busy machine
+    started = time.monotonic()
+    judge = _Judge(scorer, cut_offs, rank, world, on_epoch)
+    status: Status = "finished"
+    reason = ""
+    try:
+        judge.encoder = new_encoder(inputs, recipe, device)
+        pairs = share_of(inputs.pairs, share, recipe.seed)
+        train(judge.encoder, pairs, recipe, rank=rank, world=world, on_report=judge)
+    except _EndError as end:
+        status, reason = end.status, end.reason
+    except AstrayError as error:
+        status, reason = "failed", str(error)
+    except Exception as error:
+        if world > 1:
+            raise
+        status, reason = "failed", f"{type(error).__name__}: {error}"
+    finally:
+        torch.set_num_threads(threads)
+    return Ended(status, reason, tuple(judge.curve), time.monotonic() - started)
+
+
+class _Judge:
+    """Scores an encoder at the end of every epoch, and ends its trial where that says so."""
+
+    encoder: Encoder
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        cut_offs: Mapping[int, float],
+        rank: int,
+        world: int,
+        on_epoch: Callable[[Epoch], None],
+    ) -> None:
+        self.scorer, self.cut_offs, self.rank, self.world, self.on_epoch = scorer, cut_offs, rank, world, on_epoch
+        self.curve: list[Epoch] = []
+        self.started = time.monotonic()
+
+    def __call__(self, report: Report) -> None:
+        if not report.end_of_epoch:
+            return
+        status, reason = self._verdict(report) if self.rank == 0 else ("finished", "")
+        if self.world > 1:
+            told = gather_texts(json.dumps([status, reason]), self.world, self.encoder.matrix.device)
+            status, reason = json.loads(told[0])
+        if status != "finished":
+            raise _EndError(status, reason)
+
+    def _verdict(self, report: Report) -> tuple[Status, str]:
+        try:
+            score, metrics = self.scorer(self.encoder)
+        except ValueError as error:
+            return "failed", str(error)
+        if not math.isfinite(score):
+            return "failed", f"the score is {score} after epoch {report.epoch}"
+        self.curve.append(Epoch(report.epoch, score, report.loss, metrics, time.monotonic() - self.started))
+        self.on_epoch(self.curve[-1])
+        cut = self.cut_offs.get(report.epoch, -math.inf)
+        if score < cut:
+            return "stopped", f"after epoch {report.epoch} its score {score:.4f} is below {cut:.4f}"
+        return "finished", ""

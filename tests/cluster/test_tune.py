@@ -1,0 +1,292 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from mlflow.tracking import MlflowClient
+
+import paraembed
+from paraembed.cluster.shard import shard_pairs
+from paraembed.cluster.tracking import tracked_run
+from paraembed.cluster.train import Placement, Training, train_encoder
+from paraembed.cluster.tune import Sweep, begin, run_sweep
+from paraembed.cluster.tune_command import Tune, tune
+from paraembed.data.sample import write_sample
+from paraembed.data.shards import ShardSettings
+from paraembed.evaluation.selection import metrics_of
+from paraembed.evaluation.suites import read_pairs_files
+from paraembed.files import sha256_of
+from paraembed.recipe import read_recipe
+from paraembed.tuning.choosing import read_selection
+from paraembed.tuning.ledger import Ledger
+from paraembed.tuning.points import Points
+from paraembed.tuning.search import SearchSettings
+from tune_spaces import SPACES
+
+pytestmark = pytest.mark.ray
+
+JOB = Path(__file__).parents[2] / "jobs" / "tune.py"
+SMOKE = SPACES["smoke"]
+METRIC = "pairs/test-pairs/pearson"
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
+    """6,000 generated pairs, sharded to ``pairs``; word vectors, scored pairs."""
+    folder = tmp_path_factory.mktemp("sample")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_sample(folder / "sample", lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
+        shard_pairs([folder / "sample" / "ppdb-2.0-format.gz"], folder / "pairs", ShardSettings(rows_per_shard=2500))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.getbasetemp() / 'tune.db'}"
+
+
+@pytest.fixture(autouse=True)
+def _in_the_store(store: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    monkeypatch.chdir(tmp_path_factory.getbasetemp())
+
+
+def flags(sample: Path, out: Path) -> Tune:
+    words, data = sample / "sample" / "vectors.txt.gz", sample / "sample"
+    return Tune("smoke", sample / "pairs", words, data, out, concurrent=2)
+
+
+@pytest.fixture(scope="module")
+def swept(sample: Path, store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a smoke sweep over the grid, with the protocol."""
+    out = tmp_path_factory.mktemp("grid") / "sweep"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.getbasetemp())
+        patch.setenv("MLFLOW_TRACKING_URI", store)
+        tune(replace(flags(sample, out), protocol=True, register="test-smoke"))
+    return out
+
+
+def table(out: Path) -> list[dict[str, object]]:
+    return pq.read_table(out / "results.parquet").drop_columns(["seconds"]).to_pylist()  # type: ignore[no-any-return]
+
+
+def records(out: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (out / "trials").iterdir()}
+
+
+def test_all_trials_end_and_the_best_is_the_highest(swept: Path) -> None:
+    rows = table(swept)
+    assert [(row["trial"], row["status"], row["epochs"]) for row in rows] == [(at, "finished", 2) for at in range(4)]
+    assert [(row["margin"], row["word_penalty"]) for row in rows] == [(0.4, 1e-5), (0.4, 0), (0.6, 1e-5), (0.6, 0)]
+    best = json.loads((swept / "best.json").read_text())
+    scores = [row["score"] for row in rows]
+    assert len({*scores}) == 4
+    assert best["trial"] == int(np.argmax(scores))  # type: ignore[arg-type]
+    assert best["score"] == best["metrics"][METRIC] == max(scores)  # type: ignore[type-var]
+
+
+def test_the_best_recipe_trains_to_the_same_score(sample: Path, swept: Path, tmp_path: Path) -> None:
+    recipe = read_recipe(swept / "best-recipe.json")
+    words, pairs = sample / "sample" / "vectors.txt.gz", swept / "tuning-pairs"
+    train_encoder(Training("best", recipe, pairs, words, tmp_path / "encoder", Placement()))
+    suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
+    score = metrics_of(paraembed.load(tmp_path / "encoder"), [suite])[METRIC]
+    assert score == pytest.approx(json.loads((swept / "best.json").read_text())["score"], abs=1e-6)
+
+
+def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept: Path, store: str) -> None:
+    client = MlflowClient(store)
+    parent = client.get_run(json.loads((swept / "run.json").read_text())["run_id"])
+    assert parent.info.status == "FINISHED"
+    children = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    trials = {run.data.tags["trial"]: run for run in children if "trial" in run.data.tags}
+    assert sorted(trials) == ["0", "1", "2", "3"]
+    rows = table(swept)
+    for number, run in trials.items():
+        assert run.data.params["margin"] == str(rows[int(number)]["margin"])
+        history = client.get_metric_history(run.info.run_id, "score")
+        assert [metric.step for metric in history] == [1, 2]
+        assert history[-1].value == rows[int(number)]["score"]
+        assert run.info.status == "FINISHED"
+        assert run.info.end_time - run.info.start_time == pytest.approx(1000 * run.data.metrics["seconds"], abs=2)
+    assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {
+        *("results.parquet", "results.csv", "best-recipe.json", "effects.png", "curves.png", "parallel.png", "scores"),
+    }
+    (training,) = (run for run in children if "trial" not in run.data.tags)
+    fingerprint = paraembed.load(swept / "encoder").fingerprint
+    assert training.data.tags["fingerprint"] == fingerprint
+    assert client.get_model_version_by_alias("test-smoke", "champion").tags["fingerprint"] == fingerprint
+    mlflow.set_tracking_uri(store)
+    champion = mlflow.pyfunc.load_model("models:/test-smoke@champion")
+    assert (champion.predict(["a text"]) == paraembed.load(swept / "encoder").encode(["a text"])).all()
+
+
+def test_the_same_command_again_runs_nothing_and_another_is_refused(
+    sample: Path, swept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, model = records(swept), sha256_of(swept / "encoder" / "model.safetensors")
+    same = replace(flags(sample, swept), protocol=True, register="test-smoke")
+    tune(same)
+    said = capsys.readouterr().err
+    assert "is trained already by this recipe" in said
+    assert "at a time" not in said
+    assert "registered as" not in said
+    assert records(swept) == before
+    with pytest.raises(ValueError, match=r"begun with another space \(was smoke, is acl2017/avg\); go back"):
+        tune(replace(same, space="acl2017/avg", metric=METRIC, sample=2000))
+    with pytest.raises(ValueError, match=r"begun with another epochs \(was 2, is 3\)"):
+        tune(replace(same, epochs=3))
+    other = sample / "other"
+    other.mkdir(exist_ok=True)
+    lines = (sample / "sample" / "test-pairs.tsv").read_text().splitlines(keepends=True)
+    (other / "test-pairs.tsv").write_text("".join(lines[:200]))
+    with pytest.raises(ValueError, match=r"begun with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+        tune(replace(same, data=other))
+    assert records(swept) == before
+    assert sha256_of(swept / "encoder" / "model.safetensors") == model
+
+
+def test_bad_input_is_said_before_anything_runs(sample: Path, tmp_path: Path) -> None:
+    good = flags(sample, tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match=r"test-pairs.tsv does not exist"):
+        tune(replace(good, data=tmp_path))
+    with pytest.raises(ValueError, match=r"chosen by pairs/test-pairs/pearson .*: give the folder .* with --data"):
+        tune(replace(good, data=None))
+    (tmp_path / "sts" / "2012").mkdir(parents=True)
+    shutil.copy(sample / "sample" / "test-pairs.tsv", tmp_path / "sts" / "2012" / "OnWN.tsv")
+    with pytest.raises(FileNotFoundError, match=r"expected .*/sts/2016/<set>.tsv with the sets answer-answer, "):
+        tune(replace(good, space="acl2017/avg", data=tmp_path))
+    with pytest.raises(ValueError, match=r"a recipe has no field 'margn'"):
+        tune(replace(good, fixed=("margn=1",)))
+    with pytest.raises(ValueError, match=r"--set 'max_words': expected FIELD=VALUE"):
+        tune(replace(good, fixed=("max_words",)))
+    with pytest.raises(ValueError, match=r"--pairs is missing; give it, or --dry-run"):
+        tune(replace(good, space="acl2017/avg", metric=METRIC, pairs=None))
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("dear")
+    with pytest.raises(ValueError, match=r"thesis holds something that jobs/tune.py did not write"):
+        tune(replace(good, out=tmp_path / "thesis", overwrite=True))
+    assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
+
+
+def test_one_seed_gives_one_table_also_after_a_break(sample: Path, tmp_path: Path) -> None:
+    settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
+    first, second = (replace(flags(sample, tmp_path / name), settings=settings, epochs=3) for name in "ab")
+    tune(first)
+    tune(second)
+    rows = table(tmp_path / "a")
+    assert rows == table(tmp_path / "b")
+    assert {"finished", "stopped"} == {row["status"] for row in rows}
+    assert sorted(row["trial"] for row in rows) == [0, 1, 2, 3]  # type: ignore[type-var]
+    for lost in (1, 3):  # as if the driver had died while these were under way
+        (tmp_path / "b" / "trials" / f"{lost:05}.json").unlink()
+    before = records(tmp_path / "b")
+    tune(second)
+    assert table(tmp_path / "b") == rows
+    assert before.items() <= records(tmp_path / "b").items()
+
+
+def run(sweep: Sweep, data: Path, name: str) -> Ledger:
+    suites = read_selection(sweep.selection, data)
+    sweep.out.mkdir(exist_ok=True)
+    begin(sweep, suites, overwrite=False)
+    with tracked_run(name, sweep.out) as tracked:
+        return run_sweep(sweep, tracked, suites).ledger
+
+
+def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(
+    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = replace(SMOKE, axes={"learning_rate": (1e36, 0.02, 1e35)}, fixed={"tokeniser": "space"}, tuning_pairs=None)
+    points = Points("failing", space)
+    words = sample / "sample" / "vectors.txt.gz"
+    sweep = Sweep(points, space.selection, sample / "pairs", words, tmp_path / "out", concurrent=2, max_failures=2)
+    ledger = run(sweep, sample / "sample", "failing")
+    assert [one.status for one in ledger.in_order()] == ["failed", "finished", "failed"]
+    assert ledger.records[0].reason
+    assert f"failed: {ledger.records[0].reason.splitlines()[0]}" in capsys.readouterr().err
+    assert table(tmp_path / "out")[2]["reason"] == ledger.records[2].reason
+    with pytest.raises(ValueError, match=r"2 trials failed, --max-failures is 1; trial 0: .*--retry-failed"):
+        run(replace(sweep, max_failures=1), sample / "sample", "failing")
+
+
+def command(sample: Path, out: Path) -> list[str]:
+    given = {"--pairs": sample / "pairs", "--words": sample / "sample" / "vectors.txt.gz", "--data": sample / "sample"}
+    more = {**given, "--out": out, "--concurrent": 2, "--epochs": 40}
+    return [sys.executable, str(JOB), "smoke", *(str(part) for pair in more.items() for part in pair)]
+
+
+def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> None:
+    whole = command(sample, tmp_path / "sweep")
+    process = subprocess.Popen(whole, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    trials = tmp_path / "sweep" / "trials"
+    deadline = time.monotonic() + 250
+    while not list(trials.glob("*.json")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    psutil.wait_procs(family, timeout=30)
+    before = records(tmp_path / "sweep")
+    assert 1 <= len(before) < 4
+    assert not (tmp_path / "sweep" / "results.csv").exists()
+    done = subprocess.run(whole, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "going on with the sweep in" in done.stderr
+    assert f"{4 - len(before)} trials of 40 epochs" in done.stderr
+    assert before.items() <= records(tmp_path / "sweep").items()
+    assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
+    (parent,) = {json.loads((tmp_path / "sweep" / "run.json").read_text())["run_id"]}
+    client = MlflowClient(store)
+    children = client.search_runs(
+        [client.get_run(parent).info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'"
+    )
+    assert sorted(child.data.tags["trial"] for child in children) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.slow
+def test_a_trial_whose_worker_dies_is_tried_again(sample: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(command(sample, tmp_path / "sweep"), stderr=subprocess.PIPE, text=True)
+    worker = None
+    deadline = time.monotonic() + 120
+    while worker is None:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        children = psutil.Process(process.pid).children(recursive=True)
+        worker = next((one for one in children if "ray::ImplicitFunc.train" in " ".join(one.cmdline())), None)
+        time.sleep(0.01)
+    os.kill(worker.pid, signal.SIGKILL)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
+
+
+@pytest.mark.slow
+def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample: Path, tmp_path: Path) -> None:
+    axes = {"margin": (0.6,), "learning_rate": (0.02, 1e36)}
+    space = replace(SMOKE, axes=axes, fixed={"tokeniser": "space"}, tuning_pairs=None)
+    words, pairs = sample / "sample" / "vectors.txt.gz", sample / "pairs"
+    sweep = Sweep(Points("two", space), space.selection, pairs, words, tmp_path / "out", concurrent=1)
+    ledger = run(replace(sweep, placement=Placement(workers=2)), sample / "sample", "two")
+    assert [one.status for one in ledger.in_order()] == ["finished", "failed"]
+    recipe = read_recipe(tmp_path / "out" / "best-recipe.json")
+    training = Training("two", recipe, pairs, words, tmp_path / "encoder", Placement(workers=2))
+    train_encoder(training)
+    suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
+    score = metrics_of(paraembed.load(tmp_path / "encoder"), [suite])[METRIC]
+    assert ledger.records[0].score == pytest.approx(score, abs=1e-6)

@@ -1,0 +1,110 @@
+"""What is suggested next, and who is stopped early."""
+
+import math
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ray.tune.schedulers.async_hyperband import _Bracket
+
+from paraembed.tuning.ledger import Epoch, Record
+from paraembed.tuning.points import Points
+from paraembed.tuning.search import SearchSettings, cut_offs, suggest
+from tune_spaces import SPACES
+
+SPACE = SPACES["acl2017/avg"]
+POINTS = Points("acl2017/avg", SPACE)
+
+
+def record(number: int, choices: dict[str, int], scores: Sequence[float], stopped: bool = False) -> Record:
+    point = POINTS.at(choices)
+    curve = tuple(Epoch(at, score, 0.1, {}, 1.0 * at) for at, score in enumerate(scores, 1))
+    status = "stopped" if stopped else "finished" if scores else "failed"
+    return Record(number, choices, point.recipe.to_dict(), 1.0, status, "", curve, 1.0, 0.0)  # type: ignore[arg-type]
+
+
+def utility(choices: dict[str, int]) -> float:
+    """Best at margin 0.6, λ_w 1e-6."""
+    return -((choices["margin"] - 1) ** 2) - (choices["word_penalty"] - 2) ** 2
+
+
+def run_in_turn(how: SearchSettings, trials: int, concurrent: int = 1) -> list[Record]:
+    records: list[Record] = []
+    for number in range(trials):
+        known = records[: max(0, number - concurrent + 1)]
+        choices = suggest(SPACE, how, number, [one.choices for one in records], known)
+        records.append(record(number, choices, [utility(choices)]))
+    return records
+
+
+def test_a_random_sample_is_decided_by_its_seed_and_repeats_no_point() -> None:
+    def drawn(seed: int) -> list[dict[str, int]]:
+        return [one.choices for one in run_in_turn(SearchSettings("random", 10, seed), 10)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert len({str(one) for one in drawn(1)}) == 10
+
+
+@pytest.mark.parametrize("concurrent", [1, 3])
+def test_tpe_is_decided_by_its_seed_repeats_no_point_and_finds_the_best(concurrent: int) -> None:
+    how = SearchSettings("tpe", 18, 5)
+    records = run_in_turn(how, 18, concurrent)
+    assert records == run_in_turn(how, 18, concurrent)
+    assert records != run_in_turn(SearchSettings("tpe", 18, 6), 18, concurrent)
+    assert len({str(one.choices) for one in records}) == 18  # all points: also where TPE would go back to one
+
+
+def test_tpe_learns_from_scores() -> None:
+    space = SPACES["iclr2016/avg"]
+
+    def mean_of_last(sign: int) -> float:
+        choices: list[dict[str, int]] = []
+        records: list[Record] = []
+        for number in range(40):
+            choices.append(suggest(space, SearchSettings("tpe", 40, 1), number, choices, records))
+            curve = (Epoch(1, sign * float(choices[-1]["batch_size"] + choices[-1]["margin"]), 0.0, {}, 1.0),)
+            records.append(Record(number, choices[-1], {}, 1.0, "finished", "", curve, 1.0, 0.0))
+        return sum(sign * one.score for one in records[-15:]) / 15
+
+    assert mean_of_last(1) > 2.5  # of 0 to 4; drawn blindly: 2
+    assert mean_of_last(-1) < 1.5
+
+
+def test_failed_and_stopped_trials_do_not_stop_tpe() -> None:
+    known = [record(0, {"margin": 0, "word_penalty": 0}, []), record(1, {"margin": 1, "word_penalty": 0}, [0.1], True)]
+    known.append(record(2, {"margin": 2, "word_penalty": 0}, [0.3]))
+    earlier = [*(one.choices for one in known), {"margin": 0, "word_penalty": 3}]
+    assert suggest(SPACE, SearchSettings("tpe", 10), 4, earlier, known) not in earlier
+
+
+scores_st = st.lists(st.lists(st.integers(0, 40), min_size=9, max_size=9), min_size=1, max_size=15)
+
+
+@given(scores_st, st.sampled_from([2, 3, 4]))
+@settings(max_examples=60, deadline=None)
+def test_one_at_a_time_is_stopped_as_by_rays_asha(curves: list[list[int]], reduction: int) -> None:
+    epochs = 9
+    bracket = _Bracket(min_t=1, max_t=epochs, reduction_factor=reduction, s=0)
+    how = SearchSettings(asha=True, reduction=reduction)
+    records: list[Record] = []
+    for number, curve in enumerate(curves):
+        theirs = epochs
+        for epoch in range(1, epochs):
+            if bracket.on_result(SimpleNamespace(trial_id=str(number)), epoch, float(curve[epoch - 1])) == "STOP":
+                theirs = epoch
+                break
+        cuts = cut_offs(how, epochs, records)
+        ours = next((epoch for epoch in range(1, epochs) if curve[epoch - 1] < cuts.get(epoch, -math.inf)), epochs)
+        assert ours == theirs
+        records.append(record(number, {"margin": 0, "word_penalty": 0}, list(map(float, curve[:ours])), ours < epochs))
+
+
+def test_settings_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="--trials is for --search random and tpe"):
+        SearchSettings(trials=3)
+    with pytest.raises(ValueError, match="--trials is 19; the space has 18 points"):
+        SearchSettings("random", 19).num_trials(SPACE.size)
+    assert SearchSettings("tpe").num_trials(18) == 18
+    assert SearchSettings("tpe").num_trials(1080) == 32

@@ -1,0 +1,95 @@
+"""The papers' grids, counted by hand from their sections and footnotes."""
+
+from dataclasses import replace
+
+import pytest
+
+from paraembed.papers import RECIPES
+from paraembed.tuning.points import Points
+from tune_spaces import SPACES, find_space
+
+WORDS = 7 * 4  # λ_w, batch
+COMPOSED, FROM_PARAGRAM = 7 * 4 * 5, 8 * 4 * 5  # λ_w, λ_W, batch
+TRANSFER = 3 * 5 * 3 * 2 * 3 * 2 * 2  # batch, λ_w or fixed, δ, optimiser, rate, clip, MIX or MAX
+SUPERVISED = 3 * 3 * 4 * 7 * 2  # batch, width, λ_s = λ_c, λ_w or fixed, two schemes
+REGULARISED = 3 * 2 * (1 + 4 + 3 + 3 + 3 + 3 * 6)  # δ, λ_w; none, L2, dropout, word dropout, scrambling, both
+RECURRENT = 2 * (1 + 3 + 3 + 3 + 3 * 6)
+COUNTS = {
+    "smoke": 4,
+    "tacl2015/word": WORDS,
+    "tacl2015/word-constraints": WORDS,
+    **{f"tacl2015/{name}": COMPOSED for name in ("phrases", "bigrams-jn", "bigrams-nn", "bigrams-vn")},
+    **{f"tacl2015/{name}-paragram": FROM_PARAGRAM for name in ("phrases", "bigrams-jn", "bigrams-nn", "bigrams-vn")},
+    "iclr2016/avg": TRANSFER,
+    "iclr2016/proj": TRANSFER * 4,
+    "iclr2016/irnn": TRANSFER * 4,
+    "iclr2016/rnn": TRANSFER * 4 * 2,
+    "iclr2016/lstm": TRANSFER * 4 * 2,
+    "iclr2016/dan": TRANSFER * 4 * 2 * 2,
+    "iclr2016/avg-xxl": 3 * 2,
+    "iclr2016/proj-1200": 5 * 5 * 2 * 3 * 2,
+    "iclr2016/proj-2400": 5 * 5 * 2 * 3 * 2,
+    "iclr2016/supervised-avg": 3 * 3 * 4 * 6 * 2,  # its words are always learned
+    "iclr2016/supervised-proj": SUPERVISED,
+    "iclr2016/supervised-rnn": SUPERVISED * 2,
+    "iclr2016/supervised-dan": SUPERVISED * 4,
+    "iclr2016/supervised-lstm": SUPERVISED,
+    "iclr2016/supervised-lstm-no-gate": SUPERVISED,
+    "iclr2016/universal-avg": 3 * 3 * 4 * 6 * 2,
+    "iclr2016/universal-lstm": 3 * 3 * 4 * 5 * 6 * 2,
+    "iclr2016/features": 4 * 2,
+    **{f"acl2017/{name}": 3 * 6 for name in ("avg", "lstm", "lstm_avg")},
+    **{f"acl2017/{name}-boundary": 3 * 6 * 4 for name in ("lstm", "lstm_avg")},
+    "acl2017/avg-regularised": 3 * 2 * 7,
+    **{f"acl2017/{name}-regularised": REGULARISED for name in ("lstm", "lstm_avg")},
+    **{f"acl2017/{name}": REGULARISED for name in ("gran", "gran2", "gran3", "gran4", "gran5")},
+    **{f"acl2017/{name}": REGULARISED * 2 for name in ("bilstm_avg-regularised", "bigran", "gran_nogate")},
+    "acl2017/supervised-avg": 2 * 7,
+    **{
+        f"acl2017/supervised-{name}": RECURRENT
+        for name in ("lstm", "lstm_avg", "gran", "gran2", "gran3", "gran4", "gran5")
+    },
+    "acl2017/universal-avg": 11,
+    **{f"acl2017/universal-{name}": 11 * 9 for name in ("lstm_avg", "gran")},
+    "pgru2017/gru": 3 * 3,
+}
+
+
+def test_every_grid_has_the_papers_number_of_points() -> None:
+    assert {name: space.size for name, space in SPACES.items()} == COUNTS
+
+
+@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.job == "train"])
+def test_points_are_recipes_all_different_and_the_best_is_among_them(name: str) -> None:
+    space = SPACES[name]
+    points = Points(name, space)
+    points.check()
+    grid = [points.at(space.choices(number)) for number in range(space.size)]
+    assert len({(str(point.recipe), point.share) for point in grid}) == space.size
+    shown = {str(points.shown(point.recipe.to_dict(), point.share)) for point in grid}
+    assert len(shown) == space.size
+    for best in space.best:
+        wanted = replace(RECIPES[best], epochs=space.tuning_epochs)
+        assert any(point.recipe == wanted and point.share == 1 for point in grid), best
+
+
+def test_every_recipe_of_the_papers_has_a_space() -> None:
+    covered = {name for space in SPACES.values() for name in (space.base, *space.best)}
+    # Without a grid of their own: variants by hand.
+    assert set(RECIPES) - covered <= {"tacl2015/sum", "pgru2017/gru-dot", "iclr2016/scaled-avg"}
+
+
+def test_bad_spaces_and_settings_are_refused_before_any_trial() -> None:
+    with pytest.raises(ValueError, match=r"unknown space 'acl2017/av'; allowed: smoke, .*pgru2017/gru"):
+        find_space("acl2017/av")
+    space = SPACES["smoke"]
+    with pytest.raises(ValueError, match=r"the space x: a recipe has no field 'margn'; allowed: encoder, "):
+        Points("x", replace(space, axes={"margn": (1.0,)})).check()
+    with pytest.raises(ValueError, match=r"the space x: margin is 0.0; allowed: "):
+        Points("x", replace(space, axes={"margin": (0.4, 0.0)})).check()
+    with pytest.raises(ValueError, match=r"the space x: encoder 'avg' has no option 'layers'"):
+        Points("x", replace(space, fixed={"encoder.layers": 2})).check()
+    with pytest.raises(ValueError, match=r"margin is searched by the space x; fix other fields than margin, word_pen"):
+        Points("x", space, {"margin": 0.5}).check()
+    with pytest.raises(ValueError, match=r"iclr2016/features .* trained by jobs/finetune.py"):
+        Points("iclr2016/features", SPACES["iclr2016/features"]).check()

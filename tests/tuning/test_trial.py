@@ -1,0 +1,152 @@
+"""A trial's inputs and verdicts, its record, the table and the pictures; no Ray."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed.data.similarity import ScoredPairs
+from paraembed.evaluation.sets import Group, Suite
+from paraembed.ragged import Ragged
+from paraembed.recipe import Recipe
+from paraembed.tuning.ledger import Epoch, Ledger, Record
+from paraembed.tuning.pictures import CURVES, EFFECTS, PARALLEL, draw_sweep
+from paraembed.tuning.points import Points
+from paraembed.tuning.table import CSV, PARQUET, RECIPE, write_results
+from paraembed.tuning.trial import Inputs, Scorer, needed, run_trial, share_of
+from paraembed.words import Words
+from tune_spaces import SPACES
+
+POINTS = Points("smoke", SPACES["smoke"])
+
+
+def texts(num_pairs: int) -> Ragged:
+    lengths = np.full(2 * num_pairs, 3)
+    ids = np.random.default_rng(0).integers(1, 12, lengths.sum()).astype(np.int32)
+    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+
+
+@pytest.fixture
+def inputs(tiny_words: Words) -> Inputs:
+    matrix = tiny_words.matrix.copy()
+    matrix.setflags(write=False)  # as from the object store
+    return Inputs(tiny_words.vocabulary, matrix, texts(40))
+
+
+@pytest.fixture
+def scorer() -> Scorer:
+    first, second = ["the cat", "a dog", "the mat", "home ran"], ["a cat", "the dog", "cat sat", "on the mat"]
+
+    one = ScoredPairs("four", np.array([5.0, 4.0, 1.0, 0.0]), pa.array(first), pa.array(second))
+    terms = ((2.0, "pairs/four/pearson"), (-1.0, "pairs/four/spearman"))
+    return Scorer((Suite("pairs", (Group("", (one,)),)),), terms)
+
+
+def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(inputs: Inputs, scorer: Scorer) -> None:
+    before = inputs.matrix.copy()
+    recipe = Recipe(epochs=3, batch_size=10, learning_rate=0.05)
+    epochs: list[int] = []
+    ended = run_trial(inputs, recipe, 1.0, scorer, {}, on_epoch=lambda epoch: epochs.append(epoch.epoch))
+    assert (ended.status, ended.reason, epochs) == ("finished", "", [1, 2, 3])
+    last = ended.curve[-1]
+    assert last.score == 2 * last.metrics["pairs/four/pearson"] - last.metrics["pairs/four/spearman"]
+    assert [one.score for one in ended.curve] == [one.score for one in run_trial(inputs, recipe, 1.0, scorer, {}).curve]
+    assert (inputs.matrix == before).all()
+
+
+def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: Inputs, scorer: Scorer) -> None:
+    recipe = Recipe(epochs=3, batch_size=10, learning_rate=0.05)
+    stopped = run_trial(inputs, recipe, 1.0, scorer, {1: -3.0, 2: 3.0})
+    assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
+    assert stopped.reason.startswith("after epoch 2 its score ")
+    astray = run_trial(inputs, Recipe(epochs=1, batch_size=10, learning_rate=1e36), 1.0, scorer, {})
+    assert astray.status == "failed"
+    assert "finite" in astray.reason or "nan" in astray.reason or "not defined" in astray.reason
+    few = run_trial(inputs, Recipe(epochs=1, batch_size=100), 1.0, scorer, {})
+    assert few.status == "failed"
+    assert "there are 40 pairs" in few.reason
+    wrong = Scorer(scorer.suites, ((1.0, "sts/mean"),))
+    assert "sts/mean is not among the scores" in run_trial(inputs, recipe, 1.0, wrong, {}).reason
+
+
+def test_a_share_of_the_pairs_lies_in_a_larger_one() -> None:
+    pairs = texts(100)
+    assert share_of(pairs, 1.0, 1) is pairs
+    small, large = share_of(pairs, 0.1, 1), share_of(pairs, 0.5, 1)
+    assert (len(small), len(large)) == (20, 100)
+
+    def rows(some: Ragged) -> set[bytes]:
+        return {row.tobytes() for row in some.ids.reshape(-1, 6)}
+
+    assert rows(small) <= rows(large) <= rows(pairs)
+    assert share_of(pairs, 0.1, 2).ids.tobytes() != small.ids.tobytes()
+
+
+def test_only_what_a_metric_is_about_is_scored(scorer: Scorer) -> None:
+    one = scorer.suites[0].groups[0].sets[0]
+    suite = Suite("sts", (Group("2015", (one,)), Group("2016", (one,))), "year")
+    assert [group.name for group in needed(suite, ((1, "sts/2016/mean"),)).groups] == ["2016"]
+    assert needed(suite, ((1, "sts/mean"),)) == suite
+    assert needed(suite, ((1, "sts/2016/mean"), (1, "sts/mean"))) == suite
+    assert needed(scorer.suites[0], ((1, "pairs/four/pearson"),)) == scorer.suites[0]
+
+
+def record(number: int, scores: list[float], status: str = "finished") -> Record:
+    choices = SPACES["smoke"].choices(number)
+    curve = tuple(
+        Epoch(at, score, 0.5, {"pairs/test-pairs/pearson": score}, 1.0 * at) for at, score in enumerate(scores, 1)
+    )
+    reason = "" if status == "finished" else "the loss is nan"
+    recipe = POINTS.at(choices).recipe.to_dict()
+    return Record(number, choices, recipe, 1.0, status, reason, curve, 2.5, 1e9)  # type: ignore[arg-type]
+
+
+def test_a_ledger_remembers_and_a_damaged_record_is_named(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "trials")
+    for one in (record(2, [0.1, 0.7]), record(0, [0.1, 0.7]), record(1, [0.9], "stopped"), record(3, [], "failed")):
+        ledger.add(one)
+    again = Ledger(tmp_path / "trials")
+    assert again.in_order() == ledger.in_order()
+    assert again.best() == record(0, [0.1, 0.7])  # the stopped one's score is of fewer epochs; of equal ones the first
+    assert math.isnan(again.records[3].score)
+    again.drop_failed()
+    assert sorted(Ledger(tmp_path / "trials").records) == [0, 1, 2]
+    (tmp_path / "trials" / "00001.json").write_text('{"number": 1}')
+    with pytest.raises(ValueError, match=r"00001.json is no record of a trial .*; remove it to run the trial again"):
+        Ledger(tmp_path / "trials")
+
+
+def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "trials")
+    for one in (record(0, [0.1, 0.6]), record(1, [0.2, 0.8]), record(2, [0.1], "stopped"), record(3, [], "failed")):
+        ledger.add(one)
+    written = {}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        paths = write_results(POINTS, ledger, tmp_path / name)
+        paths += draw_sweep(tmp_path / name, POINTS, ledger.in_order(), ledger.best(), "pairs/test-pairs/pearson")
+        written[name] = {path.name: path.read_bytes() for path in paths}
+    assert written["a"] == written["b"]
+    assert {EFFECTS, CURVES, PARALLEL, PARQUET, CSV, RECIPE} <= set(written["a"])
+    table = pq.read_table(tmp_path / "a" / PARQUET)
+    assert table.column_names == [
+        "trial",
+        "status",
+        "score",
+        "epochs",
+        "margin",
+        "word_penalty",
+        "loss",
+        "reason",
+        "seconds",
+    ]
+    assert table["score"].to_pylist() == [0.6, 0.8, 0.1, None]
+    assert table["margin"].to_pylist() == [0.4, 0.4, 0.6, 0.6]
+    assert pyarrow.csv.read_csv(tmp_path / "a" / CSV)["status"].to_pylist() == table["status"].to_pylist()
+    recipe = Recipe.from_dict(json.loads((tmp_path / "a" / RECIPE).read_text()))
+    assert recipe == POINTS.at(SPACES["smoke"].choices(1)).recipe

@@ -1,0 +1,102 @@
+"""Wieting and Gimpel 2017, "Revisiting Recurrent Networks for Paraphrastic Sentence Embeddings".
+
+The paper selects twice: on STS 2016 ("test"), which is the default here, and on all 22 sets ("oracle"):
+``--metric papers-22/mean``. ``best`` are the settings of the released demo; of the GRAN variants and of BiLSTM-AVG
+they are not printed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tune_spaces.space import Selection, Space
+
+_RATES = (0.2, 0.4, 0.6)
+_SCRAMBLE = (0.25, 0.5, 0.75)
+_MARGIN = {"margin": (0.4, 0.6, 0.8)}
+_BOUNDARY = {"boundary_tokens": ("none", "start", "end", "both")}
+_COMBINE = {"encoder.combine": ("sum", "tanh")}
+_UNREGULARISED = {"dropout": 0.0, "word_dropout": 0.0, "scramble": 0.0, "composition_penalty": 0.0}
+
+_NONE: tuple[Mapping[str, Any], ...] = ({},)
+_L2 = tuple({"composition_penalty": one} for one in (1e-3, 1e-4, 1e-5, 1e-6))
+_DROPOUT = tuple({"dropout": rate} for rate in _RATES)
+_WORD_DROPOUT = tuple({"word_dropout": rate} for rate in _RATES)
+_SCRAMBLING = tuple({"scramble": rate} for rate in _SCRAMBLE)
+_BOTH = tuple({**one, **other} for one in _SCRAMBLING for other in _DROPOUT + _WORD_DROPOUT)
+_OF_AVG = _NONE + _DROPOUT + _WORD_DROPOUT  # its order of words is no matter, and it has no W_c
+_OF_RECURRENT = _NONE + _L2 + _DROPOUT + _WORD_DROPOUT + _SCRAMBLING + _BOTH
+
+_SIMPWIKI = "SimpWiki, 167,689 pairs, jobs/shard.py --training-set acl2017/simpwiki; or as many tokens of PPDB XL"
+_FIRST = Space(
+    source="P17 §4.1.2, table 1",
+    base="acl2017/avg",
+    axes={**_MARGIN, "word_penalty": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)},
+    selection=Selection(("sts",), ((1, "sts/2016/mean"),), "STS 2016, mean of 5 sets"),
+    tuning_data=_SIMPWIKI,
+    tuning_pairs=None,
+    tuning_epochs=7,
+    final_data="the same",
+    final_epochs=7,
+    best=("acl2017/avg",),
+)
+_RECURRENT = replace(_FIRST, tuning_epochs=3, final_epochs=3, fixed=_UNREGULARISED, best=())
+
+
+def _first(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
+    return replace(_RECURRENT, base=f"acl2017/{encoder}", axes={**_FIRST.axes, **more})
+
+
+def _regularised(encoder: str, table: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Space:
+    axes = {**_MARGIN, "word_penalty": (1e-5, 0.0), "regulariser": _OF_RECURRENT, **more}
+    return replace(_RECURRENT, source=f"P17 §4.2, table {table}", base=f"acl2017/{encoder}", axes=axes, best=best)
+
+
+def _supervised(encoder: str, table: str, axes: Mapping[str, tuple[Any, ...]]) -> Space:
+    """Trained on gold scores; the heads are those of P16."""
+    return replace(
+        _RECURRENT,
+        source=f"P17 §4.3, table {table}",
+        base=f"acl2017/{encoder}",
+        axes=axes,
+        selection=Selection(("sts",), ((1, "sts/dev/pearson"),), "the task's development part: 10 % of STS, or SICK's"),
+        tuning_data="40 % of each STS set of 2012-15, or SICK's training part",
+        job="finetune",
+    )
+
+
+_SUPERVISED_WORDS = {"word_penalty": (1e-5, 0.0)}
+_SUPERVISED_RECURRENT = _NONE + _DROPOUT + _WORD_DROPOUT + _SCRAMBLING + _BOTH
+_UNIVERSAL_WORDS = {"word_penalty": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)}
+_UNIVERSAL = {**_UNIVERSAL_WORDS, "composition_penalty": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 0.0)}
+_GRANS = ("gran", "gran2", "gran3", "gran4", "gran5")
+
+SPACES = {
+    "acl2017/avg": _FIRST,
+    "acl2017/lstm": _first("lstm", {}),
+    "acl2017/lstm_avg": _first("lstm_avg", {}),
+    "acl2017/lstm-boundary": replace(_first("lstm", _BOUNDARY), source="P17 footnote 4"),
+    "acl2017/lstm_avg-boundary": replace(_first("lstm_avg", _BOUNDARY), source="P17 footnote 4"),
+    "acl2017/avg-regularised": replace(
+        _regularised("avg", "2", {"regulariser": _OF_AVG}, "acl2017/avg"), tuning_epochs=7, final_epochs=7
+    ),
+    "acl2017/lstm-regularised": _regularised("lstm", "2", {}, "acl2017/lstm"),
+    "acl2017/lstm_avg-regularised": _regularised("lstm_avg", "2", {}, "acl2017/lstm_avg"),
+    "acl2017/bilstm_avg-regularised": _regularised("bilstm_avg", "2", _COMBINE),
+    "acl2017/gran": _regularised("gran", "3", {}, "acl2017/gran"),
+    **{f"acl2017/{name}": _regularised(name, "3", {}) for name in _GRANS[1:]},
+    "acl2017/gran_nogate": replace(
+        _regularised("gran_nogate", "3", {"encoder.activation": ("tanh", "relu")}), source="P17 footnote 2"
+    ),
+    "acl2017/bigran": _regularised("bigran", "3", _COMBINE),
+    "acl2017/supervised-avg": _supervised("avg", "5", {**_SUPERVISED_WORDS, "regulariser": _OF_AVG}),
+    **{
+        f"acl2017/supervised-{name}": _supervised(
+            name, "6" if name in _GRANS[1:] else "5", {**_SUPERVISED_WORDS, "regulariser": _SUPERVISED_RECURRENT}
+        )
+        for name in ("lstm", "lstm_avg", *_GRANS)
+    },
+    "acl2017/universal-avg": _supervised("avg", "8, footnote 7", _UNIVERSAL_WORDS),
+    "acl2017/universal-lstm_avg": _supervised("lstm_avg", "8, footnote 7", _UNIVERSAL),
+    "acl2017/universal-gran": _supervised("gran", "8, footnote 7", _UNIVERSAL),
+}

@@ -1,0 +1,124 @@
+"""Wieting, Bansal, Gimpel, Livescu 2016, "Towards Universal Paraphrastic Sentence Embeddings".
+
+``best`` are the settings of the released demo.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tune_spaces.space import Selection, Space
+
+_WORDS_FIXED = {"train_words": False, "word_penalty": 0.0}
+_COMPOSITION_PENALTY = {"composition_penalty": (1e-3, 1e-4, 1e-5, 1e-6)}
+_ACTIVATION = {"encoder.activation": ("tanh", "relu")}
+_OPTIMISER = {"optimiser": ("adagrad", "adam"), "learning_rate": (0.05, 0.005, 0.0005), "clip": (1.0, None)}
+
+_AVG = Space(
+    source="P16 §4.2.1, footnote 9, tables 2 and 3",
+    base="iclr2016/avg",
+    axes={
+        "batch_size": (25, 50, 100),
+        "word_penalty": (1e-5, 1e-6, 1e-7, 1e-8, _WORDS_FIXED),
+        "margin": (0.4, 0.6, 0.8),
+        **_OPTIMISER,
+        "negatives": ("max", "mix"),
+    },
+    selection=Selection(("phrases",), ((1, "phrases/pavlick/spearman"),), "Pavlick et al. 2015, all of it"),
+    tuning_data="PPDB 1.0 XXL phrasal",
+    tuning_pairs=100_000,
+    tuning_epochs=5,
+    final_data="PPDB 1.0 XL phrasal, 3,033,753 pairs",
+    final_epochs=10,
+    best=("iclr2016/avg",),
+)
+
+
+def _with(encoder: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Space:
+    names = tuple(f"iclr2016/{one}" for one in (encoder, *best))
+    return replace(_AVG, base=f"iclr2016/{encoder}", axes={**_AVG.axes, **more}, best=names)
+
+
+def _projected(width: int) -> Space:
+    """``proj`` of a greater width, for the features of table 6."""
+    axes = {
+        "composition_penalty": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8),
+        "word_penalty": _AVG.axes["word_penalty"],
+        **_OPTIMISER,
+    }
+    fixed = {"encoder.width": width, "batch_size": 100, "margin": 0.4, "negatives": "max"}
+    return replace(_AVG, source="P16 footnote 18, table 6", base="iclr2016/proj", axes=axes, fixed=fixed, best=())
+
+
+# λ_s is head_penalty, the width of h_s head_width; one penalty for both where the paper ties them.
+_SCHEMES = ({"optimiser": "adagrad", "learning_rate": 0.05}, {"optimiser": "adam", "learning_rate": 0.001})
+_HEAD_PENALTY = (1e-3, 1e-4, 1e-5, 1e-6)
+_SUPERVISED_WORD_PENALTY = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+_SUPERVISED = Space(
+    source="P16 §4.4, footnote 16, table 5",
+    base="iclr2016/avg",
+    axes={
+        "batch_size": (25, 50, 100),
+        "head_width": (50, 150, 300),
+        "head_penalty": _HEAD_PENALTY,
+        "word_penalty": _SUPERVISED_WORD_PENALTY,
+        "scheme": _SCHEMES,
+    },
+    selection=Selection(("sick",), ((1, "sick/dev/pearson"),), "the task's development part; SICK relatedness shown"),
+    tuning_data="SICK, or the Stanford Sentiment Treebank, training part",
+    tuning_pairs=None,
+    tuning_epochs=10,
+    final_data="the same",
+    final_epochs=10,
+    job="finetune",
+)
+_TIED = {"head_penalty": tuple({"head_penalty": one, "composition_penalty": one} for one in _HEAD_PENALTY)}
+_UNIVERSAL = {"head_penalty": _HEAD_PENALTY, "composition_penalty": (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)}
+
+
+def _supervised(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
+    words = {"word_penalty": (*_SUPERVISED_WORD_PENALTY, _WORDS_FIXED)}
+    return replace(_SUPERVISED, base=f"iclr2016/{encoder}", axes={**_SUPERVISED.axes, **_TIED, **words, **more})
+
+
+SPACES = {
+    "iclr2016/avg": _AVG,
+    "iclr2016/proj": _with("proj", _COMPOSITION_PENALTY),
+    "iclr2016/dan": _with("dan", {**_COMPOSITION_PENALTY, **_ACTIVATION, "encoder.layers": (1, 2)}),
+    "iclr2016/rnn": _with("rnn", {**_COMPOSITION_PENALTY, **_ACTIVATION}),
+    "iclr2016/irnn": _with("irnn", {"composition_penalty": (1000.0, 100.0, 10.0, 1.0)}),
+    "iclr2016/lstm": _with("lstm", {**_COMPOSITION_PENALTY, "encoder.output_gate": (True, False)}, "lstm-no-gate"),
+    "iclr2016/avg-xxl": replace(
+        _AVG,
+        source="P16 §4.3, footnote 12, table 4",
+        base="iclr2016/avg-xxl",
+        axes={"word_penalty": (1e-6, 1e-7, 1e-8), "negatives": ("max", "mix")},
+        tuning_data="PPDB 1.0 XL phrasal, 3,033,753 pairs",
+        tuning_pairs=None,
+        tuning_epochs=10,
+        final_data="PPDB 1.0 XXL phrasal, 9,123,575 pairs",
+        best=("iclr2016/avg-xxl",),
+    ),
+    "iclr2016/proj-1200": _projected(1200),
+    "iclr2016/proj-2400": _projected(2400),
+    "iclr2016/supervised-avg": _SUPERVISED,
+    "iclr2016/supervised-proj": _supervised("proj", {}),
+    "iclr2016/supervised-dan": _supervised("dan", {**_ACTIVATION, "encoder.layers": (1, 2)}),
+    "iclr2016/supervised-rnn": _supervised("rnn", _ACTIVATION),
+    "iclr2016/supervised-lstm": _supervised("lstm", {}),
+    "iclr2016/supervised-lstm-no-gate": _supervised("lstm-no-gate", {}),
+    "iclr2016/universal-avg": replace(_SUPERVISED, source="P16 §4.4.1, footnote 17, table 5"),
+    "iclr2016/universal-lstm": replace(
+        _SUPERVISED,
+        source="P16 §4.4.1, footnote 17, table 5",
+        base="iclr2016/lstm",
+        axes={**_SUPERVISED.axes, **_UNIVERSAL},
+    ),
+    "iclr2016/features": replace(
+        _SUPERVISED,
+        source="P16 §4.4.2, footnote 18, table 6",
+        axes={"head_penalty": _HEAD_PENALTY, "scheme": _SCHEMES},
+        tuning_epochs=20,
+        final_epochs=20,
+    ),
+}

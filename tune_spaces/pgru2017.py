@@ -1,0 +1,23 @@
+"""Zhou, Huang, Ji 2017, "Learning Phrase Embeddings from Paraphrases with GRUs"."""
+
+from tune_spaces.space import Selection, Space
+
+SPACES = {
+    "pgru2017/gru": Space(
+        source="Z17 §3.1, figure 2",
+        base="pgru2017/gru",
+        axes={"share": (0.01, 0.1, 1.0), "contrast_phrases": (9, 29, 99)},
+        selection=Selection(
+            ("choose",),
+            ((1, "choose/100/accuracy"),),
+            "which of 100 phrases is the paraphrase; --data is the folder that jobs/shard.py split",
+            ("test",),
+        ),
+        tuning_data="PPDB 1.0 S, 406,170 pairs, the 80 % of jobs/shard.py --training-set pgru2017 --split train",
+        tuning_pairs=None,
+        tuning_epochs=150,
+        final_data="the same",
+        final_epochs=150,
+        best=("pgru2017/gru",),
+    )
+}

@@ -1,0 +1,71 @@
+"""Wieting, Bansal, Gimpel, Livescu, Roth 2015, "From Paraphrase Database to Compositional Paraphrase Model and Back".
+
+What was found best is not printed; ``best`` names the recipes of this package, which lie in the searched ranges. The
+CNN of §5.5 was not searched.
+"""
+
+from dataclasses import replace
+
+from tune_spaces.space import Selection, Space
+
+_WORD_PENALTY = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
+_PARAGRAM_WORD_PENALTY = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+
+_WORDS = Space(
+    source="P15 §5.1, §5.3, table 2",
+    base="tacl2015/word",
+    axes={"word_penalty": _WORD_PENALTY, "batch_size": (100, 250, 500, 1000)},
+    selection=Selection(
+        ("words",),
+        ((2, "words/ws353-sim/spearman"), (-1, "words/ws353-rel/spearman")),
+        "WordSim-353: 2 × similarity − relatedness",
+    ),
+    tuning_data="PPDB 1.0 XL lexical, jobs/shard.py --training-set tacl2015/words",
+    tuning_pairs=None,
+    tuning_epochs=20,
+    final_data="the same",
+    final_epochs=20,
+    best=("tacl2015/word",),
+)
+_BIGRAMS = Space(
+    source="P15 §6.1, table 5",
+    base="tacl2015/recursive",
+    axes={
+        "word_penalty": _WORD_PENALTY,
+        "composition_penalty": (1e-1, 1e-2, 1e-3, 0.0),
+        "batch_size": (100, 250, 500, 1000, 2000),
+    },
+    selection=Selection(("bigrams",), ((1, "bigrams/JN/spearman"),), "Mitchell and Lapata 2010, development sections"),
+    tuning_data="PPDB 1.0 XL, jobs/shard.py --training-set tacl2015/bigrams-jn (-nn, -vn)",
+    tuning_pairs=None,
+    tuning_epochs=5,
+    final_data="the same",
+    final_epochs=5,
+    best=("tacl2015/recursive",),
+)
+_PHRASES = replace(
+    _BIGRAMS,
+    source="P15 §6.4, table 6",
+    selection=Selection(("phrases",), ((1, "phrases/annotated-ppdb/spearman"),), "Annotated-PPDB, development part"),
+    tuning_data="PPDB 1.0 XL, 60,000 pairs, jobs/shard.py --training-set tacl2015/phrases",
+)
+
+
+def _bigrams(kind: str) -> Space:
+    metric = ((1, f"bigrams/{kind}/spearman"),)
+    return replace(_BIGRAMS, selection=replace(_BIGRAMS.selection, metric=metric))
+
+
+def _from_paragram(space: Space) -> Space:
+    """The space for words that begin as PARAGRAM vectors: they are held faster."""
+    return replace(space, axes={**space.axes, "word_penalty": _PARAGRAM_WORD_PENALTY})
+
+
+SPACES = {
+    "tacl2015/word": _WORDS,
+    "tacl2015/word-constraints": replace(_WORDS, base="tacl2015/word-constraints", best=("tacl2015/word-constraints",)),
+    **{f"tacl2015/bigrams-{kind.lower()}": _bigrams(kind) for kind in ("JN", "NN", "VN")},
+    **{f"tacl2015/bigrams-{kind.lower()}-paragram": _from_paragram(_bigrams(kind)) for kind in ("JN", "NN", "VN")},
+    "tacl2015/phrases": _PHRASES,
+    "tacl2015/phrases-paragram": _from_paragram(_PHRASES),
+}
