@@ -39,6 +39,8 @@ class Shard:
     """Files, or parts of large plain ones, parsed side by side."""
     overwrite: bool = False
     """Replace pair shards of other inputs or settings."""
+    rejected_sample: bool = True
+    """Without it nothing of a refused row is kept; else rejected-sample.jsonl, and MLflow, show up to 100 a reason."""
 
 
 def main(flags: Shard) -> None:
@@ -54,6 +56,7 @@ def main(flags: Shard) -> None:
         max_words=flags.max_words,
         workers=flags.workers,
         overwrite=flags.overwrite,
+        rejected_sample=flags.rejected_sample,
     )
     if before:
         return

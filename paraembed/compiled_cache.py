@@ -14,7 +14,7 @@ import numba
 from numba.core.caching import UserWideCacheLocator
 
 
-class ByContent(UserWideCacheLocator):  # type: ignore[misc]  # numba has no types
+class ByContent(UserWideCacheLocator):
     """A folder in NUMBA_CACHE_DIR, else in the user's cache, for each state of the package's compiled loops."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:

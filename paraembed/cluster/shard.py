@@ -22,7 +22,7 @@ from paraembed.data import shards
 from paraembed.data.duplicates import RowNumbers, find_duplicates, num_partitions
 from paraembed.data.pairs import Source, read_pairs, sources_of, spans_of
 from paraembed.data.parse import parse_source, partitions_of, reading_of
-from paraembed.data.reports import SourceReport, join_reports, load_report, save_report, sum_counts
+from paraembed.data.reports import SAMPLED, SourceReport, join_reports, load_report, save_report, sum_counts
 from paraembed.data.selection import Selected, select, selection_table, selects
 from paraembed.data.shards import Mask, ShardPlan, ShardSettings
 from paraembed.data.statistics import length_histogram, merge_counts, without_vector
@@ -61,6 +61,7 @@ def shard_pairs(
     max_words: int | None = None,
     workers: int = 2,
     overwrite: bool = False,
+    rejected_sample: bool = True,
 ) -> tuple[dict[str, Any], bool]:
     """Write pair shards of the contract (data/schemas.py ``PAIRS``), a manifest and ``_SUCCESS``, last.
 
@@ -76,6 +77,7 @@ def shard_pairs(
         max_words: only so many of its words, the first ones.
         workers: files, or parts of large plain ones, parsed side by side.
         overwrite: replace a finished output of other inputs or settings.
+        rejected_sample: keep a sample of the rows that are refused, beside the shards and in MLflow.
 
     Returns:
         The manifest, and whether it was complete before.
@@ -111,10 +113,10 @@ def shard_pairs(
     if finished is not None:
         say(f"{out} is complete already ({finished['counts']['kept']:,} pairs); nothing to do")
         return finished, True
-    task = _Task(parts, settings, vocabulary, workers)
+    task = _Task(parts, settings, vocabulary, workers, rejected_sample)
     work = out.with_name(f".{out.name}.partial")
     with work_folder(work), tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
-        _begin(work, identity)
+        _begin(work, {**identity, "rejected_sample": rejected_sample})
         run.params({"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **identity["settings"]})
         manifest = _shard(task, work, identity)
         result = work / "result"
@@ -141,12 +143,13 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is sharded: parts of sources, how, the known words, how many workers."""
+    """What is sharded: parts of sources, how, the known words, how many workers, whether refused rows are shown."""
 
     parts: Sequence[_Part]
     settings: ShardSettings
     vocabulary: pa.StringArray | None
     workers: int
+    rejected_sample: bool
 
 
 def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) -> dict[str, Any] | None:
@@ -195,9 +198,8 @@ def _shard(task: _Task, work: Path, identity: dict[str, Any]) -> dict[str, Any]:
     result = work / "result"
     shutil.rmtree(result, ignore_errors=True)
     result.mkdir()
-    sample = "".join(
-        json.dumps(one, ensure_ascii=False) + "\n" for report, _ in sources.values() for one in report.sample
-    )
+    shown = [json.dumps(one, ensure_ascii=False) + "\n" for report, _ in sources.values() for one in report.sample]
+    sample = "".join(shown) if task.rejected_sample else None
     manifests: dict[str, dict[str, Any]] = {}
     for selected, masks in outputs:
         folder = result / selected.name
@@ -269,10 +271,11 @@ def _about_source(report: SourceReport, duplicates: int) -> dict[str, Any]:
     return {**version, **counts}
 
 
-def _finish(folder: Path, manifest: dict[str, Any], sample: str) -> None:
+def _finish(folder: Path, manifest: dict[str, Any], sample: str | None) -> None:
     for left in folder.glob(".*.tmp"):  # of a worker that was killed
         left.unlink()
-    write_file(folder / "rejected-sample.jsonl", lambda file: file.write(sample.encode()))
+    if sample is not None:
+        write_file(folder / "rejected-sample.jsonl", lambda file: file.write(sample.encode()))
     write_json(folder / "manifest.json", manifest)
     write_json(folder / SUCCESS, {"manifest_sha256": sha256_of(folder / "manifest.json")})
 
@@ -367,7 +370,8 @@ def _parse(row: dict[str, Any], task: _Task, parsed: Sequence[Path], partitions:
         return {"number": number, "error": "", "before": True}
     try:
         part = task.parts[number]
-        report = parse_source(part.source, part.name, task.settings, out, partitions, task.vocabulary, part.span)
+        what = part.source, part.name, task.settings, out, partitions, task.vocabulary, part.span
+        report = parse_source(*what, sampled=SAMPLED if task.rejected_sample else 0)
         save_report(report, _report_path(out))
     except (ValueError, OSError) as error:  # the user's to mend; raised by the driver, without Ray's wrapping
         return {"number": number, "error": str(error), "before": False}

@@ -32,6 +32,8 @@ def parse_source(
     partitions: int = 1,
     vocabulary: pa.StringArray | None = None,
     span: Span | None = None,
+    *,
+    sampled: int = SAMPLED,
 ) -> SourceReport:
     """Parse, tokenise and filter one source into ``out`` (Parquet, ``schema_of(settings)``), streaming.
 
@@ -47,6 +49,7 @@ def parse_source(
         partitions: how many the rows are cut into.
         vocabulary: known words [V], for the training sets that need them.
         span: the part of the file to parse (``paraembed.data.pairs.spans_of``); ranks are counted from its beginning.
+        sampled: refused rows to show, a reason.
 
     Raises:
         OSError, ValueError: as ``read_pairs`` and ``row_rules``.
@@ -66,7 +69,7 @@ def parse_source(
             totals["parsed"] += table.num_rows
             totals["lines"] = block.first_row + len(block.raw)
             versions.update(block.pairs.versions if isinstance(block.pairs, PpdbPairs) else ())
-            _count(name, block, refused, seen, report.sample)
+            _count(name, block, refused, seen, report.sample, sampled)
             yield _with_columns(table, schema)
 
     def write(file: BinaryIO, parts: BinaryIO) -> None:
@@ -194,12 +197,17 @@ def _not_tokenised(texts: pa.StringArray) -> Mask:
 
 
 def _count(
-    source: str, block: Block, refused: pa.StringArray, seen: dict[str, int], sample: list[dict[str, Any]]
+    source: str,
+    block: Block,
+    refused: pa.StringArray,
+    seen: dict[str, int],
+    sample: list[dict[str, Any]],
+    sampled: int,
 ) -> None:
     """Add a block's refused rows to the counts by reason, and the first of each reason to the sample."""
     counts = pc.value_counts(refused.drop_null())
     for reason, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
-        room = SAMPLED - seen.get(reason, 0)
+        room = sampled - seen.get(reason, 0)
         seen[reason] = seen.get(reason, 0) + count
         if room > 0:
             for row in np.flatnonzero(pc.fill_null(pc.equal(refused, reason), False))[:room]:

@@ -1,7 +1,6 @@
 """Zip and tar archives to a folder: only plain files and folders, only inside it, all of them or nothing."""
 
 import gzip
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -12,7 +11,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
-from paraembed.files import new_folder, require_file
+from paraembed.files import check_inflation, new_folder, require_file
 
 _BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile),
@@ -37,9 +36,10 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     Raises:
         FileNotFoundError, IsADirectoryError: no such archive.
         ValueError: broken or encrypted archive; a member that has an absolute path or ``..`` in it, is a link or a
-            device, or stands twice in it. The member is named.
+            device, or stands twice in it. The member is named. Also one that is inflated beyond ``check_inflation``.
     """
     require_file(archive)
+    inflated = 0
     with new_folder(folder) as new, _in_words(archive):
         for name, body in _members(archive):
             target = new.joinpath(*_inside(name, archive))
@@ -49,7 +49,10 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with body as source, target.open("xb") as file:
-                    shutil.copyfileobj(source, file, 1 << 20)
+                    while piece := source.read(1 << 20):
+                        inflated += len(piece)
+                        check_inflation(archive, inflated)
+                        file.write(piece)
             except (FileExistsError, NotADirectoryError):
                 raise _refusal(archive, name, "stands in it twice") from None
     return sorted(path for path in folder.rglob("*") if path.is_file())

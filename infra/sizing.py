@@ -1,0 +1,88 @@
+"""How many machines a corpus takes, from what was measured: ``python infra/sizing.py`` writes the table of README.md.
+
+``infra/measured.json`` is what ``python jobs/bench.py embed --out infra/measured.json`` wrote, on a machine that did
+nothing else.
+"""
+
+import json
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+CORPORA = (10**8, 10**9, 10**10)
+CORES = 8  # of a machine, as in kuberay/rayjob-embed.yaml
+BEGIN, END = "<!-- sizing.py writes from here -->", "<!-- to here -->"
+_BYTES = {"float32": 4, "float16": 2}
+_ROW = 16  # bytes of id, n_tokens and n_unknown
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one worker does.
+
+    Attributes:
+        rows_per_second: rows that a worker embeds and writes in a second, on a core of its own.
+        memory: bytes that a worker holds at most.
+        start_seconds: from the command to the first row.
+        width: numbers of a vector.
+        cores: of the machine that was measured.
+    """
+
+    rows_per_second: float
+    memory: int
+    start_seconds: float
+    width: int
+    cores: int
+
+
+def read_measured(path: Path, dtype: str = "float32") -> Measured:
+    """The medians of a benchmark's turns."""
+    values: dict[str, Any] = json.loads(path.read_text())
+    turns = values["programs"][dtype]["turns"]
+    return Measured(
+        statistics.median(turn["steps"] / turn["part_seconds"] for turn in turns),
+        max(turn["peak_bytes"] for turn in turns),
+        statistics.median(turn["start_seconds"] for turn in turns),
+        values["settings"]["width"],
+        values["cores"],
+    )
+
+
+def table(measured: Measured) -> str:
+    """Markdown: what was measured, then hours, machines and disk for each size of corpus."""
+    rate = measured.rows_per_second
+    size = {dtype: measured.width * item + _ROW for dtype, item in _BYTES.items()}
+    lines = [
+        f"Measured on {measured.cores} cores, width {measured.width}, float32: a worker (one core) embeds and writes "
+        f"{rate:,.0f} rows/s, holds {measured.memory / 2**30:.2f} GiB at most, and the first row comes "
+        f"{measured.start_seconds:.0f} s after the command. A million rows take {size['float32'] * 1e6 / 1e9:.2f} GB "
+        f"as float32 and {size['float16'] * 1e6 / 1e9:.2f} GB as float16; a machine of {CORES} cores writes "
+        f"{CORES * rate * size['float32'] / 1e6:,.0f} MB/s of float32, which the shared disk must take.",
+        "",
+        f"| sentences | core hours | hours, one machine of {CORES} cores | machines for a day | for an hour "
+        "| disk, float32 | disk, float16 |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for rows in CORPORA:
+        hours = rows / rate / 3600
+        lines.append(
+            f"| 10{str(round(math.log10(rows))).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))} | {hours:,.1f} "
+            f"| {hours / CORES:,.2f} | {math.ceil(hours / CORES / 24):,} | {math.ceil(hours / CORES):,} "
+            f"| {rows * size['float32'] / 1e12:,.2f} TB | {rows * size['float16'] / 1e12:,.2f} TB |"
+        )
+    return "\n".join(lines)
+
+
+def with_table(readme: str, text: str) -> str:
+    """README.md with this table."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    page = HERE / "README.md"
+    page.write_text(with_table(page.read_text(), table(read_measured(HERE / "measured.json"))))

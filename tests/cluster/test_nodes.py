@@ -1,0 +1,171 @@
+"""Jobs on a Ray of several machines, one of which is powered off meanwhile: the results are those of one machine."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import paraembed
+from paraembed.data.sample import write_sample
+from paraembed.files import sha256_of
+from tests.cluster import nodes
+
+ROOT = Path(__file__).parents[2]
+JOBS = ROOT / "jobs"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(" " in sys.executable, reason="'ray start' of Ray 2.60 does not work from a path with a space"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[nodes.Cluster]:
+    """A head without CPUs and three machines of one each, so that two workers are on two."""
+    with nodes.running() as one:
+        for _ in range(3):
+            one.add(cpus=1)
+        yield one
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all machines see: inputs."""
+    folder = tmp_path_factory.mktemp("shared")
+    write_sample(folder / "sample", lines=6000, dimension=20, sentences=20_000, test_pairs=200, ppdb_version="2.0")
+    for number in range(6):
+        rows = (f"text {number} of row {row}\tthe row {row} of text {number}\n" for row in range(60_000))
+        (folder / f"{number}.tsv").write_text("".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> Callable[..., Path]:
+    """A job's output on one machine."""
+
+    def run(job: str, out: str, *arguments: object) -> Path:
+        if not (folder / "alone" / out).exists():
+            (folder / "alone").mkdir(exist_ok=True)
+            command = [sys.executable, JOBS / job, *arguments, "--out", folder / "alone" / out]
+            done = subprocess.run(
+                list(map(str, command)), cwd=folder / "alone", capture_output=True, text=True, check=False, timeout=400
+            )
+            assert done.returncode == 0, done.stderr
+        return folder / "alone" / out
+
+    return run
+
+
+def contents(place: Path) -> dict[str, str]:
+    return {str(path.relative_to(place)): sha256_of(path) for path in sorted(place.rglob("*")) if path.is_file()}
+
+
+def power_off_one(
+    cluster: nodes.Cluster, job: "subprocess.Popen[str]", title: str, ready: Callable[[], object]
+) -> None:
+    """Kill a machine at work once it is time; another takes its place."""
+    while not (ready() and (busy := cluster.at_work(title))):
+        assert job.poll() is None, job.stdout and job.stdout.read()
+        time.sleep(0.02)
+    cluster.kill(busy[0])
+    cluster.add(cpus=1)
+
+
+def finish(job: "subprocess.Popen[str]") -> None:
+    said = job.communicate(timeout=600)[0]
+    assert job.returncode == 0, said
+
+
+def test_nobody_submits_without_the_token(cluster: nodes.Cluster, tmp_path: Path) -> None:
+    for change in ({"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_MODE": "disabled"}):
+        other = nodes.Cluster(tmp_path, {**cluster.environment, **change})
+        job = other.submit(JOBS / "shard.py", "--help")
+        said = job.communicate(timeout=120)[0]
+        assert job.returncode != 0
+        assert "usage" not in said
+
+
+def test_the_health_check_of_the_image_says_whether_ray_answers(cluster: nodes.Cluster) -> None:
+    (check,) = re.findall(r"^HEALTHCHECK .*CMD (\[.*\])$", (ROOT / "infra" / "Dockerfile").read_text(), re.MULTILINE)
+    for port, healthy in ((cluster.port, True), (nodes.free_port(), False)):
+        environment = {**cluster.environment, "RAY_ADDRESS": f"{nodes.HEAD}:{port}"}
+        with subprocess.Popen(
+            json.loads(check), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as asked:
+            try:
+                answer = asked.wait(60)
+            except subprocess.TimeoutExpired:  # Docker waits 20 s
+                asked.kill()
+                answer = 1
+        assert (answer == 0) == healthy
+
+
+def test_shards_of_a_cluster_that_loses_a_machine(
+    cluster: nodes.Cluster, folder: Path, alone: Callable[..., Path]
+) -> None:
+    arguments = ["--input", *sorted(folder.glob("*.tsv")), "--workers", 3]
+    out = folder / "pairs"
+    job = cluster.submit(JOBS / "shard.py", *arguments, "--out", out)
+    power_off_one(cluster, job, "ray::Map", lambda: list(folder.glob(".pairs.partial/parsed-*.json")))
+    finish(job)
+    assert contents(out) == contents(alone("shard.py", "pairs", *arguments))
+
+
+def test_a_training_on_two_machines_of_which_one_dies(
+    cluster: nodes.Cluster, folder: Path, alone: Callable[..., Path]
+) -> None:
+    sample = folder / "sample"
+    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
+    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokeniser", "space", "--epochs", 8]
+    arguments += ["--workers", 2, "--checkpoint-minutes", 0]
+    out = folder / "encoder"
+    job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
+    on: set[str] = set()
+
+    def has_saved() -> bool:
+        on.update(cluster.at_work("ray::RayTrainWorker"))
+        return len(on) > 1 and any(folder.glob("encoder.training/checkpoints/step-*"))
+
+    power_off_one(cluster, job, "ray::RayTrainWorker", has_saved)
+    finish(job)
+    assert len(on) > 1, "both workers were on one machine"
+    one, other = (paraembed.load(place) for place in (out, alone("train.py", "encoder", *arguments)))
+    assert one.fingerprint == other.fingerprint
+
+
+def test_a_sweep_on_a_cluster_that_loses_a_machine(
+    cluster: nodes.Cluster, folder: Path, alone: Callable[..., Path]
+) -> None:
+    sample = folder / "sample"
+    pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
+    arguments = ["smoke", "--pairs", pairs, "--words", sample / "vectors.txt.gz", "--data", sample, "--epochs", 12]
+    out = folder / "sweep"
+    job = cluster.submit(JOBS / "tune.py", *arguments, "--out", out)
+    power_off_one(cluster, job, "ray::ImplicitFunc", lambda: list(out.glob("trials/*.json")))
+    finish(job)
+    # A trial that was given to the dead machine, before Ray knew of its death, three times over, has failed.
+    finish(cluster.submit(JOBS / "tune.py", *arguments, "--out", out, "--retry-failed"))
+    one, other = (pq.read_table(place / "results.parquet") for place in (out, alone("tune.py", "sweep", *arguments)))
+    told = [name for name in one.column_names if "second" not in name]
+    assert one.select(told).equals(other.select(told))
+
+
+def test_embeddings_of_a_cluster_that_loses_a_machine(
+    cluster: nodes.Cluster, folder: Path, alone: Callable[..., Path], tiny_encoder_folder: Path
+) -> None:
+    arguments = ["--encoder", tiny_encoder_folder, "--input", folder / "sample" / "sentences.txt", "--keep", "text"]
+    arguments += ["--part-rows", 100, "--workers", 3]
+    out = folder / "embeddings"
+    job = cluster.submit(JOBS / "embed.py", *arguments, "--out", out)
+    power_off_one(cluster, job, "ray::PartWorker", lambda: list(out.glob("part-*.parquet")))
+    finish(job)
+    one, other = ({name: digest for name, digest in contents(place).items() if "_reports" not in name}
+                  for place in (out, alone("embed.py", "embeddings", *arguments)))  # fmt: skip
+    assert one == other

@@ -1,0 +1,56 @@
+"""infra/ray-cluster against Ray's own schema, infra/slurm, and what listens where."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+ROOT = Path(__file__).parents[2]
+CLUSTERS = sorted((ROOT / "infra" / "ray-cluster").glob("*.yaml"))
+SBATCH = ROOT / "infra" / "slurm" / "embed.sbatch"
+
+
+def cluster(path: Path) -> dict[str, Any]:
+    """A configuration as ``ray up`` completes it."""
+    return dict(prepare_config(yaml.safe_load(path.read_text())))
+
+
+@pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+def test_ray_up_takes_it(path: Path) -> None:
+    validate_config(cluster(path))
+    wrong = {**cluster(path), "max_worker": 3}
+    with pytest.raises(Exception, match="max_worker"):
+        validate_config(wrong)
+
+
+@pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+def test_clusters_are_closed_and_their_heads_run_no_task(path: Path) -> None:
+    config = cluster(path)
+    (head,) = (one for one in config["head_start_ray_commands"] if "--head" in one)
+    (worker,) = (one for one in config["worker_start_ray_commands"] if "--address" in one)
+    for command in (head, worker):
+        assert "RAY_AUTH_MODE=token ray start" in command
+        assert "--metrics-export-port=8080" in command
+    assert "--dashboard-host=127.0.0.1" in head
+    assert "--num-cpus=0" in head
+    assert config["file_mounts"] == {"/home/paraembed/.ray/auth_token": "~/.ray/auth_token"}
+    (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert config["docker"]["image"].endswith(f"/paraembed:{version}-cpu")
+    assert "--volume=/data:/data" in config["docker"]["run_options"]
+    if config["provider"]["type"] != "local":
+        assert config["available_node_types"][config["head_node_type"]]["resources"]["CPU"] == 0
+
+
+def test_the_slurm_script_is_shell_and_says_what_it_needs() -> None:
+    subprocess.run(["bash", "-n", SBATCH], check=True)
+    text = SBATCH.read_text()
+    options = re.findall(r"^#SBATCH --([a-z-]+)", text, re.MULTILINE)
+    assert {"nodes", "ntasks-per-node", "cpus-per-task", "mem", "time", "requeue"} <= set(options)
+    assert "set -euo pipefail" in text
+    assert "RAY_AUTH_MODE=token" in text
+    assert "umask 077" in text
+    assert text.count("--dashboard-host=127.0.0.1") == text.count("--head ")

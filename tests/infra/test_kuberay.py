@@ -1,0 +1,187 @@
+"""The manifests of infra/kuberay and its overlays against KubeRay's types, the jobs' own flags, and each other."""
+
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import tyro
+import yaml
+
+ROOT = Path(__file__).parents[2]
+KUBERAY = ROOT / "infra" / "kuberay"
+OVERLAYS = sorted((ROOT / "infra" / "kuberay-overlays").iterdir())
+JOBS = ("shard", "train", "tune", "embed")
+SCHEMA = json.loads((Path(__file__).parent / "rayjob.schema.json").read_text())
+Manifests = dict[tuple[str, str], dict[str, Any]]
+
+
+def by_name(documents: list[dict[str, Any]]) -> Manifests:
+    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+
+
+def base() -> Manifests:
+    listed = yaml.safe_load((KUBERAY / "kustomization.yaml").read_text())["resources"]
+    assert sorted(listed) == sorted(path.name for path in KUBERAY.glob("*.yaml") if path.stem != "kustomization")
+    return by_name([yaml.safe_load((KUBERAY / name).read_text()) for name in listed])
+
+
+def rendered(folder: Path) -> Manifests:
+    """What ``kubectl apply -k`` sends."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl here to render an overlay")
+    return by_name(list(yaml.safe_load_all(kustomized(folder))))
+
+
+@cache
+def kustomized(folder: Path) -> str:
+    return subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
+
+
+EVERY: dict[str, Callable[[], Manifests]] = {"base": base}
+EVERY |= {folder.name: lambda folder=folder: rendered(folder) for folder in OVERLAYS}  # type: ignore[misc]
+
+
+@pytest.fixture(params=EVERY)
+def manifests(request: pytest.FixtureRequest) -> Manifests:
+    return EVERY[request.param]()
+
+
+def pods(job: dict[str, Any]) -> list[dict[str, Any]]:
+    cluster = job["spec"]["rayClusterSpec"]
+    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+
+
+def rayjobs(manifests: Manifests) -> dict[str, dict[str, Any]]:
+    found = {name.removeprefix("paraembed-"): one for (kind, name), one in manifests.items() if kind == "RayJob"}
+    assert tuple(sorted(found)) == tuple(sorted(JOBS))
+    return found
+
+
+def test_kustomize_leaves_the_base_as_it_is() -> None:
+    assert rendered(KUBERAY) == base()
+
+
+def test_every_field_is_kuberays(manifests: Manifests) -> None:
+    for job in rayjobs(manifests).values():
+        jsonschema.Draft202012Validator(SCHEMA).validate(job)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.backofflimit", 1),
+        ("spec.backoffLimit", "2"),
+        ("spec.rayClusterSpec.authOptions.mode", "Token"),
+        ("spec.rayClusterSpec.headGroupSpec.rayStartParams.num-cpus", 0),
+    ],
+)
+def test_a_field_that_is_not_is_found(path: str, value: object) -> None:
+    job = base()["RayJob", "paraembed-embed"]
+    *folders, last = path.split(".")
+    place = job
+    for folder in folders:
+        place = place[folder]
+    place[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate(job)
+
+
+def test_jobs_agree_with_each_other_and_with_what_is_pinned(manifests: Manifests) -> None:
+    (ray,) = re.findall(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    claims = {name for kind, name in manifests if kind == "PersistentVolumeClaim"}
+    images = set()
+    for name, job in rayjobs(manifests).items():
+        spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
+        assert job["metadata"]["labels"]["app.kubernetes.io/component"] == name
+        assert cluster["rayVersion"] == ray
+        assert cluster["authOptions"] == {"mode": "token"}
+        assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+        assert cluster["headGroupSpec"]["serviceType"] == "ClusterIP"
+        assert spec["shutdownAfterJobFinishes"]
+        assert spec["ttlSecondsAfterFinished"] > 0
+        assert spec["activeDeadlineSeconds"] > 0
+        assert spec["backoffLimit"] > 0
+        for group in cluster["workerGroupSpecs"]:
+            assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+            assert "autoscalerOptions" in cluster or group["minReplicas"] == group["maxReplicas"]
+        for pod in pods(job):
+            (container,) = pod["containers"]
+            images.add(container["image"])
+            resources = container["resources"]
+            assert resources["requests"]["memory"] == resources["limits"]["memory"]
+            assert resources["requests"].get("nvidia.com/gpu") == resources["limits"].get("nvidia.com/gpu")
+            assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
+            assert container["workingDir"] == "/data"
+            (volume,) = pod["volumes"]
+            assert (volume["name"], volume["persistentVolumeClaim"]["claimName"] in claims) == ("data", True)
+            assert pod["securityContext"]["runAsNonRoot"]
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        (head,) = pods(job)[0]["containers"]
+        ports = {"gcs-server": 6379, "dashboard": 8265, "client": 10001, "metrics": 8080}
+        assert {port["name"]: port["containerPort"] for port in head["ports"]} == ports
+    (image,) = images
+    assert re.fullmatch(rf"paraembed:{re.escape(version)}(-cpu|-cu\d+)?", image)
+
+
+def test_workers_are_cpus_that_are_there(manifests: Manifests) -> None:
+    for name, job in rayjobs(manifests).items():
+        (group,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+        limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+        given = shlex.split(job["spec"]["entrypoint"])
+        workers = int(given[given.index("--workers") + 1]) if "--workers" in given else 1
+        gpus = group["maxReplicas"] * int(limits.get("nvidia.com/gpu", 0))
+        if "--gpus" in given:
+            assert workers == gpus, name
+        else:
+            assert gpus == 0, f"{name} pays for GPUs that it does not use"
+        reads = 2 if name == "train" else 0  # Ray Data reads beside Ray Train
+        assert workers + reads <= group["maxReplicas"] * int(limits["cpu"]), name
+
+
+@cache
+def flags_of(job: str) -> Callable[[list[str]], object]:
+    """The job's own parser of its command line."""
+    spec = importlib.util.spec_from_file_location(f"job_{job}", ROOT / "jobs" / f"{job}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    flags = {"shard": "Shard", "train": "Train", "tune": "Tune", "embed": "Flags"}[job]
+    style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
+    default = getattr(module, "defaults", None)
+
+    def parse(arguments: list[str]) -> object:
+        more = {"default": default(arguments)} if default else {}
+        return tyro.cli(getattr(module, flags), args=arguments, config=style, **more)
+
+    return parse
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_jobs_know_their_flags(job: str, manifests: Manifests) -> None:
+    entrypoint = rayjobs(manifests)[job]["spec"]["entrypoint"]
+    python, script, *arguments = shlex.split(entrypoint)
+    assert (python, script) == ("python", f"/app/jobs/{job}.py")
+    flags_of(job)(arguments)  # ends the process where a flag is unknown
+    for text in arguments:
+        assert not text.startswith("/") or text.startswith("/data/"), f"{text} is in no volume"
+
+
+def test_the_runtime_environment_holds_no_secret(manifests: Manifests) -> None:
+    for job in rayjobs(manifests).values():
+        environment = yaml.safe_load(job["spec"]["runtimeEnvYAML"])
+        assert environment == {"env_vars": {"OMP_NUM_THREADS": "1"}}
+        for pod in pods(job):
+            assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "paraembed", "optional": True}}]

@@ -1,0 +1,274 @@
+"""What SECURITY.md promises, tried out; what one module promises of itself stands in that module's tests."""
+
+import ast
+import bz2
+import gzip
+import importlib.metadata
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+
+from paraembed import checkpoint, files
+from paraembed.data.lines import read_lines
+from paraembed.data.pairs import sources_of
+from paraembed.data.parse import parse_source
+from paraembed.data.public.archives import unpack
+from paraembed.data.reports import save_report
+from paraembed.data.sample import write_sample
+from paraembed.data.shards import ShardSettings
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.plan import make_plan, plan_from_json
+from paraembed.embedding.settings import Settings
+from paraembed.files import sha256_of, write_json
+from paraembed.training.inputs import read_pair_manifest
+from paraembed.words import read_words
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py"), *ROOT.glob("infra/**/*.py")])
+RUNS_CODE = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal", "yaml", "skops"}
+CALLS = {
+    *("torch.load", "torch.save", "torch.jit.load", "torch.hub.load", "np.load", "numpy.load", "pd.read_pickle"),
+    *("eval", "exec", "compile", "__import__", "os.system", "os.popen"),
+}
+SAFE = {"mmap_mode": "'r'", "allow_pickle": "False"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_read_that_could_run_code(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {name.split(".")[0] for name in names} & RUNS_CODE
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name, given = ast.unparse(call.func), {one.arg: ast.unparse(one.value) for one in call.keywords}
+        if name in {"np.load", "numpy.load"}:  # refuses pickles unless it is told otherwise
+            assert given.items() <= SAFE.items(), f"line {call.lineno}"
+        else:
+            assert name not in CALLS, f"line {call.lineno}: {name}"
+        assert given.get("shell") in {None, "False"}, f"line {call.lineno}: a shell"
+        assert given.get("trust_remote_code") in {None, "False"}, f"line {call.lineno}: code of strangers"
+        assert given.get("verify") != "False", f"line {call.lineno}: a certificate that is not looked at"
+
+
+class Bomb:
+    """Unpickling it leaves a trace."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.safetensors", "words.txt", "config.json"])
+@pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])
+def test_an_encoder_folder_with_a_pickle_is_refused_or_it_is_not_opened(
+    tiny_encoder_folder: Path, tmp_path: Path, name: str, dump: Callable[..., None]
+) -> None:
+    folder, trace = tmp_path / "encoder", tmp_path / "trace"
+    folder.mkdir()
+    config = json.loads((tiny_encoder_folder / "config.json").read_text())
+    if name == "config.json":
+        (folder / "model.safetensors").write_bytes((tiny_encoder_folder / "model.safetensors").read_bytes())
+    if name in {"words.txt", "model.safetensors"}:
+        other = next(iter({"words.txt", "model.safetensors"} - {name}))
+        (folder / other).write_bytes((tiny_encoder_folder / other).read_bytes())
+    with (folder / name).open("wb") as file:
+        dump({"matrix": Bomb(trace)}, file)
+    if name != "config.json":
+        config["files"] = {one: sha256_of(folder / one) for one in config["files"] if (folder / one).exists()} | (
+            {name: sha256_of(folder / name)}
+        )
+        decides = {key: config[key] for key in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
+        write_json(folder / "config.json", {**config, "fingerprint": files.digest_of(decides)})
+    with pytest.raises((ValueError, OSError)):
+        checkpoint.load(folder)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("name", ["vectors.bin", "vectors.txt", "vectors.txt.gz"])
+def test_word_vectors_that_are_a_pickle_are_refused(tmp_path: Path, name: str) -> None:
+    with (tmp_path / name).open("wb") as file:
+        torch.save({"matrix": Bomb(tmp_path / "trace")}, file)
+    with pytest.raises(ValueError, match=re.escape(name)):
+        read_words(tmp_path / name)
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("name", ["../pairs.parquet", "/etc/passwd", "a/b.parquet", "..", "", 7, None])
+def test_a_manifest_of_pairs_cannot_name_a_file_outside(tmp_path: Path, name: object) -> None:
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    (tmp_path / "pairs.parquet").write_bytes(b"outside")
+    entry = {"name": name, "rows": 1, "sha256": sha256_of(tmp_path / "pairs.parquet")}
+    write_json(folder / "manifest.json", {"format": "paraembed-pairs-1", "shards": [entry], "counts": {"kept": 1}})
+    write_json(folder / "_SUCCESS", {"manifest_sha256": sha256_of(folder / "manifest.json")})
+    with pytest.raises((ValueError, OSError), match=r"outside|folder|exist"):
+        read_pair_manifest(folder)
+
+
+@pytest.mark.parametrize("name", ["../part.parquet", "/tmp/part.parquet", "part-00000-of-00002.parquet", 3])
+def test_a_plan_cannot_name_a_part_outside(tmp_path: Path, name: object) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    value = make_plan(list_inputs([tmp_path / "a.txt"]), Settings()).to_json()
+    assert plan_from_json(value).rows == 2
+    value["parts"][0]["name"] = name
+    with pytest.raises(ValueError, match="is called"):
+        plan_from_json(value)
+
+
+MEMBER = gzip.compress(b"a" * (64 << 20), 9)
+"""64 MiB in 64 KB."""
+
+
+@pytest.fixture
+def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_ALWAYS_INFLATED", 8 << 20)
+
+
+def test_ten_gigabytes_from_ten_megabytes_are_refused(tmp_path: Path) -> None:
+    with (tmp_path / "bomb.gz").open("wb") as file:
+        for _ in range(160):
+            file.write(MEMBER)
+    with pytest.raises(ValueError, match=r"more than 200 times as many.* unpack it and give the plain file"):
+        for _ in read_lines(tmp_path / "bomb.gz"):
+            pass
+
+
+@pytest.mark.parametrize("pack", ["gz", "bz2", "zst"])
+def test_bombs_of_every_kind_are_refused_and_plain_files_are_not(tmp_path: Path, low_limit: None, pack: str) -> None:
+    lines = (b"a" * 1023 + b"\n") * (16 << 10)
+    packed = {
+        "gz": lambda: gzip.compress(lines),
+        "bz2": lambda: bz2.compress(lines),
+        "zst": lambda: pa.compress(lines, codec="zstd", asbytes=True),
+    }[pack]()
+    assert len(packed) * files.MAX_INFLATION < len(lines)
+    (tmp_path / f"lines.{pack}").write_bytes(packed)
+    with pytest.raises(ValueError, match=rf"lines\.{pack} has [\d,]+ bytes and inflates to over"):
+        for _ in read_lines(tmp_path / f"lines.{pack}"):
+            pass
+    (tmp_path / "lines").write_bytes(lines)
+    assert sum(map(len, read_lines(tmp_path / "lines"))) == 16 << 10
+
+
+def test_a_text_that_repeats_itself_is_no_bomb(tmp_path: Path, low_limit: None) -> None:
+    rows = "".join(f"{number} the same words in every line\t{number}\n" for number in range(500_000)).encode()
+    (tmp_path / "rows.gz").write_bytes(gzip.compress(rows))
+    assert len(rows) > 16 << 20
+    assert sum(map(len, read_lines(tmp_path / "rows.gz"))) == 500_000
+
+
+def test_an_archive_that_is_a_bomb_is_refused(tmp_path: Path, low_limit: None) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
+        for number in range(4):
+            zipped.writestr(f"{number}.txt", b"a" * (4 << 20))
+    with pytest.raises(ValueError, match=r"bomb\.zip has [\d,]+ bytes and inflates to over"):
+        unpack(tmp_path / "bomb.zip", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("sampled", [0, 1])
+def test_refused_rows_are_shown_only_as_often_as_asked(tmp_path: Path, sampled: int) -> None:
+    (tmp_path / "pairs.tsv").write_text(f"one\tuno\n{WORD}\n{WORD} again\n")
+    (source,) = sources_of([tmp_path / "pairs.tsv"], "auto")
+    what = source, "pairs.tsv", ShardSettings(), tmp_path / "parsed"
+    report = parse_source(*what, sampled=sampled)
+    assert sum(report.refused.values()) == 2
+    assert len(report.sample) == sampled
+    save_report(report, tmp_path / "report.json")
+    assert (WORD in (tmp_path / "report.json").read_text()) == bool(sampled)
+
+
+FLOORS = {"torch": (2, 10), "mlflow": (3, 11), "ray": (2, 59)}
+"""Below these each has a known way in: torch.load with weights_only, MLflow's server, Ray's dashboard without token."""
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_no_version_with_a_known_hole_can_be_installed(name: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (asked,) = (one for one in project["dependencies"] if re.match(rf"{name}\b", one))
+    (lowest,) = re.findall(r"[>=]=\s*(\d+)\.(\d+)", asked)
+    (pinned,) = re.findall(rf"^{name}==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    installed = importlib.metadata.version(name).split(".")[:2]
+    for version in (lowest, pinned, installed):
+        assert tuple(map(int, version)) >= FLOORS[name]
+
+
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "plantedsecret-aws-41c6",
+    "HF_TOKEN": "plantedsecret-hf-9d02",
+    "MLFLOW_TRACKING_PASSWORD": "plantedsecret-mlflow-77e3",
+    "PARAEMBED_ANYTHING": "plantedsecret-any-5b1a",
+}
+WORD = "qzxplantedword"
+"""Stands in the texts of the user, good rows and bad ones."""
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Runs a job with secrets in its environment, in ``tmp_path``; returns what it said."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as logs:  # short: the path of a socket
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
+        environment |= {**SECRETS, "RAY_TMPDIR": logs, "PYTHONPATH": str(ROOT)}
+
+        def run(job: str, *arguments: str | Path) -> str:
+            done = subprocess.run(
+                [sys.executable, str(ROOT / "jobs" / job), *map(str, arguments)],
+                env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            said = done.stdout + done.stderr
+            assert not found(Path(logs), *SECRETS.values(), WORD), "in Ray's logs"
+            return said
+
+        yield run
+
+
+def found(folder: Path, *words: str) -> list[str]:
+    """Files in which one of the words stands."""
+    hits = []
+    for path in sorted(one for one in folder.rglob("*") if one.is_file() and not one.is_symlink()):
+        data = path.read_bytes()
+        hits += [f"{path.relative_to(folder)}: {word}" for word in words if word.encode() in data]
+    return hits
+
+
+@pytest.mark.timeout(900)
+def test_secrets_are_nowhere_and_texts_only_in_the_data(tmp_path: Path, jobs: Callable[..., str]) -> None:
+    sample, source = tmp_path / "in" / "sample", tmp_path / "in"
+    write_sample(sample, lines=1500, dimension=8, sentences=200, test_pairs=50, ppdb_version="2.0")
+    pairs = "".join(f"the cat {number} {WORD}\ta cat {number} {WORD}\n" for number in range(300))
+    (source / "pairs.tsv").write_text(f"{pairs}only one cell {WORD}\n{WORD}\t\n" + "\udcff".join([WORD, "x\ty\n"]),
+                                      errors="surrogateescape")  # fmt: skip
+    texts = [f"{WORD} number {number}" for number in range(200)]
+    (source / "corpus.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in texts) + f'{{"text": {WORD}\n' + f'["{WORD}"]\n'
+    )
+    said = jobs("shard.py", "--input", source / "pairs.tsv", "--out", "pairs", "--no-rejected-sample")
+    vectors = sample / "vectors.txt.gz"
+    said += jobs("train.py", "--pairs", "pairs", "--words", vectors, "--out", "encoder", "--epochs", "1")
+    said += jobs("embed.py", "--encoder", "encoder", "--input", source / "corpus.jsonl", "--text-column", "text",
+                 "--out", "embeddings")  # fmt: skip
+    assert not [word for word in (*SECRETS.values(), WORD) if word in said], said
+    assert not found(tmp_path, *SECRETS.values())
+    assert json.loads((tmp_path / "pairs" / "manifest.json").read_text())["counts"]["refused"] == 3
+    assert not (tmp_path / "pairs" / "rejected-sample.jsonl").exists()
+    data = {"in", "pairs", "encoder"}  # the input; pair shards and their words; the encoder's words
+    assert not [one for one in found(tmp_path, WORD) if one.split("/")[0] not in data]
+    assert not found(tmp_path / "mlruns", WORD)
+    held = {one.split(":")[0] for one in found(tmp_path / "pairs", WORD) + found(tmp_path / "encoder", WORD)}
+    assert held <= {"words.txt", "vocabulary.parquet", *(f"pairs-{n:05d}-of-00001.parquet" for n in range(1))}
