@@ -28,7 +28,7 @@ class Flags:
         encoder: Encoder folder, as jobs/train.py writes.
         input: Files, folders, globs or URIs of .txt (one text a line), .jsonl, .csv, .tsv, also .gz, .zst or .bz2, or
             of .parquet.
-        out: Output folder, or URI of one (s3://, gs://, hdfs://): new, empty, or begun by the same command.
+        out: Output folder, or URI of one (s3://, gs://): new, empty, or begun by the same command.
         text_column: Column with the texts; needed for all but .txt.
         id_column: Column that identifies a row; without it ids are made, as --id-kind says.
         id_kind: Ids made: 'row' numbers the rows of all files from 0; 'file-row' is 'a.txt:17', from 0 in each file.

@@ -1,10 +1,11 @@
 """Score encoders on what the papers measured, beside what they printed."""
 
+import shutil
 import sys
 
 import torch
 
-from paraembed.cluster.evaluate import Evaluation, evaluate
+from paraembed.cluster.evaluate import Evaluation, blocks, evaluate
 from paraembed.cluster.job import print_table, run, say
 
 
@@ -12,13 +13,17 @@ def main(flags: Evaluation) -> None:
     """Score, print the tables, say where the rest is."""
     torch.set_num_threads(1)  # two collapse where anything else runs: OpenMP's barriers spin
     outcome = evaluate(flags)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for table in outcome.report.tables(brief=True):
         print(table.title)
-        print_table(table.head, table.rows)
+        for block in blocks(table, width):
+            print_table(*block)
         print(*(f"  {note}" for note in table.notes), "", sep="\n")
     say(*(f"note: {note}" for note in outcome.report.notes))
     say(*(f"not made: {one}" for one in outcome.not_made))
-    following = f"embed.py --encoder {flags.encoder[0]}" if flags.encoder else f"train.py --words {flags.words}"
+    following = (
+        f"embed.py --encoder {flags.encoder[0]}" if flags.encoder else f"train.py --words {flags.words or 'FILE'}"
+    )
     files = f"{len(outcome.written)} files, such as {outcome.written[-1].name}"
     say(f"wrote {files}, to {outcome.out}; next: python jobs/{following} …")
 

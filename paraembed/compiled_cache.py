@@ -10,26 +10,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 import numba
 from numba.core.caching import UserWideCacheLocator
 
 
 class ByContent(UserWideCacheLocator):
-    """A folder in NUMBA_CACHE_DIR, else in the user's cache, for each state of the package's compiled loops."""
+    """A folder in NUMBA_CACHE_DIR, else in the user's cache, for each state of the package and its compiler."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         super().__init__(py_func, py_file)  # type: ignore[no-untyped-call]
         settings: Any = numba.config
         folder = Path(settings.CACHE_DIR or Path(self._cache_path).parent)
-        self._cache_path = str(folder / f"paraembed-{_digest()}")
+        self._cache_path = str(folder / f"paraembed-{digest_of(Path(__file__).parent)}")
 
 
 @cache
-def _digest() -> str:
-    """Of all modules that hold compiled loops: one loop's code holds that of those it calls."""
-    folder, digest = Path(__file__).parent, hashlib.sha256()
+def digest_of(folder: Path) -> str:
+    """Of a package's modules and of the compiler: a loop's code holds that of functions in any of them."""
+    digest = hashlib.sha256(f"numba {numba.__version__}, llvmlite {llvmlite.__version__}\n".encode())
     for path in sorted(folder.rglob("*.py")):
         source = path.read_bytes()
-        if b"paraembed.compiled import" in source:
-            digest.update(f"{path.relative_to(folder)}\n".encode() + source)
+        digest.update(f"{path.relative_to(folder)} {len(source)}\n".encode() + source)
     return digest.hexdigest()[:24]

@@ -31,6 +31,9 @@ Place = Path | str
 """Where a file is: a path, or a URI (``s3://…``, ``gs://…``, ``hdfs://…``, ``file:///…``) for ``pyarrow.fs``."""
 
 SUCCESS = "_SUCCESS"
+# User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too, where no
+# port can stand before a slash.
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^/?\s]+@|(?<!hdfs://)(?<!viewfs://)[^/?\s:@]*:[^\s@]*@)")
 _HEAD_BYTES = 10
 _SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"}
 MAX_INFLATION = 200
@@ -50,9 +53,9 @@ def require_file(place: Place) -> None:
         kind = filesystem.get_file_info(path).type
         is_folder, exists = kind == pa.fs.FileType.Directory, kind != pa.fs.FileType.NotFound
     if is_folder:
-        raise IsADirectoryError(f"{place} is a folder; a file is expected")
+        raise IsADirectoryError(f"{_shown(place)} is a folder; a file is expected")
     if not exists:
-        raise FileNotFoundError(f"{place} does not exist; check the path")
+        raise FileNotFoundError(f"{_shown(place)} does not exist; check the path")
 
 
 def to_place(text: str) -> Place:
@@ -66,8 +69,13 @@ def name_of(place: Place) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """A path or URI without the user and password that a URI may hold."""
-    return re.sub(r"^([A-Za-z0-9+.-]+://)[^/?]*@", r"\1", text)
+    """A text, a path or a URI without the users and passwords that the URIs in it may hold."""
+    return _CREDENTIALS.sub("", text)
+
+
+def _shown(place: Place) -> str:
+    """A place for messages."""
+    return without_credentials(str(place))
 
 
 def size_of(place: Place) -> int:
@@ -88,7 +96,8 @@ def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
         filesystem, path = pa.fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValueError(
-            f"{without_credentials(uri)} is no address that can be read ({error}); give a path, s3://…, gs://… or file:///…"
+            f"{_shown(uri)} is no address that can be read ({without_credentials(str(error))}); give a path, s3://…, "
+            "gs://… or file:///…"
         ) from None
     return filesystem, path
 
@@ -146,8 +155,9 @@ def check_inflation(place: Place, inflated: int) -> None:
     """
     if inflated > _ALWAYS_INFLATED and inflated > MAX_INFLATION * size_of(place):
         raise ValueError(
-            f"{place} has {size_of(place):,} bytes and inflates to over {inflated:,}, more than {MAX_INFLATION} times "
-            "as many: no text does; if it is right, unpack it and give the plain file, which has no limit"
+            f"{_shown(place)} has {size_of(place):,} bytes and inflates to over {inflated:,}, more than "
+            f"{MAX_INFLATION} times as many: no text does; if it is right, unpack it and give the plain file, which "
+            "has no limit"
         )
 
 
@@ -208,7 +218,7 @@ def read_span(place: Place, span: Span, size: int) -> Iterator[bytes]:
 
 
 def _broken(place: Place, kind: Compression, why: object) -> ValueError:
-    return ValueError(f"{place} is not a whole {kind} file ({why}); fetch or make it again")
+    return ValueError(f"{_shown(place)} is not a whole {kind} file ({why}); fetch or make it again")
 
 
 def _inflated(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from paraembed.compiled import compiled, inlined
 
 Octets = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int32]
+Places = npt.NDArray[np.int64]
+Points = npt.NDArray[np.int32]
 Eights = npt.NDArray[np.uint64]
 
 SPACE, MARK, LETTER, NUMBER, SYMBOL = range(5)
@@ -32,7 +33,7 @@ _signed: Any = np.int64  # numba takes a signed and an unsigned number for a fra
 def scan(
     octets: Octets,
     places: Places,
-    lower: Places,
+    lower: Points,
     kind_of: Octets,
     line: Octets,
     kinds: Octets,
@@ -42,10 +43,13 @@ def scan(
     word_places: Places,
     slots: Eights,
     unknown: int,
-    ids: Places,
-    offsets: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int32],
+    offsets: Places,
 ) -> int:
-    """Write ``ids`` and ``offsets``; the number of the first text with a character that has no kind, or of texts."""
+    """Write ``ids`` and ``offsets``; the number of the first text that is not UTF-8, or has a character without a kind.
+
+    Where there is none, the number of texts.
+    """
     count = 0
     for text in range(len(places) - 1):
         filled = _copy(octets, places[text], places[text + 1], lower, kind_of, line, kinds)
@@ -76,7 +80,7 @@ def scan(
 
 
 @compiled
-def _copy(octets: Octets, at: int, stop: int, lower: Places, kind_of: Octets, line: Octets, kinds: Octets) -> int:
+def _copy(octets: Octets, at: int, stop: int, lower: Points, kind_of: Octets, line: Octets, kinds: Octets) -> int:
     """Write the line of a text, and of what kind each of its bytes is; the line's length, or -1."""
     filled = 0
     while at < stop:
@@ -85,10 +89,8 @@ def _copy(octets: Octets, at: int, stop: int, lower: Places, kind_of: Octets, li
         if at + size > stop:
             return -1
         if size > 1:
-            point &= 0x7F >> size
-            for place in range(at + 1, at + size):
-                point = point << 6 | octets[place] & 0x3F
-            if point >= len(lower):
+            point = _decoded(octets, at, size)
+            if point < 0 or point >= len(lower):
                 return -1
         at += size
         kind, point = kind_of[point], _signed(lower[point])
@@ -109,6 +111,19 @@ def _copy(octets: Octets, at: int, stop: int, lower: Places, kind_of: Octets, li
     for place in range(filled, filled + PADDING):
         line[place], kinds[place] = _BLANK, SPACE
     return filled
+
+
+@inlined
+def _decoded(octets: Octets, at: int, size: int) -> int:
+    """The character of two bytes or more that begins here; -1 where it is not UTF-8."""
+    point = _signed(octets[at]) & 0x7F >> size
+    for place in range(at + 1, at + size):
+        if octets[place] & 0xC0 != 0x80:
+            return -1
+        point = point << 6 | octets[place] & 0x3F
+    is_long = point >= (0x80 if size == 2 else 0x800 if size == 3 else 0x10000)  # else it takes fewer bytes
+    is_whole = point >> 11 != 0x1B  # of two surrogates
+    return point if octets[at] >= 0xC0 and octets[at] < 0xF8 and is_long and is_whole else -1
 
 
 @compiled
@@ -309,7 +324,10 @@ def _slot(eights: Eights, at: int, stop: int, word_eights: Eights, word_places: 
     head = _eight(eights, at, stop)
     if length <= 8:
         return _short_slot(head, length, slots)
-    slot = _first_slot(_code(eights[stop - 8], _code(head, np.uint64(length))), slots)
+    code = _code(head, np.uint64(length))
+    for place in range(at + 8, stop - 8, 8):
+        code = _code(eights[place], code)
+    slot = _first_slot(_code(eights[stop - 8], code), slots)
     while slots[slot, 1] != 0:
         if slots[slot, 0] == head and slots[slot, 1] >> _HALF == np.uint64(length):
             word, place = word_places[_found(slots, slot, 0)], 8

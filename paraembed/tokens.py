@@ -15,7 +15,20 @@ import pyarrow.compute as pc
 from paraembed.compiled import COMPILED
 from paraembed.ragged import Ragged
 from paraembed.text import NO_TEXT, QUOTES, SYMBOLS, check_tokeniser, tokenise
-from paraembed.token_scan import LETTER, MARK, NUMBER, PADDING, SPACE, SYMBOL, Eights, Octets, Places, fill_slots, scan
+from paraembed.token_scan import (
+    LETTER,
+    MARK,
+    NUMBER,
+    PADDING,
+    SPACE,
+    SYMBOL,
+    Eights,
+    Octets,
+    Places,
+    Points,
+    fill_slots,
+    scan,
+)
 from paraembed.words import unknown_row, word_ids
 
 _REACHES = (0x10000, 0x110000)
@@ -30,11 +43,12 @@ class TokenIds:
         tokeniser: one of ``paraembed.text.TOKENISERS``.
 
     Raises:
-        ValueError: the tokeniser is unknown, or the vocabulary has no unknown word.
+        ValueError: the tokeniser is unknown, or the vocabulary has no unknown word or is no string array.
     """
 
     def __init__(self, vocabulary: pa.StringArray, tokeniser: str) -> None:
         check_tokeniser(tokeniser)
+        vocabulary = vocabulary.cast(pa.string())  # what index_in, in the definition, compares tokens with
         self.vocabulary, self.tokeniser = vocabulary, tokeniser
         self._unknown = unknown_row(vocabulary)
         if COMPILED:
@@ -44,12 +58,16 @@ class TokenIds:
         """Rows of the tokens in the vocabulary; one that is not in it has the unknown word's.
 
         Args:
-            texts: string array [n] of valid UTF-8; null counts as empty.
+            texts: string array [n], with offsets of either size; null counts as empty.
+
+        Raises:
+            ValueError: a text is not UTF-8.
         """
         if not COMPILED:
-            tokens = tokenise(texts, self.tokeniser)
+            tokens = tokenise(as_strings(texts), self.tokeniser)
             return Ragged(word_ids(tokens.flat, self.vocabulary), tokens.offsets)
-        texts = texts.cast(pa.string())
+        if not pa.types.is_large_string(texts.type):
+            texts = texts.cast(pa.string())
         octets, places = _buffers(pc.fill_null(texts, "") if texts.null_count else texts)
         size = 2 * int(np.diff(places).max(initial=0)) + 2 * PADDING  # "°" of two bytes becomes " ° "
         line, kinds = np.empty(size, np.uint8), np.empty(size, np.uint8)
@@ -70,7 +88,7 @@ def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
     """A vocabulary [V] as an open hash table.
 
     Returns:
-        uint64 [B + 1], of the B bytes of all words (see ``_eights``); int32 [V + 1], where in them each begins; and
+        uint64 [B + 1], of the B bytes of all words (see ``_eights``); int64 [V + 1], where in them each begins; and
         the slots, uint64 [S, 2], S a power of two and at least 2V: the first eight bytes of a word; its length, in the
         upper half, and its row + 1. Zeros where there is none.
     """
@@ -81,15 +99,36 @@ def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
     return eights, places - places[0], slots
 
 
+def as_strings(texts: pa.StringArray) -> pa.StringArray:
+    """A string array [n] with offsets of four bytes.
+
+    Raises:
+        ValueError: the texts have 2 GiB or more.
+    """
+    if pa.types.is_large_string(texts.type):
+        texts = pa.concat_arrays([texts])  # a slice's offsets begin anywhere; those of a copy begin at 0
+    return texts.cast(pa.string())
+
+
 def _buffers(texts: pa.StringArray) -> tuple[Octets, Places]:
-    """The bytes of a string array [n], and where in them each string begins, int32 [n + 1]."""
+    """The bytes of a string array [n], and where in them each string begins, int64 [n + 1].
+
+    Whatever the array was made from, both have one type for numba, which compiles anew for memory that may be written.
+    """
     if not len(texts):
-        return np.zeros(0, np.uint8), np.zeros(1, np.int32)
+        return _read_only(b""), np.zeros(1, np.int64)
     _, places, octets = texts.buffers()
+    size = np.int64 if pa.types.is_large_string(texts.type) else np.int32
     return (
-        np.frombuffer(octets or b"", np.uint8),
-        np.frombuffer(places, np.int32)[texts.offset : texts.offset + len(texts) + 1],
+        _read_only(octets or b""),
+        np.frombuffer(places, size)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64),
     )
+
+
+def _read_only(octets: pa.Buffer | bytes) -> Octets:
+    view = np.frombuffer(octets, np.uint8)
+    view.flags.writeable = False
+    return view
 
 
 def _eights(octets: Octets) -> Eights:
@@ -98,7 +137,7 @@ def _eights(octets: Octets) -> Eights:
 
 
 @lru_cache(maxsize=4)
-def _characters(tokeniser: str, reach: int) -> tuple[Places, Octets]:
+def _characters(tokeniser: str, reach: int) -> tuple[Points, Octets]:
     """What the characters below ``reach`` become, int32 [reach], and of what kind they are then, uint8 [reach]."""
     points = np.arange(reach, dtype=np.int32)
     points[0xD800:0xE000] = ord(" ")  # surrogates are no characters
@@ -116,10 +155,10 @@ def _characters(tokeniser: str, reach: int) -> tuple[Places, Octets]:
     lower = _points(pc.utf8_lower(every))
     is_space = are_lost(pc.binary_join(pc.utf8_split_whitespace(every), ""))
     kinds = np.full(reach, LETTER, np.uint8)
+    changed = lower.copy()
     if tokeniser == "space":
         kinds[is_space] = SPACE
-        return lower, kinds
-    changed = lower.copy()
+        return changed, kinds
     kinds[(lower < 0x80) & ~match("[a-z0-9_]")] = MARK
     kinds[match(r"\pN")] = NUMBER
     kinds[match(SYMBOLS)] = SYMBOL
@@ -130,6 +169,6 @@ def _characters(tokeniser: str, reach: int) -> tuple[Places, Octets]:
     return changed, kinds
 
 
-def _points(text: pa.StringArray) -> Places:
+def _points(text: pa.StringArray) -> Points:
     """The code points of one text."""
     return np.frombuffer(text[0].as_py().encode("utf-32-le"), np.int32)

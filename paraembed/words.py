@@ -31,10 +31,20 @@ class Words:
     Attributes:
         vocabulary: string array [V], distinct.
         matrix: float32 [V, d].
+
+    Raises:
+        ValueError: the matrix is of another type, or has not one row a word.
     """
 
     vocabulary: pa.StringArray
     matrix: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        shape, dtype = self.matrix.shape, self.matrix.dtype
+        if dtype != np.float32 or len(shape) != 2 or shape[0] != len(self.vocabulary):
+            raise ValueError(
+                f"a matrix {dtype} {list(shape)}; expected float32 [{len(self.vocabulary)}, d], a row a word"
+            )
 
     @property
     def unknown(self) -> int:

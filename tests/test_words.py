@@ -199,3 +199,9 @@ def test_a_vocabulary_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPa
     path = tmp_path_factory.mktemp("vocabulary") / "words.txt"
     save_vocabulary(pa.array(words, pa.string()), path)
     assert load_vocabulary(path).to_pylist() == words
+
+
+@pytest.mark.parametrize("matrix", [np.ones((1, 3), np.float32), np.ones(2, np.float32), np.ones((2, 3))])
+def test_a_matrix_that_does_not_fit_the_vocabulary_is_refused(matrix: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"a matrix float.* \[.*\]; expected float32 \[2, d\], a row a word"):
+        Words(pa.array(["a", UNKNOWN]), matrix)

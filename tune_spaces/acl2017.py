@@ -53,14 +53,17 @@ def _regularised(encoder: str, table: str, more: Mapping[str, tuple[Any, ...]], 
 
 
 def _supervised(encoder: str, table: str, axes: Mapping[str, tuple[Any, ...]]) -> Space:
-    """Trained on gold scores; the heads are those of P16."""
+    """Trained on gold scores; the heads are those of P16, the epochs, which are not printed, those of §4.1.2."""
+    epochs = _FIRST.tuning_epochs if encoder == "avg" else _RECURRENT.tuning_epochs
     return replace(
         _RECURRENT,
         source=f"P17 §4.3, table {table}",
         base=f"acl2017/{encoder}",
         axes=axes,
         selection=Selection(("sts",), ((1, "sts/dev/pearson"),), "the task's development part: 10 % of STS, or SICK's"),
-        tuning_data="40 % of each STS set of 2012-15, or SICK's training part",
+        tuning_data="40 % of each STS set of 2012-15, or SICK's training part (epochs: not printed, those of §4.1.2)",
+        tuning_epochs=epochs,
+        final_epochs=epochs,
         job="finetune",
     )
 
@@ -68,7 +71,12 @@ def _supervised(encoder: str, table: str, axes: Mapping[str, tuple[Any, ...]]) -
 _SUPERVISED_WORDS = {"word_penalty": (1e-5, 0.0)}
 _SUPERVISED_RECURRENT = _NONE + _DROPOUT + _WORD_DROPOUT + _SCRAMBLING + _BOTH
 _UNIVERSAL_WORDS = {"word_penalty": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)}
-_UNIVERSAL = {**_UNIVERSAL_WORDS, "composition_penalty": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 0.0)}
+_UNIVERSAL_AVG = {**_UNIVERSAL_WORDS, "regulariser": _DROPOUT}
+_UNIVERSAL = {
+    **_UNIVERSAL_WORDS,
+    "composition_penalty": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 0.0),
+    "regulariser": _BOTH,
+}
 _GRANS = ("gran", "gran2", "gran3", "gran4", "gran5")
 
 SPACES = {
@@ -96,7 +104,7 @@ SPACES = {
         )
         for name in ("lstm", "lstm_avg", *_GRANS)
     },
-    "acl2017/universal-avg": _supervised("avg", "8, footnote 7", _UNIVERSAL_WORDS),
+    "acl2017/universal-avg": _supervised("avg", "8, footnote 7", _UNIVERSAL_AVG),
     "acl2017/universal-lstm_avg": _supervised("lstm_avg", "8, footnote 7", _UNIVERSAL),
     "acl2017/universal-gran": _supervised("gran", "8, footnote 7", _UNIVERSAL),
 }

@@ -1,6 +1,7 @@
 """Wieting, Bansal, Gimpel, Livescu 2016, "Towards Universal Paraphrastic Sentence Embeddings".
 
-``best`` are the settings of the released demo.
+``best`` are the settings of the released demo; those of avg-xxl are not printed: there it names the recipe of this
+package, which lies in the searched ranges.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
@@ -17,13 +17,13 @@ from paraembed.cluster.session import check_workers, ray_session
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate
-from paraembed.embedding.inputs import InputFile, list_inputs, locate, stamps
+from paraembed.embedding.inputs import InputFile, changed_inputs, comparable, list_inputs, would_find
 from paraembed.embedding.manifest import OnDuplicateId, Run
 from paraembed.embedding.part import REJECTED, PartReport, rejected_name
-from paraembed.embedding.plan import Part, Plan, make_plan
+from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.settings import Settings, check_dim
-from paraembed.embedding.store import Folder, Store, open_store
-from paraembed.embedding.swap import discard, fresh_folder, swap
+from paraembed.embedding.store import Folder, Store, is_there, open_store, read_json
+from paraembed.embedding.swap import discard, fresh_folder, swap, sweep
 from paraembed.embedding.worker import Done, Weights
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
@@ -95,7 +95,6 @@ def embed(
     loaded, files, settings = _prepared(encoder, inputs, home, settings, workers)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"--max-rejected is {limits.max_rejected}; it must be at least 0")
-    before = stamps(files)
     replaced = home if overwrite and isinstance(home, Folder) else None
     store: Store = Folder(fresh_folder(replaced.path)) if replaced else home
     run = _run(store, loaded, files, settings, overwrite)
@@ -104,8 +103,9 @@ def embed(
             held.enter_context(locked(replaced.path))
         reports = held.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
-        if not todo and manifest.is_committed(store) and not replaced:
+        if not todo and not replaced and manifest.is_finished(store, reports):
             rows = sum(report.rows for report in reports.values())
+            _clear_up(store, encoder, run, reports, workers)
             say(f"{home} is finished already, {rows:,} rows; nothing to do")
             return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
         _say_plan(run.plan, todo, workers, home)
@@ -124,13 +124,17 @@ def embed(
                 made = held.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
                 for report in _within(limits, settings, store, reports.values(), _reports(made, peaks)):
                     reports[report.name] = report
-            if stamps(files) != before:
-                raise ValueError("an input changed while it was embedded; start afresh with --overwrite")
+            if changed := changed_inputs(files):
+                raise ValueError(f"{changed[0].shown} changed while it was embedded; {home.afresh}")
             written = manifest.commit(store, run, reports, limits.on_duplicate_id)
-            rate = sum(part.rows for part in todo) / (time.perf_counter() - started)
+            measured = {
+                "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
+                "peak_worker_memory_bytes": max(peaks),
+                "parts_retried": tries.total(),
+            }
             if replaced:
                 swap(Path(store.place), replaced.path)
-            record(replace(into, store=home), written, reports.values(), rate, max(peaks), tries.total())
+            record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
 
@@ -179,22 +183,27 @@ def _prepared(
 
 def _check_apart(inputs: Sequence[str | Path], files: Sequence[InputFile], home: Store) -> None:
     """Raise ValueError where output and inputs lie in each other: a run would take its own parts for input."""
-    there = _path_of(home.path if isinstance(home, Folder) else home.place)
+    there = comparable(home.path if isinstance(home, Folder) else home.place)
     for asked in inputs:
-        folder = _path_of(str(asked).partition("**")[0] if "**" in str(asked) else asked)
-        is_file = any(_path_of(file.place) == folder for file in files)
-        if not is_file and there.is_relative_to(folder):
+        folder = comparable(str(asked).partition("**")[0] if "**" in str(asked) else asked)
+        is_file = any(comparable(file.place) == folder for file in files)
+        if not is_file and (there.is_relative_to(folder) or would_find(str(asked), there / part_name(0, 1))):
             raise ValueError(f"--out {home} lies in the input {without_credentials(str(asked))}; choose one beside it")
     for file in files:
-        if _path_of(file.place).is_relative_to(there):
+        if comparable(file.place).is_relative_to(there):
             raise ValueError(f"the input {file.shown} lies in --out {home}; choose another --out")
 
 
-def _path_of(place: Place) -> PurePath:
-    """A path for comparing: of a local file without links, of a URI with scheme and bucket, without its options."""
-    if isinstance(place, str) and "://" in place and not place.startswith("file://"):
-        return PurePosixPath(without_credentials(place).partition("?")[0])
-    return Path(locate(str(place))[1]).resolve()
+def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartReport], workers: int) -> None:
+    """Do what a run had left to do that was killed between its commit and its end."""
+    if isinstance(store, Folder):
+        sweep(store.path)
+    if is_there(store, manifest.MEMO) and not is_there(store, manifest.RECORDED):
+        from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
+
+        with recorded(store, store) as into:
+            describe(into.tracked, encoder, run, workers)
+            record(into, read_json(store, manifest.MANIFEST), reports.values(), {})
 
 
 def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:

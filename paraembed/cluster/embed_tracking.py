@@ -3,7 +3,7 @@
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,12 @@ from paraembed.cluster.session import in_submitted_job
 from paraembed.cluster.tracking import Run as Tracked
 from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import manifest
-from paraembed.embedding.manifest import Run
+from paraembed.embedding.manifest import MEMO, RECORDED, Run
 from paraembed.embedding.part import REPORTS, PartReport
-from paraembed.embedding.store import Folder, Store, is_there, read_bytes
+from paraembed.embedding.store import Folder, Store, is_there, read_bytes, write_json
 from paraembed.files import json_bytes
 
-_HISTOGRAM, _MEMO = f"{REPORTS}/part-seconds.json", f"{REPORTS}/run.json"
+_HISTOGRAM = f"{REPORTS}/part-seconds.json"
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,16 @@ def recorded(store: Store, shown: Store) -> Iterator[Record]:
         store: what is written to.
         shown: what it will be in the end; it gives the run its name, and lies beside what MLflow misses.
     """
+    store.delete(RECORDED)
+    with _tracked(store, shown) as into:
+        yield into
+    write_json(shown, RECORDED, {})
+
+
+@contextmanager
+def _tracked(store: Store, shown: Store) -> Iterator[Record]:
     if isinstance(store, Folder) and isinstance(shown, Folder):
-        out, memo = shown.path, store.path / _MEMO
+        out, memo = shown.path, store.path / MEMO
         with tracked_run(f"embed {out.name}", out, memo, _spool(out)) as tracked:
             yield Record(tracked, store, None)
         return
@@ -61,10 +69,10 @@ def recorded(store: Store, shown: Store) -> Iterator[Record]:
     if in_submitted_job() and not os.environ.get("MLFLOW_TRACKING_URI"):
         log.warning("MLFLOW_TRACKING_URI is not set: what this job tells MLflow goes with its temporary folder")
     with tempfile.TemporaryDirectory() as folder:
-        memo = _on_disk(store, _MEMO, Path(folder))
+        memo = _on_disk(store, MEMO, Path(folder))
         with tracked_run(f"embed {out.name}", out, memo, _spool(out)) as tracked:
             if memo.exists():
-                store.write(_MEMO, lambda file: file.write(memo.read_bytes()))
+                store.write(MEMO, lambda file: file.write(memo.read_bytes()))
             yield Record(tracked, store, Path(folder))
 
 
@@ -99,11 +107,9 @@ def record(
     into: Record,
     written: dict[str, Any],
     reports: Iterable[PartReport],
-    rows_per_second: float,
-    peak_memory: int,
-    retries: int,
+    measured: Mapping[str, float],
 ) -> None:
-    """Log what became of it: counts, speed, memory of the largest worker, the seconds that parts took, the manifest."""
+    """Log what became of it: counts, what was measured, the seconds that parts took, the manifest."""
     seconds = np.array([report.seconds for report in reports])
     counts, edges = np.histogram(seconds, bins=20)
     histogram = json_bytes({"parts": counts.tolist(), "edges_in_seconds": edges.round(4).tolist()})
@@ -112,10 +118,8 @@ def record(
     into.tracked.metrics(
         {
             **{name: written[name] for name in counted},
-            "rows_per_second": rows_per_second,
             "unknown_share": written["n_unknown"] / max(1, written["n_tokens"]),
-            "peak_worker_memory_bytes": peak_memory,
-            "parts_retried": retries,
+            **measured,
             **{f"part_seconds/p{q}": float(np.percentile(seconds, q)) for q in (50, 95, 100)},
         }
     )

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,17 +19,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from paraembed.cluster.session import absolute
 from paraembed.cluster.tracking import tracked_run
 from paraembed.encoders import Encoder
-from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse
+from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
 from paraembed.evaluation.candidates import Candidate, trained, unique_labels, untrained
-from paraembed.evaluation.choose import read_choose
+from paraembed.evaluation.choose import is_trained_on, read_choose
 from paraembed.evaluation.html import write_html
 from paraembed.evaluation.overlap import overlap_candidates
 from paraembed.evaluation.peers import is_peer, peer
-from paraembed.evaluation.report import Report, compare
+from paraembed.evaluation.report import Report, Table, compare
 from paraembed.evaluation.scoring import RESAMPLES
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
-from paraembed.evaluation.weighting import BASELINES, Sources, baselines
+from paraembed.evaluation.weighting import BASELINES, MADE_OF, Sources, baselines
 
 HEURISTICS = "ppdb-heuristics"
 """Word overlap, strict and lemmatised, as two baselines; as a suite: those, on the phrases of PPDB."""
@@ -52,7 +52,7 @@ class Evaluation:
     max_words: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Rows of the word-vector file to use; the mean of the others stands for unknown words."""
     baseline: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME ...]")] = ()
-    """To beat: sif, sif-common, inverse-frequency, l1 (of --words), ppdb-heuristics (word overlap)."""
+    """To beat, besides the plain average: sif, sif-common, inverse-frequency, l1 (of --words), ppdb-heuristics."""
     counts: Annotated[Path | None, _FILE] = None
     """Word counts, 'word count' a line: for sif, sif-common and inverse-frequency."""
     corpus: Annotated[Path | None, _FILE] = None
@@ -101,10 +101,16 @@ def evaluate(flags: Evaluation) -> Outcome:
     candidates = find_candidates(flags)
     out = flags.out
     assert out is not None, "with_absolute_paths gives it"
+    check_held_out(flags.held_out, candidates)
+    check_options(flags.options, [one.label for one in candidates])
+    _check_out(out)
     made: tuple[Analysis, ...] = ()
     with tracked_run(f"evaluate {candidates[0].description}", out) as tracked:
-        tracked.params({name: value for name, value in asdict(flags).items() if value and name != "options"})
+        settings = asdict(flags)
+        settings |= settings.pop("options")
+        tracked.params({name: value for name, value in settings.items() if value})
         report = compare(candidates, suites, resamples=flags.resamples)
+        remove_earlier(out)
         written = report.write(out)
         if flags.analyses:
             made = analyse(report, candidates, suites, flags.options, out)
@@ -113,13 +119,33 @@ def evaluate(flags: Evaluation) -> Outcome:
         for path in written:
             tracked.artifacts(path)
         tracked.metrics(report.metrics())
+        tracked.tags({f"sets behind {name}": str(count) for name, count in report.num_sets().items()})
     not_made = tuple(f"{one.heading.title}: {one.reason}" for one in made if one.reason)
     return Outcome(report, written, out, not_made)
 
 
+def blocks(table: Table, width: int | None) -> list[tuple[list[str], list[list[str]]]]:
+    """Heads and rows of a table, cut between columns so that each part is at most so many characters wide.
+
+    Every part begins with the first column; None: all in one.
+    """
+    columns = [[name, *(row[at] for row in table.rows)] for at, name in enumerate(table.head)]
+    first, *others = columns
+    parts: list[list[list[str]]] = [[first]]
+    for column in others:
+        taken = sum(2 + max(map(len, one)) for one in [*parts[-1], column]) - 2
+        if width is not None and taken > width and len(parts[-1]) > 1:
+            parts.append([first])
+        parts[-1].append(column)
+    return [([one[0] for one in part], [list(row) for row in list(zip(*part, strict=True))[1:]]) for part in parts]
+
+
 def check(flags: Evaluation) -> None:
     """Raise ValueError for settings that do not go together."""
-    if not (flags.encoder or flags.words):
+    wanted = {*names_in(flags.baseline), *names_in(flags.suite)}
+    if "" in flags.encoder:
+        raise ValueError("--encoder is empty; give a folder, an MLflow run or st:MODEL")
+    if not (flags.encoder or flags.words or HEURISTICS in wanted):
         raise ValueError("nothing to score; give --encoder FOLDER, --words FILE or both")
     if not (flags.suite or flags.pairs or flags.held_out):
         raise ValueError("nothing to score on; give --suite all --data FOLDER, --pairs FILE or --held-out PAIRS")
@@ -129,13 +155,48 @@ def check(flags: Evaluation) -> None:
         raise ValueError("--max-words needs --words FILE: it cuts the rows of that file")
     if flags.resamples < 0:
         raise ValueError(f"--resamples is {flags.resamples}; allowed: 0 (no intervals) or more, as 1000")
-    allowed = [*BASELINES, HEURISTICS]
-    wanted = names_in(flags.baseline)
-    unknown = [name for name in wanted if name not in allowed]
+    _check_baselines(flags)
+    if flags.choices != Evaluation.choices and not flags.held_out:
+        raise ValueError("--choices needs --held-out PAIRS: it is how many of their texts to choose from")
+    if not flags.analyses and flags.options != AnalysisOptions():
+        changed = [one.name for one in fields(AnalysisOptions) if getattr(flags.options, one.name)]
+        raise ValueError(f"--{changed[0].replace('_', '-')} is for the analyses; leave --no-analyses out")
+
+
+def _check_baselines(flags: Evaluation) -> None:
+    wanted = {*names_in(flags.baseline)}
+    allowed = [*(name for name in BASELINES if name != "avg"), HEURISTICS]  # avg is the untrained average of --words
+    unknown = sorted(wanted - {*allowed})
     if unknown:
         raise ValueError(f"unknown baseline {unknown[0]!r}; allowed: {', '.join(allowed)}")
-    if {*wanted} - {HEURISTICS} and not flags.words:
+    if wanted - {HEURISTICS} and not flags.words:
         raise ValueError("--baseline weights the words of a file; give it with --words FILE")
+    for flag in ("counts", "corpus", "trained"):
+        users = [name for name, files in MADE_OF.items() if flag in files]
+        if getattr(flags, flag) and not wanted & {*users}:
+            raise ValueError(f"--{flag} needs --baseline {' or '.join(users)}: nothing else reads it")
+
+
+def check_held_out(held_out: Path | None, candidates: Sequence[Candidate]) -> None:
+    """Raise ValueError where the held-out pairs are the very ones of a candidate's training."""
+    for one in candidates:
+        if held_out and is_trained_on(held_out, one.trained_on):
+            raise ValueError(
+                f"--held-out {held_out} holds the very pairs that {one.label} was trained on; give pairs that it has "
+                "not seen (--margin-pairs takes any)"
+            )
+
+
+def _check_out(out: Path) -> None:
+    """Raise OSError where no folder can be made or filled, before anything is scored."""
+    there = next(parent for parent in (out, *out.parents) if parent.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(f"{there} is a file; --out needs a folder")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise OSError(f"--out {out} cannot be written ({error.strerror}); name another folder") from None
 
 
 def with_absolute_paths(flags: Evaluation) -> Evaluation:
@@ -169,6 +230,9 @@ def read_all(flags: Evaluation) -> list[Suite]:
     if flags.data:
         names = ["phrases" if name == HEURISTICS else name for name in names_in(flags.suite)]
         unknown = [name for name in names if name not in {*SUITES, "all"}]
+        if unknown and unknown[0] in {"choose", "pairs"}:
+            flag = "--held-out PAIRS" if unknown[0] == "choose" else "--pairs FILE"
+            raise ValueError(f"the suite {unknown[0]!r} has a flag of its own: {flag}")
         if unknown:
             raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}, {HEURISTICS}")
         suites += read_suites(names, flags.data)
@@ -185,7 +249,7 @@ def find_candidates(flags: Evaluation) -> list[Candidate]:
     wanted = {*names_in(flags.baseline), *names_in(flags.suite)}
     if flags.words:
         candidates.append(untrained(flags.words, flags.max_words, tokeniser))
-        weighted = [name for name in BASELINES if name in wanted and name != "avg"]  # that is the untrained average
+        weighted = [name for name in BASELINES if name in wanted]
         folder = flags.trained or next((Path(text) for text in flags.encoder if Path(text).is_dir()), None)
         sources = Sources(flags.words, flags.counts, flags.corpus, folder, flags.max_words, tokeniser)
         candidates += baselines(weighted, sources) if weighted else []

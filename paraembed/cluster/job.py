@@ -3,7 +3,6 @@
 import errno
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -13,13 +12,11 @@ from typing import TypeVar
 import ray.exceptions
 import tyro
 
-from paraembed.files import write_stream
+from paraembed.files import without_credentials, write_stream
 
 Flags = TypeVar("Flags")
 
 FAILED, STOPPED = 1, 130
-# User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too.
-_PASSWORD = re.compile(r"(?<=://)(?:[^/\s]+@|[^/\s:@]*:[^\s@]*@)")
 
 
 def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[list[str]], Flags] | None = None) -> int:
@@ -60,12 +57,12 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
 
 def say(*lines: str) -> None:
     """Write lines to the user (stderr; results go to files); a password in a URI is left out."""
-    write_stream(sys.stderr, _PASSWORD.sub("", "".join(f"{line}\n" for line in lines)))
+    write_stream(sys.stderr, without_credentials("".join(f"{line}\n" for line in lines)))
 
 
 class _WithoutPasswords(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return _PASSWORD.sub("", super().format(record))
+        return without_credentials(super().format(record))
 
 
 def _in_words(error: Exception) -> str:

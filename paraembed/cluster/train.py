@@ -1,6 +1,6 @@
 """Pair shards and word vectors → encoder folder, on Ray Data and Ray Train."""
 
-import logging
+import contextlib
 import math
 import os
 import shutil
@@ -22,32 +22,28 @@ from paraembed.cluster.progress import duration
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import RunAddress, tracked_run
 from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
+from paraembed.cluster.train_result import PICTURE, draw_result, scores_of, selection_of
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
-from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
-from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
 from paraembed.files import differences, empty_folder, read_json, require_file, sha256_of, work_folder, write_json
 from paraembed.model_card import Selected, model_card
 from paraembed.options import check_fields
 from paraembed.recipe import Recipe
+from paraembed.training.additive import shares_words
 from paraembed.training.growing import MemoryLimit
 from paraembed.training.inputs import read_pair_manifest, untrained_encoder
 from paraembed.training.loop import check_num_pairs
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.pairs import pair_columns
-from paraembed.training.picture import ScoreChange, ScoreCurve, draw_training
 from paraembed.training.profiler import TRACED_STEPS
 from paraembed.training.state import Checkpoints, Counters
 
-PICTURE = "training.png"
 _RESTARTS = 3  # of the workers, after one of them died
+_PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
 _TOKEN_BYTES = 5  # of the shards' text a token, about
-_MOST_SCORES = 45  # lines of the picture
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -151,8 +147,7 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
     """
     shards = read_pair_manifest(training.pairs)
     require_file(training.words)
-    if training.placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
-        raise ValueError("--gpus: PyTorch sees no GPU on this machine; leave the flag out to train on CPUs")
+    check_gpus(training.placement)
     identity: dict[str, Any] = {
         "recipe": training.recipe.to_dict(),
         "pairs": sha256_of(training.pairs / "manifest.json"),
@@ -173,6 +168,12 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
     return Outcome(scores, was_finished=False)
 
 
+def check_gpus(placement: Placement) -> None:
+    """Raise ValueError where GPUs are asked for and this machine, alone, has none."""
+    if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
+        raise ValueError("--gpus: PyTorch sees no GPU on this machine; leave the flag out to train on CPUs")
+
+
 def _train(
     training: Training, shards: dict[str, Any], identity: dict[str, Any], scored_on: Evaluating | None
 ) -> Scores | None:
@@ -191,12 +192,12 @@ def _train(
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
         rate = counters.pairs / counters.seconds
         run.metrics({"pairs_per_second/mean": rate, "training_seconds": counters.seconds})
-        selected, scores = _selected(scored_on, counters), None
+        selected, scores = selection_of(scored_on, counters), None
         if selected is not None:
             say(selected.in_words())
             run.metrics(selected.metrics(), counters.step)
         if training.suites:
-            scores = _scores(work, training.suites)
+            scores = scores_of(work, training.suites)
         if scores is not None:  # at the last step: the newest value of each is that of the encoder that is kept
             run.metrics(scores.metrics(), counters.step)
         _save(training, shards, identity, counters, selected, scores)
@@ -207,25 +208,6 @@ def _train(
         run.tags({"fingerprint": checkpoint.read_config(training.out)["fingerprint"]})
     say(f"trained on {counters.pairs:,} pairs in {duration(counters.seconds)}: {rate:,.0f} pairs/s")
     return scores
-
-
-def _selected(scored_on: Evaluating | None, counters: Counters) -> Selected | None:
-    if scored_on is None:
-        return None
-    if counters.best is None:
-        log.warning("no evaluation has a score: the encoder of the last step is the result")
-        return None
-    return Selected(scored_on.select, scored_on.every, counters.best, counters.scores)
-
-
-def _scores(work: Path, suites: Sequence[Suite]) -> Scores | None:
-    """Of the encoder that is kept, and of the untrained one; None where one of them has no score."""
-    before = Candidate("untrained", "before training", checkpoint.load(work / "untrained"), is_baseline=True)
-    try:
-        return compare([trained(work / "trained"), before], suites)
-    except ValueError as error:
-        log.warning("no scores of the finished encoder: %s", error)
-        return None
 
 
 def _save(
@@ -255,43 +237,37 @@ def _save(
         model_card=f"{card}\n![Loss, share of active terms and scores]({PICTURE})\n",
     )
     title = f"{training.name}: {encoder_name(training.recipe.encoder)}"
-    try:
-        curve = ScoreCurve(selected.metric, counters.scores, selected.step) if selected else None
-        draw_training(training.out / PICTURE, title, counters.curve, shards["counts"]["kept"], _changes(scores), curve)
-    except (OSError, ValueError) as error:
-        log.warning("the picture %s could not be written (%s); the encoder is whole", PICTURE, error)
-
-
-def _changes(scores: Scores | None) -> list[ScoreChange]:
-    if scores is None:
-        return []
-    after, before = (column.scores for column in scores.columns)
-    lines = [pair for pair in zip(after, before, strict=True) if not pair[0].is_pooled]
-    if len(lines) > _MOST_SCORES:
-        lines = [pair for pair in lines if pair[0].is_mean] or lines[:_MOST_SCORES]
-    return [ScoreChange(one.label, other.value, one.value, one.is_mean) for one, other in lines]
+    draw_result(training.out / PICTURE, title, shards["counts"]["kept"], counters, selected, scores)
 
 
 def _check_memory(training: Training, shards: dict[str, Any]) -> None:
     """Raise ValueError where this machine is too small; on a cluster it only reads the words."""
     placement = training.placement
-    shapes = [pq.read_metadata(training.pairs / shard["name"]) for shard in shards["shards"]]
-    text_bytes = sum(
+    workers = 1 if "RAY_ADDRESS" in os.environ else placement.workers
+    memory = estimate(
+        training.words,
+        training.recipe,
+        about_tokens(training.pairs, shards),
+        shards["counts"]["kept"],
+        workers,
+        placement.pairs_bytes,
+        are_shared=not placement.gpus and shares_words(training.recipe, workers),
+        keeps_best=bool(training.suites),
+    )
+    check_memory(memory, available_memory())
+
+
+def about_tokens(pairs: Path, shards: dict[str, Any]) -> int:
+    """How many tokens pair shards have, about, by the sizes of their columns."""
+    shapes = [pq.read_metadata(pairs / shard["name"]) for shard in shards["shards"]]
+    text_bytes: int = sum(
         group.column(column).total_uncompressed_size
         for shape in shapes
         for group in map(shape.row_group, range(shape.num_row_groups))
         for column in range(group.num_columns)
         if group.column(column).path_in_schema in {"first", "second"}
     )
-    memory = estimate(
-        training.words,
-        training.recipe,
-        text_bytes // _TOKEN_BYTES,
-        shards["counts"]["kept"],
-        1 if "RAY_ADDRESS" in os.environ else placement.workers,
-        placement.pairs_bytes,
-    )
-    check_memory(memory, available_memory())
+    return text_bytes // _TOKEN_BYTES
 
 
 def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
@@ -302,7 +278,10 @@ def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
-    changed = differences((checkpoint.read_config(out).get("provenance") or {}).get("training", {}), identity)
+    found = (checkpoint.read_config(out).get("provenance") or {}).get("training", {})
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # fields that are newer than it have their defaults
+        found = {**found, "recipe": Recipe.from_dict(found["recipe"]).to_dict()}
+    changed = differences(found, identity)
     if not changed:
         return True
     if overwrite:
@@ -350,7 +329,7 @@ def _fit(
     # One worker runs in this process: 0.1 s instead of 9.5 s to start. A cluster's GPU may be on another machine.
     in_process = workers == 1 and not (gpus and "RAY_ADDRESS" in os.environ)
     if not in_process:
-        _check_resources(workers, "GPU" if gpus else "CPU")
+        check_resources(placement)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True  # else the blocks come in another order each time
@@ -378,7 +357,7 @@ def _fit(
         work_on,  # type: ignore[arg-type]
         train_loop_config={"task": task},
         scaling_config=ScalingConfig(num_workers=0 if in_process else workers, use_gpu=gpus),
-        torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
+        torch_config=TorchConfig(backend="nccl" if gpus else "gloo", timeout_s=_PATIENCE_SECONDS),
         datasets={"train": data},
         # Every worker reads all pairs (XXL: 0.3 GB of ids) and takes its share of every step, so that no row is lost
         # to an equal split and the order of an epoch does not depend on the number of workers.
@@ -396,8 +375,11 @@ def _fit(
         raise KeyboardInterrupt from None
 
 
-def _check_resources(workers: int, kind: str) -> None:
+def check_resources(placement: Placement) -> None:
     """Raise ValueError where the Ray cluster can never place the workers; Ray Train would wait for ever."""
+    kind = "GPU" if placement.gpus else "CPU"
     there = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
-    if workers > there:
-        raise ValueError(f"--workers is {workers}, each with a {kind}, and the Ray cluster has {there:g}; use fewer")
+    if placement.workers > there:
+        raise ValueError(
+            f"--workers is {placement.workers}, each with a {kind}, and the Ray cluster has {there:g}; use fewer"
+        )

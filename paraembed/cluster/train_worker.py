@@ -97,10 +97,10 @@ def _train(task: Task) -> Counters:
     encoder, pairs, problem = None, None, ""
     try:
         encoder = checkpoint.load(task.work / "untrained").requires_grad_().to(device)
-        if encoder.matrix.device.type == "cpu":  # on huge pages, as the optimiser's moments: see training.optim
+        if encoder.matrix.device.type == "cpu":  # allocated by NumPy, on huge pages: see training.optim
             encoder.matrix.data = torch.from_numpy(encoder.matrix.detach().numpy().copy())
         pairs = _pairs(encoder, task, notes)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, torch.OutOfMemoryError) as error:
         problem = str(error)
     _agree(problem, world, torch.device(device))
     assert encoder is not None

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from paraembed.cluster.job import say
 from paraembed.cluster.progress import duration
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tracking import Run
-from paraembed.cluster.train import Placement
+from paraembed.cluster.train import Placement, about_tokens
 from paraembed.cluster.tune_show import GrowingTable
 from paraembed.cluster.tune_tracking import TrialRuns
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
@@ -24,19 +24,20 @@ from paraembed.evaluation.sets import Suite
 from paraembed.files import differences, empty_folder, read_json, sha256_of, write_json
 from paraembed.papers import find_recipe
 from paraembed.training.inputs import read_pair_manifest
-from paraembed.training.loop import check_num_pairs
-from paraembed.training.memory import available_memory, check_memory, estimate
+from paraembed.training.memory import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.pictures import draw_sweep
 from paraembed.tuning.points import Point, Points
-from paraembed.tuning.probe import trial_seconds
-from paraembed.tuning.search import SearchSettings
+from paraembed.tuning.probe import spread, trial_seconds
+from paraembed.tuning.search import SearchSettings, suggest
 from paraembed.tuning.table import write_results
-from paraembed.tuning.trial import Inputs, Scorer, inputs_key, new_encoder, read_inputs
+from paraembed.tuning.trial import DECIDES_INPUTS, Inputs, Scorer, inputs_key, new_encoder, read_inputs
 from tune_spaces.space import Selection
 
 SAMPLE = "tuning-pairs"
 _KEPT_COLUMNS = ("first", "second", "score", "first_tree", "second_tree")
+_DECIDES_MEMORY = ("encoder", "optimiser", "train_words", "word_penalty", "update", "batch_size")
+_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Sweep:
 
     @property
     def metric(self) -> str:
-        """The metric in words: ``sts/2016/mean``, ``2 words/… - 1 words/…``."""
+        """The metric in words: ``sts/2016/mean``, ``2 words/… -1 words/…``."""
         terms = self.selection.metric
         if len(terms) == 1:
             return terms[0][1]
@@ -95,6 +96,13 @@ class Swept:
     ledger: Ledger
     best: Record
     pairs: Path
+
+
+def settled(sweep: Sweep, overwrite: bool) -> Sweep:
+    """The sweep with its trials at a time: those asked for, those that it was begun with, or as many as fit."""
+    saved = sweep.out / "sweep.json"
+    before = read_json(saved).get("concurrent") if saved.is_file() and not overwrite else None
+    return replace(sweep, concurrent=sweep.concurrent or before or concurrency(sweep))
 
 
 def begin(sweep: Sweep, suites: Sequence[Suite], overwrite: bool) -> None:
@@ -169,10 +177,11 @@ def run_sweep(sweep: Sweep, run: Run, suites: tuple[Suite, ...]) -> Swept:
     if sweep.retry_failed:
         ledger.drop_failed()
     pairs = _tuning_pairs(sweep)
-    runs = TrialRuns(run)
+    runs = TrialRuns(run, ledger)
     for record in ledger.in_order():  # a driver that was killed may not have got to log its last ones
         runs.add(record, sweep.points.shown(record.recipe, record.share))
-    if any(number not in ledger.records for number in range(sweep.num_trials)):
+    is_left = any(number not in ledger.records for number in range(sweep.num_trials))
+    if is_left and len(ledger.failed()) <= sweep.max_failures:
         _run_trials(sweep, ledger, pairs, Scorer(suites, sweep.selection.metric), runs)
     paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
@@ -195,8 +204,7 @@ def run_sweep(sweep: Sweep, run: Run, suites: tuple[Suite, ...]) -> Swept:
 def _run_trials(sweep: Sweep, ledger: Ledger, pairs: Path, scorer: Scorer, runs: TrialRuns) -> None:
     points, placement = sweep.points, sweep.placement
     concurrent = concurrency(sweep)
-    spread = [points.at(points.space.choices(number)) for number in range(points.space.size)]
-    inputs = _read_all_inputs(sweep, pairs, spread, concurrent)
+    inputs = _read_all_inputs(sweep, pairs, concurrent)
     table = GrowingTable(points, ledger, sweep.num_trials, concurrent)
 
     def on_record(record: Record) -> None:
@@ -206,7 +214,7 @@ def _run_trials(sweep: Sweep, ledger: Ledger, pairs: Path, scorer: Scorer, runs:
     searcher = LedgerSearch(
         points, sweep.settings, ledger, concurrent, sweep.max_failures, on_record=on_record, on_epoch=table.epoch
     )
-    _say_budget(sweep, spread, inputs, scorer, len(searcher.todo), concurrent)
+    _say_budget(sweep, inputs, scorer, searcher.todo, concurrent)
     table.begin()
     resources = Resources(concurrent, placement.workers, placement.gpus)
     try:
@@ -215,43 +223,66 @@ def _run_trials(sweep: Sweep, ledger: Ledger, pairs: Path, scorer: Scorer, runs:
         table.close()
 
 
-def _read_all_inputs(sweep: Sweep, pairs: Path, points: Sequence[Point], concurrent: int) -> dict[str, Inputs]:
-    """What the trials share, by ``inputs_key``."""
+def _read_all_inputs(sweep: Sweep, pairs: Path, concurrent: int) -> dict[str, Inputs]:
+    """What the trials share, by ``inputs_key``.
+
+    Raises:
+        ValueError: too few pairs, or too little memory, for one of the recipes.
+    """
     shards = read_pair_manifest(pairs)
+    points = sweep.points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})
+    kept, workers = shards["counts"]["kept"], sweep.placement.workers
+    most = max(point.recipe.batch_size for point in points)
+    if most * workers > kept:
+        each, fewer = (f" for each of {workers} workers", " or fewer --workers") if workers > 1 else ("", "")
+        raise ValueError(
+            f"the space has batches of {most:,} pairs{each}, and there are {kept:,}; give more pairs, a larger --sample"
+            f"{fewer}"
+        )
+    here = 1 if "RAY_ADDRESS" in os.environ else concurrent * workers
+    tokens, available = about_tokens(pairs, shards), available_memory()
+    takes = {
+        (one.optimiser, one.train_words, one.word_penalty > 0, one.update, one.max_words): one
+        for one in (point.recipe for point in points)
+    }
+    needed = max(estimate(sweep.words, recipe, tokens, kept, here).needed for recipe in takes.values())
+    if needed > available:
+        raise ValueError(
+            f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} "
+            "GiB are available; keep fewer words with --set max_words=N, or use a smaller --concurrent"
+        )
     recipes = {inputs_key(point.recipe): point.recipe for point in points}
-    kept = shards["counts"]["kept"]
-    check_num_pairs(kept, max(point.recipe.batch_size for point in points), sweep.placement.workers)
-    inputs = {key: read_inputs(sweep.words, pairs, shards, recipe) for key, recipe in recipes.items()}
-    tokens = max(len(one.pairs.ids) for one in inputs.values())
-    here = 1 if "RAY_ADDRESS" in os.environ else concurrent * sweep.placement.workers
-    check_memory(estimate(sweep.words, points[0].recipe, tokens, kept, here), available_memory())
-    return inputs
+    return {key: read_inputs(sweep.words, pairs, shards, recipe) for key, recipe in recipes.items()}
+
+
+def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
+    """Some of the trials that are left; of TPE's, which nobody knows yet, as many points of the space."""
+    points, space = sweep.points, sweep.points.space
+    if sweep.settings.search == "tpe":
+        return [points.at(space.choices(number)) for number in spread(range(space.size))[: len(todo)]]
+    return [points.at(suggest(space, sweep.settings, number, (), ())) for number in spread(todo)]
 
 
 def _say_budget(
-    sweep: Sweep,
-    spread: Sequence[Point],
-    inputs: Mapping[str, Inputs],
-    scorer: Scorer,
-    num_trials: int,
-    concurrent: int,
+    sweep: Sweep, inputs: Mapping[str, Inputs], scorer: Scorer, todo: Sequence[int], concurrent: int
 ) -> None:
     """Say what the sweep will take, and what it has to beat."""
-    some = next(iter(inputs))
-    recipe = next(point.recipe for point in spread if inputs_key(point.recipe) == some)
-    before, _ = scorer(new_encoder(inputs[some], recipe))
+    probed = _to_probe(sweep, todo)
+    recipe = probed[0].recipe
+    some = inputs[inputs_key(recipe)]
+    before, _ = scorer(new_encoder(some, recipe))
     say(f"{sweep.metric} is {before:.4f} before training")
-    trials = f"{num_trials:,} trials of {recipe.epochs} epochs, {len(inputs[some].pairs) // 2:,} pairs each"
+    trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(some.pairs) // 2:,} pairs each"
     device = "cuda" if sweep.placement.gpus else "cpu"
     elsewhere = (device == "cuda" and not torch.cuda.is_available()) or sweep.placement.workers > 1
-    seconds = None if elsewhere else trial_seconds(spread, inputs, scorer, device)
+    seconds = None if elsewhere else trial_seconds(probed, inputs, scorer, device)
     if seconds is None:
         why = "they do not run on this process's processor" if elsewhere else "those that were begun failed"
         say(f"{trials}; how long they take was not measured: {why}")
         return
     say(
         f"{trials} × about {duration(seconds)} (measured), {concurrent} at a time: about "
-        f"{duration(num_trials * seconds / concurrent)}"
+        f"{duration(len(todo) * seconds / min(concurrent, len(todo)))}"
     )
 
 

@@ -19,12 +19,14 @@ from paraembed.cluster.tune_show import best_first, whole_grid
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
 from paraembed.evaluation.sets import Suite
+from paraembed.evaluation.suites import SUITES
 from paraembed.files import require_file
 from paraembed.tuning.choosing import read_selection, selection_by
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings, suggest
 from paraembed.tuning.table import RECIPE
 from tune_spaces import find_space
+from tune_spaces.space import Selection
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,14 @@ def tune(flags: Tune) -> None:
         OSError, ValueError: a flag, an input or an output will not do, or too many trials failed.
     """
     if flags.space == "smoke" and flags.pairs is None and not flags.dry_run:
+        if flags.words is not None or flags.data is not None:
+            raise ValueError(
+                "smoke without --pairs makes a sample of its own; give --pairs, too, or neither --words nor --data"
+            )
         with TemporaryDirectory() as folder, ray_session(2):
-            _tune(_on_sample(flags, Path(folder)))
+            _tune(_on_sample(flags, Path(folder)), is_kept=flags.out is not None)
+        if flags.out is None:
+            say("the sample and what was found on it are gone; --out keeps the sweep")
     else:
         _tune(flags)
 
@@ -105,18 +113,21 @@ def _on_sample(flags: Tune, folder: Path) -> Tune:
     return replace(flags, pairs=pairs, words=words, data=sample, out=out)
 
 
-def _tune(flags: Tune) -> None:
+def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     space = find_space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
     points = Points(flags.space, space, dict(map(_setting, flags.fixed)))
-    if flags.dry_run:
-        _print_grid(points, flags.settings)
-        return
-    points.check()
+    if space.job == "train" or not flags.dry_run:
+        points.check()
     selection = space.selection if flags.metric is None else selection_by(flags.metric)
+    sample = space.tuning_pairs if flags.sample is None else flags.sample or None
+    if flags.dry_run:
+        _print_grid(points, flags.settings, selection, sample)
+        return
     data = None if flags.data is None else absolute(flags.data, "--data")
     suites = read_selection(selection, data)
-    sample = space.tuning_pairs if flags.sample is None else flags.sample or None
+    for suite in suites:
+        say(*suite.notes)
     sweep = Sweep(
         points=points,
         selection=selection,
@@ -134,7 +145,10 @@ def _tune(flags: Tune) -> None:
     if flags.settings.asha and space.tuning_epochs < 2:
         say("--asha has no effect: a trial has one epoch, and is judged at its end")
     protocol = _protocol(flags, sweep, suites) if flags.protocol else None
-    _report(sweep, tune_encoder(sweep, suites, protocol, overwrite=flags.overwrite))
+    tuned = tune_encoder(sweep, suites, protocol, overwrite=flags.overwrite)
+    _report(sweep, tuned)
+    if is_kept:
+        _say_next(sweep, tuned)
 
 
 def _report(sweep: Sweep, tuned: Tuned) -> None:
@@ -142,17 +156,21 @@ def _report(sweep: Sweep, tuned: Tuned) -> None:
     print_table(*best_first(points, tuned.swept.ledger))
     shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
     say(f"best: trial {best.number}, {sweep.metric} {best.score:.4f}: {shown}")
-    if tuned.scores is None:
-        recipe = sweep.out / RECIPE
-        say(
-            f"wrote {sweep.out}; next: python jobs/train.py --recipe {recipe} --pairs PAIRS --words WORDS --out ENCODER"
-        )
+    if tuned.scores is not None:
+        print_table(*tuned.scores.table())
+
+
+def _say_next(sweep: Sweep, tuned: Tuned) -> None:
+    out, share = sweep.out, tuned.swept.best.share
+    if tuned.scores is not None:
+        say(f"wrote {out / 'encoder'}; next: python jobs/embed.py --encoder {out / 'encoder'} …")
         return
-    print_table(*tuned.scores.table())
-    say(f"wrote {sweep.out / 'encoder'}; next: python jobs/embed.py --encoder {sweep.out / 'encoder'} …")
+    say(f"wrote {out}; next: python jobs/train.py --recipe {out / RECIPE} --pairs PAIRS --words WORDS --out ENCODER")
+    if share < 1:
+        say(f"a recipe does not hold that the best trial was given {share:.0%} of the pairs")
 
 
-def _print_grid(points: Points, settings: SearchSettings) -> None:
+def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:
     space = points.space
     total = settings.num_trials(space.size)
     numbers: Sequence[int] = range(space.size)
@@ -161,11 +179,11 @@ def _print_grid(points: Points, settings: SearchSettings) -> None:
         at = {tuple(space.choices(number).values()): number for number in numbers}
         numbers = [at[tuple(one.values())] for one in drawn]
     print_table(*whole_grid(points, numbers))
-    metric = ", ".join(f"{weight:g} × {name}" if weight != 1 else name for weight, name in space.selection.metric)
+    metric = ", ".join(f"{weight:g} × {name}" if weight != 1 else name for weight, name in selection.metric)
     say(
         f"{points.name}: {space.source}; {total:,} trials of {space.size:,} points, {space.tuning_epochs} epochs on "
-        f"{space.tuning_data} ({'all' if space.tuning_pairs is None else f'{space.tuning_pairs:,}'} pairs); chosen by "
-        f"{metric} ({space.selection.split}); then {space.final_epochs} epochs on {space.final_data}"
+        f"{space.tuning_data} ({'all' if sample is None else f'{sample:,}'} pairs); chosen by "
+        f"{metric} ({selection.split}); then {space.final_epochs} epochs on {space.final_data}"
     )
 
 
@@ -174,7 +192,7 @@ def _protocol(flags: Tune, sweep: Sweep, suites: Sequence[Suite]) -> Protocol:
     pairs = sweep.pairs if flags.final_pairs is None else absolute(flags.final_pairs, "--final-pairs")
     epochs = sweep.points.space.final_epochs if flags.final_epochs is None else flags.final_epochs
     there = suites_there(absolute(flags.data, "--data"))
-    own = [suite for suite in suites if suite.name == "pairs"]
+    own = [suite for suite in suites if suite.name not in SUITES]  # files of pairs, or of phrases to choose from
     return Protocol(pairs, epochs, [*own, *there], flags.register or f"paraembed-{flags.space.replace('/', '-')}")
 
 

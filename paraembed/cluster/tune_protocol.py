@@ -9,14 +9,14 @@ from paraembed import checkpoint
 from paraembed.cluster.job import say
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
-from paraembed.cluster.train import Training, train_encoder
-from paraembed.cluster.tune import Sweep, Swept, begin, concurrency, run_sweep
+from paraembed.cluster.train import Training, check_gpus, check_resources, train_encoder
+from paraembed.cluster.tune import Sweep, Swept, begin, run_sweep, settled
 from paraembed.cluster.tune_tracking import ALIAS, nest, register
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
-from paraembed.files import read_json, work_folder, write_json
+from paraembed.files import read_json, without_credentials, work_folder, write_json
 from paraembed.recipe import Recipe
 from paraembed.training.inputs import read_pair_manifest
 
@@ -40,11 +40,10 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a sweep found, and, with a protocol, the scores of the winner and its version in the registry."""
+    """What a sweep found, and, with a protocol, the scores of the winner."""
 
     swept: Swept
     scores: Report | None = None
-    version: str | None = None
 
 
 def tune_encoder(
@@ -64,12 +63,17 @@ def tune_encoder(
     read_pair_manifest(sweep.pairs)
     if protocol is not None:
         read_pair_manifest(protocol.pairs)
+    check_gpus(sweep.placement)
     joins = "RAY_ADDRESS" in os.environ  # then the cluster says how many trials there are at a time
     with work_folder(sweep.out):
         if not joins:
+            sweep = settled(sweep, overwrite)
             begin(sweep, suites, overwrite)
-        with ray_session(1 if joins else concurrency(sweep) * sweep.placement.workers):
+        with ray_session(1 if joins else (sweep.concurrent or 1) * sweep.placement.workers):
+            if sweep.placement.gpus or sweep.placement.workers > 1:
+                check_resources(sweep.placement)
             if joins:
+                sweep = settled(sweep, overwrite)
                 begin(sweep, suites, overwrite)
             name = f"tune {sweep.points.name}"
             with tracked_run(name, sweep.out, sweep.out / "run.json") as run:
@@ -79,7 +83,8 @@ def tune_encoder(
                 if protocol is None:
                     return Tuned(swept)
                 scores = _retrain(sweep, swept, protocol, run)
-                return Tuned(swept, scores, _register(sweep, swept, protocol, run))
+                _register(sweep, swept, protocol, run)
+                return Tuned(swept, scores)
 
 
 def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Report:
@@ -98,18 +103,22 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Report
     return report
 
 
-def _register(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> str | None:
+def _register(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> None:
+    """Register the winner, unless it is known to be in this store; a store that does not answer is not asked."""
     out, memo = sweep.out / "encoder", sweep.out / "registered.json"
     fingerprint = checkpoint.read_config(out)["fingerprint"]
     done = read_json(memo) if memo.exists() else {}
-    if done.get("fingerprint") == fingerprint and done.get("name") == protocol.name:
-        return str(done["version"])
+    where = done.get("uri") if run.address is None else without_credentials(run.address.uri)
+    this = {"name": protocol.name, "fingerprint": fingerprint, "uri": where}
+    if this.items() <= done.items():
+        return
     tags = {"space": sweep.points.name, "trial": str(swept.best.number), "fingerprint": fingerprint}
     version = register(run, out, protocol.name, tags)
-    if version is not None:
-        write_json(memo, {"name": protocol.name, "version": version, "fingerprint": fingerprint})
-        say(f"registered as {protocol.name}, version {version}: models:/{protocol.name}@{ALIAS}")
-    return version
+    if version is None:
+        say("not registered: MLflow does not answer; the same command tries again")
+        return
+    write_json(memo, {**this, "version": version})
+    say(f"registered as {protocol.name}, version {version}: models:/{protocol.name}@{ALIAS}")
 
 
 def suites_there(data: Path) -> list[Suite]:

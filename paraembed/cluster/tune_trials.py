@@ -1,9 +1,12 @@
 """Trials on Ray Tune: reused actors take them, one copy of the inputs a machine lies in the object store."""
 
+import bisect
 import json
+import logging
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,17 +18,21 @@ import ray.train.torch
 from ray import tune
 from ray.train import LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError  # nowhere else
 from ray.train.v2.api.exceptions import WorkerGroupError
 from ray.tune.search import Searcher
 
 from paraembed.cluster.session import quiet
 from paraembed.recipe import Recipe
-from paraembed.tuning.ledger import Epoch, Ledger, Record
+from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings, cut_offs, suggest
 from paraembed.tuning.trial import Ended, Inputs, Scorer, inputs_key, run_trial
 
-_RETRIES = 2  # of a trial whose worker dies
+_TRIES = 4  # of a trial whose worker dies: the second at once, the others when Ray knows which machines are left
+_PAUSE_SECONDS = 20.0  # Ray sees a machine's death after 9 to 15 s, and until then sends trials there
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,13 @@ class _Shared:
 
 
 def run_trials(
-    searcher: "LedgerSearch", inputs: Mapping[str, Inputs], scorer: Scorer, resources: Resources, folder: Path
+    searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: Scorer, resources: Resources, folder: Path
 ) -> None:
     """Run what the searcher hands out until it has no more.
 
     Args:
         searcher: which trials; it keeps their records.
-        inputs: by ``inputs_key``.
+        inputs: by ``inputs_key``; moved into the object store, and gone from here.
         scorer: what is maximised.
         resources: of a trial.
         folder: for the files of Ray Tune and Ray Train; nothing in it is needed afterwards.
@@ -85,25 +92,24 @@ def run_trials(
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # else the first Ctrl-C is a normal end
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the new one prints a table even when it is told to be silent
     os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # its stack traces; a record has the reason
     shutil.rmtree(folder, ignore_errors=True)
-    references = {key: ray.put(one) for key, one in inputs.items()}
+    references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
     shared = _Shared(references, scorer, resources, str(folder))
     trainable = tune.with_parameters(_trial, shared=shared)
     takes: dict[str, float] = {"cpu": 1.0, "gpu": float(resources.gpus)}
-    if resources.workers > 1:  # the workers take theirs, this is their driver
-        takes = {"cpu": 0.01}
+    if resources.workers > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
+        takes = {"cpu": 0.0, "memory": 1.0}
     tuner = tune.Tuner(
         tune.with_resources(trainable, takes),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            num_samples=max(1, len(searcher.todo)),
+            num_samples=-1,  # the searcher ends it
             reuse_actors=True,  # a new one imports torch: 3 s
             trial_name_creator=lambda trial: f"trial-{trial.trial_id}",
             trial_dirname_creator=lambda trial: f"trial-{trial.trial_id}",
         ),
-        run_config=tune.RunConfig(
-            name="tune", storage_path=str(folder), verbose=0, failure_config=tune.FailureConfig(max_failures=_RETRIES)
-        ),
+        run_config=tune.RunConfig(name="tune", storage_path=str(folder), verbose=0),
     )
     try:
         tuner.fit()
@@ -151,6 +157,8 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     try:
         return str(trainer.fit().return_value)  # type: ignore[attr-defined]
     except WorkerGroupError as error:
+        if any(isinstance(one, WorkerHealthCheckFailedError) for one in error.worker_failures.values()):
+            raise  # a worker died: the trial runs again
         causes = [f"{type(one).__name__}: {one}" for one in error.worker_failures.values()]
         return json.dumps(asdict(Ended("failed", "; ".join(causes), (), time.monotonic() - started)))
 
@@ -205,17 +213,20 @@ class LedgerSearch(Searcher):
         self.num_trials = settings.num_trials(points.space.size)
         self.todo = [number for number in range(self.num_trials) if number not in ledger.records]
         self.problem: OSError | None = None
+        self._deaths = Counter[int]()
+        self._not_before = 0.0
         self._choices: list[dict[str, int]] = []
         self._running: dict[str, tuple[int, float]] = {}
 
     def suggest(self, trial_id: str) -> dict[str, str] | str | None:  # type: ignore[override]  # or FINISHED
         """The next trial; None while others must end first."""
-        if not self.todo or self.has_failed or self.problem is not None:
+        if self.too_many_failed or self.problem is not None or not (self.todo or self._running):
             return str(self.FINISHED)
+        # What runs may die and come back, and Ray Tune asks no more after FINISHED.
+        if not self.todo or len(self._running) >= self.concurrent or time.monotonic() < self._not_before:
+            return None
         number = self.todo[0]
         known = range(number - self.concurrent + 1)
-        if len(self._running) >= self.concurrent:
-            return None
         if self.settings.looks_back and any(one not in self.ledger.records for one in known):
             return None
         del self.todo[0]
@@ -231,17 +242,26 @@ class LedgerSearch(Searcher):
             self.on_epoch(self._running[trial_id][0], result["epoch"], result["score"])
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A trial has ended, or its worker died too often."""
+        """A trial has ended, or its worker has died: then it is the next one again, unless that happens too often."""
         number, started = self._running.pop(trial_id)
         if error or not result or "ended" not in result:
-            reason = f"its worker died {_RETRIES + 1} times; is there memory for {self.concurrent} trials at a time?"
-            ended = Ended("failed", reason, (), time.monotonic() - started)
+            self._deaths[number] += 1
+            if self._deaths[number] < _TRIES:
+                bisect.insort(self.todo, number)
+                if self._deaths[number] > 1:
+                    self._not_before = time.monotonic() + _PAUSE_SECONDS
+                log.warning("trial %d: its worker died, or could not begin; it runs again", number)
+                return
+            reason = (
+                f"its worker died, or could not begin, {_TRIES} times; is there memory for {self.concurrent} trials "
+                "at a time?"
+            )
+            ended = asdict(Ended("failed", reason, (), time.monotonic() - started))
         else:
-            values = json.loads(result["ended"])
-            ended = Ended(**{**values, "curve": tuple(Epoch(**one) for one in values["curve"])})
+            ended = json.loads(result["ended"])
         point = self.points.at(self.choices(number))
-        recipe, now = point.recipe.to_dict(), time.time()
-        record = Record(number, point.choices, recipe, point.share, **vars(ended), ended=now)
+        of_point = {"choices": point.choices, "recipe": point.recipe.to_dict(), "share": point.share}
+        record = Record.from_dict({"number": number, **of_point, **ended, "ended": time.time()})
         try:
             self.ledger.add(record)
         except OSError as problem:  # a full disk: raised here, Ray Tune would wrap it in a stack trace
@@ -250,14 +270,9 @@ class LedgerSearch(Searcher):
             self.on_record(record)
 
     @property
-    def has_failed(self) -> bool:
+    def too_many_failed(self) -> bool:
         """Whether more trials have failed than may."""
         return len(self.ledger.failed()) > self.max_failures
-
-    @property
-    def running(self) -> int:
-        """Trials under way."""
-        return len(self._running)
 
     def choices(self, number: int) -> dict[str, int]:
         """The point of a trial; those before it that the ledger does not have are worked out again."""

@@ -18,15 +18,18 @@ _READ_BYTES = 1 << 20  # of a column at a time; without it, a row group's whole 
 
 
 @contextmanager
-def open_parquet(source: InputFile) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet input.
+def open_parquet(source: InputFile, in_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet input; the columns ``in_dictionary``, of strings, are read as dictionary arrays.
 
     Raises:
         ValueError: it cannot be read; said also when a read inside of the block fails.
     """
     filesystem, path = locate(source.path)
     try:
-        with filesystem.open_input_file(path) as raw, pq.ParquetFile(raw, buffer_size=_READ_BYTES) as file:
+        with (
+            filesystem.open_input_file(path) as raw,
+            pq.ParquetFile(raw, buffer_size=_READ_BYTES, read_dictionary=list(in_dictionary)) as file,
+        ):
             yield file
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):  # the disk's fault, not the file's

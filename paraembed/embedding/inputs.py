@@ -4,10 +4,12 @@ import csv
 import io
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
@@ -43,6 +45,7 @@ _NO_TEXT = {
 }
 _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
+_LOOKERS = 16  # threads that ask for stamps; an answer of an object store takes 20 ms and more
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class InputFile:
         columns: their names; of JSON lines, the keys of the first 1,000; of Parquet none, its footer has them.
         size: bytes as stored.
         sha256: of the bytes as stored.
+        stamp: from before they were read: size and time of change (ns), on an object store size and ETag; to see
+            whether the file was changed since. It is not written anywhere.
     """
 
     path: str
@@ -68,6 +73,7 @@ class InputFile:
     columns: tuple[str, ...]
     size: int
     sha256: str
+    stamp: str = field(default="", compare=False)
 
     @property
     def place(self) -> Place:
@@ -86,7 +92,9 @@ class InputFile:
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, without credentials."""
-        return asdict(replace(self, path=self.shown))
+        values = asdict(replace(self, path=self.shown))
+        del values["stamp"]
+        return values
 
 
 def list_inputs(asked: Sequence[str | Path]) -> tuple[InputFile, ...]:
@@ -98,7 +106,7 @@ def list_inputs(asked: Sequence[str | Path]) -> tuple[InputFile, ...]:
             folder or glob are taken in the order of their names.
 
     Raises:
-        FileNotFoundError: as said.
+        FileNotFoundError: as said; also a link in a folder that leads nowhere.
         ValueError: a file that cannot be an input, and what can; a file that is named twice, by links perhaps.
     """
     if not asked:
@@ -115,14 +123,24 @@ def list_inputs(asked: Sequence[str | Path]) -> tuple[InputFile, ...]:
     return tuple(files)
 
 
-def stamps(inputs: Sequence[InputFile]) -> list[tuple[int | None, int | None]]:
-    """Size and time of change (ns) of every file, to see whether one changed; None for one that is gone."""
-    found = []
-    for file in inputs:
-        filesystem, path = locate(file.path)
-        info = filesystem.get_file_info(path)
-        found.append((info.size, info.mtime_ns))
-    return found
+def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
+    """The files that are no longer those that ``list_inputs`` began to read: changed, or gone."""
+    with ThreadPoolExecutor(_LOOKERS) as pool:
+        now = list(pool.map(_stamp, [file.place for file in inputs]))
+    return [file for file, stamp in zip(inputs, now, strict=True) if file.stamp != stamp]
+
+
+def _stamp(place: Place) -> str:
+    """Size and time of change (ns) of a file; of an object size and ETag, for its time has seconds. Empty: none."""
+    filesystem, path = locate(str(place))
+    info = filesystem.get_file_info(path)
+    if info.type != pa.fs.FileType.File:
+        return ""
+    if isinstance(place, Path):
+        return f"{info.size} {info.mtime_ns}"
+    with filesystem.open_input_file(path) as file:
+        known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
+        return f"{file.size()} {known.get('etag', b'').decode() or info.mtime_ns}"
 
 
 def kind_of(name: str) -> Kind | None:
@@ -141,6 +159,8 @@ def locate(text: str) -> tuple[pa.fs.FileSystem, str]:
 
 def _find(text: str) -> list[tuple[Place, str]]:
     """The files that one argument names, each with its name below what was given."""
+    _check_name(text if "://" in text else str(Path(text).absolute()))
+    shown = without_credentials(text)
     filesystem, path = locate(text)
     kind = filesystem.get_file_info(path).type
     if kind == pa.fs.FileType.Directory:
@@ -150,16 +170,16 @@ def _find(text: str) -> list[tuple[Place, str]]:
             other = next(name for _, name in found if not kind_of(name))
             log.warning(
                 "%s: %d of %d files are left out, their names do not end in %s; the first is %s",
-                *(text, len(found) - len(known), len(found), KNOWN, other),
+                *(shown, len(found) - len(known), len(found), KNOWN, other),
             )
         if not known:
-            raise FileNotFoundError(f"{text} holds no file to embed; expected {KNOWN}")
+            raise FileNotFoundError(f"{shown} holds no file to embed; expected {KNOWN}")
         return known
     if kind == pa.fs.FileType.NotFound and (cut := _first_wildcard(text)) is not None:
         base, pattern = cut
         found = list(_below(base, _glob(pattern), recursive="/" in pattern))
         if not found:
-            raise FileNotFoundError(f"{text} matches no file; check the pattern (*, ? and **/ are known)")
+            raise FileNotFoundError(f"{shown} matches no file; check the pattern (*, ? and **/ are known)")
         return found
     place = to_place(text) if "://" in text else Path(text).absolute()
     return [(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
@@ -179,6 +199,22 @@ def _first_wildcard(text: str) -> tuple[str, str] | None:
     return text[:cut] or "/" if cut >= 0 else ".", text[cut + 1 :]
 
 
+def would_find(asked: str, path: PurePath) -> bool:
+    """Whether a glob would find a file, if it was there; ``path`` without links, of a URI as ``comparable`` has it."""
+    cut = _first_wildcard(asked)
+    if cut is None:
+        return False
+    folder, pattern = comparable(cut[0]), cut[1]
+    return path.is_relative_to(folder) and bool(_glob(pattern).fullmatch(str(path.relative_to(folder))))
+
+
+def comparable(place: Place) -> PurePath:
+    """A path for comparing: of a local file without links, of a URI with scheme and bucket, without its options."""
+    if isinstance(place, str) and "://" in place and not place.startswith("file://"):
+        return PurePosixPath(without_credentials(place).partition("?")[0])
+    return Path(locate(str(place))[1]).resolve()
+
+
 def _with_path(uri: str, path: str) -> str:
     return urlsplit(uri)._replace(path=path).geturl()
 
@@ -194,17 +230,47 @@ def _glob(pattern: str) -> re.Pattern[str]:
 def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[tuple[Place, str]]:
     """The files below a folder whose path from there is one of ``names``, in the order of these."""
     filesystem, base = locate(folder)
-    listed = filesystem.get_file_info(pa.fs.FileSelector(base, allow_not_found=True, recursive=recursive))
-    found = [info.path[len(base) :].lstrip("/") for info in listed if info.type == pa.fs.FileType.File]
-    for name in sorted(filter(names.fullmatch, found)):
+    files, others = list[str](), list[str]()
+    try:
+        for info in filesystem.get_file_info(pa.fs.FileSelector(base, allow_not_found=True, recursive=recursive)):
+            if info.type != pa.fs.FileType.Directory:
+                (files if info.type == pa.fs.FileType.File else others).append(info.path[len(base) :].lstrip("/"))
+    except UnicodeDecodeError as error:
+        _check_name(os.fsdecode(error.object))
+        raise
+    if isinstance(filesystem, pa.fs.LocalFileSystem):
+        others += _dangling(base, recursive=recursive)  # Arrow leaves them out
+    for name in filter(names.fullmatch, others):
+        if kind_of(name):
+            raise FileNotFoundError(f"{base}/{name} is no file, or a link that leads nowhere; mend or remove it")
+    for name in sorted(filter(names.fullmatch, files)):
         if "://" in folder:
             yield _with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name
         else:
             yield Path(base) / name, name
 
 
+def _dangling(folder: str, *, recursive: bool) -> Iterator[str]:
+    """Paths below a folder of links that lead nowhere."""
+    for path, _, names in os.walk(folder):
+        for name in names:
+            if not os.path.exists(f"{path}/{name}"):  # noqa: PTH110 - a Path for each takes four times as long
+                yield os.path.relpath(f"{path}/{name}", folder)
+        if not recursive:
+            return
+
+
+def _check_name(path: str) -> None:
+    """Raise ValueError for a path that is not UTF-8, which no plan can hold."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the name {os.fsencode(path)!r} is not UTF-8; rename the file") from None
+
+
 def _look_at(place: Place, name: str) -> InputFile:
     require_file(place)
+    stamp = _stamp(place)
     kind = kind_of(name)
     shown = without_credentials(str(place))
     if kind is None:
@@ -226,7 +292,7 @@ def _look_at(place: Place, name: str) -> InputFile:
         repeated = next(column for at, column in enumerate(columns) if column in columns[:at])
         raise ValueError(f"{shown}: column {repeated!r} stands twice in the header; rename one")
     compressed = kind != "parquet" and is_compressed(place)
-    return InputFile(str(place), name, kind, compressed, columns, size_of(place), sha256_of(place))
+    return InputFile(str(place), name, kind, compressed, columns, size_of(place), sha256_of(place), stamp)
 
 
 def _columns(kind: Kind, head: bytes, shown: str) -> tuple[str, ...]:

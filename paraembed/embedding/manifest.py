@@ -1,11 +1,11 @@
 """An output of embeddings, a folder or a part of an object store: begin, continue, commit.
 
 ``_plan.json`` comes first, then every part with its report in ``_reports``, then ``_manifest.json``, and last
-``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done when its report names the digest of its file;
-so a run that stopped anywhere, or a part that was damaged or removed later, is mended by the same command. On a disk
-the files are read again for that; an object store is asked for the size and ETag of each, one request a part, and a
-file is read only where they are not those that its report noted. What is not
-a part has a name that begins with ``_`` or ``.``: pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
+``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done when its report names the digest of its file,
+and that of all that the file was made of; so a run that stopped anywhere, or a part that was damaged or removed later,
+is mended by the same command. On a disk the files are read again for that; an object store is asked for the size and
+ETag of each, one request a part, and a file is read only where they are not those that its report noted. What is not a
+part has a name that begins with ``_`` or ``.``: pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
 """
 
 import re
@@ -13,26 +13,30 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.part import REJECTED, REPORTS, PartReport, rejected_name
-from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
+from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
+from paraembed.embedding.plan import Part, Plan, checked, inputs_identity, plan_from_json
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Store, is_there, read_bytes, read_json, write_json
 from paraembed.files import SUCCESS, differences, digest_of
 
 FORMAT = "paraembed-embeddings-2"
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
+MEMO = f"{REPORTS}/run.json"  # of the run in the tracker that a job tells about this output
+RECORDED = f"{REPORTS}/recorded.json"  # there once that was told everything
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 OnDuplicateId = Literal["fail", "keep"]
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
+_OF_A_RUN = {"seconds", "stamp", "size", "made_of"}  # of a report: what the manifest does not hold
 _LOOKERS = 16  # threads that ask for finished parts; an answer of an object store takes 20 ms and more
 
 
@@ -85,8 +89,7 @@ def continued_plan(
     changed = differences(before, decides(encoder, tokeniser, inputs, settings))
     if changed:
         raise ValueError(
-            f"{store} was begun with another {changed}; go back to that, give another --out, or start afresh with "
-            "--overwrite"
+            f"{store} was begun with another {changed}; go back to that, give another --out, or {store.afresh}"
         )
     return replace(stored.plan, inputs=inputs)  # files that moved are the same files
 
@@ -107,6 +110,8 @@ def read_run(store: Store) -> Run:
     try:
         if value["format"] != FORMAT:
             raise ValueError(f"format is {value['format']!r}, not {FORMAT!r}")
+        if not isinstance(value["encoder"], str) or not isinstance(value["tokeniser"], str):
+            raise TypeError("encoder and tokeniser must be names")
         return Run(value["encoder"], value["tokeniser"], plan_from_json(value["plan"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start afresh") from None
@@ -117,16 +122,25 @@ def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
     """Hold a place for a run, alone; yields the reports of the parts that are done, by name.
 
     Raises:
-        ValueError: another run is writing there.
+        ValueError: another run is writing there, or has begun there since ``run`` was planned.
     """
     with store.held():
         _sweep(store)
         if not is_there(store, PLAN):
             value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokeniser, "plan": run.plan.to_json()}
             write_json(store, PLAN, value)
+        _check_same(store, run)
         for name in (REPORTS, REJECTED):  # after the plan, by which the next run knows the folder for its own
             store.make_folder(name)
-        yield finished_parts(store, run.plan)
+        yield finished_parts(store, run)
+
+
+def _check_same(store: Store, run: Run) -> None:
+    """Raise ValueError unless the plan that lies in a place is this run's."""
+    if changed := differences(_identity(read_run(store)), _identity(run)):
+        raise ValueError(
+            f"another run has begun in {store} meanwhile, with another {changed}; give each an --out of its own"
+        )
 
 
 def _sweep(store: Store) -> None:
@@ -136,29 +150,33 @@ def _sweep(store: Store) -> None:
             store.delete(f"{folder}{name}")
 
 
-def finished_parts(store: Store, plan: Plan) -> dict[str, PartReport]:
-    """Reports, by part name, of the parts whose files are those that their reports say."""
+def finished_parts(store: Store, run: Run) -> dict[str, PartReport]:
+    """Reports, by part name, of the parts whose files are what their reports say, and were made for such a run."""
     there = set(store.names(REPORTS))
     with ThreadPoolExecutor(_LOOKERS) as pool:
-        done = pool.map(lambda part: _finished(store, part) if f"{part.name}.json" in there else None, plan.parts)
+        done = pool.map(
+            partial(_finished, store, run), [part for part in run.plan.parts if f"{part.name}.json" in there]
+        )
         return {report.name: report for report in done if report is not None}
 
 
-def _finished(store: Store, part: Part) -> PartReport | None:
+def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
     try:
-        report = PartReport(**read_json(store, f"{REPORTS}/{part.name}.json"))
+        report = checked(PartReport, read_json(store, f"{REPORTS}/{part.name}.json"))
     except (OSError, ValueError, TypeError):
         return None  # missing or damaged: the part is embedded again
-    if (report.name, report.rows + report.n_rejected) != (part.name, part.rows):
+    of_this = made_of(run.encoder, run.tokeniser, run.plan.inputs[part.file], part, run.plan.settings)
+    if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, of_this):
         return None
     try:
-        unchanged = bool(report.stamp) and store.stamp(part.name) == report.stamp
-        same = unchanged or store.sha256(part.name) == report.sha256
+        stamp = store.stamp(part.name)
+        size = report.size if stamp else store.size(part.name)
+        same = (bool(stamp) and stamp == report.stamp) or store.sha256(part.name) == report.sha256
         if same and report.n_rejected:
             same = store.sha256(rejected_name(part.name)) == report.rejected_sha256
     except (FileNotFoundError, IsADirectoryError):
         return None
-    return report if same else None
+    return replace(report, stamp=stamp, size=size) if same else None  # of a store that it was copied to, perhaps
 
 
 def is_committed(store: Store) -> bool:
@@ -166,6 +184,16 @@ def is_committed(store: Store) -> bool:
     try:
         return read_bytes(store, SUCCESS).decode().strip() == store.sha256(MANIFEST)
     except (FileNotFoundError, UnicodeDecodeError):
+        return False
+
+
+def is_finished(store: Store, reports: dict[str, PartReport]) -> bool:
+    """Whether a place is committed, and its manifest says of the parts what their reports say."""
+    if not is_committed(store):
+        return False
+    try:
+        return bool(read_json(store, MANIFEST)["parts"] == _entries(reports))
+    except (ValueError, KeyError, TypeError):
         return False
 
 
@@ -179,26 +207,22 @@ def commit(
 ) -> dict[str, Any]:
     """Write ``_manifest.json``, then ``_SUCCESS``; returns the manifest. It is the same for every run of a plan.
 
-    Memory grows with the ids where they come from an id column: they are compared over all parts.
-
     Raises:
-        ValueError: an id stands twice, and that is to ``fail``; the parts stay. Another run has begun there meanwhile,
-            where nothing can be held.
+        ValueError: an id stands twice, and that is to ``fail``; the parts stay. Or a part is no longer what its report
+            says. Another run has begun there meanwhile, where nothing can be held.
     """
-    if _identity(read_run(store)) != _identity(run):
-        raise ValueError(f"another run has begun in {store} meanwhile; give each an --out of its own")
+    _check_same(store, run)
+    _check_parts(store, reports)
     plan, settings = run.plan, run.plan.settings
-    duplicates, first = 0, None
+    duplicates, one = 0, None
     if settings.id_column is not None:
-        columns = [_read_column(store, part.name, settings.id_column) for part in plan.parts]
-        duplicates, first = count_duplicates(pa.concat_tables(columns)[0])
+        duplicates, one = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
     if duplicates and on_duplicate_id == "fail":
         raise ValueError(
-            f"--id-column {settings.id_column!r}: {duplicates:,} rows repeat an id, the first is {first!r}; mend the "
+            f"--id-column {settings.id_column!r}: {duplicates:,} rows repeat an id, {one!r} for example; mend the "
             "input, or go on from the finished parts with --on-duplicate-id keep"
         )
-    said = [asdict(reports[part.name]) for part in plan.parts]
-    parts = [{key: value for key, value in one.items() if key not in {"seconds", "stamp"}} for one in said]
+    parts = _entries(reports)
     manifest = {
         "format": FORMAT,
         **{name: sum(part[name] for part in parts) for name in (*COUNTS, *OTHER_COUNTS)},
@@ -222,29 +246,41 @@ def commit(
     return manifest
 
 
-def _identity(run: Run) -> Any:
+def _entries(reports: dict[str, PartReport]) -> list[dict[str, Any]]:
+    """What a manifest says of the parts, in their order."""
+    said = [asdict(reports[name]) for name in sorted(reports, key=lambda name: (len(name), name))]
+    return [{key: value for key, value in one.items() if key not in _OF_A_RUN} for one in said]
+
+
+def _check_parts(store: Store, reports: dict[str, PartReport]) -> None:
+    """Raise ValueError for a part that is gone or was written again since its report."""
+    with ThreadPoolExecutor(_LOOKERS) as pool:
+        right = pool.map(lambda report: _is_there_still(store, report), reports.values())
+        wrong = sorted(report.name for report, is_right in zip(reports.values(), right, strict=True) if not is_right)
+    if wrong:
+        raise ValueError(
+            f"{wrong[0]} in {store} was removed or changed by something else ({len(wrong)} such parts); see that "
+            "nothing else writes there, and run the same command again to embed them again"
+        )
+
+
+def _is_there_still(store: Store, report: PartReport) -> bool:
+    try:
+        same = store.stamp(report.name) == report.stamp if report.stamp else store.size(report.name) == report.size
+    except (FileNotFoundError, IsADirectoryError):
+        return False
+    return same and (not report.n_rejected or is_there(store, rejected_name(report.name)))
+
+
+def _identity(run: Run) -> dict[str, Any]:
     """What two runs that may write to one place have in common."""
-    return decides(run.encoder, run.tokeniser, run.plan.inputs, run.plan.settings), run.plan.parts
-
-
-def _read_column(store: Store, part: str, name: str) -> pa.Table:
-    with store.open(part) as raw, pq.ParquetFile(raw) as file:
-        return file.read([name])
+    parts = digest_of([asdict(part) for part in run.plan.parts])
+    return {**decides(run.encoder, run.tokeniser, run.plan.inputs, run.plan.settings), "parts": parts}
 
 
 def _read_schema(store: Store, part: str) -> pa.Schema:
     with store.open(part) as raw:
         return pq.read_schema(raw)
-
-
-def count_duplicates(ids: pa.ChunkedArray) -> tuple[int, Any]:
-    """Rows whose id stands in an earlier row, too, and the first such id; null is no id."""
-    known = ids.drop_null()
-    duplicates = len(known) - pc.count_distinct(known).as_py()
-    if not duplicates:
-        return 0, None
-    counts = pc.value_counts(known)
-    return duplicates, counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
 
 
 def listing_digest(plan: Plan) -> str:

@@ -18,12 +18,13 @@ from paraembed.data.schemas import embeddings_schema
 from paraembed.data.trees import TreeError
 from paraembed.embedding.columns import carried_fields
 from paraembed.embedding.inputs import InputFile
-from paraembed.embedding.plan import Part
+from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import Rows, read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.embedding.store import Store, write_json
 from paraembed.embedding.vectors import finish
 from paraembed.encoders import Encoder
+from paraembed.files import digest_of
 
 REPORTS, REJECTED = "_reports", "_rejected"
 _ROW_GROUP_BYTES = 32 << 20  # of vectors; a part is written a row group at a time
@@ -50,6 +51,8 @@ class PartReport:
         null_id: where the first of them is, in words.
         n_clipped: rows with a number that float16 does not reach.
         stamp: of the file, where the store has such a thing; see ``Store``.
+        size: of the file, in bytes.
+        made_of: digest of everything that the file's bytes depend on; see ``made_of``.
     """
 
     name: str
@@ -67,6 +70,13 @@ class PartReport:
     null_id: str = ""
     n_clipped: int = 0
     stamp: str = ""
+    size: int = -1
+    made_of: str = ""
+
+
+def made_of(encoder: str, tokeniser: str, source: InputFile, part: Part, settings: Settings) -> str:
+    """Digest of everything that the bytes of a part depend on; ``encoder`` is its fingerprint."""
+    return digest_of([encoder, tokeniser, inputs_identity((source,), settings), asdict(part), asdict(settings)])
 
 
 @dataclass
@@ -111,7 +121,7 @@ def embed_part(
     started = time.perf_counter()
     check_dim(settings, encoder.width)
     schema = _schema(encoder, source, settings)
-    rejected_sha256 = ""
+    rejected_sha256, size = "", 0
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
         found = _Found(rejected)
 
@@ -121,11 +131,12 @@ def embed_part(
                 rows = read_part(source, part, settings, data)
                 for table in _tables(_batches(encoder, rows, schema, source, settings, found), group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
+            nonlocal rejected_sha256, size
+            size = file.tell()
             count = found.counts["rows"] + found.counts["n_rejected"]
             if count != part.rows:
                 raise ValueError(f"{source.shown} changed: {part.name} has {count} rows of {part.rows}; start afresh")
             if found.counts["n_rejected"]:
-                nonlocal rejected_sha256
                 rejected_sha256 = _write_rejected(rejected, store, part.name)
 
         digest = store.write(part.name, write)
@@ -138,6 +149,8 @@ def embed_part(
         rejected_sha256=rejected_sha256,
         null_id=found.null_id,
         stamp=store.stamp(part.name),
+        size=size,
+        made_of=made_of(encoder.fingerprint, encoder.tokeniser, source, part, settings),
         **counts,
     )
     write_json(store, f"{REPORTS}/{part.name}.json", asdict(report))

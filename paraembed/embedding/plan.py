@@ -8,7 +8,8 @@ beginning, once, and then its parts can be entered like those of text.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from paraembed.files import read_blocks
 MAX_PART_BYTES = 64 << 20  # text of a part: what the reader of a compressed file hands over in one piece
 Cut = tuple[int, int, int]
 """Of a part: its first byte or row group, the one behind its last, and its rows."""
+Fields = TypeVar("Fields")
 
 
 @dataclass(frozen=True)
@@ -68,21 +70,59 @@ def plan_from_json(value: dict[str, Any]) -> Plan:
     """The plan that ``Plan.to_json`` wrote.
 
     Raises:
-        ValueError: a field is missing or unknown, or a part's name is not its place in the plan.
+        ValueError: a field is missing, unknown or of another type, a part's name is not its place in the plan, or the
+            parts do not follow each other, every row in one.
     """
     try:
-        settings = Settings(**{**value["settings"], "keep": tuple(value["settings"]["keep"])})
         plan = Plan(
-            tuple(InputFile(**{**file, "columns": tuple(file["columns"])}) for file in value["inputs"]),
-            settings,
-            tuple(Part(**part) for part in value["parts"]),
+            tuple(checked(InputFile, {**file, "columns": tuple(file["columns"])}) for file in value["inputs"]),
+            checked(Settings, {**value["settings"], "keep": tuple(value["settings"]["keep"])}),
+            tuple(checked(Part, part) for part in value["parts"]),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a plan of this version: {error}") from None
+    check_settings(plan.settings)
+    before = Part("", -1, 0, 0, 0, 0, 0)
     for number, part in enumerate(plan.parts):
         if part.name != part_name(number, len(plan.parts)):
             raise ValueError(f"part {number} of {len(plan.parts)} is called {part.name!r}")
+        starts = (before.stop, before.row_in_file + before.rows) if part.file == before.file else (part.start, 0)
+        if not (
+            before.file <= part.file < len(plan.inputs)
+            and (part.start, part.row_in_file) == starts
+            and 0 <= part.start < part.stop
+            and part.rows > 0
+            and part.row == before.row + before.rows
+            and part.file >= 0
+        ):
+            raise ValueError(f"{part.name} does not follow the part before it")
+        before = part
     return plan
+
+
+def checked(kind: type[Fields], values: dict[str, Any]) -> Fields:
+    """A dataclass of values that were read from JSON.
+
+    Raises:
+        TypeError: a field is missing, unknown, or of another type.
+    """
+    made = kind(**values)
+    for name, hint in get_type_hints(kind).items():
+        if not _fits(getattr(made, name), hint):
+            raise TypeError(f"{name} is {getattr(made, name)!r}")
+    return made
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a field's type."""
+    allowed = get_args(hint)
+    if get_origin(hint) is Literal:
+        return value in allowed
+    if get_origin(hint) is UnionType:
+        return any(_fits(value, one) for one in allowed)
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(one, allowed[0]) for one in value)
+    return type(value) is hint or (hint is float and type(value) is int)
 
 
 def part_name(number: int, count: int) -> str:

@@ -6,7 +6,8 @@ is null (JSON, Parquet) counts as empty, whose vector is zeros.
 
 Memory: about ``BLOCK_BYTES`` of text at a time (or one text, which may have ``MAX_TEXT_BYTES``), some copies of it
 while it is parsed, and the block that comes next; never a part. Of Parquet, rows are read at a time that hold about
-``BLOCK_BYTES`` on the average of their row groups.
+``BLOCK_BYTES`` on the average of a row group. Strings that a dictionary there holds once stay so until a slice is taken
+of them; those inside of lists or structs do not.
 """
 
 import json
@@ -92,8 +93,11 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
     trees = [settings.tree_column] if settings.tree_column is not None else []
     wanted = list(dict.fromkeys([text_column, *trees, *kept]))
-    is_parquet = source.kind == "parquet"
-    for block in _read_parquet(source, part, wanted) if is_parquet else _read_text(source, part, wanted, data):
+    if source.kind == "parquet":
+        blocks = _read_parquet(source, part, wanted, settings.batch_size)
+    else:
+        blocks = _read_text(source, part, wanted, data)
+    for block in blocks:
         carried = [block.columns[name] for name in kept]
         if settings.id_column is None:
             carried.insert(0, _made_ids(source, part, settings, block.at))
@@ -240,28 +244,79 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
-def _read_parquet(source: InputFile, part: Part, wanted: list[str]) -> Iterator[_Block]:
+def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:
     groups = range(part.start, part.stop)
     done = part.row_in_file
     with open_parquet(source) as file:
-        rows = _rows_at_once(file, groups, wanted)
+        rows = min(batch_size, _rows_at_once(file, groups, wanted))
+        schema, in_dictionary = file.schema_arrow, _in_dictionary(file, groups, wanted)
+    with open_parquet(source, in_dictionary) as file:
         for batch in file.iter_batches(rows, row_groups=groups, columns=wanted):
-            columns = {name: batch[name] for name in wanted}
-            texts, changed = _decoded(columns[wanted[0]].cast(pa.large_string()))
-            if changed.any():
-                columns[wanted[0]] = texts.cast(columns[wanted[0]].type)
-            yield _Block(columns, np.arange(done, done + len(batch)), num_replaced=int(changed.sum()))
+            for start, stop in _cuts(_row_ends(batch)):
+                columns = {name: batch[name].slice(start, stop - start) for name in wanted}
+                for name in in_dictionary:
+                    columns[name] = columns[name].dictionary.take(columns[name].indices).cast(schema.field(name).type)
+                replaced = np.zeros(stop - start, bool)
+                for name in wanted:
+                    columns[name], changed = _mended(columns[name])
+                    replaced |= changed
+                yield _Block(columns, np.arange(done + start, done + stop), num_replaced=int(replaced.sum()))
             done += len(batch)
 
 
+def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """A column [n] of Parquet, strings as ``_decoded`` makes them, others as they are; and where it changed [n]."""
+    kind = column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type
+    if kind not in {pa.string(), pa.large_string()}:
+        return column, np.zeros(len(column), bool)
+    strings, changed = _decoded(column.cast(pa.large_string()))
+    return strings.cast(kind).cast(column.type) if changed.any() else column, changed
+
+
+def _chunks(file: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[pq.ColumnChunkMetaData]:
+    of_group = file.metadata.row_group(group)
+    chunks = map(of_group.column, range(of_group.num_columns))
+    return (chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
+
+
 def _rows_at_once(file: pq.ParquetFile, groups: range, columns: list[str]) -> int:
-    """Rows that hold about ``BLOCK_BYTES`` of the columns, judged by the footer."""
-    size = 0
-    for group in map(file.metadata.row_group, groups):
-        chunks = map(group.column, range(group.num_columns))
-        size += sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
-    rows = int(sum(file.metadata.row_group(group).num_rows for group in groups))
-    return max(1, min(rows, records.BLOCK_BYTES * rows // max(1, size)))
+    """Rows that hold about ``BLOCK_BYTES`` of the columns in each of the row groups, judged by the footer."""
+    sizes = [sum(chunk.total_uncompressed_size for chunk in _chunks(file, group, columns)) for group in groups]
+    rows = [file.metadata.row_group(group).num_rows for group in groups]
+    at_once: int = min(records.BLOCK_BYTES * row // max(1, size) for row, size in zip(rows, sizes, strict=True))
+    return max(1, at_once)
+
+
+def _in_dictionary(file: pq.ParquetFile, groups: range, columns: list[str]) -> list[str]:
+    """The string columns of which a row group holds equal values once: the footer counts them once, too."""
+    found = {
+        chunk.path_in_schema for group in groups for chunk in _chunks(file, group, columns) if chunk.has_dictionary_page
+    }
+    return [name for name in columns if name in found and _is_binary(file.schema_arrow.field(name).type)]
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return kind in {pa.string(), pa.large_string(), pa.binary(), pa.large_binary()}
+
+
+def _row_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Where each row would end, int64 [n], were the values of all dictionaries written out one behind the other."""
+    ends = np.zeros(len(batch), np.int64)
+    for column in batch.columns:
+        if isinstance(column, pa.DictionaryArray) and _is_binary(column.type.value_type):
+            lengths = pc.binary_length(column.dictionary).take(column.indices)
+            ends += np.cumsum(pc.fill_null(lengths, 0).to_numpy(), dtype=np.int64)
+    return ends
+
+
+def _cuts(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Slices of rows that end there: of one row, or about ``BLOCK_BYTES``."""
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + records.BLOCK_BYTES, side="right")))
+        yield start, stop
+        start = stop
 
 
 def _bounded(rows: Rows, batch_size: int, path: str) -> Iterator[Rows]:

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.fs
@@ -32,9 +31,11 @@ from paraembed.files import (
     write_file,
 )
 
-SUPPORTED = "s3://…, gs://… or hdfs://…"
-_UPLOADS_APPEAR_WHOLE = {"s3", "gcs"}  # Azure's (abfs) does not: an empty file is there as soon as an upload begins
-_RENAMES = {"hdfs"}
+SUPPORTED = "s3://… or gs://…"
+# Not Azure's (abfs): an empty file is there as soon as an upload begins. Not HDFS: a file grows under its name, and a
+# name that is taken cannot be renamed to.
+_UPLOADS_APPEAR_WHOLE = {"s3", "gcs"}
+_REFUSED = ("hdfs://", "viewfs://")  # by name, for without Hadoop's libraries pyarrow cannot say what they are
 _DIGEST_BYTES = 8 << 20  # a request each
 
 
@@ -45,6 +46,8 @@ class Store(Protocol):
     """Path or URI, with credentials if it has any: what ``open_store`` takes."""
     name: str
     """The last part of it."""
+    afresh: str
+    """What a user can do to embed everything again."""
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
         """Write a file, whole or not at all; returns its SHA-256, hexadecimal."""
@@ -64,6 +67,9 @@ class Store(Protocol):
     def stamp(self, name: str) -> str:
         """What changes when a file is written again, and costs no reading; empty where the store has no such thing."""
 
+    def size(self, name: str) -> int:
+        """Bytes of a file. FileNotFoundError where it is not there."""
+
     def make_folder(self, name: str) -> None:
         """Make a folder where there are such things."""
 
@@ -81,13 +87,16 @@ def open_store(place: Place) -> Store:
         if uri := next((part for part in place.parts if part in {"s3:", "gs:", "gcs:", "hdfs:", "file:"}), ""):
             raise ValueError(f"{place} is a path; give the address {uri}//… as text")
         return Folder(place)
+    refused = ValueError(
+        f"{without_credentials(place)}: files do not appear there whole or not at all; give a folder, {SUPPORTED}"
+    )
+    if place.startswith(_REFUSED):
+        raise refused
     filesystem, path = _resolve_for_writing(place)
     if isinstance(filesystem, pa.fs.LocalFileSystem):
         return Folder(Path(path))
-    if filesystem.type_name not in _UPLOADS_APPEAR_WHOLE | _RENAMES:
-        raise ValueError(
-            f"{without_credentials(place)}: files do not appear there whole or not at all; give a folder, {SUPPORTED}"
-        )
+    if filesystem.type_name not in _UPLOADS_APPEAR_WHOLE:
+        raise refused
     return Remote(filesystem, path, place)
 
 
@@ -103,6 +112,8 @@ def _resolve_for_writing(uri: str) -> tuple[pa.fs.FileSystem, str]:
 
 class Folder:
     """A folder on a disk or NFS."""
+
+    afresh = "start afresh with --overwrite"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -138,6 +149,10 @@ class Folder:
         """None: what a disk holds can change beneath its times."""
         return ""
 
+    def size(self, name: str) -> int:
+        """See ``Store``."""
+        return (self.path / name).stat().st_size
+
     def make_folder(self, name: str) -> None:
         """See ``Store``."""
         (self.path / name).mkdir(exist_ok=True)
@@ -151,7 +166,9 @@ class Folder:
 
 
 class Remote:
-    """A part of an object store, or of HDFS. There is no lock; two runs of one command write the same bytes."""
+    """A part of an object store. There is no lock; two runs of one command write the same bytes."""
+
+    afresh = "start afresh with another --out"
 
     def __init__(self, filesystem: pa.fs.FileSystem, path: str, place: str) -> None:
         self.filesystem, self.path, self.place, self.name = filesystem, path.rstrip("/"), place, name_of(place)
@@ -177,18 +194,9 @@ class Remote:
         return digest
 
     def _upload(self, path: str, content: pa.Buffer) -> None:
-        target = path
-        if self.filesystem.type_name not in _UPLOADS_APPEAR_WHOLE:
-            folder, _, name = path.rpartition("/")
-            self.filesystem.create_dir(folder, recursive=True)
-            target = f"{folder}/.{name}.{uuid4().hex[:8]}.tmp"
-        stream = self.filesystem.open_output_stream(target, compression=None)
+        stream = self.filesystem.open_output_stream(path, compression=None)
         stream.write(content)
         stream.close()
-        if target != path:
-            if self.filesystem.get_file_info(path).type != pa.fs.FileType.NotFound:
-                self.filesystem.delete_file(path)  # HDFS renames to new names only
-            self.filesystem.move(target, path)
 
     def open(self, name: str) -> AbstractContextManager[Any]:
         """See ``Store``."""
@@ -223,6 +231,11 @@ class Remote:
             known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
             etag = known.get("etag", b"").decode()
             return f"{file.size()} {etag}" if etag else ""
+
+    def size(self, name: str) -> int:
+        """See ``Store``."""
+        with self.open(name) as file:
+            return int(file.size())
 
     def make_folder(self, name: str) -> None:
         """Folders come with what is in them."""

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from paraembed.embedding.manifest import PLAN, check_folder
@@ -13,8 +14,15 @@ _AT_FDCWD, _EXCHANGE = -100, 2  # renameat2(2), Linux
 
 
 def fresh_folder(out: Path) -> Path:
-    """Where ``--overwrite`` builds, so that what stands at ``out`` stays readable."""
+    """Where ``--overwrite`` builds, so that what stands at ``out`` stays readable: beside what a link leads to."""
+    out = out.resolve()
     return out.with_name(f".{out.name}.new")
+
+
+def old_folder(out: Path) -> Path:
+    """Where what stood at ``out`` waits for its removal."""
+    out = out.resolve()
+    return out.with_name(f".{out.name}.old")
 
 
 def discard(folder: Path) -> None:
@@ -35,16 +43,26 @@ def discard(folder: Path) -> None:
     folder.rmdir()
 
 
+def sweep(out: Path) -> None:
+    """Remove what stood at ``out`` before a run that was killed while it removed that."""
+    with suppress(ValueError, NotADirectoryError):  # something else of that name
+        discard(old_folder(out))
+
+
 def swap(folder: Path, out: Path) -> None:
     """Put a finished folder in the place of ``out``, then remove what stood there.
 
     In one step on Linux; where the file system cannot do that, ``out`` is missing for a moment between two renames.
+    A link at ``out`` stays, what it leads to is replaced.
     """
     check_folder(Folder(out))
+    out, old = out.resolve(), old_folder(out)
+    discard(old)  # from a run that was killed here
     if not out.exists():
         folder.rename(out)
     elif _exchange(folder, out):
-        discard(folder)
+        folder.rename(old)  # under this name ``sweep`` knows it for what was replaced
+        discard(old)
     else:
         replace_folder(folder, out)
     sync_folder(out.parent)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from paraembed.data.schemas import embeddings_schema
 from paraembed.embedding.again import differing_rows
 from paraembed.embedding.columns import OUTPUT_FIELDS
+from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.manifest import (
     COUNTS,
     FORMAT,
@@ -19,7 +20,6 @@ from paraembed.embedding.manifest import (
     OTHER_COUNTS,
     PLAN,
     columns_of,
-    count_duplicates,
     is_committed,
 )
 from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
@@ -54,7 +54,8 @@ class _Findings:
     def __init__(self) -> None:
         self.wrong: dict[str, list[str]] = {}
         self.counted = np.zeros(3, np.int64)  # rows, n_tokens, n_unknown
-        self.ids: list[pa.Array] = []
+        self.with_ids: list[str] = []  # parts whose ids could be read
+        self.n_null_ids = 0
 
     def add(self, check: str, problem: str) -> None:
         self.wrong.setdefault(check, []).append(problem)
@@ -68,8 +69,8 @@ class _Findings:
 def verify(out: Place, encoder: Path | None = None) -> list[Check]:
     """Read an output again, all of it, and compare it with its manifest.
 
-    Memory grows with the ids, unless they are row numbers: they are compared over all parts. Each part is read twice,
-    for its digest and for its rows.
+    Each part is read twice, for its digest and for its rows; ids that are no row numbers are read once more, twice
+    and oftener where they are many (see ``ids.count_duplicates``).
 
     Args:
         out: folder or URI that jobs/embed.py wrote to.
@@ -101,7 +102,7 @@ def verify(out: Place, encoder: Path | None = None) -> list[Check]:
             _verify_part(store, part, row, manifest, found)
         row += part["rows"] + part["n_rejected"]
         _verify_rejected(store, part, found)
-    _verify_all(manifest, found)
+    _verify_all(store, manifest, found)
     if encoder is not None:
         for problem in differing_rows(store, encoder):
             found.add("sample", problem)
@@ -181,12 +182,13 @@ def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[st
                 if _is_numbered(manifest):
                     row = _verify_numbers(batch, row, last, name, found)
                 else:
-                    found.ids.append(batch[manifest["id_column"]])
+                    found.n_null_ids += batch[manifest["id_column"]].null_count
                 counted += _verify_batch(batch, name, found)
     except (pa.ArrowException, OSError) as error:
         found.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {_MEND}")
         return
     found.counted += counted
+    found.with_ids.append(name)
     for check, count, number in zip(("rows", "tokens", "tokens"), COUNTS, counted, strict=True):
         if number != part[count]:
             found.add(check, f"{name}: {count} is {number}, the manifest says {part[count]}")
@@ -208,7 +210,7 @@ def _verify_rejected(store: Store, part: dict[str, Any], found: _Findings) -> No
     if not is_there(store, name) or store.sha256(name) != part["rejected_sha256"]:
         found.add("rejected", f"{name} is missing or differs; {_MEND}")
         return
-    rows = [json.loads(line) for line in read_bytes(store, name).decode().splitlines()]
+    rows = [json.loads(line) for line in read_bytes(store, name).decode().split("\n")[:-1]]
     if len(rows) != part["n_rejected"] or not all({"source", "row", "reason"} <= row.keys() for row in rows):
         found.add("rejected", f"{name} has {len(rows)} rows, the manifest says {part['n_rejected']}")
 
@@ -227,7 +229,7 @@ def _verify_batch(batch: pa.RecordBatch, name: str, found: _Findings) -> tuple[i
     return len(batch), int(n_tokens.sum(dtype=np.int64)), int(n_unknown.sum(dtype=np.int64))
 
 
-def _verify_all(manifest: dict[str, Any], found: _Findings) -> None:
+def _verify_all(store: Store, manifest: dict[str, Any], found: _Findings) -> None:
     for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, found.counted, strict=True):
         if not number == manifest[name] == sum(part[name] for part in manifest["parts"]):
             found.add(check, f"{name} of all parts is {number}, the manifest says {manifest[name]}")
@@ -236,14 +238,13 @@ def _verify_all(manifest: dict[str, Any], found: _Findings) -> None:
         if total != manifest[name]:
             found.add("tokens", f"{name} of all parts is {total}, the manifest says {manifest[name]}")
     if not _is_numbered(manifest):
-        ids = pa.chunked_array(found.ids) if found.ids else pa.chunked_array([], pa.string())
-        duplicates, first = count_duplicates(ids)
+        duplicates, one = count_duplicates(store, found.with_ids, manifest["id_column"])
         if duplicates != manifest["n_duplicate_ids"]:
             found.add(
-                "ids", f"{duplicates} rows repeat an id ({first!r}), the manifest says {manifest['n_duplicate_ids']}"
+                "ids", f"{duplicates} rows repeat an id ({one!r}), the manifest says {manifest['n_duplicate_ids']}"
             )
-        if ids.null_count != manifest["n_null_ids"]:
-            found.add("ids", f"{ids.null_count} are null, the manifest says {manifest['n_null_ids']}")
+        if found.n_null_ids != manifest["n_null_ids"]:
+            found.add("ids", f"{found.n_null_ids} are null, the manifest says {manifest['n_null_ids']}")
 
 
 def _columns(manifest: dict[str, Any]) -> list[str]:

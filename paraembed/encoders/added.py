@@ -1,5 +1,7 @@
 """Sums and means of word vectors as one compiled loop, straight into the memory of the result."""
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +20,7 @@ def add_words(matrix_VD: Floats, texts: Ragged, mean: bool, vectors_ND: Floats) 
     _add_words(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND)
 
 
-@compiled
+@partial(compiled, fastmath=False)  # the order of the text on every processor
 def _add_words(
     matrix_VD: Floats, ids_T: npt.NDArray[np.int32], offsets_N1: npt.NDArray[np.int64], mean: bool, vectors_ND: Floats
 ) -> None:

@@ -24,7 +24,7 @@ from paraembed.data.trees import fitting_trees
 from paraembed.encoders.added import add_words
 from paraembed.ragged import Ragged
 from paraembed.text import tokenise
-from paraembed.tokens import TokenIds
+from paraembed.tokens import TokenIds, as_strings
 from paraembed.words import END, START, Words, unknown_row, word_ids, word_row
 
 MAX_WIDTH = 65_536
@@ -33,6 +33,8 @@ BATCH_SIZE = 32_768
 """Texts encoded at a time where it is not said."""
 _ADDED_AT_ONCE = 4096
 """Of texts whose words are only added up: their ids stay in a core's cache."""
+_BYTES_AT_ONCE = 256 << 20
+"""Of texts of any length: tokenising triples them at most, and an Arrow string array holds less than 2 GiB."""
 BoundaryTokens = Literal["none", "start", "end", "both"]
 
 log = logging.getLogger(__name__)
@@ -291,11 +293,16 @@ class Encoder(nn.Module):
         self, texts: Sequence[str] | pa.StringArray, trees: pa.StringArray | None, start: int, stop: int, made: Embedded
     ) -> tuple[int, int]:
         """Write vectors and counts of the texts ``start`` … ``stop`` - 1; how many were cut, and had no tree."""
-        some = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.string())
+        some = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.large_string())
+        of_texts = pa.nulls(len(some), pa.string()) if trees is None else trees[start:stop]
+        if stop - start > 1 and some.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
+            middle = (start + stop) // 2
+            first = self._embed_span(texts, trees, start, middle, made)
+            second = self._embed_span(texts, trees, middle, stop, made)
+            return first[0] + second[0], first[1] + second[1]
         num_without_tree = 0
         if self.composition.reads_trees:
-            tokens = tokenise(some, self.tokeniser)
-            of_texts = pa.nulls(len(some), pa.string()) if trees is None else trees[start:stop].cast(pa.string())
+            tokens, of_texts = tokenise(as_strings(some), self.tokeniser), as_strings(of_texts)
             read = fitting_trees(of_texts, tokens, start)
             ids, num_without_tree = word_ids(tokens.flat, self.vocabulary), read.num_missing
             ragged = Ragged(ids, tokens.offsets, read.merges)

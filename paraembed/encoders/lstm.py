@@ -238,6 +238,8 @@ class Lstm(Reader):
         piece = torch.cat([one.flatten() for one in parameters]).split_with_sizes([one.numel() for one in parameters])
         stacked = [one.view_as(like) for one, like in zip(piece, parameters, strict=True)]
         start_1NH = words_PD.new_zeros(1, packed.sizes[0], self.width)
+        if words_PD.is_cuda:  # else cuDNN rounds float32 to TF32, 10 bits, where torch's own products do not
+            torch.backends.cudnn.allow_tf32 = False
         sizes, backward = torch.tensor(packed.sizes), torch.is_grad_enabled()  # cuDNN must know, whatever the mode
         with torch.autocast(words_PD.device.type, enabled=False):  # float32: rounded once a step, states would drift
             return torch.lstm(words_PD, sizes, (start_1NH, start_1NH), stacked, True, 1, 0.0, backward, False)[0]

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.checkpoint import load
+from paraembed.checkpoint import load, read_config
 from paraembed.encoders import Embedded, Encoder, encoder_name
 from paraembed.encoders.avg import AvgConfig
 from paraembed.words import read_words
@@ -43,6 +43,8 @@ class Candidate:
         encoder: what embeds, or scores pairs.
         kind: name of the registered encoder, which says what published rows it is compared with; "" where it has none.
         is_baseline: something to beat: tables show its main score only.
+        chosen_by: metric by which it is the best of the encoders of its training; "" where it is the last one.
+        trained_on: sha256 of the manifest of its training pairs; "" where that is not known.
     """
 
     label: str
@@ -50,6 +52,8 @@ class Candidate:
     encoder: TextEncoder | PairScorer
     kind: str = ""
     is_baseline: bool = False
+    chosen_by: str = ""
+    trained_on: str = ""
 
 
 def trained(folder: Path, label: str | None = None) -> Candidate:
@@ -57,7 +61,13 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
     encoder = load(folder)
     kind = encoder_name(encoder.config)
     description = f"{kind} in {folder.name}, fingerprint {encoder.fingerprint[:12]}"
-    return Candidate(label or folder.name, description, encoder, kind)
+    provenance: dict[str, Any] = read_config(folder).get("provenance") or {}
+    selected = provenance.get("selected") or {}
+    chosen_by = selected.get("metric", "")
+    if chosen_by:
+        description += f", the best of {len(selected['scores'])} evaluations by {chosen_by}"
+    trained_on = (provenance.get("training") or {}).get("pairs", "")
+    return Candidate(label or folder.name, description, encoder, kind, chosen_by=chosen_by, trained_on=trained_on)
 
 
 def untrained(path: Path, max_words: int | None, tokeniser: str) -> Candidate:

@@ -1,5 +1,6 @@
 """1 of k: which of k phrases is the paraphrase of a phrase? (Zhou 2017 §3.1, there "100-choose-1")."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.data.pairs import read_pairs
+from paraembed.data.parsed import Block
 from paraembed.evaluation.sets import Choices, Group, Suite
+from paraembed.files import sha256_of
 from paraembed.training.inputs import read_pair_manifest
 
 SEED = 0
@@ -17,7 +20,8 @@ SEED = 0
 def read_choose(held_out: Path, options: int = 100) -> Suite:
     """A suite ``choose`` of held-out pairs: the second text of each among ``options`` - 1 contrast phrases.
 
-    These are drawn uniformly from the distinct texts of the pairs but the two of the pair, whatever their frequency.
+    These are drawn uniformly from the distinct texts of the pairs but the two of the pair, whatever their frequency,
+    each on its own: of few texts one may be drawn twice for a question.
 
     Args:
         held_out: folder of pair shards, or a pair file of any format that jobs/shard.py reads.
@@ -51,6 +55,21 @@ def read_choose(held_out: Path, options: int = 100) -> Suite:
     return Suite("choose", (Group("", (questions,)),), measure="accuracy", notes=notes)
 
 
+def is_trained_on(held_out: Path, digest: str) -> bool:
+    """Whether these are the very pair shards of a training, by the sha256 of their manifest."""
+    return held_out.is_dir() and bool(digest) and sha256_of(held_out / "manifest.json") == digest
+
+
+def _blocks(path: Path) -> Iterator[Block]:
+    """The pairs of a file; where only a flag of jobs/shard.py makes it readable, the error says so."""
+    try:
+        yield from read_pairs(path)
+    except ValueError as error:
+        if " --" not in str(error):
+            raise
+        raise ValueError(f"{error}; these are flags of jobs/shard.py: give --held-out the shards it makes") from None
+
+
 def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
     """First texts, second texts, and how many rows were left out: no pairs, or a text with itself."""
     tables = []
@@ -59,7 +78,7 @@ def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
         names = [shard["name"] for shard in read_pair_manifest(path)["shards"]]
         tables += [pq.read_table(path / name, columns=["first", "second"]) for name in names]
     else:
-        for block in read_pairs(path):
+        for block in _blocks(path):
             kept = pc.is_null(block.pairs.refused)
             num_refused += kept.false_count
             columns = {"first": block.pairs.first.filter(kept), "second": block.pairs.second.filter(kept)}

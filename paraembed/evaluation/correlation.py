@@ -37,6 +37,8 @@ def spearman(predicted: Vector, gold: Vector) -> float:
 
 
 def _check(predicted: Vector, gold: Vector) -> None:
+    if len(predicted) == len(gold) == 1:
+        raise ValueError("one pair has no correlation; it takes at least 2")
     if len(predicted) != len(gold) or len(gold) < 2:
         raise ValueError(
             f"{len(predicted)} predictions and {len(gold)} gold scores; a correlation needs as many of both, at least 2"

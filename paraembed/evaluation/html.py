@@ -13,8 +13,9 @@ from paraembed.files import write_file
 
 NAME = "report.html"
 _PIXELS_SHOWN = 0.8  # of a picture's: its letters are then as large as the page's
-_NUMBER = re.compile(r"[-−]?\d[\d,]*(\.\d+)?[~*]*( ?[(\[][^)\]]*[)\]])?|–?")
-"""A number, maybe marked, maybe with an interval or another number in brackets; or none."""
+_DIGITS = r"[-−]?\d[\d,]*(\.\d+)?"
+_NUMBER = re.compile(rf"{_DIGITS}[~*]*( ?[(\[][^)\]]*[)\]])?|{_DIGITS} – {_DIGITS}|–?")
+"""A number, maybe marked, maybe with an interval or another number in brackets; an interval; or none."""
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d5d8dc; --faint: #5b6470; --band: #f4f6f8; --link: #0059a3 }
@@ -102,8 +103,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], bold: Sequence[boo
 
 
 def _scores(report: Report) -> str:
-    shown = [(escape(one.title), table(one.head, one.rows, one.bold), _list(one.notes)) for one in report.tables()]
-    return "".join(f"<h3>{title}</h3>{numbers}{notes}" for title, numbers, notes in shown)
+    """The tables of the terminal, and under each the whole one."""
+    shown = []
+    for brief, whole in zip(report.tables(brief=True), report.tables(), strict=True):
+        short, long = (table(one.head, one.rows, one.bold) + _list(one.notes) for one in (brief, whole))
+        more = f"<details><summary>All columns</summary>{long}</details>"
+        shown.append(f"<h3>{escape(brief.title)}</h3>{short}{more}")
+    return "".join(shown)
 
 
 def _list(notes: Sequence[str]) -> str:

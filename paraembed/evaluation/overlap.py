@@ -49,9 +49,8 @@ def overlap_candidates() -> list[Candidate]:
 def _overlap(one: Sequence[str], other: Sequence[str]) -> float:
     if not one or not other:
         return 0.0
-    shares = [
-        sum(word in {*longer} for word in shorter) / len(shorter) for shorter, longer in ((one, other), (other, one))
-    ]
+    common = {*one} & {*other}
+    shares = [sum(word in common for word in words) / len(words) for words in (one, other)]
     if len(one) == len(other):
         return max(shares)
     return shares[0] if len(one) < len(other) else shares[1]

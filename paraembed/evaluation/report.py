@@ -5,7 +5,6 @@ Tables show scores ×100, as the papers do, and unknown tokens in %; JSON, CSV a
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.correlation import Vector
-from paraembed.evaluation.scoring import RESAMPLES, Score, mean_of, mean_score, score_with_predictions
+from paraembed.evaluation.scoring import RESAMPLES, Score, mean_of, mean_score, metric_name, score_with_predictions
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Beside, Column, Table, beside, percent, suite_tables
 from paraembed.files import write_file, write_json
@@ -28,13 +27,15 @@ class Report:
 
     Attributes:
         columns: one an encoder.
-        notes: on what they may be compared with.
+        notes: on no suite alone.
         predictions: predicted similarities [n] of graded sets, by label of the column and name of the score.
+        suite_notes: by suite: on what its scores may be compared with.
     """
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...]
     predictions: dict[tuple[str, str], Vector] = field(default_factory=dict)
+    suite_notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Head and rows: set, pairs, then for each encoder its measures and the unknown tokens."""
@@ -55,7 +56,7 @@ class Report:
 
     def tables(self, *, brief: bool = False) -> tuple[Table, ...]:
         """One table a suite, beside the published scores; ``brief``: fewer columns, for a terminal."""
-        return suite_tables(self.columns, brief=brief)
+        return suite_tables(self.columns, self.suite_notes, brief=brief)
 
     def markdown(self) -> str:
         """A Markdown document, means in bold."""
@@ -76,21 +77,36 @@ class Report:
                 "label": column.label,
                 "description": column.description,
                 "kind": column.kind,
+                "chosen_by": column.chosen_by,
                 "scores": {score.name: _json(score) for score in column.scores},
             }
             for column in self.columns
         ]
-        return {"encoders": encoders, "published": [_published(one) for one in self._beside()], "notes": [*self.notes]}
+        notes = [note for one in (self.notes, *self.suite_notes.values()) for note in one]
+        return {"encoders": encoders, "published": [_published(one) for one in self._beside()], "notes": notes}
 
     def csv(self) -> str:
         """One line a value: whose it is (ours, or the table and row of a paper), of what, on which score."""
-        head = ("whose", "kind", "score", "measure", "value", "low", "high", "pairs", "tokens", "unknown", "remark")
+        head = (
+            "whose",
+            "kind",
+            "score",
+            "measure",
+            "value",
+            "low",
+            "high",
+            "sets",
+            "pairs",
+            "tokens",
+            "unknown",
+            "remark",
+        )
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(head)
         for column in self.columns:
             for score in column.scores:
-                counts = (score.num_pairs, score.num_tokens, score.num_unknown)
+                counts = (score.num_sets, score.num_pairs, score.num_tokens, score.num_unknown)
                 for measure, value in score.values.items():
                     bounds = score.intervals.get(measure, ("", ""))
                     rows.writerow((column.label, column.kind, score.name, measure, value, *bounds, *counts, ""))
@@ -100,7 +116,7 @@ class Report:
                 remarks += [one.row.caveats[name]] if name in one.row.caveats else []
                 value = round(cell.value / 100, 6)
                 rows.writerow(
-                    (one.row.label, one.row.kind, name, one.row.measure, value, *[""] * 5, "; ".join(remarks))
+                    (one.row.label, one.row.kind, name, one.row.measure, value, *[""] * 6, "; ".join(remarks))
                 )
         return text.getvalue()
 
@@ -119,11 +135,17 @@ class Report:
                 metrics |= {metric_name(name, measure, score): value for measure, value in score.values.items()}
         return metrics
 
+    def num_sets(self) -> dict[str, int]:
+        """How many sets lie behind each mean, by its name in ``metrics``."""
+        means = [score for score in self.columns[0].scores if score.is_mean]
+        return {metric_name(score.name, "pearson", score): score.num_sets for score in means}
+
     def write(self, folder: Path) -> tuple[Path, ...]:
         """Write ``scores.json``, ``scores.md`` and ``scores.csv`` into a folder, which is made if it is not there.
 
         Raises:
             NotADirectoryError: ``folder`` is a file.
+            OSError: it cannot be made.
         """
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder} is a file; the scores need a folder")
@@ -150,7 +172,7 @@ def compare(candidates: Sequence[Candidate], suites: Sequence[Suite], *, resampl
         raise ValueError(f"two candidates are called {max(labels, key=labels.count)!r}; rename one of them")
     columns: list[Column] = []
     predictions: dict[tuple[str, str], Vector] = {}
-    notes = [note for suite in suites for note in suite.notes]
+    notes: list[str] = []
     for one in candidates:
         try:
             scored = [score_with_predictions(one.encoder, suite, resamples=resamples) for suite in suites]
@@ -158,12 +180,12 @@ def compare(candidates: Sequence[Candidate], suites: Sequence[Suite], *, resampl
             raise ValueError(f"{one.label}, {error}") from None
         scores = [score for part in scored for score in part.scores]
         scores += _papers_22(scores)
-        columns.append(Column(one.label, one.description, tuple(scores), one.kind, one.is_baseline))
+        columns.append(Column(one.label, one.description, tuple(scores), one.kind, one.is_baseline, one.chosen_by))
         undefined = [name for part in scored for name in part.undefined]
         if undefined:
             notes.append(f"{one.label} has no value for {', '.join(undefined)}: all its predictions are equal there")
         predictions |= {(one.label, name): values for part in scored for name, values in part.predictions.items()}
-    return Report(tuple(columns), tuple(notes), predictions)
+    return Report(tuple(columns), tuple(notes), predictions, {suite.name: suite.notes for suite in suites})
 
 
 def _papers_22(scores: Sequence[Score]) -> list[Score]:
@@ -178,17 +200,15 @@ def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def metric_name(name: str, measure: str, score: Score) -> str:
-    """A score's name in MLflow: ``name/measure``; of a mean the name alone, with ``_spearman`` for Spearman's."""
-    name = re.sub(r"[^/\w.\- :]", "_", name)  # what MLflow takes
-    if score.is_mean or score.is_pooled:
-        return name if measure == "pearson" else f"{name}_{measure}"
-    return f"{name}/{measure}"
-
-
 def _json(score: Score) -> dict[str, Any]:
-    counts = {name: getattr(score, name) for name in ("num_pairs", "num_tokens", "num_unknown")}
-    return {**score.values, **counts, "intervals": {name: list(bounds) for name, bounds in score.intervals.items()}}
+    about = ("label", "measure", "num_sets", "num_pairs", "num_tokens", "num_unknown")
+    return {
+        **score.values,
+        **{name: getattr(score, name) for name in about},
+        **({"members": list(score.members)} if score.is_mean else {}),
+        **({"chance": score.chance} if score.chance else {}),
+        "intervals": {name: list(bounds) for name, bounds in score.intervals.items()},
+    }
 
 
 def _published(one: Beside) -> dict[str, Any]:

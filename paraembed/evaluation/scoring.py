@@ -1,19 +1,20 @@
 """The scores of an encoder on a suite: each set, the means and the pooled correlations of the groups."""
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation import bootstrap
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
 from paraembed.evaluation.correlation import Vector, pearson, spearman
-from paraembed.evaluation.sets import AnySet, Group, Measure, Suite, ThresholdPairs
+from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, Suite, ThresholdPairs
 from paraembed.evaluation.similarities import Similarities, best_threshold, first_place
 
 RESAMPLES = 1000
+_FEW_WORDS = {"words", "bigrams"}  # suites whose texts overlap or do not: as a score that is noise
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Score:
         intervals: measure → 95 % interval; empty where none was asked for, or where it would say nothing.
         members: of a mean over sets or groups: the names of their scores.
         is_pooled: whether it is the correlation over the pairs of several sets together.
+        num_sets: how many sets lie behind it.
+        chance: what drawing would give, for an accuracy; None for other measures.
+        num_known_answers: of questions: those whose right answer has no unknown word; None for others.
         replicates: measure → its value in each resample, behind the intervals.
     """
 
@@ -44,6 +48,9 @@ class Score:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     is_pooled: bool = False
+    num_sets: int = 1
+    chance: float | None = None
+    num_known_answers: int | None = None
     replicates: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -98,8 +105,8 @@ def score_with_predictions(encoder: TextEncoder | PairScorer, suite: Suite, *, r
     Sets of a group without a name have no mean. Every distinct text is encoded once.
 
     Args:
-        encoder: what to score. One that scores pairs without vectors scores graded sets only, and has no value where
-            a correlation is not defined: two single words overlap or they do not.
+        encoder: what to score. One that scores pairs without vectors scores graded sets of phrases and sentences
+            only, and has no value where a correlation is not defined.
         suite: on what.
         resamples: of the bootstrap behind the 95 % intervals; 0: no intervals.
 
@@ -142,7 +149,12 @@ class _Scorer:
         name = "/".join(filter(None, (self.suite.name, group.name, one.name)))
         label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), one.name)))
         measured = self._tried(name, lambda: self._measured(one, name))
-        return self._line(name, label, measured, len(one), self.similarities.counts(one))
+        score = self._line(name, label, measured, len(one), self.similarities.counts(one))
+        if isinstance(one, ThresholdPairs):
+            return replace(score, chance=1 / 2)
+        if not isinstance(one, Choices):
+            return score
+        return replace(score, chance=1 / one.first.shape[1], num_known_answers=self.similarities.num_known_answers(one))
 
     def pooled(self, group: Group) -> Score:
         """The correlations over the pairs of all sets of a group, as if they were one set."""
@@ -154,7 +166,8 @@ class _Scorer:
         counts = [self.similarities.counts(one) for one in sets]
         tokens, unknown = sum(one for one, _ in counts), sum(one for _, one in counts)
         num_pairs = sum(map(len, sets))
-        return self._line(f"{name}/pooled", f"{group.name} pooled", measured, num_pairs, (tokens, unknown), True)
+        score = self._line(f"{name}/pooled", f"{group.name} pooled", measured, num_pairs, (tokens, unknown))
+        return replace(score, is_pooled=True, num_sets=len(sets))
 
     def _tried(self, name: str, measure: Callable[[], _Measured]) -> _Measured:
         """What is measured; nothing where a scorer of pairs has no value."""
@@ -167,6 +180,8 @@ class _Scorer:
             return {}, {}
 
     def _measured(self, one: AnySet, name: str) -> _Measured:
+        if not self.similarities.has_vectors and self.suite.name in _FEW_WORDS:
+            return {}, {}
         if isinstance(one, ScoredPairs):
             self.predictions[name] = self.similarities.of(one.first, one.second)
             return self._correlations(self.predictions[name], one.scores, name)
@@ -174,10 +189,11 @@ class _Scorer:
             return {}, {}
         if isinstance(one, ThresholdPairs):
             train, test = (self.similarities.of(part.first, part.second) for part in (one.train, one.test))
-            return self._accuracy((test >= best_threshold(train, one.train.scores)) == (one.test.scores > 0), name)
+            same = test >= best_threshold(train, one.train.scores)
+            return self._accuracy((same == (one.test.scores > 0)).astype(float), name)
         won, shared = first_place(self.similarities.of_options(one))
-        values, replicates = self._accuracy(won, name)
-        return {**values, "accuracy_ties_shared": float(shared.mean())}, replicates
+        values, replicates = self._accuracy(shared, name)
+        return {**values, "accuracy_strict": float(won.mean())}, replicates
 
     def _correlations(self, predicted: Vector, gold: Vector, name: str) -> _Measured:
         values = {"pearson": pearson(predicted, gold), "spearman": spearman(predicted, gold)}
@@ -186,11 +202,9 @@ class _Scorer:
         rs, rhos = bootstrap.correlations(predicted, gold, self.resamples, name)
         return values, {"pearson": rs, "spearman": rhos}
 
-    def _accuracy(self, hits: npt.NDArray[np.bool_], name: str) -> _Measured:
+    def _accuracy(self, hits: Vector, name: str) -> _Measured:
         values = {"accuracy": float(hits.mean())}
-        return values, {
-            "accuracy": bootstrap.shares(hits.astype(float), self.resamples, name)
-        } if self.resamples else {}
+        return values, {"accuracy": bootstrap.shares(hits, self.resamples, name)} if self.resamples else {}
 
     def _line(
         self,
@@ -199,14 +213,12 @@ class _Scorer:
         measured: _Measured,
         num_pairs: int,
         counts: tuple[int, int],
-        is_pooled: bool = False,
     ) -> Score:
         values, replicates = measured
         measure: Measure = "accuracy" if "accuracy" in values else self.suite.measure
         return Score(
             *(name, label, values, measure, num_pairs, *counts),
             intervals=_intervals(replicates),
-            is_pooled=is_pooled,
             replicates=replicates,
         )
 
@@ -239,5 +251,14 @@ def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
         sum(score.num_unknown for score in scores),
         _intervals(replicates),
         members=tuple(score.name for score in scores),
+        num_sets=sum(score.num_sets for score in scores),
         replicates=replicates,
     )
+
+
+def metric_name(name: str, measure: str, score: Score) -> str:
+    """A score's name in MLflow: ``name/measure``; of a mean the name alone, with ``_spearman`` for Spearman's."""
+    name = re.sub(r"[^/\w.\- :]", "_", name)  # what MLflow takes
+    if score.is_mean or score.is_pooled:
+        return name if measure == "pearson" else f"{name}_{measure}"
+    return f"{name}/{measure}"

@@ -60,12 +60,26 @@ class Similarities:
         return np.concatenate(parts)
 
     def counts(self, one: AnySet) -> tuple[int, int]:
-        """Tokens of a set and those of them that are unknown: by occurrence, of choices by distinct text."""
+        """Tokens of a set and those of them that are unknown, by occurrence: of choices in both texts of an option."""
         if self._pairs is not None:
             return 0, 0
-        texts = one.texts if isinstance(one, ScoredPairs | Choices) else one.test.texts
-        rows = np.concatenate([self._rows(side) for side in texts])
-        return int(self._embedded.num_tokens[rows].sum()), int(self._embedded.num_unknown[rows].sum())
+        if isinstance(one, Choices):
+            rows = self._rows(one.distinct)
+            first, second = (np.bincount(side.ravel(), minlength=len(rows)) for side in (one.first, one.second))
+            times = first + second
+        else:
+            sides = one.texts if isinstance(one, ScoredPairs) else one.test.texts
+            rows = np.concatenate([self._rows(side) for side in sides])
+            times = np.ones(len(rows), np.int64)
+        made = self._embedded
+        return int((times * made.num_tokens[rows]).sum()), int((times * made.num_unknown[rows]).sum())
+
+    def num_known_answers(self, choices: Choices) -> int | None:
+        """Questions whose right answer has no unknown word; None where tokens are not counted."""
+        if self._pairs is not None or not self._embedded.num_tokens.any():
+            return None
+        rows = self._rows(choices.distinct)
+        return int((self._embedded.num_unknown[rows] == 0)[choices.second[:, 0]].sum())
 
     def _rows(self, texts: pa.StringArray) -> npt.NDArray[np.int32]:
         rows: npt.NDArray[np.int32] = pc.index_in(texts, value_set=self._known).to_numpy()

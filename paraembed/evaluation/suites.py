@@ -15,26 +15,10 @@ from paraembed.evaluation.loaders import (
     read_turney,
     read_words,
 )
-from paraembed.evaluation.scoring import Score, score_suite
-from paraembed.evaluation.sets import Choices, Group, Suite, ThresholdPairs
+from paraembed.evaluation.sets import Group, Suite
 from paraembed.papers.published import PAPERS_STS
 
-__all__ = [
-    "PAPERS_STS",
-    "SUITES",
-    "Choices",
-    "Group",
-    "Score",
-    "ScoredPairs",
-    "Suite",
-    "ThresholdPairs",
-    "read_pairs_files",
-    "read_sts",
-    "read_suites",
-    "score_suite",
-]
-
-
+_TAKEN = {"mean", "pooled"}  # what scores over several sets are called
 _BENCHMARK = "STS benchmark dev: 1,129 of its 1,500 pairs are in the years' sets, too; who tunes on it has seen them."
 
 
@@ -126,4 +110,7 @@ def _read_sets(paths: Sequence[Path]) -> tuple[ScoredPairs, ...]:
     if times > 1:
         same = [str(path) for path, pairs in zip(paths, sets, strict=True) if pairs.name == name]
         raise ValueError(f"{times} sets are named {name!r} ({', '.join(same)}); rename or leave out all but one")
+    for path, pairs in zip(paths, sets, strict=True):
+        if pairs.name in _TAKEN:
+            raise ValueError(f"{path}: {pairs.name!r} is the name of a score over several sets; rename the file")
     return sets

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from paraembed.evaluation.scoring import Score
+from paraembed.evaluation.scoring import Score, metric_name
 from paraembed.papers.published import MEANS, PAPERS_22, Published, Row, published
 from paraembed.papers.results import RESULTS
 
 RECOMPUTED, CAVEAT = "~", "*"
-_MOST_SAME, _MOST_BASELINES = 3, 2  # columns of a terminal's table
+_MOST_BASELINES = 2  # columns of a terminal's table
 _NAMES = {"pearson": "Pearson", "spearman": "Spearman", "accuracy": "accuracy"}
 
 
@@ -22,6 +23,7 @@ class Column:
         scores: the same names in the same order for every column of a report.
         kind: name of the registered encoder; "" where it has none.
         is_baseline: something to beat.
+        chosen_by: metric by which it is the best of the encoders of its training; "" where it is the last one.
     """
 
     label: str
@@ -29,6 +31,7 @@ class Column:
     scores: tuple[Score, ...]
     kind: str = ""
     is_baseline: bool = False
+    chosen_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,16 +89,21 @@ def beside(scores: Sequence[Score], kinds: Sequence[str]) -> list[Beside]:
     return sorted(found, key=order)
 
 
-def suite_tables(columns: Sequence[Column], *, brief: bool = False) -> tuple[Table, ...]:
+def suite_tables(
+    columns: Sequence[Column], notes: Mapping[str, Sequence[str]] = MappingProxyType({}), *, brief: bool = False
+) -> tuple[Table, ...]:
     """One table a suite: set, pairs; ours with 95 % intervals; the paper's same encoder, its baselines, all others.
 
     Args:
         columns: ours; of a baseline the main measure is shown alone.
-        brief: for a terminal: of the published rows only the best of each paper's same encoder (of each encoder, where
-            several are scored) and two baselines, numbered, with their names in the notes.
+        notes: of each suite, by its name.
+        brief: for a terminal: of the published rows one for each encoder that was scored, in their order (for a single
+            one, of each paper), and two baselines, with a number that is theirs in all tables and their names in the
+            notes; of several encoders no intervals.
     """
     suites = dict.fromkeys(_suite_of(score) for score in columns[0].scores)
-    return tuple(_table(suite, columns, brief) for suite in suites)
+    numbers: dict[str, int] = {}
+    return tuple(_table(suite, columns, notes.get(suite, ()), numbers, brief) for suite in suites)
 
 
 def _suite_of(score: Score) -> str:
@@ -106,76 +114,135 @@ def _is_same(row: Row, kinds: Sequence[str]) -> bool:
     return bool(row.kind) and row.kind in kinds
 
 
-def _table(suite: str, columns: Sequence[Column], brief: bool) -> Table:
+def _table(
+    suite: str, columns: Sequence[Column], of_suite: Sequence[str], numbers: dict[str, int], brief: bool
+) -> Table:
+    """``numbers``: of the published rows that have one; others get theirs."""
     lines = [[one for one in column.scores if _suite_of(one) == suite] for column in columns]
     measure = lines[0][0].measure
     head = [suite, "questions" if suite in {"turney", "choose"} else "pairs"]
     rows = [[_label(score, suite), f"{score.num_pairs:,}"] for score in lines[0]]
-    for column, scores in zip(columns, lines, strict=True):
-        if not any(score.values for score in scores):
-            continue
-        named, cells = _ours(column, scores, measure, brief and len(columns) > 1)
-        head += named
-        for row, more in zip(rows, cells, strict=True):
-            row.extend(more)
-    kinds = [column.kind for column in columns if column.kind]
+
+    def add(name: str, cells: Sequence[str]) -> None:
+        head.append(name)
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+
+    if any(score.chance for score in lines[0]):
+        add("chance", [percent(score.chance) for score in lines[0]])
+    shown = [
+        (column, scores) for column, scores in zip(columns, lines, strict=True) if any(one.values for one in scores)
+    ]
+    several = sum(not column.is_baseline for column, _ in shown) > 1
+    unknown = {tuple(_unknown(scores)) for column, scores in shown if not column.is_baseline}
+    for column, scores in shown:
+        for name, cells in _ours(column, scores, measure, brief, brief and several):
+            add(name, cells)
+        if not column.is_baseline and len(unknown) > 1 and any(_unknown(scores)):
+            add("unknown %", _unknown(scores))
+    if len(unknown) == 1 and any(next(iter(unknown))):
+        add("unknown %", next(iter(unknown)))
+    kinds = [*dict.fromkeys(column.kind for column in columns if column.kind)]
     others = beside(lines[0], kinds)
     chosen = _chosen(others, kinds) if brief else others
-    for number, one in enumerate(chosen, 1):
-        head.append(f"{one.row.name} [{number}]" if brief else one.row.label)
-        for row, score in zip(rows, lines[0], strict=True):
-            row.append(_published(one, score.name))
-    notes = [f"[{number}] {one.row.label}" for number, one in enumerate(chosen, 1)] if brief else []
-    has_ties = any("(" in row[2] for row in rows)
+    for one in chosen:
+        number = numbers.setdefault(one.row.label, len(numbers) + 1) if brief else 0
+        cells = [_published(one, score.name) for score in lines[0]]
+        add(f"{one.row.name} [{number}]" if brief else one.row.label, cells)
+    notes = [f"[{numbers[one.row.label]}] {one.row.label}" for one in chosen] if brief else []
     return Table(
         f"{suite}: {_NAMES[measure]} ×100",
         tuple(head),
         tuple(tuple(row) for row in rows),
         tuple(score.is_mean for score in lines[0]),
-        (*notes, *_notes(lines[0], chosen), *([_TIES] * has_ties)),
+        (*notes, *_notes(lines[0], chosen), *_notes_on_ours(shown), *of_suite),
     )
 
 
-_TIES = "a right answer that shares the first place is wrong; in brackets: it counts as its share of the first place"
+_TIES = "where a right answer shares the first place, its share of it counts; in brackets: counted as wrong"
 
 
 def _label(score: Score, suite: str) -> str:
     return score.label.removeprefix(f"{suite} ") if score.name != suite else suite
 
 
-def _ours(column: Column, scores: Sequence[Score], measure: str, narrow: bool) -> tuple[list[str], list[list[str]]]:
+def _ours(
+    column: Column, scores: Sequence[Score], measure: str, narrow: bool, without_intervals: bool
+) -> list[tuple[str, list[str]]]:
     """Heads and cells of one encoder."""
     other = {"pearson": "spearman", "spearman": "pearson"}.get(measure)
-    head, rows = [column.label], [[_value(score)] for score in scores]
-    if not column.is_baseline:
-        if any(score.intervals for score in scores):
-            head.append("95 %")
-            for row, score in zip(rows, scores, strict=True):
-                row.append(" – ".join(percent(bound) for bound in score.intervals.get(score.measure, ())))
-        if other and not narrow:
-            head.append(_NAMES[other])
-            for row, score in zip(rows, scores, strict=True):
-                row.append(percent(score.values.get(other)))
-        if any(score.num_tokens for score in scores):
-            head.append("unknown %")
-            for row, score in zip(rows, scores, strict=True):
-                row.append(percent(score.unknown_share if score.num_tokens else None))
-    return head, rows
+    found = [(column.label, [_value(score) for score in scores])]
+    if not column.is_baseline and not without_intervals and any(score.intervals for score in scores):
+        bounds = [score.intervals.get(score.measure, ()) for score in scores]
+        found.append(("95 %", [" – ".join(map(percent, one)) for one in bounds]))
+    if not column.is_baseline and other and not narrow:
+        found.append((_NAMES[other], [percent(score.values.get(other)) for score in scores]))
+    return found
+
+
+def _unknown(scores: Sequence[Score]) -> list[str]:
+    return [percent(score.unknown_share) if score.num_tokens else "" for score in scores]
 
 
 def _value(score: Score) -> str:
-    shared = score.values.get("accuracy_ties_shared")
-    main = percent(score.values.get(score.measure))
-    return main if shared is None or percent(shared) == main else f"{main} ({percent(shared)})"
+    main, strict = percent(score.values.get(score.measure)), percent(score.values.get("accuracy_strict"))
+    return f"{main} ({strict})" if strict and strict != main else main
 
 
 def _chosen(others: Sequence[Beside], kinds: Sequence[str]) -> list[Beside]:
+    """Of the same encoders the row that the papers print first, the same one in every table, if it is there."""
+
+    def order(one: Beside) -> tuple[bool, int]:
+        return all(cell.is_recomputed for cell in one.cells.values()), RESULTS.index(one.row)
+
     same: dict[str, Beside] = {}
-    for one in others:
-        if _is_same(one.row, kinds):
-            same.setdefault(one.row.kind if len({*kinds}) > 1 else one.row.paper, one)
+    for one in sorted((one for one in others if _is_same(one.row, kinds)), key=order):
+        same.setdefault(one.row.kind if len(kinds) > 1 else one.row.paper, one)
     baselines = [one for one in others if one.row.role == "baseline" and not _is_same(one.row, kinds)]
-    return [*list(same.values())[:_MOST_SAME], *baselines[:_MOST_BASELINES]]
+    of_kinds = [same[kind] for kind in kinds if kind in same] if len(kinds) > 1 else list(same.values())
+    return [*of_kinds, *baselines[:_MOST_BASELINES]]
+
+
+def _notes_on_ours(shown: Sequence[tuple[Column, Sequence[Score]]]) -> list[str]:
+    """Ties; answers of which words are unknown; encoders that were chosen by their scores here."""
+    notes = []
+    if any("(" in _value(score) for _, scores in shown for score in scores):
+        notes.append(_TIES)
+    for column, scores in shown:
+        known = [
+            f"{score.num_known_answers:,} of {score.num_pairs:,} ({_label(score, _suite_of(score))})"
+            for score in scores
+            if score.num_known_answers is not None
+        ]
+        if known and not column.is_baseline:
+            notes.append(f"{column.label} knows all words of the right answer in {', '.join(known)}")
+        if column.chosen_by and any(_sets_of(score, column) & _chosen_on(column) for score in scores):
+            notes.append(
+                f"{column.label} was chosen by {column.chosen_by} among the encoders of its training: on those sets "
+                "its score is that of an oracle (Wieting 2017), not of unseen sets"
+            )
+    return notes
+
+
+def _chosen_on(column: Column) -> set[str]:
+    """The sets of the report behind the metric that chose an encoder."""
+    return {
+        one
+        for score in column.scores
+        if column.chosen_by in {metric_name(score.name, measure, score) for measure in score.values}
+        for one in _sets_of(score, column)
+    }
+
+
+def _sets_of(score: Score, column: Column) -> set[str]:
+    """The sets behind a score."""
+    if score.is_pooled:
+        group = score.name.removesuffix("pooled")
+        return {one.name for one in column.scores if one.name.startswith(group) and not (one.members or one.is_pooled)}
+    by_name = {one.name: one for one in column.scores}
+    if not score.members:
+        return {score.name}
+    return {one for name in score.members if name in by_name for one in _sets_of(by_name[name], column)}
 
 
 def _published(one: Beside, name: str) -> str:

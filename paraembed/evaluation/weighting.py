@@ -1,7 +1,8 @@
 """Baselines: averages of word vectors that nobody trained, each vector times a weight of its word.
 
 ``avg``: weight 1. ``sif``: a / (a + p(w)) (Arora et al. 2017). ``sif-common``: the same, less its first common
-components. ``inverse-frequency``: 1 / p(w) (Wieting 2016 §6). ``l1``: |v|₁ of the word's trained vector v (ditto).
+components. ``inverse-frequency``: 1 / p(w) (Wieting 2016 §6), where the unknown word stands for all counted words
+that have no vector. ``l1``: |v|₁ of the word's trained vector v (Wieting 2016 §6).
 
 All of them are ordinary encoders: the weight is in the word matrix of an ``avg``, and to take away common components
 is the linear map I - UUᵀ of a ``proj``. These are fitted once, on a corpus that is named, and then part of the
@@ -27,14 +28,15 @@ from paraembed.encoders.base import BATCH_SIZE
 from paraembed.encoders.proj import ProjConfig
 from paraembed.evaluation.candidates import Candidate
 from paraembed.files import sha256_of
-from paraembed.words import Words, read_words, word_ids
+from paraembed.words import Words, read_words, unknown_row, word_ids
 
 BASELINES = ("avg", "sif", "sif-common", "inverse-frequency", "l1")
 SMOOTHING = 1e-3
 """a of Arora et al. (2017)."""
 
 Weights = npt.NDArray[np.float64]
-_MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
+MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
+"""Baseline → the files, besides the words, that it is made of."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +128,20 @@ def sif_weights(counts: Weights, total: float, smoothing: float = SMOOTHING) -> 
     return smoothing / (smoothing + counts / total)
 
 
-def inverse_frequency_weights(counts: Weights, total: float) -> Weights:
+def inverse_frequency_weights(counts: Weights, total: float, unknown: int) -> Weights:
     """Weights total / count, [V]; as in the paper, a word that was not counted counts 1.
 
-    So does the unknown word: where many words are unknown its vector drowns the others (STS mean 8 instead of 48 with
-    word vectors that lack 29 % of the tokens).
+    The unknown word counts as often as all words without a vector together. As a word that counts 1 its vector would
+    drown the others where many words are unknown: STS mean 8 instead of 48, where 28 % of the tokens are.
+
+    Args:
+        counts: of the vocabulary's words [V].
+        total: of all counted words.
+        unknown: row of the unknown word.
     """
-    return total / np.maximum(counts, 1)
+    counted = counts.copy()
+    counted[unknown] += total - counts.sum()
+    return total / np.maximum(counted, 1)
 
 
 def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
@@ -230,7 +239,10 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
     counts, total = read_counts(sources.counts, vocabulary)
     of = f"with p(w) from {sources.counts.name}"
     if name == "inverse-frequency":
-        return inverse_frequency_weights(counts, total), f", weighted by 1 / p(w) {of}"
+        unknown, rest = unknown_row(vocabulary), 1 - counts.sum() / total
+        uncounted = len(counts) - np.count_nonzero(counts) - (not counts[unknown])
+        how = f"; counted words without a vector, {rest:.1%} of the counts, are one; {uncounted:,} words count 1"
+        return inverse_frequency_weights(counts, total, unknown), f", weighted by 1 / p(w) {of}{how}"
     return sif_weights(
         counts, total, sources.smoothing
     ), f", weighted by a / (a + p(w)), a = {sources.smoothing:g}, {of}"
@@ -238,7 +250,7 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
 
 def _used(name: str, sources: Sources) -> dict[str, Any]:
     """The files, besides the words, that a baseline is made of."""
-    return {what: getattr(sources, what) for what in _MADE_OF.get(name, [])}
+    return {what: getattr(sources, what) for what in MADE_OF.get(name, [])}
 
 
 def _texts(path: Path) -> pa.StringArray:

@@ -16,14 +16,12 @@ PAPERS_STS = {
 PAPERS_22 = "papers-22/mean"
 """The mean that Wieting 2016 and 2017 print for an encoder: over the 20 sets of STS 2012 to 2015, SICK and Twitter."""
 
+_YEARS = ("2012", "2013", "2014", "2015")
 _SETS = {f"sts/{year}/mean": tuple(f"sts/{year}/{one}" for one in sets) for year, sets in PAPERS_STS.items()}
-MEANS = _SETS | {
-    PAPERS_22: (
-        *(one for year in ("2012", "2013", "2014", "2015") for one in _SETS[f"sts/{year}/mean"]),
-        "sick/test",
-        "pit2015/test",
-    )
-}
+PAPERS_20 = tuple(one for year in _YEARS for one in _SETS[f"sts/{year}/mean"])
+"""Names of the 20 sets of STS 2012 to 2015."""
+
+MEANS = _SETS | {PAPERS_22: (*PAPERS_20, "sick/test", "pit2015/test")}
 """Name of a mean → names of the sets that the papers take it over."""
 
 Role = Literal["encoder", "baseline", "bound"]
@@ -42,7 +40,7 @@ class Row:
         kind: name of the registered encoder; "" for another.
         role: an encoder that the paper trains, something it has to beat, or a bound: agreement of people,
             task winners, models trained on the very task.
-        caveats: name of our score → why the two are not over the same pairs.
+        caveats: name of our score → why the two do not compare: other pairs, or chosen on that very set.
     """
 
     paper: str

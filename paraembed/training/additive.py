@@ -17,9 +17,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import Avg
-from paraembed.encoders.sum import Sum
+from paraembed.encoders.avg import Avg, AvgConfig
+from paraembed.encoders.sum import Sum, SumConfig
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training.exchange import all_gather
@@ -37,9 +38,12 @@ _SMALLEST = np.float32(SMALLEST_NORM)
 
 def is_additive(encoder: Encoder, recipe: Recipe) -> bool:
     """Whether ``AdditiveStep`` can take the steps of a recipe on an encoder."""
+    return isinstance(encoder.composition, Avg | Sum) and _is_additive(recipe)
+
+
+def _is_additive(recipe: Recipe) -> bool:
     return (
-        isinstance(encoder.composition, Avg | Sum)
-        and recipe.objective == "margin"
+        recipe.objective == "margin"
         and recipe.train_words
         and recipe.update == "sparse"
         and not (recipe.dropout or recipe.word_dropout or recipe.scramble)
@@ -49,6 +53,17 @@ def is_additive(encoder: Encoder, recipe: Recipe) -> bool:
 def can_share(recipe: Recipe, world: int) -> bool:
     """Whether workers on one machine could each do its share of a step with a matrix in common."""
     return world > 1 and recipe.pool_workers == "own" and recipe.clip is None
+
+
+def shares_words(recipe: Recipe, world: int) -> bool:
+    """Whether workers on one machine, on its CPUs, train one word matrix in common."""
+    return (
+        COMPILED
+        and can_share(recipe, world)
+        and isinstance(recipe.encoder, AvgConfig | SumConfig)
+        and _is_additive(recipe)
+        and recipe.mega_batches == 1
+    )
 
 
 class AdditiveStep:
@@ -66,16 +81,17 @@ class AdditiveStep:
 
         Clipping wants all rows at once, and a pool of all workers all vectors; then each worker computes all of it.
         """
-        world, matrix_VD = self.update.world, self.update.matrix
-        shapes = [tuple(matrix_VD.shape)] * (1 + len(self.update.state()))
+        world, words = self.update.world, self.update.words
+        shapes = [tuple(words[0].shape)] * (len(words) + len(self.update.state()))
         num_texts = 2 * world * self.recipe.batch_size
-        shared = shared_zeros([*shapes, (num_texts, matrix_VD.shape[1])], self.rank, world)
+        shared = shared_zeros([*shapes, (num_texts, words[0].shape[1])], self.rank, world)
         if shared is None:
             return None
         if self.rank == 0:
-            shared[0].copy_(matrix_VD)
+            for there, matrix_VD in zip(shared, words, strict=False):
+                there.copy_(matrix_VD)
         dist.barrier()
-        self.update.move_to(shared[0], shared[1:-1])
+        self.update.move_to(shared[: len(words)], shared[len(words) : -1])
         return shared[-1]
 
     def __call__(

@@ -109,6 +109,8 @@ class Best:
         """Score the encoder where that is due after a step over so many pairs; seconds that it took."""
         if not self._is_due(num_pairs):
             return 0.0
+        if self.encoder.matrix.is_cuda:  # the steps before are counted as steps
+            torch.cuda.synchronize(self.encoder.matrix.device)
         started = time.perf_counter()
         self._score()
         return time.perf_counter() - started
@@ -136,14 +138,25 @@ class Best:
             return
         if not since_best:
             for name, tensor in self.encoder.state_dict().items():
-                self._weights[name] = tensor.detach().to("cpu", copy=True)
+                if name in self._weights:
+                    self._weights[name].copy_(tensor)
+                else:
+                    self._weights[name] = tensor.detach().to("cpu", copy=True)
         epoch = counters.pairs / self.num_pairs
         self.evaluation.on_score(Evaluated(counters.step, epoch, score, counters.best, since_best, self.stops))
 
     def take(self) -> None:
-        """Put the best weights into the encoder, on rank 0, unless they are there."""
+        """Put the best weights into the encoder, on rank 0, unless they are there.
+
+        On CPUs the others may share its words: they wait until they have read them, and until it has written them.
+        """
+        waits = self.world > 1 and self.evaluation is not None and not self.encoder.matrix.is_cuda
+        if waits:
+            dist.barrier()
         if self.rank == 0 and self.tensors():
             self.encoder.load_state_dict(self._weights)
+        if waits:
+            dist.barrier()
 
     def _judge(self) -> int:
         """Decide whether the run is to end; how many scores there are since the best."""

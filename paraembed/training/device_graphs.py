@@ -11,6 +11,7 @@ from torch import Tensor
 
 from paraembed.encoders.packed import Steps
 
+_MOST_SHAPES = 128  # that are recorded, each with its inputs and the memory of its graph; some dozen come in practice
 _WARM_UP = 3  # steps of a shape before it is recorded; what libraries allocate at first use must not be in a graph
 
 
@@ -38,34 +39,40 @@ class Inputs:
 
 
 class Graphs:
-    """Runs a step on inputs without trees; on a CPU always as it comes."""
+    """Runs a step on inputs without trees; on a CPU always as it comes.
 
-    def __init__(self, run: Callable[[Inputs], None], device: torch.device) -> None:
-        self._run, self._on_gpu = run, device.type == "cuda"
+    It is given the step at every call: holding it, the two would stay in memory until a garbage collection.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._on_gpu = device, device.type == "cuda"
         self._memory = torch.cuda.graph_pool_handle() if self._on_gpu else None  # of all shapes
         self._recorded: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, Inputs]] = {}
         self._seen: dict[tuple[object, ...], int] = {}
 
-    def __call__(self, inputs: Inputs) -> None:
-        """Run; the first steps of a shape as they come, then as recorded."""
+    def __call__(self, run: Callable[[Inputs], None], inputs: Inputs) -> None:
+        """Run, always the same function; the first steps of a shape as they come, then as recorded."""
         shape = inputs.shape
         num_seen = self._seen[shape] = self._seen.get(shape, 0) + 1
         if not self._on_gpu or num_seen <= _WARM_UP:
-            self._run(inputs)
+            run(inputs)
             return
         if shape not in self._recorded:
-            self._recorded[shape] = self._record(inputs)
+            if len(self._recorded) == _MOST_SHAPES:
+                run(inputs)
+                return
+            self._recorded[shape] = self._record(run, inputs)
         graph, there = self._recorded[shape]
         for name, buffer in there.tensors.items():
             buffer.copy_(inputs.tensors[name])
         graph.replay()
 
-    def _record(self, inputs: Inputs) -> tuple["torch.cuda.CUDAGraph", Inputs]:
+    def _record(self, run: Callable[[Inputs], None], inputs: Inputs) -> tuple["torch.cuda.CUDAGraph", Inputs]:
         """The step for inputs of a shape; recording runs nothing."""
         there = Inputs(
             {name: tensor.clone() for name, tensor in inputs.tensors.items()}, inputs.steps, None, inputs.total
         )
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
-            self._run(there)
+        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._memory):
+            run(there)
         return graph, there

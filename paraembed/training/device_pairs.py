@@ -8,6 +8,7 @@ Shapes in names: S steps, B pairs, N = 2B texts, T tokens with padding, L steps 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from paraembed.ragged import Ragged
 from paraembed.training.pairs import epoch_order, shares
 
 _CHUNK_PAIRS = 65_536  # pairs whose batches are formed together: a dozen launches for all of them, and some 20 MB
+_MOST_COUNTS = 1 << 20  # of texts by their length, on the host: 8 MB
 _MOST_SLOTS = 16_384  # of a recurrent encoder with padding: with more, kernels take longer than their launch
 
 Longs = npt.NDArray[np.int64]
@@ -79,10 +81,14 @@ class DevicePairs:
         current here.
         """
         order = self._order(epoch, seed)
-        for places_SB, total in shares(len(order), batch_size, 0, 1, first_pair, _CHUNK_PAIRS):
-            pairs_SB = order[places_SB]
-            texts_SN = np.stack([2 * pairs_SB, 2 * pairs_SB + 1], axis=2).reshape(len(pairs_SB), -1)
-            yield from self.batches(texts_SN, total)
+        # A chunk decides on padding, and that on what dropout draws: one that is begun is formed again as a whole.
+        # Where steps were of another size, those of other numbers of workers, there is none.
+        begin = first_pair
+        if first_pair % batch_size == 0:
+            begin -= first_pair % (max(1, _CHUNK_PAIRS // batch_size) * batch_size)
+        chunks = shares(len(order), batch_size, 0, 1, begin, _CHUNK_PAIRS)
+        whole = (self.batches(_texts_of(order[places_SB]), total) for places_SB, total in chunks)
+        yield from islice(chain.from_iterable(whole), (first_pair - begin) // batch_size, None)
 
     def batches(self, texts_SN: Longs, total: int) -> Iterator[DeviceBatch]:
         """A batch of each of S steps, of texts by their numbers; ``total``: pairs of each step."""
@@ -96,11 +102,11 @@ class DevicePairs:
         ]
         ends_S = np.where(repeats_S, most_tokens, num_tokens_S + 1)
         ids_ST, text_ST, offsets_SN2 = self._formed(texts_SN, ends_S, most_tokens)
-        exact = self._exact_steps(lengths_SN) if self.recurrent and not all(repeats_S) else []
+        exact = self._exact_steps(lengths_SN[~np.array(repeats_S)]) if self.recurrent else iter(())
         for step, (repeats, end) in enumerate(zip(repeats_S, ends_S.tolist(), strict=True)):
             steps = None
             if self.recurrent:
-                layout = self._grid(num_texts, num_steps_S[step]) if repeats else exact[step]
+                layout = self._grid(num_texts, num_steps_S[step]) if repeats else next(exact)
                 steps = Steps(*layout, num_tokens=end)
             yield DeviceBatch(
                 ids_ST[step, :end], text_ST[step, :end], offsets_SN2[step], texts_SN[step], steps, repeats, total
@@ -130,8 +136,13 @@ class DevicePairs:
             self._grids[shape] = (num_texts,) * num_steps, ends
         return self._grids[shape]
 
-    def _exact_steps(self, lengths_SN: npt.NDArray[np.int32]) -> list[tuple[tuple[int, ...], Tensor]]:
+    def _exact_steps(self, lengths_SN: npt.NDArray[np.int32]) -> Iterator[tuple[tuple[int, ...], Tensor]]:
         """Slots for the texts at work alone; the padding is a text of one token."""
+        at_once = max(1, _MOST_COUNTS // (1 + int(lengths_SN.max(initial=0))))
+        for first in range(0, len(lengths_SN), at_once):
+            yield from self._some_exact_steps(lengths_SN[first : first + at_once])
+
+    def _some_exact_steps(self, lengths_SN: npt.NDArray[np.int32]) -> list[tuple[tuple[int, ...], Tensor]]:
         num_steps, longest = len(lengths_SN), int(lengths_SN.max())
         keys = lengths_SN + (longest + 1) * np.arange(num_steps)[:, None]
         counts = np.bincount(keys.reshape(-1), minlength=num_steps * (longest + 1)).reshape(num_steps, -1)
@@ -148,6 +159,11 @@ class DevicePairs:
         order = known[epoch, seed].result() if (epoch, seed) in known else epoch_order(num_pairs, epoch, seed)
         self._orders[epoch + 1, seed] = self._thread.submit(epoch_order, num_pairs, epoch + 1, seed)
         return order
+
+
+def _texts_of(pairs_SB: Longs) -> Longs:
+    """Numbers of the texts of pairs, [S, 2B], the two of a pair side by side."""
+    return np.stack([2 * pairs_SB, 2 * pairs_SB + 1], axis=2).reshape(len(pairs_SB), -1)
 
 
 def _padded(number: int, sizes: int) -> int:

@@ -72,7 +72,7 @@ class DeviceStep:
         self._is_mean = isinstance(composition, Avg)
         self._result = torch.zeros(2, device=self.device)
         self._bias = torch.ones((), device=self.device), torch.ones((), device=self.device)
-        self._graphs = Graphs(self._train, self.device)
+        self._graphs = Graphs(self.device)
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[DeviceBatch]:  # noqa: ARG002 - the interface of Step
         """The batches of an epoch of the pairs that are on the device; see ``Step.batches``."""
@@ -97,7 +97,7 @@ class DeviceStep:
         for there, value in zip(self._bias, bias_of(step), strict=True):
             there.fill_(value)
         if batch.repeats:
-            self._graphs(inputs)
+            self._graphs(self._train, inputs)
         else:
             self._train(inputs)
         return self._result.clone()
@@ -203,8 +203,9 @@ class DeviceStep:
         self._result.copy_(torch.stack([loss.detach(), (terms > 0).float().mean()]))
         return grads[0]
 
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16")
+    def _autocast(self, *, enabled: bool = True) -> torch.autocast:
+        is_rounded = enabled and self.recipe.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=is_rounded)
 
     def _terms(self, leaf_TD: Tensor, inputs: Inputs) -> Tensor:
         recipe = self.recipe
@@ -246,8 +247,12 @@ class DeviceStep:
     @torch.no_grad()
     def _chosen(self, vectors_NH: Tensor, inputs: Inputs) -> Tensor:
         recipe, tensors = self.recipe, inputs.tensors
-        similarity_NN = candidate_similarity(vectors_NH, vectors_NH, recipe.pool, excluded_NP=tensors.get("excluded"))
-        positive_B1 = positive(vectors_NH) if recipe.negatives == "min_violation" else None
+        # The least violating candidate is next to the threshold of its term, which is in float32.
+        is_exact = recipe.negatives == "min_violation"
+        with self._autocast(enabled=not is_exact):
+            excluded_NN = tensors.get("excluded")
+            similarity_NN = candidate_similarity(vectors_NH, vectors_NH, recipe.pool, excluded_NP=excluded_NN)
+        positive_B1 = positive(vectors_NH) if is_exact else None
         return choose(recipe.negatives, similarity_NN, positive_B1, recipe.margin, tensors.get("draws"))
 
     def _closed_form(self, inputs: Inputs) -> Tensor:
@@ -263,8 +268,7 @@ class DeviceStep:
         norms_N1 = vectors_ND.norm(dim=1, keepdim=True)
         if self.recipe.similarity == "cosine":
             vectors_ND = vectors_ND / norms_N1.clamp(min=SMALLEST_NORM)
-        with self._autocast():
-            negatives_N = self._chosen(vectors_ND, inputs)
+        negatives_N = self._chosen(vectors_ND, inputs)
         grad_ND = self._margin_gradient(vectors_ND, negatives_N)
         if self.recipe.similarity == "cosine":
             along_N1 = (grad_ND * vectors_ND).sum(dim=1, keepdim=True) * (norms_N1 > SMALLEST_NORM)

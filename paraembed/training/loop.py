@@ -18,6 +18,7 @@ from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training.best import Best, Evaluation
+from paraembed.training.exchange import gather_texts
 from paraembed.training.pairs import num_steps
 from paraembed.training.profiler import traced
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
@@ -103,15 +104,16 @@ def train(
         before_save: called before a checkpoint is written: what was reported until then is not reported again.
         evaluation: scores the encoder on the way. Rank 0 then ends with the encoder of the best score, as the
             returned counters have it, and the run ends early where it says so; without it, with the last step's. Part
-            of what a checkpoint holds.
+            of what a checkpoint holds. Workers on one machine may share the words: then the others end with those of
+            rank 0.
         trace: file for a profile of a few steps; see ``profiler.traced``.
 
     Returns:
         Totals of the run.
 
     Raises:
-        ValueError: fewer pairs than a step asks for, a checkpoint of another training, or a loss that is no number
-            (the last good checkpoint stays).
+        ValueError: fewer pairs than a step asks for, a checkpoint of another training, other checkpoints on other
+            workers, or a loss that is no number (the last good checkpoint stays).
         KeyboardInterrupt: asked to stop; the state is saved.
     """
     num_pairs = len(pairs) // 2
@@ -245,12 +247,17 @@ class _Saver:
     def restore(self) -> Counters:
         """The counters of the last checkpoint, whose tensors go into encoder and step; else those of a new run."""
         rank, world = self.step.rank, self.step.world
-        saved = load_state(self.checkpoints.folder, self.decides) if self.checkpoints else None
+        saved, problem = None, ""
+        try:
+            saved = load_state(self.checkpoints.folder, self.decides) if self.checkpoints else None
+        except ValueError as error:
+            problem = str(error)
         if saved is not None:
             self.counters, tensors = saved
             self.encoder.load_state_dict({name: tensors[f"encoder.{name}"] for name in self.encoder.state_dict()})
             self.step.load_state(tensors)
             self.step.skipped_pairs = self.counters.skipped_pairs
+        self._agree(problem)
         self.best.restore(self.counters, saved[1] if saved is not None else {})
         workers = self.counters.workers
         if not workers or workers[-1][1] != world:
@@ -264,6 +271,24 @@ class _Saver:
                 )
             workers.append((self.counters.step + 1, world))
         return self.counters
+
+    def _agree(self, problem: str) -> None:
+        """Raise ValueError on all workers unless they go on from the same step; none trains before all are there.
+
+        They may share the words, which each has just read.
+        """
+        if self.checkpoints is None:
+            return
+        found = [problem or f"step {self.counters.step}"]
+        if self.step.world > 1:
+            found = gather_texts(found[0], self.step.world, self.encoder.matrix.device)
+        if problem:
+            raise ValueError(problem)
+        if len(set(found)) > 1:
+            raise ValueError(
+                f"workers go on from different checkpoints in {self.checkpoints.folder} ({'; '.join(found)}); all of "
+                "them must see one folder"
+            )
 
     def is_due_by_steps(self) -> bool:
         return bool(self.checkpoints and self.checkpoints.steps and self.counters.step % self.checkpoints.steps == 0)
@@ -308,6 +333,11 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
         yield
     except AstrayError:
         raise
+    except torch.OutOfMemoryError as error:
+        if world == 1:
+            raise
+        cause = ValueError(f"the GPU's memory is too small: {error}; use a smaller --batch-size or --max-words")
+        raise RuntimeError(f"worker {rank}: {cause}") from cause
     except (ValueError, OSError) as error:
         if world == 1:
             raise

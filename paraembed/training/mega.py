@@ -49,9 +49,8 @@ def mega_batches(batches: Iterator[Batch], recipe: Recipe, first_step: int) -> I
 class MegaNegatives:
     """The negatives of a mega-batch, handed out batch by batch."""
 
-    def __init__(self, negatives: Negatives, vectors_of: Callable[[Ragged], Tensor]) -> None:
-        """Take the rule, and what embeds texts as the objective compares them, without gradient."""
-        self.negatives, self.vectors_of = negatives, vectors_of
+    def __init__(self, negatives: Negatives) -> None:
+        self.negatives = negatives
         self._texts, self._done = Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64)), 0
         self._chosen_G = np.zeros(0, np.int64)
 
@@ -59,14 +58,17 @@ class MegaNegatives:
         """Whether the batch is all of its mega-batch."""
         return batch.ahead is not None and len(batch.ahead) == len(batch.texts)
 
-    def __call__(self, batch: Batch, generator: np.random.Generator) -> tuple[Ragged, npt.NDArray[np.int64]]:
+    def __call__(
+        self, batch: Batch, vectors_of: Callable[[Ragged], Tensor], generator: np.random.Generator
+    ) -> tuple[Ragged, npt.NDArray[np.int64]]:
         """The texts of a batch and its negatives, one behind the other, and the row of each text's negative among them.
 
-        -1 stands for a text without a negative. Batches come in the order of ``mega_batches``.
+        -1 stands for a text without a negative. Batches come in the order of ``mega_batches``; ``vectors_of`` embeds
+        texts as the objective compares them, without gradient.
         """
         if batch.ahead is not None:
             self._texts, self._done = batch.ahead, 0
-            self._chosen_G = self._choose(batch.ahead, generator)
+            self._chosen_G = self._choose(batch.ahead, vectors_of(batch.ahead), generator)
         num_texts = len(batch.texts)
         chosen_N = self._chosen_G[self._done : self._done + num_texts]
         self._done += num_texts
@@ -74,8 +76,7 @@ class MegaNegatives:
         return texts, np.where(chosen_N < 0, -1, num_texts + np.arange(num_texts))
 
     @torch.no_grad()
-    def _choose(self, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
-        vectors_GH = self.vectors_of(texts)
+    def _choose(self, texts: Ragged, vectors_GH: Tensor, generator: np.random.Generator) -> npt.NDArray[np.int64]:
         chosen = []
         for first in range(0, len(texts), _ROWS_AT_ONCE):
             some = slice(first, min(first + _ROWS_AT_ONCE, len(texts)))

@@ -28,7 +28,9 @@ class Memory:
         words: the word matrix and its vocabulary.
         copies: what else is of the size of the matrix: optimiser state, initial values, gradients.
         pairs: ids and offsets.
-        workers: how many processes hold all this.
+        workers: how many processes there are; each holds all this, but for what is shared and for ``best``.
+        are_shared: whether the processes train one matrix in common, and hold the copies once.
+        best: the matrix of the best encoder so far, which one process keeps.
     """
 
     num_words: int
@@ -37,15 +39,28 @@ class Memory:
     copies: int
     pairs: int
     workers: int
+    are_shared: bool = False
+    best: int = 0
 
     @property
     def needed(self) -> int:
         """Bytes in all. Reading the words takes two matrices for a while, as much as any training needs at least."""
-        return self.workers * (self.words + max(self.copies, self.words) + self.pairs + _PROCESS_BYTES)
+        # Each process lets go of its own matrix once all of them have the common one.
+        copies = self.words + self.copies if self.are_shared else self.workers * self.copies
+        words = self.workers * self.words + max(copies, self.workers * self.words)
+        return words + self.best + self.workers * (self.pairs + _PROCESS_BYTES)
 
 
 def estimate(
-    words_file: Path, recipe: Recipe, num_tokens: int, num_pairs: int, workers: int, most_pair_bytes: int | None = None
+    words_file: Path,
+    recipe: Recipe,
+    num_tokens: int,
+    num_pairs: int,
+    workers: int,
+    most_pair_bytes: int | None = None,
+    *,
+    are_shared: bool = False,
+    keeps_best: bool = False,
 ) -> Memory:
     """What a training will take.
 
@@ -56,6 +71,8 @@ def estimate(
         num_pairs: how many.
         workers: processes on this machine.
         most_pair_bytes: of the pairs that a worker keeps in memory; None: all.
+        are_shared: whether the workers share the words; see ``additive.shares_words``.
+        keeps_best: whether the encoder is scored on the way.
 
     Raises:
         OSError: the file cannot be read.
@@ -70,7 +87,8 @@ def estimate(
     pairs = (8 if reads_trees(recipe.encoder) else 4) * num_tokens + 16 * num_pairs
     if most_pair_bytes is not None:
         pairs = min(pairs, most_pair_bytes)
-    return Memory(num_words, width, matrix + _WORD_BYTES * num_words, matrices * matrix, pairs, workers)
+    words = matrix + _WORD_BYTES * num_words
+    return Memory(num_words, width, words, matrices * matrix, pairs, workers, are_shared, matrix * keeps_best)
 
 
 def check_memory(memory: Memory, available: int) -> None:
@@ -78,6 +96,8 @@ def check_memory(memory: Memory, available: int) -> None:
     if memory.needed <= available:
         return
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
+    workers += ", which share the words and their copies once all have read them" if memory.are_shared else ""
+    workers += f", and the best encoder so far {memory.best / _GIB:,.1f} GiB" if memory.best else ""
     raise ValueError(
         f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} GiB are "
         f"available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, optimiser "

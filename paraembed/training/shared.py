@@ -51,12 +51,10 @@ def _made(num_bytes: int, token: str) -> tuple[int, mmap.mmap] | None:
         return None
     try:
         os.ftruncate(number, num_bytes)
-        memory = mmap.mmap(number, num_bytes)
+        memory = _on_huge_pages(number, num_bytes)
     except OSError:
         os.close(number)
         return None
-    with contextlib.suppress(OSError, AttributeError):  # where the system has no huge pages
-        memory.madvise(mmap.MADV_HUGEPAGE)
     memory[:_TOKEN_BYTES] = token.encode()
     return number, memory
 
@@ -65,10 +63,29 @@ def _mapped(there: str, num_bytes: int) -> mmap.mmap | None:
     """The memory of worker 0, if it is on this machine; on another the path leads nowhere, or to something else."""
     path, _, token = there.partition(" ")
     try:
-        if not str(Path(path).readlink()).startswith(f"/memfd:{_NAME}"):
+        if not _is_ours(path):  # nothing else is to be opened
             return None
-        with Path(path).open("r+b") as file:
-            memory = mmap.mmap(file.fileno(), num_bytes)
-    except (OSError, ValueError):
+        number = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return None
+    try:
+        if not _is_ours(f"/proc/self/fd/{number}") or os.fstat(number).st_size != num_bytes:
+            return None
+        memory = _on_huge_pages(number, num_bytes)
+    except OSError:
+        return None
+    finally:
+        os.close(number)
     return memory if memory[:_TOKEN_BYTES] == token.encode() else None
+
+
+def _is_ours(path: str) -> bool:
+    return str(Path(path).readlink()).startswith(f"/memfd:{_NAME} ")
+
+
+def _on_huge_pages(number: int, num_bytes: int) -> mmap.mmap:
+    """A file's memory; on huge pages where ``/sys/kernel/mm/transparent_hugepage/shmem_enabled`` is ``advise``."""
+    memory = mmap.mmap(number, num_bytes)
+    with contextlib.suppress(OSError, AttributeError):  # where the system has none
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

@@ -89,7 +89,6 @@ class Counters:
         Raises:
             KeyError, TypeError: these are no counters.
         """
-        values = {"scores": [], **values}  # which checkpoints of earlier versions have not
         pairs = {name: [tuple(one) for one in values[name]] for name in ("curve", "workers", "scores")}
         return cls(**{**values, **pairs})
 

@@ -90,7 +90,7 @@ class Step:
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
         self._mega = None
         if self._negatives is not None and recipe.mega_batches > 1:
-            self._mega = MegaNegatives(self._negatives, self._compared)
+            self._mega = MegaNegatives(self._negatives)
         self._additive = None
         if self._negatives is not None and compiled and _takes_whole_steps(encoder, recipe, world):
             self._additive = AdditiveStep(encoder, recipe, self._negatives, self.update, rank)
@@ -132,7 +132,7 @@ class Step:
         generator = np.random.default_rng((self.recipe.seed, step, self.rank, STEP_DRAWS))
         texts, negatives_N = batch.texts, None
         if self._mega is not None:
-            texts, negatives_N = self._mega(batch, generator)
+            texts, negatives_N = self._mega(batch, self._compared, generator)
         if self._additive is not None:
             total, active = self._additive(texts, negatives_N, batch.total, step, generator)
             return torch.tensor([total / batch.total, active / (2 * batch.total)])

@@ -57,11 +57,17 @@ class Update:
         has_rows = recipe.train_words and not self._has_dense_words
         self._rows = build(self.matrix, rate, compiled) if has_rows else None
 
-    def move_to(self, matrix_VD: Tensor, moments: list[Tensor]) -> None:
-        """Go on with the words, and with the state of their optimiser, in memory that holds the same."""
+    @property
+    def words(self) -> list[Tensor]:
+        """The word matrix and, where λ_w pulls back to it, the one before training."""
+        return [self.matrix] if self._initial is None else [self.matrix, self._initial]
+
+    def move_to(self, words: list[Tensor], moments: list[Tensor]) -> None:
+        """Go on with ``words``, and with the state of their optimiser, in memory that holds the same."""
         assert self._rows is not None
-        self.encoder.matrix.data = matrix_VD
-        self.matrix = self.encoder.matrix.detach()
+        self.encoder.matrix.data = words[0]
+        self.matrix = self._leaf_RD = self.encoder.matrix.detach()
+        self._initial = None if self._initial is None else words[1]
         self._rows.state = dict(zip(self._rows.state, moments, strict=True))
 
     def begin(self, ids: npt.NDArray[np.int32]) -> tuple[Tensor, npt.NDArray[np.int32]]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from paraembed.evaluation.choose import read_choose
 from paraembed.evaluation.selection import chosen_metric
 from paraembed.evaluation.sets import Suite
-from paraembed.evaluation.suites import PAPERS_STS, read_pairs_files, read_suites
+from paraembed.evaluation.suites import read_pairs_files, read_suites
+from paraembed.papers.published import PAPERS_STS
 from paraembed.tuning.trial import needed
 from tune_spaces.space import Selection
 
@@ -13,9 +14,15 @@ _SPREAD = {"papers-22": ("sts", "sick", "pit2015")}  # means over the sets of se
 
 
 def selection_by(metric: str) -> Selection:
-    """The selection by a metric that the user names; of ``pairs/NAME/…`` the file is NAME.tsv."""
+    """The selection by a metric that the user names; of ``pairs/NAME/…`` the file is NAME.tsv.
+
+    Raises:
+        ValueError: ``pairs`` without a name.
+    """
     suite, *parts = metric.split("/")
-    files = (f"{parts[0]}.tsv",) if suite == "pairs" and parts else ()
+    if suite == "pairs" and len(parts) < 2:
+        raise ValueError(f"--metric {metric}: expected pairs/NAME/pearson, where --data holds NAME.tsv")
+    files = (f"{parts[0]}.tsv",) if suite == "pairs" else ()
     return Selection(_SPREAD.get(suite, (suite,)), ((1, metric),), "--metric", files)
 
 

@@ -1,8 +1,8 @@
 """A search space and what the user changed → the recipe of each of its points."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paraembed.papers import find_recipe
@@ -11,6 +11,10 @@ from tune_spaces.space import Space
 
 SHARE = "share"
 """An axis that no recipe has: the share of the pairs that a trial is trained on."""
+_NOT_FIXED = {
+    "epochs": "give a trial's epochs with --epochs",
+    SHARE: "no recipe has it; give the number of pairs with --sample",
+}
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,11 @@ class Points:
                 f"encoder: that is trained by jobs/{self.space.job}.py; jobs/tune.py runs spaces of jobs/train.py. "
                 "--dry-run prints any of them"
             )
+        for name, instead in _NOT_FIXED.items():
+            if name in self.fixed:
+                raise ValueError(f"--set {name}: {instead}")
         first = dict.fromkeys(self.space.axes, 0)
-        swept = {*self.space.axes, *self.columns()}
+        swept = dict.fromkeys([*self.space.axes, *self.columns()])
         for name in self.fixed:
             if name in swept:
                 raise ValueError(
@@ -72,18 +79,30 @@ class Points:
         """
         values = deepcopy(find_recipe(self.space.base).to_dict())
         values["epochs"] = self.space.tuning_epochs
-        share = 1.0
+        share, options = 1.0, dict[str, Any]()
         for name, value in {**self.space.fields(choices), **self.fixed}.items():
             if name == SHARE:
                 share = float(value)
             elif name.startswith("encoder."):
-                values["encoder"][name.removeprefix("encoder.")] = value
+                options[name.removeprefix("encoder.")] = value
             else:
                 values[name] = value
+        if isinstance(values["encoder"], Mapping):  # else the recipe refuses it
+            values["encoder"] = {**values["encoder"], **options}
         try:
             return Point(dict(choices), Recipe.from_dict(values), share)
         except ValueError as error:
             raise ValueError(f"the space {self.name}: {error}") from None
+
+    def differing_in(self, fields: Set[str]) -> list[Point]:
+        """Points with every combination of values that these fields have in the space, and few others."""
+        axes = {
+            name: values
+            for name, values in self.space.axes.items()
+            if any(fields & (value.keys() if isinstance(value, Mapping) else {name}) for value in values)
+        }
+        first, some = dict.fromkeys(self.space.axes, 0), replace(self.space, axes=axes)
+        return [self.at({**first, **some.choices(number)}) for number in range(some.size)]
 
     def columns(self) -> list[str]:
         """The fields in which points differ."""

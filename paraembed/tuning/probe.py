@@ -11,25 +11,28 @@ from paraembed.training.loop import train
 from paraembed.tuning.points import Point
 from paraembed.tuning.trial import Inputs, Scorer, inputs_key, new_encoder, share_of
 
-PROBED = 4
-"""Trials that are begun; they stand for the others."""
-OVERHEAD_SECONDS = 0.5
-"""Of a trial beside training and scoring: Ray Tune, the record, MLflow."""
+_PROBED = 4  # trials that are begun; they stand for the others
+_OVERHEAD_SECONDS = 0.5  # of a trial beside training and scoring: Ray Tune, the record, MLflow
 _STEPS = 40
 _SECONDS = 3.0  # of a trial's steps
 
 
+def spread(trials: Sequence[int]) -> list[int]:
+    """At most four of them, evenly spread, the first and the last among them."""
+    few = min(_PROBED, len(trials))
+    return [trials[at * (len(trials) - 1) // max(1, few - 1)] for at in range(few)]
+
+
 def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer: Scorer, device: str) -> float | None:
-    """Seconds of a trial on one CPU or GPU, the mean of some, evenly spread over ``points``.
+    """Seconds of a trial on one CPU or GPU, the mean over the points.
 
     None where none of them gets far enough; what fails here fails as a trial, too, and is recorded there.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        chosen = [points[at * (len(points) - 1) // max(1, PROBED - 1)] for at in range(min(PROBED, len(points)))]
         measured = []
-        for point in chosen:
+        for point in points:
             with suppress(ValueError):
                 measured.append(_seconds(point, inputs[inputs_key(point.recipe)], scorer, device))
         return sum(measured) / len(measured) if measured else None
@@ -54,4 +57,4 @@ def _seconds(point: Point, inputs: Inputs, scorer: Scorer, device: str) -> float
     clock = time.perf_counter()
     scorer(encoder)
     scoring = time.perf_counter() - clock
-    return OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * num_pairs + scoring)
+    return _OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * num_pairs + scoring)

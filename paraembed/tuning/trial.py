@@ -31,7 +31,8 @@ Metric = Sequence[tuple[float, str]]
 """Weights and names; their weighted sum is maximised."""
 
 _BLOCK_ROWS = 65_536
-_DECIDES_INPUTS = ("max_words", "new_words", "new_words_min_count", "boundary_tokens", "max_tokens", "seed")
+DECIDES_INPUTS = ("max_words", "new_words", "new_words_min_count", "boundary_tokens", "max_tokens", "seed")
+"""Fields of a recipe that its inputs depend on, besides the encoder."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,11 @@ def needed(suite: Suite, metric: Metric) -> Suite:
         elif is_named(group.name):
             groups.append(group)
     covered = all(any(name.startswith(f"{suite.name}/{part}/") for part in _parts(groups)) for name in names)
-    return replace(suite, groups=tuple(groups)) if covered else suite
+    if not covered:
+        return suite
+    years = tuple(f"STS {group.name} " for group in groups)
+    notes = tuple(note for note in suite.notes if not note.startswith("STS ") or note.startswith(years))
+    return replace(suite, groups=tuple(groups), notes=notes)
 
 
 def _parts(groups: Sequence[Any]) -> list[str]:
@@ -103,7 +108,7 @@ def _parts(groups: Sequence[Any]) -> list[str]:
 
 def inputs_key(recipe: Recipe) -> str:
     """Recipes of one key have the same inputs."""
-    values = [getattr(recipe, name) for name in _DECIDES_INPUTS]
+    values = [getattr(recipe, name) for name in DECIDES_INPUTS]
     return json.dumps([*values, reads_trees(recipe.encoder)])
 
 

@@ -2,6 +2,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,14 +22,18 @@ from paraembed import checkpoint
 from paraembed.cluster import embed_parts as module
 from paraembed.cluster.embed import Limits, embed
 from paraembed.cluster.embed_parts import Progress
+from paraembed.cluster.embed_tracking import recorded
 from paraembed.cluster.job import user_error
 from paraembed.cluster.tracking import tracked_run
+from paraembed.embedding import inputs
 from paraembed.embedding.settings import Settings
+from paraembed.embedding.store import Folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.files import sha256_of
+from tests.embedding.without_ray import build
 
 JOBS = Path(__file__).parents[2] / "jobs"
 SMALL = Settings(part_rows=1000)
@@ -251,14 +256,71 @@ def test_an_encoder_that_breaks_is_said_in_words(tiny_words, corpus, tmp_path, r
     assert isinstance(user_error(caught.value), ValueError)
 
 
+def test_what_a_run_left_to_do_that_was_killed_behind_its_commit_is_done(corpus, tiny_encoder_folder, tmp_path):
+    out = tmp_path / "unrecorded"
+    build(tiny_encoder_folder, corpus, SMALL, out)
+    with pytest.raises(KeyboardInterrupt), recorded(Folder(out), Folder(out)):
+        raise KeyboardInterrupt
+    shutil.copytree(out, tmp_path / ".unrecorded.old")
+    (tmp_path / ".unrecorded.old" / "_SUCCESS").unlink()
+    client, before = MlflowClient("sqlite:///mlruns/mlflow.db"), digests(out)
+    run_id = json.loads((out / "_reports" / "run.json").read_text())["run_id"]
+    assert not client.get_run(run_id).data.metrics
+    for _ in range(2):
+        assert embed(tiny_encoder_folder, [corpus], out, SMALL).was_finished
+        run = client.get_run(run_id)
+        assert (run.info.status, run.data.metrics["rows"]) == ("FINISHED", 20_500)
+        assert len(client.get_metric_history(run_id, "rows")) == 1
+        assert {one.path for one in client.list_artifacts(run_id)} == {"_manifest.json", "part-seconds.json"}
+    assert digests(out) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["unrecorded"]
+
+
+def test_a_manifest_that_is_not_of_the_parts_is_written_again(corpus, tiny_encoder_folder, tmp_path):
+    """``verify`` says that the same command mends it."""
+    out = tmp_path / "out"
+    build(tiny_encoder_folder, corpus, SMALL, out)
+    before = digests(out)
+    values = json.loads((out / "_manifest.json").read_text())
+    values["parts"][1]["sha256"] = "0" * 64
+    (out / "_manifest.json").write_text(json.dumps(values))
+    (out / "_SUCCESS").write_text(sha256_of(out / "_manifest.json") + "\n")
+    assert not all(check.ok for check in verify(out))
+    assert embed(tiny_encoder_folder, [corpus], out, SMALL).embedded == 0
+    assert digests(out) == before
+    assert all(check.ok for check in verify(out))
+
+
+def test_an_input_that_changes_after_it_was_hashed_is_not_committed(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
+    source, out, hashed = tmp_path / "t.txt", tmp_path / "out", inputs.sha256_of
+    shutil.copy(corpus, source)
+    build(tiny_encoder_folder, source, SMALL, out)
+    (out / "_SUCCESS").unlink()
+
+    def then_changed(place: Path) -> str:
+        digest = hashed(place)
+        os.utime(place)
+        return digest
+
+    monkeypatch.setattr(inputs, "sha256_of", then_changed)
+    with pytest.raises(ValueError, match=r"t\.txt changed while it was embedded; start afresh with --overwrite"):
+        embed(tiny_encoder_folder, [source], out, SMALL)
+    assert not (out / "_SUCCESS").exists()
+
+
 def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
+    (tmp_path / "begun" / "_reports").mkdir(parents=True)
+    (tmp_path / "begun" / "_plan.json").write_text("{}")
+    (tmp_path / "begun" / "_reports" / "t.txt").write_text("mine")
     good = {"encoder": tiny_encoder_folder, "inputs": [corpus], "out": tmp_path / "out", "settings": SMALL}
     for change, kind, message in (
         ({"inputs": [tmp_path / "missing.txt"]}, FileNotFoundError, r"missing\.txt does not exist"),
         ({"inputs": [tmp_path / "mine"], "out": tmp_path / "mine" / "out"}, ValueError, "lies in the input"),
         ({"inputs": [f"{corpus.parent}/**/*.txt"], "out": corpus.parent / "out"}, ValueError, "lies in the input"),
+        ({"inputs": [f"{corpus.parent}*/*"], "out": Path(f"{corpus.parent}-out")}, ValueError, "lies in the input"),
+        ({"inputs": [tmp_path / "begun" / "_reports"], "out": tmp_path / "begun"}, ValueError, "lies in --out"),
         ({"inputs": [corpus], "out": corpus.parent}, ValueError, r"holds 't\.txt'"),
         ({"encoder": tmp_path / "missing"}, FileNotFoundError, "expected an encoder folder"),
         ({"encoder": corpus}, NotADirectoryError, "expected an encoder folder"),
@@ -274,7 +336,7 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
     ):
         with pytest.raises(kind, match=message):
             embed(**(good | change))
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "mine"]
 
 
 def test_progress_in_words():

@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.train import Placement, Training, train_encoder
+from paraembed.cluster.train import Placement, Training, is_trained, train_encoder
 from paraembed.cluster.train_evaluation import Selection
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
@@ -207,7 +207,7 @@ def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(
 
 
 def test_the_same_call_again_changes_nothing_and_another_is_refused(
-    sample: Path, unbroken: Path, capsys: pytest.CaptureFixture[str]
+    sample: Path, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = model(unbroken)
     fit(sample, unbroken)
@@ -217,6 +217,15 @@ def test_the_same_call_again_changes_nothing_and_another_is_refused(
     ):
         fit(sample, unbroken, replace(RECIPE, margin=0.5))
     assert model(unbroken) == before
+    identity = json.loads((unbroken / "config.json").read_text())["provenance"]["training"]
+    assert is_trained(unbroken, identity, overwrite=False)
+    older = tmp_path / "older"  # by a version whose recipes had no such field
+    shutil.copytree(unbroken, older)
+    assert identity["recipe"]["precision"] == "float32"
+    config = json.loads((older / "config.json").read_text())
+    del config["provenance"]["training"]["recipe"]["precision"]
+    (older / "config.json").write_text(json.dumps(config))
+    assert is_trained(older, identity, overwrite=False)
 
 
 def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
+import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
@@ -120,21 +122,26 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept: Path, store: st
         assert [metric.step for metric in history] == [1, 2]
         assert history[-1].value == rows[int(number)]["score"]
         assert run.info.status == "FINISHED"
-        assert run.info.end_time - run.info.start_time == pytest.approx(1000 * run.data.metrics["seconds"], abs=2)
+        record = json.loads((swept / "trials" / f"{int(number):05}.json").read_text())
+        assert run.data.metrics["seconds"] == record["seconds"]
+        assert run.info.end_time == int(1000 * record["ended"])
+        assert parent.info.start_time < run.info.start_time < run.info.end_time < parent.info.end_time
     assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {
         *("results.parquet", "results.csv", "best-recipe.json", "effects.png", "curves.png", "parallel.png", "scores"),
     }
     (training,) = (run for run in children if "trial" not in run.data.tags)
     fingerprint = paraembed.load(swept / "encoder").fingerprint
     assert training.data.tags["fingerprint"] == fingerprint
-    assert client.get_model_version_by_alias("test-smoke", "champion").tags["fingerprint"] == fingerprint
+    (version,) = client.search_model_versions("name = 'test-smoke'")
+    assert client.get_model_version_by_alias("test-smoke", "champion").version == version.version
+    assert version.tags["fingerprint"] == fingerprint
     mlflow.set_tracking_uri(store)
     champion = mlflow.pyfunc.load_model("models:/test-smoke@champion")
     assert (champion.predict(["a text"]) == paraembed.load(swept / "encoder").encode(["a text"])).all()
 
 
 def test_the_same_command_again_runs_nothing_and_another_is_refused(
-    sample: Path, swept: Path, capsys: pytest.CaptureFixture[str]
+    sample: Path, swept: Path, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, model = records(swept), sha256_of(swept / "encoder" / "model.safetensors")
     same = replace(flags(sample, swept), protocol=True, register="test-smoke")
@@ -144,6 +151,10 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(
     assert "at a time" not in said
     assert "registered as" not in said
     assert records(swept) == before
+    (swept / "registered.json").unlink()  # as if the driver had died after it was registered
+    tune(same)
+    assert "registered as test-smoke, version 1" in capsys.readouterr().err
+    assert len(MlflowClient(store).search_model_versions("name = 'test-smoke'")) == 1
     with pytest.raises(ValueError, match=r"begun with another space \(was smoke, is acl2017/avg\); go back"):
         tune(replace(same, space="acl2017/avg", metric=METRIC, sample=2000))
     with pytest.raises(ValueError, match=r"begun with another epochs \(was 2, is 3\)"):
@@ -172,6 +183,11 @@ def test_bad_input_is_said_before_anything_runs(sample: Path, tmp_path: Path) ->
         tune(replace(good, fixed=("margn=1",)))
     with pytest.raises(ValueError, match=r"--set 'max_words': expected FIELD=VALUE"):
         tune(replace(good, fixed=("max_words",)))
+    with pytest.raises(ValueError, match=r"--workers is 999, each with a CPU, and the Ray cluster has \d+; use fewer"):
+        tune(replace(good, out=tmp_path / "many", placement=Placement(workers=999)))
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match=r"--gpus: PyTorch sees no GPU on this machine"):
+            tune(replace(good, placement=Placement(gpus=True)))
     with pytest.raises(ValueError, match=r"--pairs is missing; give it, or --dry-run"):
         tune(replace(good, space="acl2017/avg", metric=METRIC, pairs=None))
     assert not (tmp_path / "out").exists()
@@ -182,10 +198,14 @@ def test_bad_input_is_said_before_anything_runs(sample: Path, tmp_path: Path) ->
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
 
 
-def test_one_seed_gives_one_table_also_after_a_break(sample: Path, tmp_path: Path) -> None:
+def test_one_seed_gives_one_table_also_after_a_break(
+    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
     first, second = (replace(flags(sample, tmp_path / name), settings=settings, epochs=3) for name in "ab")
     tune(first)
+    budget = r"4 trials of 3 epochs, 2,000 pairs each × about .* \(measured\), 2 at a time: about "
+    assert re.search(budget, capsys.readouterr().err)
     tune(second)
     rows = table(tmp_path / "a")
     assert rows == table(tmp_path / "b")
@@ -241,7 +261,8 @@ def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> No
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    psutil.wait_procs(family, timeout=30)
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
     before = records(tmp_path / "sweep")
     assert 1 <= len(before) < 4
     assert not (tmp_path / "sweep" / "results.csv").exists()
@@ -273,6 +294,8 @@ def test_a_trial_whose_worker_dies_is_tried_again(sample: Path, tmp_path: Path) 
     os.kill(worker.pid, signal.SIGKILL)
     said = process.communicate()[1]
     assert process.returncode == 0, said
+    assert re.search(r"trial [01]: its worker died, or could not begin; it runs again", said)
+    assert "Traceback" not in said
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
 
 

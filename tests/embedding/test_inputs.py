@@ -1,5 +1,6 @@
 import bz2
 import gzip
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.embedding.inputs import kind_of, list_inputs, stamps
+from paraembed.embedding import inputs as module
+from paraembed.embedding.inputs import changed_inputs, comparable, kind_of, list_inputs, would_find
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
@@ -63,7 +65,7 @@ def test_file_uris_name_the_same(folder):
         found, expected = list_inputs([uri + asked]), list_inputs([f"{folder}{path}"])
         assert [(file.name, file.sha256) for file in found] == [(file.name, file.sha256) for file in expected]
         assert all(file.path.startswith("file:///") for file in found)
-        assert stamps(found) == stamps(expected)
+        assert changed_inputs(found) == []
         assert texts_of(found) == texts_of(expected)
 
 
@@ -185,4 +187,88 @@ def test_inputs_of_an_object_store(bucket):
         assert texts_of(inputs, column) == expected
         assert "secret" not in str(plan.to_json())
         assert plan_from_json(plan.to_json()).inputs[0].path == inputs[0].shown
-        assert stamps(inputs) == stamps(list_inputs([bucket.uri(asked)]))
+        assert changed_inputs(inputs) == []
+
+
+def test_an_object_that_changes_after_it_was_hashed_is_known_by_its_etag(bucket):
+    """Its size and its time, in seconds, stay."""
+    inputs = list_inputs([bucket.uri("texts")])
+    bucket.objects["texts/a.txt"] = b"one\ntwo\nTHREE\n"
+    assert [file.name for file in changed_inputs(inputs)] == ["a.txt"]
+
+
+def test_a_file_that_changes_while_it_is_hashed_is_known(tmp_path, monkeypatch):
+    path, digest_of_file = tmp_path / "a.txt", module.sha256_of
+    path.write_text("one\n")
+
+    def then_changed(place: Path) -> str:
+        digest = digest_of_file(place)
+        path.write_text("two\n")
+        return digest
+
+    monkeypatch.setattr(module, "sha256_of", then_changed)
+    inputs = list_inputs([path])
+    assert changed_inputs(inputs) == list(inputs)
+    monkeypatch.undo()
+    inputs = list_inputs([path])
+    assert changed_inputs(inputs) == []
+    path.unlink()
+    assert changed_inputs(inputs) == list(inputs)
+
+
+def test_entries_that_are_no_files_and_names_that_are_not_utf8_are_refused_by_name(folder):
+    link = folder / "deep" / "gone.txt"
+    link.symlink_to("nowhere")
+    for asked in (folder, folder / "deep" / "*.txt", folder.as_uri()):
+        with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is no file, or a link that leads nowhere"):
+            list_inputs([asked])
+    link.unlink()
+    os.mkfifo(link)
+    with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is no file"):
+        list_inputs([folder])
+    link.unlink()
+    (folder / "deep" / "gone.md").symlink_to("nowhere")
+    assert names_of(folder) == sorted(NAMES)
+    bad = os.fsencode(folder / "deep") + b"/\xff.txt"
+    Path(os.fsdecode(bad)).write_text("x\n")
+    for asked in (folder, folder / "deep" / "*.txt", os.fsdecode(bad)):
+        with pytest.raises(ValueError, match=r"deep/\\xff\.txt' is not UTF-8; rename the file"):
+            list_inputs([asked])
+
+
+def test_no_message_holds_the_credentials_of_a_uri(bucket, caplog):
+    bucket.objects |= {
+        "cut/a.txt.gz": gzip.compress(b"some text\n" * 1000)[:-20],
+        "none/page.html": b"",
+        "some/page.html": b"",
+        "some/a.txt": b"x\n",
+    }
+    for uri, message in (
+        (bucket.uri("texts/missing.txt"), "does not exist"),
+        (bucket.uri("texts/missing*.txt"), "matches no file"),
+        (bucket.uri("none"), "holds no file to embed"),
+        (bucket.uri("cut/a.txt.gz"), "is not a whole gzip file"),
+        ("s3://key:sec/secret@bucket/a.txt", "is no address"),
+        ("other://key:secret@bucket/a.txt", "is no address"),
+        (bucket.uri("texts") + "&unknown=1", "is no address"),
+    ):
+        with pytest.raises((ValueError, OSError), match=message) as caught:
+            make_plan(list_inputs([uri]), Settings())
+        assert "secret" not in str(caught.value)
+    list_inputs([bucket.uri("some")])
+    assert "page.html" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_glob_that_would_find_the_output_is_known(tmp_path):
+    for asked, path, found in (
+        ("*/*.parquet", "out/part-00000-of-00001.parquet", True),
+        ("**/part*", "a/out/part-00000-of-00001.parquet", True),
+        ("*.parquet", "out/part-00000-of-00001.parquet", False),
+        ("*/*.txt", "out/part-00000-of-00001.parquet", False),
+        ("in/*/*.parquet", "out/part-00000-of-00001.parquet", False),
+        ("out", "out/part-00000-of-00001.parquet", False),
+    ):
+        assert would_find(f"{tmp_path}/{asked}", comparable(tmp_path / path)) == found
+        uri = f"s3://key:secret@bucket/{asked}?region=here"
+        assert would_find(uri, comparable(f"s3://bucket/{path}")) == found

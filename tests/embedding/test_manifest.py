@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
+from paraembed.embedding import ids
 from paraembed.embedding.inputs import list_inputs
-from paraembed.embedding.manifest import check_folder, continued_plan
+from paraembed.embedding.manifest import (
+    begun_run,
+    check_folder,
+    commit,
+    continued_plan,
+    finished_parts,
+    is_committed,
+    is_finished,
+    read_run,
+)
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.embedding.swap import discard
@@ -208,6 +219,10 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
+def rewrite_json(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -216,6 +231,9 @@ def damage(path: Path) -> None:
         ("_reports/part-00001-of-00003.parquet.json", Path.unlink),
         ("_reports/part-00001-of-00003.parquet.json", lambda path: path.write_text("{")),
         ("_reports/part-00001-of-00003.parquet.json", lambda path: path.write_text('{"name": "x"}')),
+        ("_reports/part-00001-of-00003.parquet.json", lambda path: rewrite_json(path, rows="3")),
+        ("_reports/part-00001-of-00003.parquet.json", lambda path: rewrite_json(path, n_tokens=None)),
+        ("_reports/part-00001-of-00003.parquet.json", lambda path: rewrite_json(path, made_of="another encoder")),
     ],
 )
 def test_the_same_command_mends_and_gives_the_same_bytes(tiny_encoder_folder, table, out, name, change):
@@ -261,6 +279,85 @@ def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out):
             build(tiny_encoder_folder, table, SETTINGS, out)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"file": 1}, {"file": -1}, {"rows": "3"}, {"rows": 0}, {"row": 0}, {"start": 0, "row_in_file": 0}, {"start": 1.0}],
+    ids=str,
+)
+def test_a_plan_whose_parts_do_not_follow_each_other_is_refused(out, changes):
+    plan = json.loads((out / "_plan.json").read_text())
+    plan["plan"]["parts"][1] |= changes
+    (out / "_plan.json").write_text(json.dumps(plan))
+    with pytest.raises(ValueError, match=r"_plan\.json is damaged"):
+        read_run(Folder(out))
+
+
+def test_parts_are_looked_at_again_before_the_commit(tiny_encoder_folder, table, out):
+    store = Folder(out)
+    run = read_run(store)
+    (out / "_SUCCESS").unlink()
+    with begun_run(store, run) as reports:
+        (out / "part-00001-of-00003.parquet").unlink()
+        with pytest.raises(ValueError, match=r"part-00001-of-00003\.parquet in .*out was removed or changed"):
+            commit(store, run, reports)
+        shutil.copy(out / "part-00002-of-00003.parquet", out / "part-00001-of-00003.parquet")
+        with pytest.raises(ValueError, match=r"part-00001-of-00003\.parquet in .*out was removed or changed"):
+            commit(store, run, reports)
+    assert not (out / "_SUCCESS").exists()
+    assert build(tiny_encoder_folder, table, SETTINGS, out) == {"part-00001-of-00003.parquet": 3}
+    assert not failed(out)
+
+
+def test_an_output_whose_manifest_is_not_of_its_parts_is_not_finished(out):
+    store = Folder(out)
+    reports = finished_parts(store, read_run(store))
+    assert is_finished(store, reports)
+    sign(out, lambda values: values["parts"][1].update(sha256="0" * 64))
+    assert is_committed(store)
+    assert not is_finished(store, reports)
+
+
+def test_equal_ids_are_found_in_partitions(tiny_encoder_folder, tmp_path, monkeypatch):
+    """Strings and integers, with 64-bit offsets and without, whatever a partition holds at a time."""
+    numbers = [7 * number % 40 for number in range(50)]
+    for name, keys in (
+        ("small", pa.array([f"id {number}" for number in numbers])),
+        ("large", pa.array([f"id {number}" for number in numbers], pa.large_string())),
+        ("integers", pa.array([-number for number in numbers])),
+    ):
+        path, folder = tmp_path / f"{name}.parquet", tmp_path / name
+        pq.write_table(pa.table({"key": keys, "body": ["the cat"] * 50}), path, row_group_size=9)
+        build(tiny_encoder_folder, path, replace(SETTINGS, part_rows=9), folder, "keep")
+        parts = sorted(one.name for one in folder.glob("*.parquet"))
+        for size, hashes in ((1 << 30, 1 << 20), (500, 1 << 20), (500, 7), (20, 7)):
+            monkeypatch.setattr(ids, "_COMPARED_BYTES", size)
+            monkeypatch.setattr(ids, "_HASHES", hashes)
+            count, one = ids.count_duplicates(Folder(folder), parts, "key")
+            assert (count, keys.to_pylist().count(one)) == (10, 2)
+        assert not failed(folder)
+
+
+def test_lines_of_rejected_rows_may_hold_other_line_ends(tiny_encoder_folder, tmp_path):
+    path, folder = tmp_path / "a\u2028b\x85c.jsonl", tmp_path / "out"
+    path.write_text('{"body": "the cat"}\n{"body": 1}\n{\n')
+    build(tiny_encoder_folder, path, Settings("body"), folder)
+    assert not failed(folder)
+
+
+def test_ids_and_kept_columns_that_are_not_utf8_are_replaced_and_counted(tiny_encoder_folder, tmp_path):
+    octets = pa.array([b"a\xff", b"b", b"c\xff"]).cast(pa.binary())
+    bad = pa.StringArray.from_buffers(3, *octets.buffers()[1:])
+    path, folder = tmp_path / "t.parquet", tmp_path / "out"
+    encoded = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int32()), bad)
+    pq.write_table(pa.table({"key": bad, "body": ["the"] * 3, "plain": bad, "encoded": encoded}), path)
+    build(tiny_encoder_folder, path, Settings("body", "key", ("plain", "encoded")), folder)
+    made = pq.read_table(folder / "part-00000-of-00001.parquet")
+    assert made["key"].to_pylist() == made["plain"].to_pylist() == ["a\ufffd", "b", "c\ufffd"]
+    assert made["encoded"].to_pylist() == ["b", "a\ufffd", "b"]
+    assert json.loads((folder / "_manifest.json").read_text())["n_replaced"] == 3
+    assert not failed(folder)
+
+
 def test_a_folder_that_holds_something_else_is_refused(out, tmp_path):
     assert check_folder(Folder(tmp_path / "new")) is False
     (tmp_path / "empty").mkdir()
@@ -291,7 +388,7 @@ def test_a_count_of_ids_is_checked(tiny_encoder_folder, tmp_path):
     path, folder = tmp_path / "ids.parquet", tmp_path / "ids"
     pq.write_table(pa.table({"key": ["a", "b", None, "a", "a", "../../c", None], "body": TEXTS}), path)
     settings = replace(SETTINGS, part_rows=7)
-    with pytest.raises(ValueError, match=r"2 rows repeat an id, the first is 'a'; .* --on-duplicate-id keep"):
+    with pytest.raises(ValueError, match=r"2 rows repeat an id, 'a' for example; .* --on-duplicate-id keep"):
         build(tiny_encoder_folder, path, settings, folder)
     assert not (folder / "_manifest.json").exists()
     assert build(tiny_encoder_folder, path, settings, folder, "keep") == {}

@@ -201,3 +201,24 @@ def test_the_line_that_swallows_the_rest_of_a_csv_file_is_an_error(tmp_path, mon
     (tmp_path / "t.csv").write_text('body\n"' + "x\n" * 40)
     with pytest.raises(ValueError, match=r"t\.csv: a row is longer than .* a quote is never closed, perhaps"):
         read_all([tmp_path / "t.csv"], Settings("body"))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_equal_texts_that_parquet_holds_once_are_written_out_a_slice_at_a_time(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "BLOCK_BYTES", 1 << 18)
+    some = ["a" * 20_000, None, "b" * 30_000, "short"] * 500
+    values = pa.array(some, pa.string())
+    table = pa.table({"key": range(len(values)), "body": values.dictionary_encode().cast(kind), "twin": values})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=1500)
+    written_out = values.nbytes
+    del values, table
+    plan = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings("body", "key", keep=("body", "twin")))
+    before, most, read = pa.total_allocated_bytes(), 0, []
+    for part in plan.parts:
+        for rows in read_part(plan.inputs[0], part, plan.settings):
+            most = max(most, pa.total_allocated_bytes() - before)
+            assert rows.carried[1].type == kind
+            of_rows = rows.carried[0], rows.texts, *rows.carried[1:]
+            read += zip(*map(pa.Array.to_pylist, of_rows), strict=True)
+    assert read == [(row, value, value, value) for row, value in enumerate(some)]
+    assert most < written_out // 8, (most, written_out)

@@ -12,9 +12,16 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
+from paraembed import checkpoint
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.manifest import Run, begun_run, finished_parts
+from paraembed.embedding.part import embed_part
+from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
-from paraembed.embedding.store import Folder, Remote, open_store, read_bytes
+from paraembed.embedding.store import Folder, open_store, read_bytes
 from paraembed.embedding.verify import verify
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
 from tests.embedding.without_ray import build
 from tests.object_store import RefusedError, Store, serving
 
@@ -184,19 +191,41 @@ def test_another_run_that_began_in_the_same_place_is_noticed(server, texts, tiny
     assert "out/_SUCCESS" not in server.objects
 
 
-def test_a_file_system_that_renames_sees_temporary_names_first(tmp_path):
-    """As on HDFS, whose uploads appear as they grow."""
-    store, seen = Remote(pa.fs.LocalFileSystem(), str(tmp_path / "out"), "hdfs://host/out"), []
+def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(server, texts, tiny_words, tmp_path):
+    """Two encoders in one place: the second plans before the first has written its plan."""
+    encoders = []
+    for tokeniser in ("ptb-v1", "space"):
+        folder = tmp_path / tokeniser
+        checkpoint.save(Encoder(AvgConfig(), tiny_words, tokeniser), folder, recipe={}, provenance={}, model_card="")
+        encoders.append(checkpoint.load(folder))
+    uri, plan = server.uri("out"), make_plan(list_inputs([texts]), SETTINGS)
+    first, second = (Run(encoder.fingerprint, encoder.tokeniser, plan) for encoder in encoders)
+    with begun_run(open_store(uri), first):
+        embed_part(encoders[0], plan.inputs[0], plan.parts[0], SETTINGS, open_store(uri))
+    with pytest.raises(
+        ValueError, match=r"another run has begun in s3://bucket/out.* with another tokeniser \(was ptb"
+    ):
+        begun_run(open_store(uri), second).__enter__()
+    assert list(finished_parts(open_store(uri), first)) == PARTS[:1]
+    assert finished_parts(open_store(uri), second) == {}
 
-    def write(file) -> None:
-        file.write(b"abc")
-        seen.append(sorted(path.name for path in tmp_path.rglob("*")))
 
-    store.write("_reports/a", write)
-    store.write("_reports/a", write)
-    assert seen == [[], ["_reports", "a", "out"]]
-    assert (tmp_path / "out" / "_reports" / "a").read_bytes() == b"abc"
-    assert store.names("_reports") == ["a"]
+def test_a_part_that_something_else_wrote_meanwhile_is_not_committed(server, texts, tiny_encoder_folder):
+    uri, whole = server.uri("out"), {}
+
+    def hook(moment: str, port: int) -> None:  # of the same size, when the last report has been written
+        if moment == f"PUT out/_reports/{PARTS[2]}.json done":
+            whole.update(server.objects)
+            server.objects[f"out/{PARTS[1]}"] = whole[f"out/{PARTS[1]}"][:-1] + b"?"
+
+    server.hook = hook
+    with pytest.raises(ValueError, match=rf"{PARTS[1]} in s3://bucket/out\S+ was removed or changed by something else"):
+        build(tiny_encoder_folder, texts, SETTINGS, uri)
+    assert "out/_SUCCESS" not in server.objects
+    server.hook = lambda *_: None
+    assert list(build(tiny_encoder_folder, texts, SETTINGS, uri)) == [PARTS[1]]
+    assert whole[f"out/{PARTS[1]}"] == server.objects[f"out/{PARTS[1]}"]
+    assert all(check.ok for check in verify(uri))
 
 
 def test_places(tmp_path):
@@ -206,6 +235,7 @@ def test_places(tmp_path):
         (Path("s3://bucket/out"), "give the address s3://… as text"),
         ("http://key:secret@host/out", "http://host/out is no address"),
         ("abfs://container@account.dfs.core.windows.net/out", "files do not appear there whole"),
+        ("hdfs://host:8020/out", "hdfs://host:8020/out: files do not appear there whole"),
     ):
         with pytest.raises(ValueError, match=message):
             open_store(place)

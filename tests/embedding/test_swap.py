@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from paraembed.embedding import swap as module
-from paraembed.embedding.swap import discard, fresh_folder, swap
+from paraembed.embedding.swap import discard, fresh_folder, old_folder, swap, sweep
 
 
 def begun(folder: Path, name: str) -> Path:
@@ -48,6 +48,28 @@ def test_the_old_folder_is_there_at_every_moment(tmp_path, monkeypatch):
     swap(new, out)
     assert len(seen) >= 3
     assert all(one == ["_plan.json", "_reports", "part-00000-of-00002.parquet"] for one in seen)
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    out = tmp_path / "out"
+    out.symlink_to(begun(tmp_path / "disk" / "data", "part-00000-of-00001.parquet"))
+    assert fresh_folder(out).parent == tmp_path / "disk"
+    swap(begun(fresh_folder(out), "part-00000-of-00002.parquet"), out)
+    assert out.is_symlink()
+    assert names(out) == ["_plan.json", "_reports", "part-00000-of-00002.parquet"]
+    assert (names(tmp_path), names(tmp_path / "disk")) == (["disk", "out"], ["data"])
+
+
+def test_what_a_killed_swap_left_is_swept_and_a_new_output_under_way_is_not(tmp_path):
+    out = begun(tmp_path / "out", "part-00000-of-00001.parquet")
+    begun(old_folder(out), "part-00000-of-00001.parquet")
+    begun(fresh_folder(out), "part-00000-of-00001.parquet")
+    sweep(out)
+    assert names(tmp_path) == [".out.new", "out"]
+    begun(old_folder(out), "notes.txt")
+    sweep(out)
+    assert names(old_folder(out)) == ["_plan.json", "_reports", "notes.txt"]
 
 
 def test_a_folder_that_is_being_discarded_is_known_to_the_end(tmp_path, monkeypatch):

@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from paraembed.encoders import ENCODERS, Encoder
+from paraembed.encoders import ENCODERS, Encoder, base
+from paraembed.encoders.added import add_words
+from paraembed.ragged import Ragged
 from paraembed.words import UNKNOWN, Words
 
 WORDS = [UNKNOWN, *"abcdefghijklmnopqrstuvwxyz"]
@@ -58,6 +60,32 @@ def test_compiled_loops_add_as_pytorch_does(encoder: Encoder, monkeypatch: pytes
     plain = encoder.embed(texts)
     np.testing.assert_allclose(compiled.vectors, plain.vectors, rtol=0, atol=1e-5)
     assert not compiled.vectors[-2:].any()
+
+
+def test_rows_are_added_in_the_order_of_the_text() -> None:
+    generator = np.random.default_rng(0)
+    matrix = generator.standard_normal((50, 37)) * 10.0 ** generator.integers(-4, 5, (50, 37))
+    ids, made = generator.integers(0, 50, 43, np.int32), np.empty((1, 37), np.float32)
+    add_words(matrix.astype(np.float32), Ragged(ids, np.array([0, 43])), False, made)
+    expected = np.zeros(37, np.float32)
+    for row in ids:
+        expected += matrix[row].astype(np.float32)
+    np.testing.assert_array_equal(made[0], expected)
+
+
+@pytest.mark.parametrize("name", ["avg", "gru", "recursive"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_many_bytes_are_encoded_in_pieces(name: str, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = np.random.default_rng(0).standard_normal((len(WORDS), 8), dtype=np.float32)
+    encoder = Encoder(ENCODERS[name](), Words(pa.array(WORDS), matrix), "ptb-v1")
+    texts = drawn_texts(50)
+    whole = encoder.embed(pa.array(texts, kind).slice(1))
+    monkeypatch.setattr(base, "_BYTES_AT_ONCE", 60)
+    pieces = encoder.embed(pa.array(texts, kind).slice(1))
+    np.testing.assert_allclose(pieces.vectors, whole.vectors, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode(texts[1:]), whole.vectors, rtol=0, atol=1e-6)
+    assert (pieces.num_tokens == whole.num_tokens).all()
+    assert pieces.num_without_tree == whole.num_without_tree
 
 
 @pytest.mark.usefixtures("_threads")

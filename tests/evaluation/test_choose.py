@@ -1,5 +1,6 @@
 """1 of k on held-out pairs: what is drawn, what is scored, what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.evaluation.choose import read_choose
+from paraembed.evaluation.choose import is_trained_on, read_choose
 from paraembed.evaluation.scoring import score_suite
-from paraembed.evaluation.sets import Choices
+from paraembed.evaluation.sets import Choices, Group, Suite
+from paraembed.evaluation.tables import Column, suite_tables
+from paraembed.files import sha256_of
 from paraembed.words import UNKNOWN, Words
 
 
@@ -54,7 +57,46 @@ def test_what_is_scored(held_out: Path) -> None:
     (score,) = score_suite(encoder, read_choose(held_out, 10))
     assert (score.name, score.label, score.num_pairs, score.value) == ("choose/10", "choose 10", 12, 1.0)
     assert score.intervals == {"accuracy": (1.0, 1.0)}
-    assert score.num_tokens == 48
+    assert score.num_tokens == 12 * 10 * 4  # an option's two texts of two words, as often as they occur
+    assert (score.chance, score.num_known_answers) == (0.1, 12)
+
+
+def test_ties_share_and_unknown_answers_are_counted() -> None:
+    words = Words(pa.array([UNKNOWN, "a", "b"]), np.array([[0, 1], [1, 0], [0.6, 0.8]], np.float32))
+    texts = pa.array(["a", "b", "yak", "gnu"])
+    # Right alone; right with another of the same unknown vector; wrong.
+    second = np.array([[1, 2, 3], [2, 3, 3], [3, 1, 2], [2, 1, 1]], np.int32)
+    asked = Choices("3", texts, np.array([[0] * 3, [3] * 3, [0] * 3, [0] * 3], np.int32), second)
+    suite = Suite("turney", (Group("", (asked,)),), measure="accuracy")
+    (score,) = score_suite(Encoder(AvgConfig(), words, "space"), suite, resamples=200)
+    assert score.values == {"accuracy": pytest.approx((1 + 1 / 3) / 4), "accuracy_strict": 1 / 4}
+    assert score.intervals["accuracy"][0] < score.value < score.intervals["accuracy"][1]
+    assert score.num_known_answers == 1  # "b"
+    # first: "gnu" thrice, "a" nine times; second: yak 4, gnu 4, b 4
+    assert (score.num_tokens, score.num_unknown) == (24, 3 + 8)
+    column = Column("mine", "", (score,))
+    (table,) = suite_tables(
+        [replace(column, label="other", scores=(replace(score, values={"accuracy": 1.0}),)), column]
+    )
+    assert table.rows[0][table.head.index("chance")] == "33.3"
+    assert table.rows[0][table.head.index("mine")] == "33.3 (25.0)"
+    assert any(note.startswith("where a right answer shares the first place") for note in table.notes)
+    assert "mine knows all words of the right answer in 1 of 4 (3)" in table.notes
+
+
+def test_the_shards_of_a_training_are_known_by_their_manifest(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    digest = sha256_of(tmp_path / "manifest.json")
+    assert is_trained_on(tmp_path, digest)
+    assert not is_trained_on(tmp_path, "")
+    assert not is_trained_on(tmp_path, digest[::-1])
+    assert not is_trained_on(tmp_path / "manifest.json", digest)
+
+
+def test_a_file_that_needs_flags_says_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("a,b,c\nd,e,f\n")
+    with pytest.raises(ValueError, match=r"3 columns .* these are flags of jobs/shard\.py: give --held-out the shards"):
+        read_choose(tmp_path / "pairs.csv", 2)
 
 
 @pytest.mark.parametrize(

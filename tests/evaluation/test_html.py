@@ -102,7 +102,11 @@ def test_every_picture_is_in_it(made: tuple[Report, tuple[Analysis, ...]]) -> No
 
 def test_texts_stay_texts(made: tuple[Report, tuple[Analysis, ...]]) -> None:
     report, analyses = made
-    texts = "\n".join(Document(page(report, analyses)).texts)
+    whole = page(report, analyses)
+    assert (
+        whole.index("[1]") < whole.index("<summary>All columns</summary>") < whole.index("Wieting 2017 table 4: GRAN<")
+    )
+    texts = "\n".join(Document(whole).texts)
     for text in (HOSTILE, f"avg {HOSTILE}", f"pairs/{HOSTILE}", *report.notes):
         assert text in texts
     missing = [one for one in analyses if one.content is None]
@@ -113,7 +117,7 @@ def test_texts_stay_texts(made: tuple[Report, tuple[Analysis, ...]]) -> None:
 
 
 def test_numbers_stand_at_the_right_and_means_are_bold() -> None:
-    rows = [["a", "-1.5", "1,200", "7 b"], ["b", "42.6*", "", "8"], ["mean", "7.8 (18.2)", "5 [4, 6]", ""]]
+    rows = [["a", "-1.5", "1,200", "7 b"], ["b", "42.6*", "-1.2 – 3.4", "8"], ["mean", "7.8 (18.2)", "5 [4, 6]", ""]]
     html = table(["set", "r", "pairs", "name"], rows, [False, False, True])
     assert html.count('class="number"') == 8
     assert '<tr class="mean"><td>mean</td>' in html

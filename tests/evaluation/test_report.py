@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,10 +109,50 @@ def test_the_same_encoder_comes_first_and_few_columns_in_the_terminal(encoder: E
     assert table.head[6] == "Wieting 2017 table 4: LSTM-AVG"
     assert len(table.head) == 6 + 17
     (brief,) = report.tables(brief=True)
-    assert brief.head[6:] == ("LSTM-AVG [1]", "PSL [2]", "GloVe [3]")
+    assert brief.head == ("sts", "pairs", "mine", "95 %", "unknown %", "LSTM-AVG [1]", "PSL [2]", "GloVe [3]")
     assert brief.notes[:2] == ("[1] Wieting 2017 table 4: LSTM-AVG", "[2] Wieting 2016 table 2: PSL")
-    several = [Candidate(kind, "", encoder, kind) for kind in ("avg", "gran")]
-    assert compare(several, [ALL_STS], resamples=0).tables(brief=True)[0].head[-4:-2] == ("GRAN [1]", "AVG [2]")
+
+
+def test_one_published_column_an_encoder_in_our_order_under_one_number_everywhere(encoder: Encoder) -> None:
+    kinds = ("lstm", "gran", "avg", "proj", "dan", "lstm_avg")
+    report = compare([Candidate(kind, "", encoder, kind) for kind in kinds], [ALL_STS, single("sick")], resamples=20)
+    years, sick = report.tables(brief=True)
+    ours = ("sts", "pairs", *kinds, "unknown %")  # no intervals, the unknown words of all once
+    names = ("LSTM (no o.g.) [1]", "GRAN [2]", "PP [3]", "proj. [4]", "DAN [5]", "LSTM-AVG [6]")
+    assert years.head == (*ours, *names, "PSL [7]", "GloVe [8]")
+    assert sick.head[1:] == years.head[1:]
+    (single_kind, other) = one(encoder, ALL_STS, single("pit2015")).tables(brief=True)
+    assert single_kind.head[-4:] == other.head[-4:] == ("PP [1]", "AVG [2]", "PSL [3]", "GloVe [4]")
+    assert cells(single_kind, "PP [1]")["2012 MSRpar"] == "42.6"
+
+
+@pytest.mark.parametrize(
+    ("metric", "marked"),
+    [
+        ("sts/2013/mean", [True, True]),
+        ("sts/2016/mean_spearman", [True, False]),  # not among the papers' 22
+        ("sts/2012/pooled", [True, True]),
+        ("sick/test/pearson", [False, True]),
+        ("pairs/mine/pearson", [False, False]),
+        ("", [False, False]),
+    ],
+)
+def test_an_encoder_that_was_chosen_on_the_very_sets_is_marked(
+    encoder: Encoder, metric: str, marked: list[bool]
+) -> None:
+    candidate = Candidate("mine", "", encoder, "avg", chosen_by=metric)
+    tables = compare([candidate], [ALL_STS, single("sick"), single("pit2015")], resamples=0).tables()
+    notes = {table.head[0]: any(f"was chosen by {metric} among" in note for note in table.notes) for table in tables}
+    assert [notes["sts"], notes["papers-22"]] == marked
+    assert notes["sick"] == (metric == "sick/test/pearson")
+    assert not notes["pit2015"]
+
+
+def test_notes_of_a_suite_stand_under_its_own_table(encoder: Encoder) -> None:
+    report = one(encoder, replace(ALL_STS, notes=("a note",)), single("sick"))
+    assert [("a note" in table.notes) for table in report.tables(brief=True)] == [True, False]
+    assert report.notes == ()
+    assert report.json()["notes"] == ["a note"]
 
 
 def test_values_over_other_pairs_are_marked(encoder: Encoder) -> None:
@@ -135,7 +176,7 @@ def test_encoders_and_baselines_side_by_side(encoder: Encoder, tiny_words: Words
     assert first.head[10:12] == ("overlap", "lemma overlap")
     assert cells(first, "overlap")["2012 MSRpar"] != ""
     assert "overlap" not in second.head  # two words overlap or they do not
-    assert "overlap has no value for words/ws353: all its predictions are equal there" in report.notes
+    assert report.notes == ()
     assert "old|er/sts/2012/MSRpar/pearson" not in report.metrics()  # MLflow takes no |
     assert "old_er/sts/2012/MSRpar/pearson" in report.metrics()
     assert "overlap/words/ws353/spearman" not in report.metrics()
@@ -152,6 +193,11 @@ def test_what_is_written(encoder: Encoder, tmp_path: Path) -> None:
     score = report.columns[0].scores[0]
     ours = saved["encoders"][0]["scores"]["sts/2012/MSRpar"]
     assert (ours["pearson"], ours["num_pairs"]) == (score.pearson, 4)
+    assert (ours["label"], ours["measure"], ours["num_sets"]) == ("2012 MSRpar", "pearson", 1)
+    mean = saved["encoders"][0]["scores"]["sts/mean"]
+    assert (mean["members"], mean["num_sets"]) == (["sts/2012/mean", "sts/2013/mean"], 6)
+    assert saved["encoders"][0]["scores"]["sts/2012/pooled"]["num_sets"] == 5
+    assert report.num_sets()["sts/mean"] == 6
     assert ours["intervals"]["pearson"] == list(score.intervals["pearson"])
     assert ours["intervals"]["pearson"][0] <= score.pearson <= ours["intervals"]["pearson"][1]
     (psl,) = [row for row in saved["published"] if (row["table"], row["name"]) == ("table 2", "PSL")]
@@ -166,6 +212,7 @@ def test_what_is_written(encoder: Encoder, tmp_path: Path) -> None:
     assert float(row["value"]) == report.metrics()["sick/test/pearson"]
     (row,) = [row for row in rows if row["whose"].endswith("table 2: PSL") and row["score"] == "sts/2013/mean"]
     assert (row["value"], row["remark"]) == ("0.48", "recomputed over the same sets")
+    assert {row["sets"] for row in rows if row["score"] == "sts/mean-of-sets" and row["sets"]} == {"6"}
     assert {row["pairs"] for row in rows if row["score"] == "sts/mean-of-sets" and row["pairs"]} == {"24"}
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match=r"file is a file; the scores need a folder"):

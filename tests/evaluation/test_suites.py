@@ -1,6 +1,8 @@
 """STS suites: which files, which scores, which means."""
 
 import gzip
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,8 @@ from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.candidates import Candidate, trained, untrained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
-from paraembed.evaluation.suites import PAPERS_STS, read_pairs_files, read_sts
+from paraembed.evaluation.suites import read_pairs_files, read_sts
+from paraembed.papers.published import PAPERS_STS
 from paraembed.text import tokenise
 from paraembed.words import UNKNOWN, Words
 
@@ -145,6 +148,27 @@ def test_what_is_no_suite_is_refused(folder: Path) -> None:
     (folder / "2012" / "OnWN.tsv.gz").write_bytes(gzip.compress(SETS["2012/OnWN.tsv"].encode()))
     with pytest.raises(ValueError, match=r"2 sets are named 'OnWN' .*; rename or leave out all but one"):
         read_sts(folder)
+
+
+@pytest.mark.parametrize("name", ["mean", "pooled"])
+def test_names_of_scores_over_several_sets_are_refused(folder: Path, name: str) -> None:
+    (folder / "2012" / f"{name}.tsv").write_text(SETS["2012/OnWN.tsv"])
+    for read in (lambda: read_sts(folder), lambda: read_pairs_files([folder / "2012" / f"{name}.tsv"])):
+        with pytest.raises(ValueError, match=rf"'{name}' is the name of a score over several sets; rename the file"):
+            read()
+
+
+def test_a_kept_encoder_says_how_it_was_chosen_and_on_which_pairs(tiny_encoder_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_encoder_folder, tmp_path / "encoder")
+    config = json.loads((tmp_path / "encoder" / "config.json").read_text())
+    config["provenance"] = {
+        "training": {"pairs": "5a0f"},
+        "selected": {"metric": "sts/2016/mean", "scores": [[10, 0.5], [20, 0.6]]},
+    }
+    (tmp_path / "encoder" / "config.json").write_text(json.dumps(config))
+    found = trained(tmp_path / "encoder")
+    assert found.description.endswith(", the best of 2 evaluations by sts/2016/mean")
+    assert (found.chosen_by, found.trained_on) == ("sts/2016/mean", "5a0f")
 
 
 def test_missing_sets_are_noted(folder: Path) -> None:

@@ -41,7 +41,8 @@ def weight_by_hand(name: str, word: str, sources: Sources) -> float:
         row = trained.vocabulary.to_pylist().index(word if word in trained.vocabulary.to_pylist()[:10] else UNKNOWN)
         return float(sum(abs(value) for value in trained.matrix[row].tolist()))
     count, total = COUNTS.get(word, 0), 1000
-    return {"avg": 1.0, "sif": 1e-3 / (1e-3 + count / total), "inverse-frequency": total / max(count, 1)}[name]
+    rare = COUNTS["zebra"] if word == UNKNOWN else max(count, 1)  # the one counted word without a vector
+    return {"avg": 1.0, "sif": 1e-3 / (1e-3 + count / total), "inverse-frequency": total / rare}[name]
 
 
 def by_hand(name: str, text: str, sources: Sources) -> npt.NDArray[np.float64]:
@@ -103,6 +104,11 @@ def test_a_saved_one_gives_the_same_vectors_and_is_always_the_same(
     assert prints[0] == prints[1]
     np.testing.assert_array_equal(checkpoint.load(tmp_path / "1").encode(TEXTS), common.encoder.encode(TEXTS))
     assert {"words", "counts", "corpus"} < set(checkpoint.read_config(tmp_path / "1")["provenance"])
+
+
+def test_what_was_not_counted_is_told(sources: Sources) -> None:
+    made = baseline("inverse-frequency", sources)
+    assert "counted words without a vector, 1.0% of the counts, are one; 7 words count 1" in made.description
 
 
 def test_they_are_candidates_for_a_report(sources: Sources) -> None:

@@ -14,8 +14,11 @@ import pytest
 import ray
 from mlflow.tracking import MlflowClient
 
+from paraembed.cluster.evaluate import Evaluation, check_held_out, find_candidates
 from paraembed.cluster.job import run
 from paraembed.cluster.tracking import EXPERIMENT
+from paraembed.evaluation.report import Table
+from paraembed.files import sha256_of
 
 JOB = Path(__file__).parents[2] / "jobs" / "evaluate.py"
 PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"
@@ -79,14 +82,14 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(
     out, err = capsys.readouterr()
     table, other = (part.splitlines() for part in out.split("\n\n")[:2])
     assert table[0] == "sts: Pearson ×100"
-    assert table[1].split()[:10] == [
-        "sts", "pairs", "encoder", "95", "%", "unknown", "%", "untrained", "overlap", "lemma",
+    assert table[1].split()[:11] == [
+        "sts", "pairs", "encoder", "95", "%", "untrained", "overlap", "lemma", "overlap", "unknown", "%",
     ]  # fmt: skip
     assert [row.split("  ")[0] for row in table[3:7]] == [
         "2013 headlines", "2013 mean of 1 set", "2013 pooled", "mean of 1 year",
     ]  # fmt: skip
-    assert "  [1] Wieting 2017 table 4: AVG" in table
-    assert "note: STS 2013 is without FNWN, OnWN, SMT" in err
+    assert "  [1] Wieting 2016 table 2: PP" in table
+    assert any(line.startswith("  STS 2013 is without FNWN, OnWN, SMT") for line in table)
     assert f"such as report.html, to {folder}/deep/scores; next: python jobs/embed.py --encoder encoder" in err
     assert "not made: Margin between paraphrases and negatives: it needs pairs; give --margin-pairs FOLDER" in err
 
@@ -104,6 +107,7 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(
     logged = client.search_runs([experiment.experiment_id])[0]
     assert logged.info.status == "FINISHED"
     assert logged.data.params["suite"] == "('sts',)"
+    assert logged.data.tags["sets behind sts/mean"] == "1"
     assert logged.data.metrics["sts/2013/headlines/pearson"] == trained["sts/2013/headlines"]["pearson"]
     assert logged.data.metrics["sts/mean"] == trained["sts/mean"]["pearson"]
     assert logged.data.metrics["untrained/sts/mean"] == untrained["sts/mean"]["pearson"]
@@ -140,6 +144,34 @@ def test_choosing_from_held_out_pairs(evaluate: Callable[[str], int], folder: Pa
     scores = json.loads((folder / "out" / "scores.json").read_text())["encoders"][0]["scores"]
     assert scores["choose/5"]["num_pairs"] == 6
     assert 0 <= scores["choose/5"]["accuracy"] <= 1
+
+
+def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(
+    evaluate: Callable[[str], int], folder: Path, job: ModuleType
+) -> None:
+    out = folder / "out"
+    out.mkdir()
+    for name in ("scores.json", "margin.png", "disagreement-sts.csv", "mine.csv", "report.html"):
+        (out / name).write_text("earlier")
+    assert evaluate("--baseline ppdb-heuristics --suite sts --data . --resamples 0 --no-analyses --out out") == 0
+    assert sorted(path.name for path in out.iterdir()) == ["mine.csv", "scores.csv", "scores.json", "scores.md"]
+    saved = json.loads((out / "scores.json").read_text())
+    assert [column["label"] for column in saved["encoders"]] == ["overlap", "lemma overlap"]
+    table = Table("t", ("set", "pairs", "mine"), (("a", "1,000", "0.5"), ("mean", "", "")), (False, True), ())
+    assert job.blocks(table, None) == [(["set", "pairs", "mine"], [["a", "1,000", "0.5"], ["mean", "", ""]])]
+    assert [head for head, _ in job.blocks(table, 12)] == [["set", "pairs"], ["set", "mine"]]  # 4 + 2 + 5 is 11
+
+
+def test_pairs_of_the_training_are_not_held_out(folder: Path) -> None:
+    flags = Evaluation(encoder=("encoder",), held_out=folder / "pairs", choices=2, out=folder / "out")
+    (folder / "pairs").mkdir()
+    (folder / "pairs" / "manifest.json").write_text("{}")
+    config = json.loads((folder / "encoder" / "config.json").read_text())
+    config["provenance"] = {"training": {"pairs": sha256_of(folder / "pairs" / "manifest.json")}}
+    (folder / "encoder" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"pairs holds the very pairs that encoder was trained on; give pairs that"):
+        check_held_out(flags.held_out, find_candidates(flags))
+    check_held_out(None, find_candidates(flags))
 
 
 def test_where_the_scores_go_unless_told(evaluate: Callable[[str], int], folder: Path) -> None:
@@ -184,6 +216,18 @@ MISTAKES = {
     "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
     "no suite": ("--encoder encoder --suite sts --data none", "none does not exist; expected a folder with STS sets"),
     "an empty suite": ("--encoder encoder --suite sts --data encoder", "encoder holds no STS sets; expected <year>/"),
+    "avg as baseline": ("--words vectors.txt --baseline avg --pairs test-pairs.tsv", "unknown baseline 'avg'"),
+    "a suite with its own flag": ("--encoder encoder --suite choose --data .", "flag of its own: --held-out PAIRS"),
+    "counts for nothing": ("--encoder encoder --pairs test-pairs.tsv --counts c", "--counts needs --baseline sif or"),
+    "choices of nothing": ("--encoder encoder --pairs test-pairs.tsv --choices 7", "--choices needs --held-out PAIRS"),
+    "options of nothing": (
+        "--encoder encoder --pairs test-pairs.tsv --no-analyses --against x", "--against is for the analyses;"
+    ),
+    "against nobody": ("--encoder encoder --pairs test-pairs.tsv --against foo", "--against is 'foo'; it must"),
+    "margin nowhere": ("--encoder encoder --pairs test-pairs.tsv --margin-pairs none", "none does not exist; exp"),
+    "tagged nowhere": ("--encoder encoder --pairs test-pairs.tsv --tagged none", "none does not exist"),
+    "runs nowhere": ("--encoder encoder --pairs test-pairs.tsv --runs none", "none does not exist; exp"),
+    "no place for output": ("--encoder encoder --pairs test-pairs.tsv --out /proc/x", "/proc/x cannot be written ("),
     "a file as output": ("--encoder encoder --pairs test-pairs.tsv --out vectors.txt", "vectors.txt is a file; "),
 }  # fmt: skip
 

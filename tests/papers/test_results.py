@@ -9,7 +9,7 @@ import pytest
 from paraembed.encoders import ENCODERS
 from paraembed.evaluation.suites import SUITES
 from paraembed.papers.published import MEANS, PAPERS, PAPERS_22, Row, published
-from paraembed.papers.results import RESULTS
+from paraembed.papers.results import BY_LENGTH, MARGINS, RESULTS, find_row
 
 FACTS = Path(__file__).parents[3] / "shared" / "papers" / "FACTS.md"
 
@@ -36,6 +36,7 @@ SPOTS = [  # text of the sheet, and the value that stands at its star
     (r"WS353 \.769 / SL999 \.(*) ", "Wieting 2015 table 10: PARAGRAM 300, SL999", "words/simlex999"),
     (r"RNN \.51 \.(*) \.50 /", "Wieting 2015 table 5: PARAGRAM 25 RNN", "bigrams/NN"),
     (r"strict overlap \.(*), ", "Wieting 2015 table 6: word overlap (strict)", "phrases/annotated-ppdb"),
+    (r"300-d \+ \.40/\.(*)\.", "Wieting 2015 table 12: PARAGRAM 300, SL999 +", "phrases/annotated-ppdb"),
     (r"GRU\(PPDB\) 71\.29/(*)/26\.37", "Zhou 2017 table 1: GRU(PPDB)", "turney/5"),
     (r"100-choose-1: AVG (*) %", "Zhou 2017 §3.1: AVG", "choose/100"),
 ]
@@ -49,6 +50,18 @@ def test_as_on_the_sheet(text: str, label: str, score: str) -> None:
     # Correlations of 2015 are printed as .685 there, those of the others ×100.
     stated = 100 * float(f"0.{found[1]}") if text.count(r"\.(*)") else float(found[1])
     assert value(label, score) == pytest.approx(stated)
+
+
+@pytest.mark.skipif(not FACTS.is_file(), reason=f"the sheet of facts is not there: {FACTS}")
+def test_analyses_as_on_the_sheet() -> None:
+    facts = FACTS.read_text()
+    by_length = re.search(r"≤4,5,6,7,8,9,≥10: PP ([\d. ]+?)\. ", facts)
+    assert by_length
+    assert BY_LENGTH["paragram-phrase"] == tuple(float(one) for one in by_length[1].split())
+    assert {len(printed) for printed in BY_LENGTH.values()} == {7}
+    margins = re.search(r"on XL: ([\d.]+) PP, ([\d.]+) proj, ([\d.]+)/([\d.]+) LSTM", facts)
+    assert margins
+    assert tuple(MARGINS.values()) == tuple(float(one) for one in margins.groups())
 
 
 BY_SET = [row for row in RESULTS if "sts/2012/MSRpar" in row.values]
@@ -67,12 +80,22 @@ def test_rows_name_what_there_is() -> None:
     assert len(BY_SET) == 17
     for row in RESULTS:
         assert row.paper in PAPERS
-        assert not row.kind or row.kind in {*ENCODERS, "scaled_avg"}
+        assert not row.kind or row.kind in ENCODERS
         assert set(row.caveats) >= set(row.values) & {"semeval2013", "turney/5", "bigrams/JN", "phrases/annotated-ppdb"}
         assert all(0 < one < 100 for one in row.values.values())
     named = {name.split("/")[0] for row in RESULTS if row.role == "baseline" for name in row.values}
     assert named >= {*SUITES}  # every suite has something to beat
     assert len({(row.label, *row.values) for row in RESULTS}) == len(RESULTS)
+    tuned = {row.name: {*row.caveats} for row in RESULTS if row.table == "table 10" and row.kind == "word"}
+    of_ws353 = {"words/ws353", "words/ws353-sim", "words/ws353-rel"}
+    assert tuned == {"PARAGRAM 300, WS353": of_ws353, "PARAGRAM 300, SL999": {"words/simlex999"}}
+
+
+def test_a_row_by_its_label() -> None:
+    assert find_row("Wieting 2016 table 2: 75th percentile of the task").values["sts/2013/FNWN"] == 38.1
+    for label in ("Wieting 2016 table 2: PPP", "Wieting 2015 table 10"):
+        with pytest.raises(KeyError, match=label):
+            find_row(label)
 
 
 def test_a_value_of_a_mean_by_hand() -> None:

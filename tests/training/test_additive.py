@@ -1,5 +1,6 @@
 """The compiled step of avg and sum against the same step by autograd."""
 
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -157,3 +158,24 @@ def test_workers_on_one_machine_get_the_bits_of_workers_on_several(tmp_path: Pat
     one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
     for shared, sent in [*zip(one[::2], one[1::2], strict=True), *zip(other[::2], other[1::2], strict=True)]:
         assert all(torch.equal(*both) for both in zip(shared, sent, strict=True))
+
+
+def _lets_go(rank: int, folder: Path) -> None:
+    recipe = replace(BASE, word_penalty=0.1)
+    encoder = encoder_of(recipe)
+    own = encoder.matrix.detach().numpy().copy()
+    encoder.matrix.data = torch.from_numpy(own)
+    before, is_held = own.copy(), weakref.ref(own)
+    del own
+    step = Step(encoder, recipe, make_pairs(), rank, 2)
+    assert is_held() is None
+    words = step.update.words
+    assert len(words) == 2
+    assert all(np.array_equal(one.numpy(), before) for one in words)
+    assert len({one.untyped_storage().data_ptr() for one in (*words, *step.state().values())}) == 1
+    (folder / f"out{rank}").write_text("done")
+
+
+def test_workers_that_share_the_words_let_go_of_their_own(tmp_path: Path) -> None:
+    in_two_processes(_lets_go, tmp_path)
+    assert len(list(tmp_path.glob("out*"))) == 2

@@ -59,7 +59,7 @@ def test_batches_are_those_of_the_cpu(
 ) -> None:
     pairs = ragged([length for pair in lengths for length in pair])
     on_device = DevicePairs(pairs, "cpu", recurrent=recurrent)
-    with patch.multiple(device_pairs_module, _CHUNK_PAIRS=chunk, _MOST_SLOTS=slots):
+    with patch.multiple(device_pairs_module, _CHUNK_PAIRS=chunk, _MOST_SLOTS=slots, _MOST_COUNTS=10 * chunk):
         for epoch in (0, 1, 3):  # one that is begun, one made ahead, one that was not expected
             first = min(first_pair, len(lengths))
             given = {"batch_size": batch_size, "first_pair": first, "seed": 5}
@@ -68,6 +68,28 @@ def test_batches_are_those_of_the_cpu(
             assert len(found) == len(expected) == num_steps(len(lengths), batch_size, 1, first)
             for one, other in zip(found, expected, strict=True):
                 assert_same(one, other)
+
+
+@settings(deadline=None)  # the first call of an operator takes long
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40)), min_size=2, max_size=40),
+    batch_size=st.integers(2, 5),
+    chunk=st.integers(1, 20),
+    data=st.data(),
+)
+def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(
+    lengths: list[tuple[int, int]], batch_size: int, chunk: int, data: st.DataObject
+) -> None:
+    """What dropout draws depends on them."""
+    on_device = DevicePairs(ragged([length for pair in lengths for length in pair]), "cpu")
+    done = data.draw(st.integers(0, (len(lengths) - 1) // batch_size))
+    with patch.object(device_pairs_module, "_CHUNK_PAIRS", chunk):
+        whole = list(on_device.epoch(epoch=0, seed=5, batch_size=batch_size))
+        rest = list(on_device.epoch(epoch=0, seed=5, batch_size=batch_size, first_pair=done * batch_size))
+    assert len(rest) == len(whole) - done
+    for one, other in zip(rest, whole[done:], strict=True):
+        assert torch.equal(one.ids_T, other.ids_T)
+        assert torch.equal(one.offsets, other.offsets)
 
 
 @settings(deadline=None)  # the first call of an operator takes long

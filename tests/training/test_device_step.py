@@ -1,8 +1,11 @@
 """The step without data-dependent shapes against the step of the CPU; on a GPU also as a CUDA graph."""
 
+import gc
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paraembed.encoders import ENCODERS, config_from_dict
+from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gran import Gran4Config
 from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig
@@ -18,10 +21,14 @@ from paraembed.encoders.proj import ProjConfig
 from paraembed.encoders.rnn import RnnConfig
 from paraembed.encoders.sum import SumConfig
 from paraembed.encoders.word import WordConfig
-from paraembed.ragged import Ragged
+from paraembed.ragged import Ragged, joined
 from paraembed.recipe import Recipe
 from paraembed.training import device_pairs as device_pairs_module
+from paraembed.training.best import Evaluation
 from paraembed.training.device_step import DeviceStep, fits_device_step
+from paraembed.training.loop import Report
+from paraembed.training.loop import train as whole_training
+from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
 from tests.training.conftest import encoder_of
 from tests.training.test_device_pairs import host_may_not_wait
@@ -44,6 +51,11 @@ CHANGES: list[dict[str, Any]] = [
     {"encoder": ProjConfig(), "objective": "contrastive", "contrast_phrases": 5, "scramble": 0.5},
     {"encoder": RnnConfig(), "objective": "contrastive", "contrast_phrases": 5, "similarity": "dot"},
     {"encoder": ProjConfig(), "objective": "squared_l2"},
+]
+ON_A_GPU: list[dict[str, Any]] = [
+    {"dropout": 0.2, "word_dropout": 0.1},
+    {"precision": "bfloat16", "encoder": LstmAvgConfig()},
+    {"batch_size": 2048},
 ]
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
@@ -182,6 +194,35 @@ def test_bfloat16_is_near_to_float32_and_leaves_words_and_moments_in_it(pairs: R
     assert {tensor.dtype for tensor in [*rough.parameters(), *with_bfloat16.state().values()]} == {torch.float32}
 
 
+def test_bfloat16_decides_no_threshold(pairs: Ragged) -> None:
+    """Rounded, the least violating candidate is no violation for every seventh text; avg has no other product."""
+    recipe = replace(BASE, negatives="min_violation")
+    exact, rough = (
+        train(DeviceStep(encoder_of(one), one, pairs), pairs) for one in (recipe, replace(recipe, precision="bfloat16"))
+    )
+    assert torch.equal(exact, rough)
+    recipe = replace(recipe, encoder=ProjConfig(), precision="bfloat16")
+    step = DeviceStep(encoder_of(recipe), recipe, pairs)
+    assert step(next(step.batches(pairs, 0)), 1)[1] > 0.97
+
+
+@pytest.mark.parametrize("changes", [{}, {"encoder": LstmAvgConfig()}, {"mega_batches": 2}], ids=name_of)
+def test_a_finished_step_leaves_the_memory_at_once(pairs: Ragged, changes: dict[str, Any]) -> None:
+    """Without a garbage collection, which does not know how large a GPU's tensors are."""
+    recipe = replace(BASE, **changes)
+    kinds = [Step] if recipe.mega_batches > 1 else [Step, DeviceStep]
+    gc.disable()
+    try:
+        for kind in kinds:
+            step = kind(encoder_of(recipe), recipe, pairs)
+            train(step, pairs)
+            is_held = weakref.ref(step)
+            del step
+            assert is_held() is None
+    finally:
+        gc.enable()
+
+
 def test_bfloat16_is_refused_on_a_cpu(pairs: Ragged) -> None:
     recipe = replace(BASE, precision="bfloat16")
     with pytest.raises(ValueError, match="precision is 'bfloat16', and the training is on a CPU"):
@@ -190,11 +231,13 @@ def test_bfloat16_is_refused_on_a_cpu(pairs: Ragged) -> None:
 
 @pytest.mark.gpu
 @NO_GPU
-@pytest.mark.parametrize("changes", CHANGES, ids=name_of)
+@pytest.mark.parametrize("changes", [*CHANGES, *ON_A_GPU], ids=name_of)
 def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(
     pairs: Ragged, changes: dict[str, Any], padded: bool
 ) -> None:
-    recipe = replace(BASE, batch_size=9, **changes)
+    recipe = replace(BASE, **{"batch_size": 9, **changes})
+    if recipe.batch_size > 90:
+        pairs = joined(*[pairs] * 46)
     ends = []
     for _ in range(2):
         encoder = encoder_of(recipe).to("cuda")
@@ -206,3 +249,45 @@ def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(
                     step(batch, next(numbers))
         ends.append(torch.cat([one.detach().flatten().cpu() for one in encoder.parameters()]).numpy())
     assert np.array_equal(*ends)
+
+
+class BrokenOffError(Exception):
+    """Stands for a SIGKILL: nothing is saved on the way out."""
+
+
+@pytest.mark.gpu
+@NO_GPU
+def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs: Ragged, tmp_path: Path) -> None:
+    recipe = replace(BASE, batch_size=9, epochs=40, dropout=0.2, word_dropout=0.1)
+    encoders = [encoder_of(recipe).to("cuda") for _ in range(3)]
+    unbroken, broken, resumed = encoders
+
+    def run(encoder: Encoder, checkpoints: Checkpoints | None, on_report: Any = lambda _: None) -> list[int]:
+        evaluation = Evaluation(lambda _: -encoder.matrix.detach().norm().item(), every=7.3)
+        counters = whole_training(
+            encoder, pairs, recipe, checkpoints=checkpoints, evaluation=evaluation, on_report=on_report
+        )
+        return [step for step, *_ in counters.scores]
+
+    def break_off(report: Report) -> None:
+        if report.step == 200:
+            raise BrokenOffError
+
+    steps = run(unbroken, None)
+    with pytest.raises(BrokenOffError):
+        run(broken, Checkpoints(tmp_path, steps=7), break_off)
+    assert run(resumed, Checkpoints(tmp_path)) == steps
+    torch.testing.assert_close(resumed.matrix, unbroken.matrix, rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+@NO_GPU
+def test_torchs_lstm_on_a_gpu_is_in_float32() -> None:
+    """TF32 has 10 bits: at width 300 states would be off by 1e-4 and more."""
+    generator = torch.Generator().manual_seed(1)
+    composition = LstmAvgConfig(peepholes=False).build(300, generator)
+    rows, ids = torch.randn(50, 300, generator=generator), torch.randint(50, (60,), generator=generator)
+    offsets = torch.arange(0, 61, 20)
+    expected = composition(rows, ids, offsets).detach()
+    found = composition.to("cuda")(rows.to("cuda"), ids.to("cuda"), offsets).detach().cpu()
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-6)

@@ -1,11 +1,14 @@
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from paraembed.encoders.proj import ProjConfig
 from paraembed.recipe import Recipe
+from paraembed.training.additive import shares_words
 from paraembed.training.memory import Memory, available_memory, check_memory, estimate
 
 
@@ -40,6 +43,21 @@ def test_copies_are_those_of_the_recipe(tmp_path: Path, recipe: Recipe, matrices
     assert memory.copies == matrices * 4 * 100 * 10
     assert memory.pairs == 4 * 50 + 16 * 10
     assert estimate(tmp_path / "v.txt", Recipe(max_words=7), 50, 10, 1, most_pair_bytes=99).num_words == 7
+
+
+def test_what_workers_share_counts_once_and_the_best_encoder_too(tmp_path: Path) -> None:
+    path, gib = vectors(tmp_path / "v.txt", 100, 10), 2**30
+    more = [estimate(path, Recipe(), 50, 10, 8, keeps_best=best).needed for best in (False, True)]
+    assert more[1] - more[0] == 4 * 100 * 10
+    each, shared = (Memory(10**6, 300, 2 * gib, 6 * gib, 0, 8, are_shared) for are_shared in (False, True))
+    processes = each.needed - 8 * 8 * gib
+    assert shared.needed == 8 * 4 * gib + processes  # all of them read the words; then there is one matrix with copies
+    alike, few = (Memory(10**6, 300, 2 * gib, 6 * gib, 0, 2, are_shared) for are_shared in (False, True))
+    assert alike.needed - few.needed == 4 * gib
+    assert shares_words(Recipe(), 2)
+    for changes in ({"encoder": ProjConfig()}, {"dropout": 0.1}, {"clip": 1.0}, {"mega_batches": 2}):
+        assert not shares_words(replace(Recipe(), **changes), 2)
+    assert not shares_words(Recipe(), 1)
 
 
 def test_files_that_are_no_vectors_are_left_to_their_reader(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from paraembed.encoders.proj import ProjConfig
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.tensors import load_tensors, save_tensors
-from paraembed.training.loop import Report, train
+from paraembed.training.loop import Report, _said_by_its_worker, train
 from paraembed.training.state import Checkpoints, Counters
 from paraembed.words import UNKNOWN, Words
+from tests.training.test_exchange import in_two_processes
 
 AVG = Recipe(batch_size=10, epochs=2, learning_rate=0.01)
 PROJ = replace(AVG, encoder=ProjConfig(), negatives="mix", dropout=0.2)
@@ -83,3 +84,29 @@ def test_two_workers_go_on_as_two_or_as_one(tmp_path: Path, caplog: pytest.LogCa
     # 36 steps of 20 pairs of the second epoch were done: 514 pairs are left, in steps of 10.
     assert counters.step == 98 + 52
     assert [step for step, *_ in counters.curve] == [62, 100, 150]
+
+
+def go_on_apart(rank: int, folder: Path) -> None:
+    encoder, pairs = data(AVG)
+    where = Checkpoints(folder / f"seen-by-{rank}")
+    with pytest.raises(ValueError, match=r"different checkpoints in .* \(step 124; step 0\); all of them must see one"):
+        train(encoder, pairs, AVG, rank=rank, world=2, checkpoints=where)
+
+
+def test_workers_that_see_different_checkpoints_do_not_begin(tmp_path: Path) -> None:
+    encoder, pairs = data(AVG)
+    train(encoder, pairs, AVG, checkpoints=Checkpoints(tmp_path / "seen-by-0", keep=9))
+    shutil.rmtree(max((tmp_path / "seen-by-0").iterdir()))  # the end; that of the first epoch stays
+    in_two_processes(go_on_apart, tmp_path)
+
+
+def test_a_gpu_that_is_too_small_ends_all_workers() -> None:
+    """The others wait for this one; of one worker alone it is for the caller to say."""
+    with pytest.raises(torch.OutOfMemoryError), _said_by_its_worker(0, 1):
+        raise torch.OutOfMemoryError("no 2 GiB")
+    with (
+        pytest.raises(RuntimeError, match="worker 1: the GPU's memory is too small: no 2 GiB; use a smaller") as raised,
+        _said_by_its_worker(1, 2),
+    ):
+        raise torch.OutOfMemoryError("no 2 GiB")
+    assert isinstance(raised.value.__cause__, ValueError)  # which the job shows

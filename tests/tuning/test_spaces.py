@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paraembed.papers import RECIPES
-from paraembed.tuning.points import Points
+from paraembed.tuning.points import Point, Points
 from tune_spaces import SPACES, find_space
 
 WORDS = 7 * 4  # λ_w, batch
@@ -49,8 +49,8 @@ COUNTS = {
         f"acl2017/supervised-{name}": RECURRENT
         for name in ("lstm", "lstm_avg", "gran", "gran2", "gran3", "gran4", "gran5")
     },
-    "acl2017/universal-avg": 11,
-    **{f"acl2017/universal-{name}": 11 * 9 for name in ("lstm_avg", "gran")},
+    "acl2017/universal-avg": 11 * 3,
+    **{f"acl2017/universal-{name}": 11 * 9 * 18 for name in ("lstm_avg", "gran")},
     "pgru2017/gru": 3 * 3,
 }
 
@@ -73,6 +73,20 @@ def test_points_are_recipes_all_different_and_the_best_is_among_them(name: str) 
         assert any(point.recipe == wanted and point.share == 1 for point in grid), best
 
 
+@pytest.mark.parametrize("name", ["smoke", "acl2017/lstm-boundary", "iclr2016/avg", "pgru2017/gru"])
+def test_few_points_have_all_combinations_of_some_fields(name: str) -> None:
+    points = Points(name, SPACES[name])
+    fields = ["boundary_tokens", "train_words", "optimiser", "margin"]
+
+    def combinations(some: list[Point]) -> set[tuple[object, ...]]:
+        return {tuple(getattr(point.recipe, field) for field in fields) for point in some}
+
+    few = points.differing_in({*fields})
+    grid = [points.at(points.space.choices(number)) for number in range(points.space.size)]
+    assert combinations(few) == combinations(grid)
+    assert len(few) < len(grid) / 2 or name == "smoke"
+
+
 def test_every_recipe_of_the_papers_has_a_space() -> None:
     covered = {name for space in SPACES.values() for name in (space.base, *space.best)}
     # Without a grid of their own: variants by hand.
@@ -91,5 +105,11 @@ def test_bad_spaces_and_settings_are_refused_before_any_trial() -> None:
         Points("x", replace(space, fixed={"encoder.layers": 2})).check()
     with pytest.raises(ValueError, match=r"margin is searched by the space x; fix other fields than margin, word_pen"):
         Points("x", space, {"margin": 0.5}).check()
+    with pytest.raises(ValueError, match=r"--set share: .* --sample"):
+        Points("x", space, {"share": "x"}).check()
+    with pytest.raises(ValueError, match=r"--set epochs: .* --epochs"):
+        Points("x", space, {"epochs": 3}).check()
+    with pytest.raises(ValueError, match=r"the space x: encoder is 'lstm'; expected an object"):
+        Points("x", space, {"encoder": "lstm", "encoder.output_gate": True}).check()
     with pytest.raises(ValueError, match=r"iclr2016/features .* trained by jobs/finetune.py"):
         Points("iclr2016/features", SPACES["iclr2016/features"]).check()

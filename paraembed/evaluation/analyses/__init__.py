@@ -14,6 +14,8 @@ from paraembed.evaluation.analyses import (
     errors,
     gates,
     margin,
+    runs,
+    tagged,
     text_length,
     unknown_share,
     word_vectors,
@@ -31,8 +33,11 @@ from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Suite
 from paraembed.files import write_file
+from paraembed.training.inputs import read_pair_manifest
 
-__all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse"]
+__all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse", "check_options", "remove_earlier"]
+
+SCORES, PAGE = "scores.json", "report.html"
 
 ANALYSES: tuple[tuple[Heading, Callable[[Inputs], Content]], ...] = (
     (text_length.HEADING, text_length.make),
@@ -81,6 +86,33 @@ def analyse(
         else:
             made.append(_write(Analysis(heading, content), content, out))
     return tuple(made)
+
+
+def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
+    """Raise what ``analyse`` does for options that cannot be followed, before anything is scored.
+
+    Args:
+        options: what a user adds.
+        labels: of the candidates.
+    """
+    if options.against is not None:
+        disagreement.check_against(options.against, labels)
+    if options.margin_pairs is not None:
+        read_pair_manifest(options.margin_pairs)
+    if options.tagged is not None:
+        tagged.read_tagged(options.tagged)
+    runs.check_runs(options.runs)
+
+
+def remove_earlier(out: Path) -> None:
+    """Remove the pictures, tables and page of earlier scores from a folder that holds some; files of others stay."""
+    if not (out / SCORES).is_file():
+        return
+    (out / PAGE).unlink(missing_ok=True)
+    for heading, _ in ANALYSES:
+        for pattern in (f"{heading.name}.png", f"{heading.name}.csv", f"{heading.name}-*.csv"):
+            for path in out.glob(pattern):
+                path.unlink()
 
 
 def _write(analysis: Analysis, content: Content, out: Path) -> Analysis:

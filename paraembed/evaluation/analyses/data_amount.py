@@ -13,16 +13,19 @@ from paraembed.evaluation.analyses.drawing import (
     marker,
     new_figure,
     plain_text,
+    shortened,
     tidy,
     to_png,
 )
 from paraembed.evaluation.analyses.runs import Run, choice_names, find_runs, main_score, score_names
+from paraembed.papers.results import find_row
 
 SCORE = Heading("score-by-data", "Score by amount of training data", "Wieting 2016, figure 1")
 CHOICE = Heading("choice-by-data", "Choosing the paraphrase, by data share and k", "Zhou 2017, figure 2")
-ZHOU_2017_AVG = 88.0
+ZHOU_2017_AVG = find_row("Zhou 2017 §3.1: AVG").values["choose/100"]
 """Accuracy in % of averaged word vectors, of 100 phrases."""
 _MOST_TICKS = 8
+_GAP = 0.045  # of the axis: a label's height
 
 
 class Point(NamedTuple):
@@ -72,12 +75,16 @@ def by_order(inputs: Inputs) -> Content:
     if not found:
         raise CannotMakeError("the runs of --runs have no scores; add the column score, or --suite sts")
     names = score_names(inputs)
-    levels = _levels(inputs, names)
-    title = f"{names[0] if names else 'score'} × 100"
+    tables = [path.name for path in inputs.options.runs if not path.is_dir()]
+    folders = len(inputs.options.runs) > len(tables)
+    title = "; ".join([f"{names[0]} × 100"] * folders + [f"score of {name}" for name in tables])
+    # What a table's score is nobody knows; a score of this report beside it would mean nothing.
+    levels = {} if tables else _levels(inputs, names)
     text = (
         f"A run a point: {title} by the number of pairs it was trained on, the first ones of the source (ordered: PPDB "
-        "is ordered by confidence) or drawn (random). Dashed: the encoders of this report."
+        "is ordered by confidence) or drawn (random)."
     )
+    text += " Dashed: the trained encoders of this report." if levels else ""
     return Content(text, (_table(SCORE, found, "score", _most(runs)),), draw(found, levels, title))
 
 
@@ -103,17 +110,32 @@ def amounts_shown(found: Curves) -> list[int]:
     return amounts[:: -(-len(amounts) // _MOST_TICKS)]
 
 
+def spread(places: list[float], gap: float) -> list[float]:
+    """Ascending places, moved up where they would be less than ``gap`` above the one before."""
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + gap) if moved else place)
+    return moved
+
+
 @plain_text
 def draw(found: Curves, levels: dict[str, float], title: str) -> bytes:
-    """A PNG: curves over the number of pairs, and levels that do not depend on it."""
+    """A PNG: curves over the number of pairs, and levels that do not depend on it, named at their end."""
     figure = new_figure(7.5, 4.6)
     axes: Axes = figure.subplots()
     for number, (name, points) in enumerate(found.items()):
         amounts, values = zip(*points, strict=True)
         axes.plot(amounts, values, color=colour(number), marker=marker(number), linewidth=2, label=name)
-    for number, (name, level) in enumerate(levels.items()):
-        style = (0, (4, 1 + 2 * number))
-        axes.axhline(level, color=PUBLISHED, linestyle=style, linewidth=1.2, label=f"{name} ({level:.1f})")
+    for level in levels.values():
+        axes.axhline(level, color=PUBLISHED, linestyle="--", linewidth=1.2)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    named = sorted(levels.items(), key=lambda one: one[1])
+    for (name, level), place in zip(named, spread([one for _, one in named], _GAP * (high - low)), strict=True):
+        label = f"{shortened(name, 30)} ({level:.1f})"
+        axes.annotate(
+            label, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False
+        )
     axes.set_xscale("log")
     shown = amounts_shown(found)
     axes.set_xticks(shown, [f"{amount:,}" for amount in shown], fontsize=9)
@@ -125,7 +147,9 @@ def draw(found: Curves, levels: dict[str, float], title: str) -> bytes:
 
 
 def _levels(inputs: Inputs, names: list[str]) -> dict[str, float]:
-    scores = {column.label: main_score(column, names) for column in inputs.report.columns}
+    trained = {one.label for one in inputs.candidates if not one.is_baseline}
+    columns = [column for column in inputs.report.columns if column.label in trained]
+    scores = {column.label: main_score(column, names) for column in columns}
     return {label: score for label, score in scores.items() if score is not None}
 
 

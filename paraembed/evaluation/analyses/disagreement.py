@@ -1,5 +1,7 @@
 """Pairs on which two encoders disagree most (Wieting 2017 table 7)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -74,6 +76,15 @@ def draw(panels: list[tuple[str, Vector, Vector, Vector]], labels: tuple[str, st
     return to_png(figure)
 
 
+def check_against(against: str, labels: Sequence[str]) -> None:
+    """Raise ValueError where ``against`` is not the label of another candidate than the first."""
+    if against not in labels[1:]:
+        raise ValueError(
+            f"--against is {against!r}; it must be the label of another encoder than the first: "
+            + (", ".join(labels[1:]) or "there is none, add one")
+        )
+
+
 def _which(inputs: Inputs) -> tuple[int, int]:
     """Columns of the two encoders.
 
@@ -83,11 +94,7 @@ def _which(inputs: Inputs) -> tuple[int, int]:
     """
     against, labels = inputs.options.against, inputs.labels
     if against is not None:
-        if against not in labels[1:]:
-            raise ValueError(
-                f"--against is {against!r}; it must be the label of another encoder than the first: "
-                + (", ".join(labels[1:]) or "there is none, add one")
-            )
+        check_against(against, labels)
         return 0, labels.index(against)
     if len(labels) < 2:
         raise CannotMakeError("only one encoder was scored; add a second one, or --words")

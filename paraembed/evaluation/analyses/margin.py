@@ -18,15 +18,15 @@ from paraembed.evaluation.analyses.drawing import (
     to_png,
 )
 from paraembed.evaluation.candidates import PairScorer
+from paraembed.evaluation.choose import is_trained_on
 from paraembed.evaluation.correlation import Vector
+from paraembed.papers.results import MARGINS
 from paraembed.training.inputs import read_pair_manifest
 
 HEADING = Heading("margin", "Margin between paraphrases and negatives", "Wieting 2016, §5")
 BATCH = 100
 """Pairs among whose texts negatives are sought, as the papers train."""
 MOST_PAIRS = 10_000
-WIETING_2016 = {"paragram-phrase": 0.7535, "proj": 0.7572, "LSTM, output gate": 0.7565, "LSTM, no output gate": 0.7463}
-"""Means over PPDB XL, which those encoders were trained on."""
 
 
 def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32]) -> Vector:
@@ -92,15 +92,28 @@ def make(inputs: Inputs) -> Content:
     if not found:
         raise CannotMakeError("no candidate has vectors")
     rows = tuple((label, size, float(values.mean()), float((values > 0).mean() * 100)) for label, values in found)
-    printed = ", ".join(f"{label} {mean}" for label, mean in WIETING_2016.items())
+    printed = ", ".join(f"{label} {mean}" for label, mean in MARGINS.items())
     text = (
         f"{size:,} of the {total:,} pairs in {folder.name}, drawn at random, in batches of {BATCH}: n1 and n2 are the "
         "texts of the other pairs of the batch that are most similar to g1 and g2, equal ones, too, as in training. "
-        "Higher is better on training pairs, and more of it there than on held-out pairs is overfitting. "
+        f"{_whose(folder, inputs)} Higher is better on training pairs, and more of it there than on held-out pairs is "
+        "overfitting. "
         f"Means the paper prints for PPDB XL: {printed}."
     )
     head = ("encoder", "pairs", "mean", "above zero, %")
     return Content(text, (Table(HEADING.name, "", head, rows, 4),), draw(found))
+
+
+def _whose(folder: Path, inputs: Inputs) -> str:
+    """Whether they are the training pairs of the candidates."""
+    trained = [one.label for one in inputs.candidates if is_trained_on(folder, one.trained_on)]
+    others = [one.label for one in inputs.candidates if one.trained_on and one.label not in trained]
+    said = [
+        f"{what} of {', '.join(who)}"
+        for what, who in (("the training pairs", trained), ("other pairs than those", others))
+        if who
+    ]
+    return f"They are {' and '.join(said)}." if said else "Whether a candidate was trained on them is not known."
 
 
 @plain_text
@@ -115,9 +128,8 @@ def draw(found: list[tuple[str, Vector]]) -> bytes:
             values, edges, histtype="step", linewidth=2, color=colour(number), label=f"{label} ({values.mean():.3f})"
         )
         axes.axvline(values.mean(), color=colour(number), linewidth=1, linestyle="--")
-    axes.axvline(
-        WIETING_2016["paragram-phrase"], color=PUBLISHED, linestyle=":", label="paper: paragram-phrase (0.754)"
-    )
+    name, mean = next(iter(MARGINS.items()))
+    axes.axvline(mean, color=PUBLISHED, linestyle=":", label=f"paper: {name} ({mean:.3f})")
     axes.set_xlabel("2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2); means dashed", fontsize=9)
     axes.set_ylabel("pairs", fontsize=9)
     tidy(axes, "")

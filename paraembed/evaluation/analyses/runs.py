@@ -58,10 +58,19 @@ def find_runs(inputs: Inputs) -> list[Run]:
         raise CannotMakeError("it needs runs on several amounts of data; give --runs, encoder folders or a table")
     found: list[Run] = []
     for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"{path} does not exist; expected an encoder folder, a folder of them, or a table")
+        _check_there(path)
         found += [_scored(folder, inputs) for folder in _folders(path)] if path.is_dir() else read_runs(path)
     return sorted(found, key=lambda run: (run.pairs, run.encoder, run.order, run.k or 0))
+
+
+def check_runs(paths: Sequence[Path]) -> None:
+    """Raise what ``find_runs`` does for a folder or table that cannot be read, without scoring anything."""
+    for path in paths:
+        _check_there(path)
+        for folder in _folders(path) if path.is_dir() else ():
+            _num_pairs(folder, checkpoint.read_config(folder))
+        if not path.is_dir():
+            read_runs(path)
 
 
 def read_runs(path: Path) -> list[Run]:
@@ -117,6 +126,22 @@ def choice_names(inputs: Inputs) -> list[str]:
     return [score.name for score in inputs.report.columns[0].scores if score.name.startswith("choose/")][:1]
 
 
+def _check_there(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; expected an encoder folder, a folder of them, or a table")
+
+
+def _num_pairs(folder: Path, config: dict[str, Any]) -> int:
+    """How many pairs an encoder was trained on."""
+    found = ((config.get("provenance") or {}).get("data") or {}).get("pairs")
+    if not isinstance(found, int):
+        raise ValueError(
+            f"{folder} does not say how many pairs it was trained on; train it again, or give --runs a table with the "
+            f"columns {', '.join(COLUMNS)}"
+        )
+    return found
+
+
 def _folders(path: Path) -> list[Path]:
     if (path / "config.json").is_file():
         return [path]
@@ -128,19 +153,15 @@ def _folders(path: Path) -> list[Path]:
 
 def _scored(folder: Path, inputs: Inputs) -> Run:
     config = checkpoint.read_config(folder)
-    data = (config.get("provenance") or {}).get("data") or {}
-    if not isinstance(data.get("pairs"), int):
-        raise ValueError(
-            f"{folder} does not say how many pairs it was trained on; train it again, or give --runs a table with the "
-            f"columns {', '.join(COLUMNS)}"
-        )
+    num_pairs = _num_pairs(folder, config)
+    data = config["provenance"]["data"]
     names = score_names(inputs), choice_names(inputs)
     wanted = {suite for one in names for name in one for suite in _SUITES_OF.get(name, (name.split("/")[0],))}
     report = compare([trained(folder)], [suite for suite in inputs.suites if suite.name in wanted], resamples=0)
     score, accuracy = (main_score(report.columns[0], one) for one in names)
     recipe: dict[str, Any] = config.get("recipe") or {}
     k = recipe.get("contrast_phrases") if recipe.get("objective") == "contrastive" else None
-    return Run(data["pairs"], config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)
+    return Run(num_pairs, config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)
 
 
 def _run(path: Path, line: int, head: list[str], cells: list[str]) -> Run:

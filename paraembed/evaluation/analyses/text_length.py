@@ -14,20 +14,17 @@ from paraembed.evaluation.analyses.drawing import (
     tidy,
     to_png,
 )
-from paraembed.evaluation.analyses.pools import Pool, text_pools
+from paraembed.evaluation.analyses.pools import text_pools
 from paraembed.evaluation.correlation import Vector, pearson
+from paraembed.papers.published import PAPERS_20
+from paraembed.papers.results import BY_LENGTH
 
 HEADING = Heading("score-by-length", "Score by length", "Wieting 2016, table 7")
 BINS = ("≤4", "5", "6", "7", "8", "9", "≥10")
 LEAST_PAIRS = 10
 """Two pairs correlate by ±1."""
-WIETING_2016 = {
-    "paragram-phrase": (72.7, 74.0, 70.5, 73.7, 75.5, 73.0, 72.6),
-    "LSTM, no output gate": (63.4, 54.5, 52.6, 56.9, 60.2, 58.0, 55.6),
-    "LSTM, output gate": (58.8, 48.4, 48.2, 50.6, 52.4, 48.8, 53.8),
-    "paragram-sl999": (66.3, 65.0, 50.1, 56.4, 60.1, 58.8, 58.4),
-}
-"""Pearson × 100 on all pairs of the 20 STS sets of 2012 to 2015."""
+THE_PAPERS = "sts 2012 to 2015"
+"""The pool that stands beside the paper's values: the sets among its 20 that are there, and no other."""
 
 
 def bin_of(lengths_2N: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -53,20 +50,25 @@ def score_by_bin(bins: npt.NDArray[np.int64], gold: Vector, predicted: Vector) -
 
 def make(inputs: Inputs) -> Content:
     """A line a candidate; a panel a pool."""
-    found = text_pools(inputs)
-    tables, panels = [], []
-    for pool in found:
-        bins = bin_of(pool.lengths)
+    tables, panels, missing = [], [], ""
+    for pool in text_pools(inputs):
+        of_paper = np.isin(pool.sets, PAPERS_20)
+        name, chosen = (THE_PAPERS, of_paper) if of_paper.any() else (pool.name, ~of_paper)
+        if name == THE_PAPERS:
+            missing = ", ".join(one.removeprefix("sts/") for one in PAPERS_20 if one not in {*pool.sets})
+        bins, gold = bin_of(pool.lengths)[chosen], pool.gold[chosen]
         counts = np.bincount(bins, minlength=len(BINS))
-        scores = [100 * score_by_bin(bins, pool.gold, predicted) for predicted in pool.predicted]
-        tables.append(_table(pool, counts, scores, inputs.labels))
-        panels.append((pool.name, counts, scores))
+        scores = [100 * score_by_bin(bins, gold, predicted[chosen]) for predicted in pool.predicted]
+        tables.append(_table(pool.name, name, counts, scores, inputs.labels))
+        panels.append((name, counts, scores))
     text = (
         "Pearson's r × 100 over the pairs whose longer text has so many tokens; the number of pairs stands below each "
-        f"length, and one with fewer than {LEAST_PAIRS} has no score. In grey what the paper "
-        "printed for its own encoders, over the 20 "
-        "sets of STS 2012 to 2015."
+        f"length, and one with fewer than {LEAST_PAIRS} has no score."
     )
+    if any(name == THE_PAPERS for name, *_ in panels):
+        text += " In grey what the paper printed for its own encoders, over the 12,108 pairs of its 20 sets of " + (
+            f"STS 2012 to 2015; ours are without {missing}." if missing else "STS 2012 to 2015, as ours."
+        )
     return Content(text, tuple(tables), draw(panels, inputs.labels))
 
 
@@ -78,8 +80,8 @@ def draw(panels: list[tuple[str, npt.NDArray[np.int64], list[Vector]]], labels: 
     figure = new_figure(6 * columns, 3.6 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, (name, counts, scores) in zip(grid.flat, panels, strict=False):
-        if name == "sts":
-            for number, (label, printed) in enumerate(WIETING_2016.items()):
+        if name == THE_PAPERS:
+            for number, (label, printed) in enumerate(BY_LENGTH.items()):
                 style = ("--", ":", "-.", (0, (1, 3)))[number]
                 axes.plot(range(7), printed, color=PUBLISHED, linestyle=style, linewidth=1.4, label=f"paper: {label}")
         for number, (label, values) in enumerate(zip(labels, scores, strict=True)):
@@ -90,7 +92,7 @@ def draw(panels: list[tuple[str, npt.NDArray[np.int64], list[Vector]]], labels: 
         tidy(axes, name)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    named = next((at for at, (name, *_) in enumerate(panels) if name == "sts"), 0)
+    named = next((at for at, (name, *_) in enumerate(panels) if name == THE_PAPERS), 0)
     legend_above(figure, grid.flat[named], 3)
     return to_png(figure)
 
@@ -104,11 +106,13 @@ def _pearson(predicted: Vector, gold: Vector) -> float:
         return np.nan
 
 
-def _table(pool: Pool, counts: npt.NDArray[np.int64], scores: list[Vector], labels: tuple[str, ...]) -> Table:
-    printed = WIETING_2016 if pool.name == "sts" else {}
+def _table(
+    pool: str, title: str, counts: npt.NDArray[np.int64], scores: list[Vector], labels: tuple[str, ...]
+) -> Table:
+    printed = BY_LENGTH if title == THE_PAPERS else {}
     rows = tuple(
         (name, int(counts[at]), *(cell(values[at]) for values in scores), *(row[at] for row in printed.values()))
         for at, name in enumerate(BINS)
     )
     head = ("tokens", "pairs", *labels, *(f"paper: {label}" for label in printed))
-    return Table(f"{HEADING.name}-{pool.name.replace('/', '-')}", pool.name, head, rows)
+    return Table(f"{HEADING.name}-{pool.replace('/', '-')}", title, head, rows)

@@ -8,33 +8,11 @@ from paraembed.evaluation.analyses.content import CannotMakeError, Content, Head
 from paraembed.evaluation.analyses.drawing import colour, marker, new_figure, plain_text, tidy, to_png
 from paraembed.evaluation.analyses.pools import text_pools
 from paraembed.evaluation.correlation import Vector, spearman
+from paraembed.papers.results import find_row
 
 HEADING = Heading("unknown-words", "Score and unknown words", "Wieting 2016, §5.1")
-UPPER_QUARTILE = {
-    "sts/2012/MSRpar": 57.6,
-    "sts/2012/MSRvid": 80.3,
-    "sts/2012/SMTeuroparl": 48.1,
-    "sts/2012/OnWN": 65.9,
-    "sts/2012/SMTnews": 45.4,
-    "sts/2013/headlines": 68.3,
-    "sts/2013/OnWN": 64.8,
-    "sts/2013/FNWN": 38.1,
-    "sts/2013/SMT": 34.6,
-    "sts/2014/deft-forum": 46.8,
-    "sts/2014/deft-news": 74.0,
-    "sts/2014/headlines": 75.4,
-    "sts/2014/images": 79.0,
-    "sts/2014/OnWN": 81.1,
-    "sts/2014/tweet-news": 72.2,
-    "sts/2015/answers-forums": 68.2,
-    "sts/2015/answers-students": 73.6,
-    "sts/2015/belief": 72.2,
-    "sts/2015/headlines": 80.8,
-    "sts/2015/images": 84.3,
-    "sick/test": 79.9,
-    "pit2015/test": 52.5,
-}
-"""75th percentile of the systems that took part in each task, Pearson × 100 (Wieting 2016 table 2)."""
+UPPER_QUARTILE = find_row("Wieting 2016 table 2: 75th percentile of the task").values
+"""Name of a set → 75th percentile of the systems that took part in the task, Pearson × 100."""
 _LEAST_SETS = 3
 
 
@@ -92,7 +70,10 @@ def make(inputs: Inputs) -> Content:
         for at, name in enumerate(one.names)
     )
     head = ("encoder", "set", "unknown, %", "Pearson", "against the 75th percentile")
-    correlations = tuple((one.label, len(one.names), *map(cell, _correlations(one))) for one in points)
+    correlations = []
+    for one in points:
+        (sets, rho), (with_quartile, deviation_rho) = (_correlation(one, part) for part in (one.score, one.deviation))
+        correlations.append((one.label, sets, cell(rho), with_quartile, cell(deviation_rho)))
     text = (
         "Each point is a set. Right: Pearson's r × 100 less the 75th percentile of the systems that took part in the "
         "task, as in the paper, whose ρ × 100 is -45.1 (it counts words that stand in its training pairs fewer than a "
@@ -102,8 +83,8 @@ def make(inputs: Inputs) -> Content:
         Table(
             f"{HEADING.name}-correlation",
             "rank correlation",
-            ("encoder", "sets", "ρ with the score", "ρ with the deviation"),
-            correlations,
+            ("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation"),
+            tuple(correlations),
         ),
         Table(HEADING.name, "sets", head, rows),
     )
@@ -116,8 +97,9 @@ def draw(points: list[Points]) -> bytes:
     figure = new_figure(11, 4.2)
     left, right = figure.subplots(1, 2)
     for number, one in enumerate(points):
-        for axes, values, rho in zip((left, right), (one.score, one.deviation), _correlations(one), strict=True):
-            said = "" if np.isnan(rho) else f" (ρ {rho:.1f})"
+        for axes, values in ((left, one.score), (right, one.deviation)):
+            sets, rho = _correlation(one, values)
+            said = "" if np.isnan(rho) else f" (ρ {rho:.1f} over {sets} sets)"
             look = {"color": colour(number), "marker": marker(number), "s": 30, "alpha": 0.8}
             axes.scatter(one.unknown, values, label=f"{one.label}{said}", **look)
     for axes, title in ((left, "Pearson's r × 100"), (right, "less the 75th percentile of the task's systems")):
@@ -128,5 +110,6 @@ def draw(points: list[Points]) -> bytes:
     return to_png(figure)
 
 
-def _correlations(one: Points) -> tuple[float, float]:
-    return 100 * rank_correlation(one.unknown, one.score), 100 * rank_correlation(one.unknown, one.deviation)
+def _correlation(one: Points, values: Vector) -> tuple[int, float]:
+    """How many sets have a value [k], and Spearman's ρ × 100 of those with the unknown words."""
+    return int((~np.isnan(values)).sum()), 100 * rank_correlation(one.unknown, values)

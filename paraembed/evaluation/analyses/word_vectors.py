@@ -22,6 +22,7 @@ MOST_COMMON = 10_000
 NUM_NEIGHBOURS = 7
 NUM_WORDS = 20
 _DEFAULT_WORDS = 10
+_MOST_COLUMNS = 3
 
 Matrix = npt.NDArray[np.float32]
 
@@ -106,21 +107,24 @@ def norms(inputs: Inputs) -> Content:
 @plain_text
 def draw_norms(panels: list[tuple[str, tuple[tuple[str, float, str, float], ...], float]]) -> bytes:
     """A PNG: label, longest and shortest words with their norms, and the median norm, of each candidate."""
-    figure = new_figure(5.5 * len(panels), 7.5)
-    grid = figure.subplots(2, len(panels), squeeze=False)
-    for column, (label, rows, median) in enumerate(panels):
-        for axes, at, title in (
-            (grid[0, column], 0, f"{shortened(label, 40)}: longest"),
-            (grid[1, column], 2, "shortest"),
-        ):
+    columns = min(_MOST_COLUMNS, len(panels))
+    blocks = -(-len(panels) // columns)
+    figure = new_figure(5.5 * columns, 7.5 * blocks)
+    grid = figure.subplots(2 * blocks, columns, squeeze=False)
+    for number, (label, rows, median) in enumerate(panels):
+        above, below = grid[2 * (number // columns) :, number % columns][:2]
+        for axes, at, title in ((above, 0, f"{shortened(label, 40)}: longest"), (below, 2, "shortest")):
             named = [(shortened(str(row[at]), 24), float(row[at + 1])) for row in rows]
-            axes.barh(range(len(named)), [norm for _, norm in named], color=colour(column))
+            axes.barh(range(len(named)), [norm for _, norm in named], color=colour(number))
             axes.set_yticks(range(len(named)), [name for name, _ in named], fontsize=8)
             axes.invert_yaxis()
             axes.axvline(median, color="#000000", linewidth=0.8)
             axes.set_xlim(0, max([1.05 * median, *(1.05 * float(row[1]) for row in rows)]))
             tidy(axes, title, "x")
-        grid[1, column].set_xlabel("L2 norm", fontsize=9)
+        below.set_xlabel("L2 norm", fontsize=9)
+    for number in range(len(panels), columns * blocks):
+        for axes in grid[2 * (number // columns) :, number % columns][:2]:
+            axes.set_visible(False)
     return to_png(figure)
 
 

@@ -1,10 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from scipy import stats
 
 from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation.analyses.content import Inputs
-from paraembed.evaluation.analyses.text_length import WIETING_2016, bin_of, make, score_by_bin
+from paraembed.evaluation.analyses.text_length import THE_PAPERS, bin_of, make, score_by_bin
+from paraembed.evaluation.report import compare
+from paraembed.evaluation.sets import Group, Suite
+from paraembed.papers.results import BY_LENGTH
 
 
 def test_the_longer_text_decides_the_bin() -> None:
@@ -28,8 +33,9 @@ def test_a_constant_bin_has_no_score() -> None:
 
 def test_the_table_holds_every_pair_and_what_the_paper_printed(inputs: Inputs) -> None:
     (table,) = make(inputs).tables
+    assert table.title == THE_PAPERS
     assert sum(int(row[1] or 0) for row in table.rows) == 120
-    assert table.rows[0][4] == WIETING_2016["paragram-phrase"][0] == 72.7
+    assert table.rows[0][4] == BY_LENGTH["paragram-phrase"][0] == 72.7
     members = [(group.name, pairs) for group in inputs.suites[0].groups for pairs in group.sets]
     sides = [
         [len(text.split()) for _, pairs in members for text in side(pairs).to_pylist()] for side in (_first, _second)
@@ -39,6 +45,24 @@ def test_the_table_holds_every_pair_and_what_the_paper_printed(inputs: Inputs) -
     cosines = np.concatenate([inputs.report.predictions["gran", f"sts/{year}/{pairs.name}"] for year, pairs in members])
     assert table.rows[6][1] == is_long.sum()
     assert np.isclose(table.rows[6][3], 100 * stats.pearsonr(gold[is_long], cosines[is_long]).statistic)
+
+
+def test_other_sets_are_not_beside_what_the_paper_printed(inputs: Inputs) -> None:
+    """STS 2016, and sets of one's own in a year's folder, are not among the paper's 20."""
+    first = inputs.suites[0].groups[0].sets[0]
+    other = Group("2016", (replace(first, name="headlines"),))
+    for groups in ((*inputs.suites[0].groups, other), (other,)):
+        suites = (Suite("sts", groups, "year"),)
+        made = make(replace(inputs, suites=suites, report=compare(inputs.candidates, suites, resamples=0)))
+        (table,) = made.tables
+        pairs = sum(int(row[1] or 0) for row in table.rows)
+        if len(groups) > 1:
+            (alone,) = make(inputs).tables
+            assert (pairs, table.rows) == (120, alone.rows)
+            assert "over the 12,108 pairs of its 20 sets of STS 2012 to 2015; ours are without 2012/OnWN, " in made.text
+        else:
+            assert (table.title, pairs, len(table.head)) == ("sts", 40, 4)
+            assert "paper" not in made.text
 
 
 def _first(pairs: ScoredPairs) -> pa.StringArray:

@@ -1,0 +1,112 @@
+"""Ids that stand twice in an output, exactly, and in bounded memory however many and long they are."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paraembed.data.hashing import hash_strings
+from paraembed.data.keys import mixed
+from paraembed.embedding.store import Store
+
+_ROWS = 16_384  # read at a time
+_HASHES = 1 << 25  # compared at a time: 0.25 GB, twice while they are gathered
+_COMPARED_BYTES = 256 << 20  # of ids compared letter by letter at a time, and what Arrow makes of them: about 1 GB
+_ID_BYTES = 32  # of a hash table, and of the place of a string, each id
+Hashes = npt.NDArray[np.uint64]
+
+
+def count_duplicates(store: Store, parts: Sequence[str], column: str) -> tuple[int, Any]:
+    """Rows whose id stands in an earlier row, too, and one such id; null is no id.
+
+    Up to 256 MB of ids are compared as they are. Of more, 64-bit hashes are compared, 33M at a time, and the column is
+    read once for each; then it is read for the ids whose hash stands twice, and these are compared.
+
+    Args:
+        store: the output.
+        parts: names of its files.
+        column: of the ids, integers or strings.
+    """
+    sizes = [_size(store, part, column) for part in parts]
+    rows, size = sum(count for count, _ in sizes), sum(size for _, size in sizes)
+    if size <= _COMPARED_BYTES:
+        return _compare(_read(store, parts, column))
+    some = max(1, _COMPARED_BYTES * rows // size)  # ids at a time
+    found = [
+        _compare(_with_hashes(_read(store, parts, column), shared[start : start + some]))
+        for shared in _shared_hashes(store, parts, column, 1 + rows // _HASHES)
+        for start in range(0, len(shared), some)
+    ]
+    return sum(count for count, _ in found), next((one for count, one in found if count), None)
+
+
+def _size(store: Store, part: str, column: str) -> tuple[int, int]:
+    """Rows, and bytes that the ids take; the column has no dictionary, so the footer knows."""
+    with store.open(part) as raw, pq.ParquetFile(raw) as file:
+        at = file.schema_arrow.get_field_index(column)
+        groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+        rows = int(file.metadata.num_rows)
+        return rows, _ID_BYTES * rows + sum(int(group.column(at).total_uncompressed_size) for group in groups)
+
+
+def _shared_hashes(store: Store, parts: Sequence[str], column: str, partitions: int) -> Iterator[Hashes]:
+    """The hashes that stand twice or more, ascending, each once; of one partition of all hashes after the other."""
+    for partition in range(partitions):
+        pieces = [np.zeros(0, np.uint64)]
+        for ids in _read(store, parts, column):
+            hashes = _hashes(ids)
+            pieces.append(hashes[hashes % np.uint64(partitions) == partition])
+        hashes = np.concatenate(pieces)
+        hashes.sort()
+        yield np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+
+def _with_hashes(ids: Iterator[pa.Array], wanted: Hashes) -> Iterator[pa.Array]:
+    """The ids whose hash is one of ``wanted``, ascending and not none."""
+    for some in ids:
+        hashes = _hashes(some)
+        at = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+        yield some.filter(pa.array(wanted[at] == hashes))
+
+
+def _compare(ids: Iterator[pa.Array]) -> tuple[int, Any]:
+    """Rows that repeat an id, and one such id."""
+    waiting, size, rows, repeated = list[pa.Array](), 0, 0, None
+    for some in ids:
+        rows += len(some)
+        waiting.append(some)
+        size += some.nbytes + _ID_BYTES * len(some)
+        if size > 2 * _COMPARED_BYTES:  # the same ids over and over
+            waiting, repeated = _distinct(waiting, repeated)
+            size = sum(one.nbytes + _ID_BYTES * len(one) for one in waiting)
+    distinct, repeated = _distinct(waiting, repeated)
+    return rows - sum(map(len, distinct)), repeated
+
+
+def _distinct(ids: list[pa.Array], repeated: Any) -> tuple[list[pa.Array], Any]:
+    """The ids, each once, and one that stood twice; ``repeated`` is such a one from before."""
+    if not ids:
+        return [], repeated
+    counts = pc.value_counts(pa.chunked_array(ids))
+    if repeated is None and len(several := counts.filter(pc.greater(counts.field("counts"), 1))):
+        repeated = several[0]["values"].as_py()
+    return [counts.field("values")], repeated
+
+
+def _read(store: Store, parts: Sequence[str], column: str) -> Iterator[pa.Array]:
+    """The ids that are not null; strings with 64-bit offsets, for there may be over 2 GiB of them."""
+    for part in parts:
+        with store.open(part) as raw, pq.ParquetFile(raw) as file:
+            for batch in file.iter_batches(_ROWS, columns=[column]):
+                known = batch[column].drop_null()
+                yield known if pa.types.is_integer(known.type) else known.cast(pa.large_string())
+
+
+def _hashes(ids: pa.Array) -> Hashes:
+    if pa.types.is_integer(ids.type):
+        return mixed(ids.to_numpy(zero_copy_only=False).astype(np.uint64))
+    return hash_strings(ids.cast(pa.string()))

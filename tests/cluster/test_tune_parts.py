@@ -1,0 +1,253 @@
+"""What a sweep decides and tells without Ray: who is next, how many at a time, what is said before it begins."""
+
+import json
+import os
+import random
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlflow.tracking import MlflowClient
+
+from paraembed.cluster import tune_trials
+from paraembed.cluster.tracking import tracked_run
+from paraembed.cluster.train import Placement
+from paraembed.cluster.tune import Sweep, _read_all_inputs, _to_probe, begin, settled
+from paraembed.cluster.tune_command import Tune, _protocol, tune
+from paraembed.cluster.tune_show import best_first
+from paraembed.cluster.tune_tracking import TrialRuns
+from paraembed.cluster.tune_trials import LedgerSearch
+from paraembed.data.shards import FORMAT
+from paraembed.evaluation.sets import Choices, Group, Suite
+from paraembed.files import sha256_of, write_json
+from paraembed.tuning.ledger import Epoch, Ledger, Record
+from paraembed.tuning.points import Points
+from paraembed.tuning.search import SearchSettings
+from paraembed.tuning.trial import Ended
+from tune_spaces import SPACES
+
+SMOKE = SPACES["smoke"]
+POINTS = Points("smoke", SMOKE)
+
+
+class Clock:
+    """Stands for the module ``time``: it goes on only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+
+def searcher(folder: Path, how: SearchSettings, concurrent: int) -> LedgerSearch:
+    return LedgerSearch(POINTS, how, Ledger(folder), concurrent, 10, lambda _: None, lambda *_: None)
+
+
+def ended(scores: list[float], status: str = "finished") -> dict[str, str]:
+    curve = tuple(Epoch(at, score, 0.5, {}, 1.0 * at) for at, score in enumerate(scores, 1))
+    return {"ended": json.dumps(asdict(Ended(status, "", curve, 2.0)))}  # type: ignore[arg-type]
+
+
+def given_out(search: LedgerSearch, name: str) -> int | str | None:
+    got = search.suggest(name)
+    return json.loads(got["task"])["trial"] if isinstance(got, dict) else got
+
+
+def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(tune_trials, "time", clock)
+    search = searcher(tmp_path, SearchSettings(), 2)
+    assert [given_out(search, name) for name in "abc"] == [0, 1, None]
+    search.on_trial_complete("a", error=True)
+    assert given_out(search, "c") == 0  # at once
+    search.on_trial_complete("c", error=True)
+    search.on_trial_complete("b", ended([0.1, 0.2]))
+    assert given_out(search, "d") is None  # also no other trial: it would go to the dead machine
+    for name in "de":
+        clock.now += 19.9
+        assert given_out(search, name) is None
+        clock.now += 0.2
+        assert given_out(search, name) == 0
+        search.on_trial_complete(name, error=True)
+    assert caplog.text.count("trial 0: its worker died, or could not begin; it runs again") == 3
+    record = search.ledger.records[0]
+    assert (record.status, record.curve) == ("failed", ())
+    assert record.reason.startswith("its worker died, or could not begin, 4 times; is there memory for 2 trials")
+    assert [given_out(search, name) for name in "fg"] == [2, 3]
+    search.on_trial_complete("f", ended([0.1, 0.2]))
+    assert given_out(search, "h") is None  # not the end: trial 3 may die
+    search.on_trial_complete("g", error=True)
+    assert given_out(search, "h") == 3
+    search.on_trial_complete("h", ended([0.1], "stopped"))
+    assert given_out(search, "i") == "FINISHED"
+    assert [one.status for one in search.ledger.in_order()] == ["failed", "finished", "finished", "stopped"]
+
+
+@given(st.lists(st.integers(0, 3), max_size=6), st.integers(0, 99))
+@settings(max_examples=8, deadline=None)
+def test_deaths_change_neither_what_is_tried_nor_who_is_stopped(
+    tmp_path_factory: pytest.TempPathFactory, dying: list[int], order: int
+) -> None:
+    how = SearchSettings("tpe", 4, seed=2, asha=True, reduction=2)
+
+    def tasks(deaths: Counter[int], order: int) -> dict[int, str]:
+        draw, clock, told = random.Random(order), Clock(), dict[int, str]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tune_trials, "time", clock)
+            search = searcher(tmp_path_factory.mktemp("ledger"), how, 2)
+            running = dict[str, int]()
+            for turn in range(100):
+                got = search.suggest(str(turn))
+                if got == "FINISHED":
+                    return told
+                if isinstance(got, dict):
+                    running[str(turn)] = number = json.loads(got["task"])["trial"]
+                    assert told.setdefault(number, got["task"]) == got["task"]
+                elif running:
+                    name = draw.choice(sorted(running))
+                    number = running.pop(name)
+                    deaths[number] -= 1
+                    dies = deaths[number] >= 0
+                    search.on_trial_complete(name, None if dies else ended([0.1 * number, 0.3]), error=dies)
+                else:
+                    clock.now += 30.0
+        raise AssertionError("it does not end")
+
+    deaths = Counter({number: min(times, 3) for number, times in Counter(dying).items()})
+    assert tasks(deaths, order) == tasks(Counter(), 0)
+
+
+def sweep(folder: Path, **more: object) -> Sweep:
+    (folder / "pairs").mkdir(exist_ok=True)
+    (folder / "pairs" / "manifest.json").write_text("{}")
+    (folder / "words.txt").write_text("the 1 2\ncat 3 4\n")
+    (folder / "out").mkdir(exist_ok=True)
+    values = {"points": POINTS, "selection": SMOKE.selection, "pairs": folder / "pairs", "words": folder / "words.txt"}
+    return Sweep(**{**values, "out": folder / "out", **more})  # type: ignore[arg-type]
+
+
+def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    some = sweep(tmp_path, settings=SearchSettings("tpe", asha=True))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    first = settled(some, overwrite=False)
+    assert first.concurrent == 3
+    begin(first, (), overwrite=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    begin(settled(some, overwrite=False), (), overwrite=False)
+    assert settled(some, overwrite=True).concurrent == 2
+    with pytest.raises(ValueError, match=r"begun with another concurrent \(was 3, is 2\)"):
+        begin(settled(replace(some, concurrent=2), overwrite=False), (), overwrite=False)
+
+
+def test_the_probe_takes_trials_that_are_left(tmp_path: Path) -> None:
+    def probed(how: SearchSettings, todo: list[int]) -> list[dict[str, int]]:
+        return [point.choices for point in _to_probe(sweep(tmp_path, settings=how), todo)]
+
+    assert probed(SearchSettings(asha=True), [1, 3]) == [SMOKE.choices(1), SMOKE.choices(3)]
+    assert probed(SearchSettings(), [2]) == [SMOKE.choices(2)]
+    assert len(probed(SearchSettings("tpe", 4), [1, 2, 3])) == 3
+    space = SPACES["acl2017/avg"]
+    many = _to_probe(sweep(tmp_path, points=Points("acl2017/avg", space)), range(3, 18))
+    assert [point.choices for point in many] == [space.choices(number) for number in (3, 7, 12, 17)]
+
+
+def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path: Path) -> None:
+    some = sweep(tmp_path, placement=Placement(workers=2))
+    manifest = some.pairs / "manifest.json"
+    write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
+    write_json(some.pairs / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
+    with pytest.raises(ValueError, match=r"batches of 100 pairs for each of 2 workers, and there are 150; give more "):
+        _read_all_inputs(some, some.pairs, 1)
+    row = "word" + " 0.5" * 300 + "\n"
+    with some.words.open("w") as file:
+        file.writelines(row for _ in range(1000))
+    with pytest.raises(ValueError, match=r"^1000000000 trials at a time need about .* --set max_words=N, or use a"):
+        _read_all_inputs(replace(some, placement=Placement()), some.pairs, 10**9)
+
+
+def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+    tune(Tune("acl2017/avg", dry_run=True, metric="papers-22/mean", sample=500))
+    printed = capsys.readouterr()
+    head, *rows = (line.split() for line in printed.out.splitlines() if line.strip("- "))
+    assert head == ["point", "margin", "word_penalty"]
+    assert [row[0] for row in rows] == [str(number) for number in range(18)]
+    assert rows[0][1:] == ["0.4", "0.0001"]
+    assert "18 trials of 18 points, 7 epochs" in printed.err
+    assert "(500 pairs); chosen by papers-22/mean (--metric)" in printed.err
+    tune(Tune("acl2017/avg", dry_run=True, settings=SearchSettings("random", 3)))
+    assert len([line for line in capsys.readouterr().out.splitlines() if line.strip("- ")]) == 4
+    tune(Tune("acl2017/universal-gran", dry_run=True))
+    assert "composition_penalty" in capsys.readouterr().out
+
+
+def test_flags_that_would_be_ignored_are_refused() -> None:
+    with pytest.raises(ValueError, match="smoke without --pairs makes a sample of its own"):
+        tune(Tune("smoke", words=Path("words.txt")))
+    with pytest.raises(ValueError, match="--set epochs: give a trial's epochs with --epochs"):
+        tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))
+    with pytest.raises(ValueError, match=r"--metric pairs: expected pairs/NAME/pearson"):
+        tune(Tune("smoke", dry_run=True, metric="pairs"))
+
+
+def test_the_winner_is_scored_on_what_it_was_chosen_by_where_the_folder_holds_no_suite(tmp_path: Path) -> None:
+    rows = np.zeros((1, 2), np.int32)
+    chosen = Suite("choose", (Group("", (Choices("2", pa.array(["a", "b"]), rows, rows),)),), measure="accuracy")
+    flags = Tune("pgru2017/gru", data=tmp_path)
+    protocol = _protocol(flags, sweep(tmp_path, points=Points("pgru2017/gru", SPACES["pgru2017/gru"])), (chosen,))
+    assert protocol.suites == [chosen]
+
+
+def record(number: int, scores: list[float], status: str = "finished") -> Record:
+    point = POINTS.at(SMOKE.choices(number))
+    values = json.loads(ended(scores, status)["ended"])
+    at = {"number": number, "choices": point.choices, "recipe": point.recipe.to_dict(), "share": 1.0}
+    return Record.from_dict({**at, **values, "ended": 1e9 + number + 0.25 * len(scores)})
+
+
+def test_the_table_has_the_finished_trials_the_best_first(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    for one in (record(0, [0.1]), record(1, [0.9], "stopped"), record(2, [0.3]), record(3, [], "failed")):
+        ledger.add(one)
+    head, rows = best_first(POINTS, ledger)
+    assert head == ["trial", "score", "margin", "word_penalty", "seconds"]
+    assert [row[:3] for row in rows] == [["2", "0.3000", "0.6"], ["0", "0.1000", "0.4"]]
+
+
+def test_a_trial_that_runs_again_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger(tmp_path / "trials")
+
+    def logged(*records: Record) -> dict[str, str]:
+        with tracked_run("sweep", tmp_path, tmp_path / "run.json") as run:
+            runs = TrialRuns(run, ledger)
+            for one in records:
+                ledger.add(one)
+            for one in ledger.in_order():
+                runs.add(one, POINTS.shown(one.recipe, one.share))
+            assert run.address is not None
+            client, parent = MlflowClient(uri), run.address.run_id
+            experiment = client.get_run(parent).info.experiment_id
+            found = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'")
+        assert len({one.data.tags["trial"] for one in found}) == len(found)
+        assert {one.data.params["encoder"] for one in found} == {"avg"}
+        return {one.data.tags["trial"]: one.info.status for one in found}
+
+    assert logged(record(0, [0.1, 0.2]), record(1, [], "failed")) == {"0": "FINISHED", "1": "FAILED"}
+    ledger.drop_failed()
+    assert logged(record(1, [0.1, 0.3])) == {"0": "FINISHED", "1": "FINISHED"}
+    assert logged() == {"0": "FINISHED", "1": "FINISHED"}
