@@ -146,7 +146,7 @@ def test_unusable_word_vectors(
         (["--recipe", "iclr2016/gran"], "unknown recipe 'iclr2016/gran'; allowed: tacl2015/word"),
         (["--encoder", "avg", "--encoder.width", "5"], "encoder 'avg' has no option 'width'; allowed: none"),
         (["--encoder.no-such"], "encoder 'avg' has no option 'such'; allowed: none"),
-        (["--encoder", "bert"], "unknown encoder 'bert'; allowed: avg, sum, word, proj"),
+        (["--encoder", "bert"], "unknown encoder 'bert'; allowed: avg, sum, word, scaled_avg"),
         (["--margin", "-1"], "margin is -1.0; allowed: 1e-36 to"),
         (["--batch-size", "1"], "batch_size is 1; allowed: 2 to 1e+06"),
         (["--tokeniser", "moses"], "unknown tokeniser 'moses'; allowed: ptb-v1, space"),
