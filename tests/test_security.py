@@ -247,6 +247,7 @@ def found(folder: Path, *words: str) -> list[str]:
     return hits
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_secrets_are_nowhere_and_texts_only_in_the_data(tmp_path: Path, jobs: Callable[..., str]) -> None:
     sample, source = tmp_path / "in" / "sample", tmp_path / "in"

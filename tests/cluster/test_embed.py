@@ -101,6 +101,7 @@ def test_what_is_missing_or_damaged_is_embedded_again(corpus, tiny_encoder_folde
     assert digests(out) == unbroken
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_killed_worker_costs_nothing(corpus, tiny_encoder_folder, unbroken, tmp_path):
     killed = []
@@ -362,7 +363,9 @@ def wait_for_parts(process: subprocess.Popen[str], out: Path, count: int) -> Non
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGTERM))]
+)
 def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(
     corpus, tiny_encoder_folder, tmp_path, unbroken, how
 ):

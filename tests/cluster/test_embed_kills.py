@@ -141,6 +141,7 @@ def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_d
     assert all(check.ok for check in verify(out, tiny_encoder_folder))
 
 
+@pytest.mark.slow
 def test_an_output_that_is_replaced_is_there_until_the_new_one_is(
     corpus, tiny_encoder_folder, tiny_words, unbroken, tmp_path
 ):

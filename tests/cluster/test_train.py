@@ -399,6 +399,7 @@ def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(
     assert sorted(step for step, _ in curve) == [100, 120, 200, 240, 300, 360]
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, tmp_path: Path) -> None:
     pair = Placement(workers=2, checkpoint_minutes=0)
     tests = sample / "sample" / "test-pairs.tsv"

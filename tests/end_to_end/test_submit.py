@@ -94,6 +94,7 @@ def test_jobs_run_by_submission(client: dict[str, str], tmp_path: Path) -> None:
     assert client["RAY_AUTH_TOKEN"] not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_by_submission(client: dict[str, str]) -> None:
     done = submit(client, "jobs/tune.py", "smoke")
     assert done.returncode == 0, done.stdout + done.stderr
