@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -58,7 +59,8 @@ def test_the_floor_writes_the_rows_that_encode_gives(inputs: Inputs, tmp_path: P
     table = pq.read_table(tmp_path / "floor").sort_by("row")
     assert table["row"].to_pylist() == list(range(50))
     vectors = checkpoint.load(inputs.encoder).encode(inputs.texts.read_text().splitlines())
-    assert table["embedding"].to_pylist() == vectors.tolist()
+    # The floor adds up by PyTorch's embedding_bag, encode by its own loop: the last bit may differ.
+    np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), vectors, rtol=1e-5, atol=1e-7)
 
 
 def test_stages_and_encode_go_through_all_rows(inputs: Inputs, tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def loss_of(encoder: Encoder, recipe: Recipe, pairs: Ragged) -> float:
     return float(np.mean([float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one == "pgru2017/gru-dot")) for one in RECIPES]
+)
 def test_a_published_recipe_lowers_its_loss(name: str, sample: Sample) -> None:
     recipe = RECIPES[name]
     pairs = sample.word_pairs if isinstance(recipe.encoder, WordConfig) else sample.pairs
