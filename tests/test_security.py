@@ -126,7 +126,7 @@ def test_a_plan_cannot_name_a_part_outside(tmp_path: Path, name: object) -> None
     value = make_plan(list_inputs([tmp_path / "a.txt"]), Settings()).to_json()
     assert plan_from_json(value).rows == 2
     value["parts"][0]["name"] = name
-    with pytest.raises(ValueError, match="is called"):
+    with pytest.raises(ValueError, match=r"is called|name is 3"):
         plan_from_json(value)
 
 

@@ -155,6 +155,7 @@ def test_gzipped_text_and_several_files(corpus, tiny_encoder_folder, unbroken, t
     assert pq.read_table(sorted(out.glob("*.parquet")))["row"].to_pylist() == list(range(20_500))
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, tmp_path, ray_cluster, capsys):
     folder, source, out = tmp_path / "recursive", tmp_path / "t.parquet", tmp_path / "out"
