@@ -153,9 +153,13 @@ class AsksNothing(TorchDispatchMode):
 def test_nothing_is_asked_of_the_device(pairs: Ragged, changes: dict[str, Any], padded: bool) -> None:
     recipe = replace(BASE, **changes)
     step = DeviceStep(encoder_of(recipe), recipe, pairs)
+    steps = 0
     with AsksNothing():
         for number, batch in enumerate(step.batches(pairs, 0), 1):
-            step(batch, number)
+            loss, *_ = step(batch, number)
+            assert loss.ndim == 0
+            steps = number
+    assert steps > 1
 
 
 def test_what_is_asked_is_noticed(pairs: Ragged) -> None:
