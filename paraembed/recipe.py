@@ -5,11 +5,12 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import BoundaryTokens
+from paraembed.encoders.irnn import IrnnConfig
 from paraembed.encoders.word import WordConfig
 from paraembed.files import read_json
 from paraembed.options import check_fields
@@ -41,8 +42,8 @@ _RANGES = {
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What is learned and how; frozen, JSON, part of the fingerprint."""
+class BaseRecipe:
+    """What every training decides: architecture, optimiser, regularisers, vocabulary, seed."""
 
     encoder: AnyConfig = field(default_factory=AvgConfig)
     """Architecture and its options."""
@@ -56,29 +57,6 @@ class Recipe:
     """Passes over the pairs."""
     batch_size: int = 100
     """Pairs a step and worker."""
-
-    objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
-    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), contrastive max-margin (Zhou 2017)."""
-    similarity: Literal["cosine", "dot"] = "cosine"
-    """What the objective compares: cosines, or dot products (Wieting 2015)."""
-    margin: float = 0.4
-    """δ of the objective."""
-    contrast_phrases: int = 29
-    """k of the contrastive objective: phrases a pair, drawn from all phrases of the data."""
-    negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
-    """max: the most similar candidate; mix: that or a random one; min_violation: the least similar that counts."""
-    pool: Literal["both_sides", "same_side"] = "both_sides"
-    """Candidates: both texts of the other pairs (released code), or those on the same side (paper)."""
-    pool_workers: Literal["own", "all"] = "own"
-    """Candidates come from this worker's share of the step, or from all workers'."""
-    mega_batches: int = 1
-    """Choose negatives from so many batches at once, before the first of them (Wieting and Gimpel 2018)."""
-    mega_anneal: int = 0
-    """Begin with one batch, and add one every so many steps up to mega_batches; 0: all from the start."""
-    equal_negatives: Literal["auto", "allowed", "excluded"] = "auto"
-    """Candidates equal to the text itself; auto: excluded for the encoder word, as in Wieting 2015."""
-    paired_negatives: Literal["allowed", "excluded"] = "allowed"
-    """Candidates that the data pair with the text, or lemmas of such ("constraints", Wieting 2015 §4.1)."""
 
     optimiser: Literal["adam", "adagrad", "sgd"] = "adam"
     """Adam, AdaGrad or plain SGD."""
@@ -110,8 +88,6 @@ class Recipe:
     """Both texts of a pair together, or each text on its own."""
     scramble_swaps: float | None = None
     """Mean number of swaps (Poisson) where a text is shuffled in part; none: whole."""
-    scramble_time: Literal["before", "after"] = "before"
-    """Before or after the negatives are chosen; always after where mega_batches choose them."""
 
     update: Literal["sparse", "dense"] = "sparse"
     """sparse: optimiser and λ_w act on the rows a batch touches. dense: on every row, as in the papers."""
@@ -130,16 +106,23 @@ class Recipe:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
         check_fields(self, _RANGES)
         check_tokeniser(self.tokeniser)
-        if self.mega_batches > 1 and self.pool_workers == "all":
-            raise ValueError(
-                f"mega_batches is {self.mega_batches}, and pool_workers is 'all'; a worker chooses from its own mega-"
-                "batch: set pool_workers to own"
-            )
         if isinstance(self.encoder, WordConfig) and self.boundary_tokens in {"start", "both"}:
             raise ValueError(
                 f"boundary_tokens is {self.boundary_tokens!r}, and the encoder word reads the first word alone: all "
                 "texts would have one vector; allowed: none, end"
             )
+
+    @property
+    def pulls_to_initial(self) -> bool:
+        """Whether λ_c pulls the composition to its initial values, not to zero."""
+        if self.composition_target == "auto":
+            return isinstance(self.encoder, IrnnConfig)
+        return self.composition_target == "initial"
+
+    @property
+    def train_composition(self) -> bool:
+        """Whether the encoder's other parameters than the word vectors are learned."""
+        return True
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON; ``from_dict`` reads them back."""
@@ -147,7 +130,7 @@ class Recipe:
         return {**values, "encoder": config_to_dict(self.encoder)}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Recipe":
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         """The recipe that ``to_dict`` wrote; fields left out take their defaults.
 
         Raises:
@@ -161,6 +144,45 @@ class Recipe:
             raise ValueError(f'encoder is {values["encoder"]!r}; expected an object such as {{"name": "avg"}}')
         encoder = {"encoder": config_from_dict(values["encoder"])} if "encoder" in values else {}
         return cls(**{**values, **encoder})
+
+
+@dataclass(frozen=True)
+class Recipe(BaseRecipe):
+    """How an encoder is trained on paraphrase pairs; frozen, JSON, part of the fingerprint."""
+
+    objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
+    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), contrastive max-margin (Zhou 2017)."""
+    similarity: Literal["cosine", "dot"] = "cosine"
+    """What the objective compares: cosines, or dot products (Wieting 2015)."""
+    margin: float = 0.4
+    """δ of the objective."""
+    contrast_phrases: int = 29
+    """k of the contrastive objective: phrases a pair, drawn from all phrases of the data."""
+    negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
+    """max: the most similar candidate; mix: that or a random one; min_violation: the least similar that counts."""
+    pool: Literal["both_sides", "same_side"] = "both_sides"
+    """Candidates: both texts of the other pairs (released code), or those on the same side (paper)."""
+    pool_workers: Literal["own", "all"] = "own"
+    """Candidates come from this worker's share of the step, or from all workers'."""
+    mega_batches: int = 1
+    """Choose negatives from so many batches at once, before the first of them (Wieting and Gimpel 2018)."""
+    mega_anneal: int = 0
+    """Begin with one batch, and add one every so many steps up to mega_batches; 0: all from the start."""
+    equal_negatives: Literal["auto", "allowed", "excluded"] = "auto"
+    """Candidates equal to the text itself; auto: excluded for the encoder word, as in Wieting 2015."""
+    paired_negatives: Literal["allowed", "excluded"] = "allowed"
+    """Candidates that the data pair with the text, or lemmas of such ("constraints", Wieting 2015 §4.1)."""
+    scramble_time: Literal["before", "after"] = "before"
+    """Before or after the negatives are chosen; always after where mega_batches choose them."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
+        super().__post_init__()
+        if self.mega_batches > 1 and self.pool_workers == "all":
+            raise ValueError(
+                f"mega_batches is {self.mega_batches}, and pool_workers is 'all'; a worker chooses from its own mega-"
+                "batch: set pool_workers to own"
+            )
 
 
 def without_effect(recipe: Recipe) -> list[str]:

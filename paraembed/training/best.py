@@ -8,13 +8,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paraembed.encoders import Encoder
 from paraembed.training.state import Counters
 
 _ROUNDING = 1e-9  # 10 · 0.1 epochs are one, whatever float makes of it
@@ -68,6 +67,20 @@ class Evaluation:
             raise ValueError(f"patience is {self.patience}; allowed: 1 or more, or none")
 
 
+class Model(Protocol):
+    """What is trained: an encoder, or one with a head on it; a torch module with a word matrix."""
+
+    @property
+    def matrix(self) -> Tensor:
+        """W_w."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All parameters, by name."""
+
+    def load_state_dict(self, state_dict: dict[str, Tensor]) -> object:
+        """Take them over."""
+
+
 class Best:
     """Takes the scores of a run; rank 0 holds the weights of the best encoder in memory.
 
@@ -76,9 +89,9 @@ class Best:
     """
 
     def __init__(
-        self, encoder: Encoder, evaluation: Evaluation | None, num_pairs: int, epochs: int, rank: int, world: int
+        self, model: Model, evaluation: Evaluation | None, num_pairs: int, epochs: int, rank: int, world: int
     ) -> None:
-        self.encoder, self.evaluation, self.num_pairs, self.epochs = encoder, evaluation, num_pairs, epochs
+        self.model, self.evaluation, self.num_pairs, self.epochs = model, evaluation, num_pairs, epochs
         self.rank, self.world = rank, world
         self.counters, self.stops = Counters(), False
         self._weights: dict[str, Tensor] = {}
@@ -97,7 +110,7 @@ class Best:
         self._judge()
         if self.rank == 0 and counters.best is not None:
             of = "encoder" if counters.best[0] == counters.step else "best"
-            self._weights = {name: tensors[f"{of}.{name}"].to("cpu", copy=True) for name in self.encoder.state_dict()}
+            self._weights = {name: tensors[f"{of}.{name}"].to("cpu", copy=True) for name in self.model.state_dict()}
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint needs besides the weights of its own step."""
@@ -109,8 +122,8 @@ class Best:
         """Score the encoder where that is due after a step over so many pairs; seconds that it took."""
         if not self._is_due(num_pairs):
             return 0.0
-        if self.encoder.matrix.is_cuda:  # the steps before are counted as steps
-            torch.cuda.synchronize(self.encoder.matrix.device)
+        if self.model.matrix.is_cuda:  # the steps before are counted as steps
+            torch.cuda.synchronize(self.model.matrix.device)
         started = time.perf_counter()
         self._score()
         return time.perf_counter() - started
@@ -125,7 +138,7 @@ class Best:
     def _score(self) -> None:
         """Score the encoder as it stands, and tell all workers."""
         assert self.evaluation is not None
-        counters, device = self.counters, self.encoder.matrix.device
+        counters, device = self.counters, self.model.matrix.device
         number = torch.tensor(math.nan, dtype=torch.float64, device=device)
         if self.rank == 0:
             number.fill_(self.evaluation.score(counters.step))
@@ -137,7 +150,7 @@ class Best:
         if self.rank > 0:
             return
         if not since_best:
-            for name, tensor in self.encoder.state_dict().items():
+            for name, tensor in self.model.state_dict().items():
                 if name in self._weights:
                     self._weights[name].copy_(tensor)
                 else:
@@ -150,11 +163,11 @@ class Best:
 
         On CPUs the others may share its words: they wait until they have read them, and until it has written them.
         """
-        waits = self.world > 1 and self.evaluation is not None and not self.encoder.matrix.is_cuda
+        waits = self.world > 1 and self.evaluation is not None and not self.model.matrix.is_cuda
         if waits:
             dist.barrier()
         if self.rank == 0 and self.tensors():
-            self.encoder.load_state_dict(self._weights)
+            self.model.load_state_dict(self._weights)
         if waits:
             dist.barrier()
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from paraembed.data.shards import FORMAT
 from paraembed.encoders import Encoder
 from paraembed.files import SUCCESS, read_json, require_file, sha256_of
-from paraembed.recipe import Recipe
+from paraembed.recipe import BaseRecipe
 from paraembed.words import END, START, Words, add_random_words, read_words, word_row
 
 _BLOCK_ROWS = 65_536
@@ -60,7 +60,7 @@ class Coverage:
 
 
 def untrained_encoder(
-    words_file: Path, pairs: Path, shards: dict[str, Any], recipe: Recipe
+    words_file: Path, pairs: Path, shards: dict[str, Any], recipe: BaseRecipe
 ) -> tuple[Encoder, Coverage]:
     """The encoder before training, and how well its words cover the pairs.
 
@@ -73,8 +73,21 @@ def untrained_encoder(
     Raises:
         OSError, ValueError: as ``read_words`` and ``read_pair_manifest``.
     """
+    return encoder_for(words_file, _token_counts(pairs, shards), recipe)
+
+
+def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
+    """The encoder before training on texts whose tokens are counted.
+
+    Args:
+        words_file: word-vector text file.
+        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` makes them.
+        recipe: as for ``untrained_encoder``.
+
+    Raises:
+        OSError, ValueError: as ``read_words``.
+    """
     words = read_words(words_file, recipe.max_words)
-    counts = _token_counts(pairs, shards)
     known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
     covered = pc.sum(counts.field("counts").filter(known)).as_py() or 0
     num_random = 0
@@ -95,7 +108,7 @@ def untrained_encoder(
     return encoder, coverage
 
 
-def _with_boundary_words(words: Words, recipe: Recipe) -> Words:
+def _with_boundary_words(words: Words, recipe: BaseRecipe) -> Words:
     """Words with the boundary words that the recipe wants: the file's vectors of <s> and </s>, else random ones."""
     wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.boundary_tokens]
     new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,8 +17,8 @@ from torch import Tensor
 
 from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged
-from paraembed.recipe import Recipe
-from paraembed.training.best import Best, Evaluation
+from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.training.best import Best, Evaluation, Model
 from paraembed.training.exchange import gather_texts
 from paraembed.training.pairs import num_steps
 from paraembed.training.profiler import traced
@@ -119,20 +120,62 @@ def train(
     num_pairs = len(pairs) // 2
     check_num_pairs(num_pairs, recipe.batch_size, world)
     pairs = pairs if recipe.max_tokens is None else pairs.cut(recipe.max_tokens)
-    step = step_for(encoder, recipe, pairs, rank, world)
-    best = Best(encoder, evaluation, num_pairs, recipe.epochs, rank, world)
-    saver = _Saver(encoder, step, pairs, checkpoints, before_save, best)
+    window = pairs.window if isinstance(pairs, MappedPairs) else "all"
+    return run_steps(
+        encoder,
+        step_for(encoder, recipe, pairs, rank, world),
+        pairs,
+        num_pairs,
+        decides={"pairs a window (--pairs-memory-gb)": window},
+        checkpoints=checkpoints,
+        on_report=on_report,
+        before_save=before_save,
+        evaluation=evaluation,
+        trace=trace,
+    )
+
+
+def run_steps(
+    model: Model,
+    step: TrainingStep,
+    data: Any,
+    num_pairs: int,
+    *,
+    decides: dict[str, Any] | None = None,
+    checkpoints: Checkpoints | None = None,
+    on_report: Callable[[Report], None] = lambda _: None,
+    before_save: Callable[[], None] = lambda: None,
+    evaluation: Evaluation | None = None,
+    trace: Path | None = None,
+) -> Counters:
+    """Take the steps of all epochs; result and errors are those of ``train``.
+
+    Args:
+        model: what the steps train.
+        step: takes them.
+        data: what they are taken on.
+        num_pairs: how many pairs, or other examples, an epoch has.
+        decides: what else than the recipe and their number decides the run; a checkpoint with another is refused.
+        checkpoints: as for ``train``.
+        on_report: as for ``train``.
+        before_save: as for ``train``.
+        evaluation: as for ``train``.
+        trace: as for ``train``.
+    """
+    recipe, rank, world = step.recipe, step.rank, step.world
+    best = Best(model, evaluation, num_pairs, recipe.epochs, rank, world)
+    saver = _Saver(model, step, num_pairs, decides or {}, checkpoints, before_save, best)
     counters = saver.restore()
     meter = _Meter(counters, recipe, num_pairs, world)
     # Loss, active share, whether it is time to save; in float64 the order of the sums decides the last bit at most.
-    sums = torch.zeros(3, dtype=torch.float64, device=encoder.matrix.device)
+    sums = torch.zeros(3, dtype=torch.float64, device=model.matrix.device)
     means = sums[:2]
     if rank == 0:
         means += torch.tensor([counters.loss, counters.active], dtype=torch.float64, device=means.device)
     with _said_by_its_worker(rank, world), _stop_between_steps(world) as stop_asked, traced(trace) as traced_step:
         while counters.epoch < recipe.epochs and not best.stops:
             save_is_due = False
-            for batch in step.batches(pairs, counters.epoch, counters.pairs_in_epoch, counters.step + 1):
+            for batch in step.batches(data, counters.epoch, counters.pairs_in_epoch, counters.step + 1):
                 counters.step += 1
                 counters.pairs_in_epoch += batch.total
                 counters.pairs += batch.total
@@ -167,7 +210,7 @@ def train(
 class _Meter:
     """When to report, and what; keeps ``counters.seconds`` and ``counters.curve``."""
 
-    def __init__(self, counters: Counters, recipe: Recipe, num_pairs: int, world: int) -> None:
+    def __init__(self, counters: Counters, recipe: BaseRecipe, num_pairs: int, world: int) -> None:
         self.counters, self.recipe, self.num_pairs = counters, recipe, num_pairs
         # Of the steps done not all need to have been of this size: other numbers of workers may have done them.
         left_in_epoch = num_steps(num_pairs, recipe.batch_size, world, counters.pairs_in_epoch)
@@ -206,7 +249,7 @@ class AstrayError(ValueError):
     """Loss or weights are no numbers; every worker raises it at the same step."""
 
 
-def _astray(what: str, counters: Counters, recipe: Recipe) -> AstrayError:
+def _astray(what: str, counters: Counters, recipe: BaseRecipe) -> AstrayError:
     return AstrayError(
         f"{what} by step {counters.step} (learning rate {recipe.learning_rate}); lower the learning rate or clip "
         "gradients; checkpoints that were written before stay"
@@ -220,23 +263,24 @@ def _over_workers(sums: Tensor, world: int) -> Tensor:
 
 
 class _Saver:
-    """Encoder, step and counters ↔ checkpoints; rank 0 writes them, every worker reads them."""
+    """Model, step and counters ↔ checkpoints; rank 0 writes them, every worker reads them."""
 
     def __init__(
         self,
-        encoder: Encoder,
+        model: Model,
         step: TrainingStep,
-        pairs: Ragged,
+        num_pairs: int,
+        decides: dict[str, Any],
         checkpoints: Checkpoints | None,
         before: Callable[[], None],
         best: Best,
     ) -> None:
-        self.encoder, self.step, self.checkpoints, self.before, self.best = encoder, step, checkpoints, before, best
-        rows, width = encoder.matrix.shape
+        self.model, self.step, self.checkpoints, self.before, self.best = model, step, checkpoints, before, best
+        rows, width = model.matrix.shape
         self.decides = {
             "recipe": step.recipe.to_dict(),
-            "pairs": len(pairs) // 2,
-            "pairs a window (--pairs-memory-gb)": pairs.window if isinstance(pairs, MappedPairs) else "all",
+            "pairs": num_pairs,
+            **decides,
             "word_matrix": f"{rows} x {width}",
             **best.decides,
         }
@@ -254,7 +298,7 @@ class _Saver:
             problem = str(error)
         if saved is not None:
             self.counters, tensors = saved
-            self.encoder.load_state_dict({name: tensors[f"encoder.{name}"] for name in self.encoder.state_dict()})
+            self.model.load_state_dict({name: tensors[f"encoder.{name}"] for name in self.model.state_dict()})
             self.step.load_state(tensors)
             self.step.skipped_pairs = self.counters.skipped_pairs
         self._agree(problem)
@@ -281,7 +325,7 @@ class _Saver:
             return
         found = [problem or f"step {self.counters.step}"]
         if self.step.world > 1:
-            found = gather_texts(found[0], self.step.world, self.encoder.matrix.device)
+            found = gather_texts(found[0], self.step.world, self.model.matrix.device)
         if problem:
             raise ValueError(problem)
         if len(set(found)) > 1:
@@ -299,7 +343,7 @@ class _Saver:
     def save(self, sums: Tensor) -> None:
         """Check that all numbers are finite, and save; ``sums``: over all workers, since the last report."""
         counters = self.counters
-        weights = {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
+        weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors = {**weights, **self.step.state()}
         # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
         if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from paraembed.encoders.base import reads_trees
-from paraembed.recipe import Recipe
+from paraembed.recipe import BaseRecipe
 
 _SAMPLE_BYTES = 4 << 20  # of the word-vector file, from which its rows are estimated
 _WORD_BYTES = 300  # a word: in the vocabulary, and in the tables that build it
@@ -53,7 +53,7 @@ class Memory:
 
 def estimate(
     words_file: Path,
-    recipe: Recipe,
+    recipe: BaseRecipe,
     num_tokens: int,
     num_pairs: int,
     workers: int,

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.ragged import Ragged
-from paraembed.recipe import Recipe
+from paraembed.recipe import BaseRecipe
 
 
 def drop_factors(
@@ -54,7 +54,7 @@ def drop(rows_RD: Tensor, ids_T: Tensor, factors: Iterable[Tensor]) -> tuple[Ten
     return tokens_TD, torch.arange(len(ids_T), dtype=torch.int32, device=ids_T.device)
 
 
-def scrambled_by(recipe: Recipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+def scrambled_by(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
     """Places as of ``scrambled``, where the texts have the boundary tokens of the recipe."""
     return scrambled(
         texts,

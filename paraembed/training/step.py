@@ -15,7 +15,7 @@ from torch import Tensor
 from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged, joined
-from paraembed.recipe import Recipe
+from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.training.additive import AdditiveStep, can_share, is_additive
 from paraembed.training.device_step import STEP_DRAWS, DeviceStep, fits_device_step
 from paraembed.training.mega import MegaNegatives, mega_batches
@@ -33,12 +33,15 @@ _TEXTS_AT_ONCE = 1024  # embedded without gradient
 class TrainingStep(Protocol):
     """What the loop needs of a step; see ``Step``."""
 
-    recipe: Recipe
+    @property
+    def recipe(self) -> BaseRecipe:
+        """How it trains."""
+
     rank: int
     world: int
     skipped_pairs: int
 
-    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
+    def batches(self, pairs: Any, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
         """The batches of an epoch."""
 
     def __call__(self, batch: Any, step: int) -> Tensor:

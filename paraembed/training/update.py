@@ -7,14 +7,16 @@ row has a gradient (λ_w pulls them all) and the optimiser moves all of W_w.
 Data-parallel: (row, gradient) pairs of W_w are exchanged, the gradients of W_c summed.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from paraembed.encoders import Encoder, encoder_name
-from paraembed.recipe import Recipe
+from paraembed.recipe import BaseRecipe
 from paraembed.training.exchange import exchange_rows
 from paraembed.training.kernels import pull_rows
 from paraembed.training.optim import ROW_OPTIMISERS, Bias, bias_of
@@ -22,30 +24,46 @@ from paraembed.training.rows import distinct
 
 
 class Update:
-    """Moves an encoder's parameters as a recipe says; owns the optimisers' state."""
+    """Moves an encoder's parameters, and those of a head on it, as a recipe says; owns the optimisers' state."""
 
-    def __init__(self, encoder: Encoder, recipe: Recipe, world: int, compiled: bool = False) -> None:
-        """Take the encoder to train, the number of workers, and whether rows move by compiled loops.
+    def __init__(
+        self,
+        encoder: Encoder,
+        recipe: BaseRecipe,
+        world: int,
+        compiled: bool = False,
+        *,
+        head: Sequence[nn.Parameter] = (),
+        head_penalty: float = 0.0,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            encoder: what is trained.
+            recipe: how.
+            world: number of workers.
+            compiled: whether rows move by compiled loops.
+            head: further parameters, which move as the composition does.
+            head_penalty: λ_s, pulls them to zero.
 
         Raises:
             ValueError: the recipe leaves nothing to train.
         """
         self.encoder, self.recipe, self.world, self.compiled = encoder, recipe, world, compiled
         self.matrix = encoder.matrix.detach()
-        self.composition = list(encoder.composition.parameters())
+        composition = list(encoder.composition.parameters()) if recipe.train_composition else []
+        self.composition = [*composition, *head]
         if not recipe.train_words and not self.composition:
             raise ValueError(
                 f"train_words is off, and the encoder {encoder_name(encoder.config)} has nothing but words: nothing is "
                 "left to train"
             )
         factor = 2.0 if recipe.penalty_form == "paper" else 1.0
-        self._word_pull, self._composition_pull = factor * recipe.word_penalty, factor * recipe.composition_penalty
+        self._word_pull = factor * recipe.word_penalty
+        self._pulls = [factor * recipe.composition_penalty] * len(composition) + [factor * head_penalty] * len(head)
         self._initial = self.matrix.clone() if self._word_pull and recipe.train_words else None
-        pulls_back = recipe.composition_target == "initial" or (
-            recipe.composition_target == "auto" and encoder_name(encoder.config) == "irnn"
-        )
-        target = torch.clone if pulls_back else torch.zeros_like
-        self._targets = [target(parameter.detach()) for parameter in self.composition]
+        target = torch.clone if recipe.pulls_to_initial else torch.zeros_like
+        self._targets = [target(one.detach()) for one in composition] + [torch.zeros_like(one) for one in head]
         self._seen = np.zeros(len(self.matrix), np.int32)
         self._leaf_RD, self._rows_R = self.matrix, torch.zeros(0)
         self._has_dense_words = recipe.train_words and recipe.update == "dense"
@@ -132,8 +150,8 @@ class Update:
             parameter.grad = torch.zeros_like(parameter)
         if self.world > 1:
             dist.all_reduce(parameter.grad)
-        if self._composition_pull:
-            parameter.grad.add_(parameter - self._targets[number], alpha=self._composition_pull)
+        if self._pulls[number]:
+            parameter.grad.add_(parameter - self._targets[number], alpha=self._pulls[number])
         return parameter.grad
 
     def _clip(self, grads: list[Tensor], counted_R1: Tensor | None) -> None:
