@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.avg import AvgConfig
@@ -206,7 +206,10 @@ def without_effect(recipe: Recipe) -> list[str]:
     return [name for names, is_idle in idle.items() if is_idle for name in names.split()]
 
 
-def read_recipe(path: Path) -> Recipe:
+AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)
+
+
+def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
     """A recipe from a JSON file.
 
     Raises:
@@ -215,4 +218,4 @@ def read_recipe(path: Path) -> Recipe:
     values = read_json(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds {json.dumps(values)[:40]}; expected a JSON object with a recipe's fields")
-    return Recipe.from_dict(values)
+    return kind.from_dict(values)

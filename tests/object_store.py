@@ -44,6 +44,10 @@ class RefusedError(Exception):
     """What ``Store.hook`` raises for a request that is to fail, with a status that clients do not try again."""
 
 
+class GoneError(Exception):
+    """Raised by a hook: the client has died, and its request does nothing."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Store
@@ -78,6 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.act(key, query, body)
         except RefusedError:
             self.reply(403, f"{_XML}<Error><Code>AccessDenied</Code><Message>refused</Message></Error>".encode())
+        except GoneError:
+            self.close_connection = True
 
     def act(self, key: str, query: dict[str, str], body: bytes) -> None:
         objects, uploads = self.server.objects, self.server.uploads

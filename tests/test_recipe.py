@@ -14,7 +14,7 @@ from paraembed.recipe import Recipe, read_recipe, without_effect
 def test_recipe_survives_json(recipe: Recipe, tmp_path: Path) -> None:
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe.to_dict()))
-    assert read_recipe(path) == recipe
+    assert read_recipe(path, Recipe) == recipe
     assert find_recipe(str(path)) == recipe
 
 

@@ -102,7 +102,7 @@ def _train(task: Task) -> Counters:
         pairs = _pairs(encoder, task, notes)
     except (ValueError, OSError, torch.OutOfMemoryError) as error:
         problem = str(error)
-    _agree(problem, world, torch.device(device))
+    agree(problem, world, torch.device(device))
     assert encoder is not None
     assert pairs is not None
     if rank == 0:
@@ -110,7 +110,7 @@ def _train(task: Task) -> Counters:
         if world > 1:
             say(exchanged(encoder, recipe, world))
     run = Run(task.run if rank == 0 else None)
-    show = _Reporter(run, rank, recipe)
+    show = Reporter(run, rank, warns_of_collapse=recipe.objective == "margin")
     try:
         with system_metrics(run):
             counters = train(
@@ -146,7 +146,7 @@ def _pairs(encoder: Encoder, task: Task, notes: "_Notes") -> Ragged:
     return pairs
 
 
-def _agree(problem: str, world: int, device: torch.device) -> None:
+def agree(problem: str, world: int, device: torch.device) -> None:
     """Raise ValueError on all workers if one of them cannot begin, or computes otherwise: others would wait for it."""
     problems = gather_texts(problem, world, device) if world > 1 else [problem]
     if any(problems):
@@ -207,22 +207,33 @@ def _blocks(encoder: Encoder, notes: _Notes) -> Iterator[pa.Table]:
         yield block
 
 
-class _Reporter:
-    """What a worker does with a report: rank 0 shows and logs it, all of them tell Ray Train once an epoch."""
+class Reporter:
+    """What a worker does with a report: rank 0 shows and logs it, all of them tell Ray Train once an epoch.
 
-    def __init__(self, run: Run, rank: int, recipe: Recipe) -> None:
-        self.run, self.rank = run, rank
-        self.warns_of_collapse = recipe.objective == "margin"
+    Args:
+        run: the MLflow run.
+        rank: number of the worker.
+        unit: what is trained on.
+        share: what the share of active terms is called.
+        warns_of_collapse: whether a share near 1 says that all texts get one vector.
+    """
+
+    def __init__(
+        self, run: Run, rank: int, unit: str = "pairs", share: str = "active", *, warns_of_collapse: bool = False
+    ) -> None:
+        self.run, self.rank, self.unit, self.share = run, rank, unit, share
+        self.warns_of_collapse = warns_of_collapse
         self.line = ProgressLine(_PLAIN_SECONDS)
 
     def __call__(self, report: Report) -> None:
+        """Take a report."""
         if self.rank == 0:
             self.run.metrics(
                 {
                     "epoch": report.epoch,
                     "loss": report.loss,
-                    "active_share": report.active,
-                    "pairs_per_second": report.pairs_per_second,
+                    f"{self.share}_share": report.active,
+                    f"{self.unit}_per_second": report.pairs_per_second,
                     "seconds_left": report.seconds_left,
                 },
                 report.step,
@@ -230,7 +241,8 @@ class _Reporter:
             metrics.trained(report.loss, report.pairs_per_second)
             text = (
                 f"epoch {report.epoch}/{report.epochs}  step {report.step:,}/{report.steps:,}  "
-                f"{report.pairs_per_second:,.0f} pairs/s  loss {report.loss:.4f}  active {report.active:.0%}  "
+                f"{report.pairs_per_second:,.0f} {self.unit}/s  loss {report.loss:.4f}  "
+                f"{self.share} {report.active:.0%}  "
                 f"{duration(report.seconds_left)} left"
             )
             self.line.show(text)

@@ -6,6 +6,7 @@ from typing import Any
 
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import Embedded, Encoder, EncoderConfig
+from paraembed.encoders.cnn import CnnConfig
 from paraembed.encoders.dan import DanConfig
 from paraembed.encoders.gran import (
     BiGranConfig,
@@ -48,6 +49,7 @@ AnyConfig = (
     | BiGranConfig
     | GruConfig
     | RecursiveConfig
+    | CnnConfig
 )
 """The registered configurations, as a type."""
 
@@ -73,6 +75,7 @@ ENCODERS: dict[str, type[AnyConfig]] = {
     "bigran": BiGranConfig,
     "gru": GruConfig,
     "recursive": RecursiveConfig,
+    "cnn": CnnConfig,
 }
 
 __all__ = ["ENCODERS", "AnyConfig", "Embedded", "Encoder", "config_from_dict", "config_to_dict", "encoder_name"]

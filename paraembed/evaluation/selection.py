@@ -43,7 +43,7 @@ def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
 
 def suites_digest(suites: Sequence[Suite]) -> str:
     """Digest of everything that a score on the suites depends on, besides the encoder."""
-    return digest_of([[suite.name, suite.group_is, suite.measure, _plain(suite.groups)] for suite in suites])
+    return digest_of([[suite.name, suite.group_is, suite.measure, as_json(suite.groups)] for suite in suites])
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class _Random:
     """A vector a text, drawn: scores that mean nothing, under the names that every encoder's have."""
 
     def embed(self, texts: pa.StringArray) -> Embedded:
-        zeros = np.zeros(len(texts), np.int32)
-        return Embedded(np.random.default_rng(0).standard_normal((len(texts), 4), np.float32), zeros, zeros)
+        vectors = np.random.default_rng(0).standard_normal((len(texts), 4), np.float32)
+        return Embedded(vectors, np.ones(len(texts), np.int32), np.zeros(len(texts), np.int32))
 
 
-def _plain(value: Any) -> Any:
-    """A set as JSON."""
+def as_json(value: Any) -> Any:
+    """A dataclass of texts and numbers, such as a set, as JSON."""
     if is_dataclass(value):
-        return [_plain(getattr(value, field.name)) for field in fields(value)]
+        return [as_json(getattr(value, field.name)) for field in fields(value)]
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [as_json(one) for one in value]
     if isinstance(value, pa.Array):
         return value.to_pylist()
     return value.tolist() if isinstance(value, np.ndarray) else value

@@ -7,7 +7,9 @@ the papers, which move the whole word matrix at every step: ``update="dense"``, 
 from pathlib import Path
 
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
+from paraembed.papers.supervised_recipes import SUPERVISED_RECIPES
 from paraembed.recipe import Recipe, read_recipe
+from paraembed.supervised.recipe import SupervisedRecipe
 
 RECIPES: dict[str, Recipe] = {
     **tacl2015.RECIPES,
@@ -27,5 +29,14 @@ def find_recipe(name: str) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
     if name.endswith(".json"):
-        return read_recipe(Path(name))
+        return read_recipe(Path(name), Recipe)
     raise ValueError(f"unknown recipe {name!r}; allowed: {', '.join(RECIPES)}, or the path of a .json file")
+
+
+def find_supervised_recipe(name: str) -> SupervisedRecipe:
+    """A recipe for gold labels by its name, or from a ``.json`` file; errors as for ``find_recipe``."""
+    if name in SUPERVISED_RECIPES:
+        return SUPERVISED_RECIPES[name]
+    if name.endswith(".json"):
+        return read_recipe(Path(name), SupervisedRecipe)
+    raise ValueError(f"unknown recipe {name!r}; allowed: {', '.join(SUPERVISED_RECIPES)}, or the path of a .json file")

@@ -53,6 +53,9 @@ def draw_training(
     num_pairs: int,
     scores: Sequence[ScoreChange] = (),
     on_the_way: ScoreCurve | None = None,
+    *,
+    unit: str = "pair",
+    share: str = "share of active terms",
 ) -> None:
     """Write a PNG; the same input gives the same bytes.
 
@@ -63,6 +66,8 @@ def draw_training(
         num_pairs: of an epoch.
         scores: shown beside the curves, where there are any.
         on_the_way: a third curve.
+        unit: what is trained on.
+        share: what the fourth number of ``curve`` is.
     """
     num_curves = 2 if on_the_way is None else 3
     height = max(2.5 * num_curves, min(_MOST_INCHES, 1.6 + _SCORE_INCHES * len(scores)))
@@ -73,16 +78,16 @@ def draw_training(
     steps, pairs, loss, active = np.array(curve, np.float64).T
     epochs, sizes = pairs / num_pairs, np.diff(pairs, prepend=0)
     top = figure.add_subplot(grid[0, 0])
-    _curve(top, epochs, loss, sizes, f"mean loss a pair (last {loss[-1]:.4f})")
+    _curve(top, epochs, loss, sizes, f"mean loss per {unit} (last {loss[-1]:.4f})")
     top.tick_params(labelbottom=False)
     bottom = figure.add_subplot(grid[1, 0], sharex=top)
-    _curve(bottom, epochs, active, sizes, f"share of active terms (last {active[-1]:.0%})")
+    _curve(bottom, epochs, active, sizes, f"{share} (last {active[-1]:.0%})")
     bottom.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     if on_the_way is not None:
         bottom.tick_params(labelbottom=False)
         bottom = figure.add_subplot(grid[2, 0], sharex=top)
         _score_curve(bottom, on_the_way, num_pairs)
-    bottom.set_xlabel(f"epoch ({num_pairs:,} pairs each; {int(steps[-1]):,} steps in all)")
+    bottom.set_xlabel(f"epoch ({num_pairs:,} {unit}s each; {int(steps[-1]):,} steps in all)")
     if epochs[-1] > 1:
         bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     if scores:

@@ -1,6 +1,7 @@
 """Regularisers of Wieting 2017 §4.2: dropout, word dropout, scrambled words."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -52,6 +53,46 @@ def drop(rows_RD: Tensor, ids_T: Tensor, factors: Iterable[Tensor]) -> tuple[Ten
     for factor in factors:
         tokens_TD = tokens_TD * factor
     return tokens_TD, torch.arange(len(ids_T), dtype=torch.int32, device=ids_T.device)
+
+
+def scrambled_texts(
+    recipe: BaseRecipe,
+    texts: Ragged,
+    rows_RD: Tensor,
+    ids: npt.NDArray[np.int32],
+    generator: np.random.Generator,
+    num_scrambled: int | None = None,
+) -> tuple[Ragged, Tensor]:
+    """Texts as a step of the recipe reads them, some with their words shuffled.
+
+    Args:
+        recipe: how many.
+        texts: with their boundary tokens.
+        rows_RD: the word vectors at hand; the result is on their device.
+        ids: int32 [T], rows of the tokens among them.
+        generator: of the draws.
+        num_scrambled: only the first so many texts are shuffled; None: all.
+
+    Returns:
+        The texts, and the rows of their tokens, int32 [T].
+    """
+    if recipe.scramble:
+        pairs = texts.slice(0, len(texts) if num_scrambled is None else num_scrambled)
+        order = np.arange(len(ids))
+        order[: len(pairs.ids)] = scrambled_by(recipe, pairs, generator)
+        texts, ids = replace(texts, ids=texts.ids[order]), ids[order]
+    return texts, torch.from_numpy(ids).to(rows_RD.device)
+
+
+def dropped(
+    recipe: BaseRecipe, rows_RD: Tensor, ids_T: Tensor, generator: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Word vectors, and the rows of the tokens among them, after the recipe's dropout."""
+    if not (recipe.dropout or recipe.word_dropout):
+        return rows_RD, ids_T
+    drawn = torch.Generator(rows_RD.device).manual_seed(int(generator.integers(2**63)))
+    shape = len(ids_T), rows_RD.shape[1]
+    return drop(rows_RD, ids_T, drop_factors(shape, recipe.dropout, recipe.word_dropout, drawn, rows_RD))
 
 
 def scrambled_by(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:

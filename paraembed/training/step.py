@@ -4,7 +4,6 @@ Every draw is f(seed, step, worker), so that a resumed run draws what an unbroke
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +22,7 @@ from paraembed.training.negatives import Negatives
 from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit
 from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.phrases import ContrastPhrases
-from paraembed.training.regularise import drop, drop_factors, scrambled_by
+from paraembed.training.regularise import dropped, scrambled_texts
 from paraembed.training.update import Update
 from paraembed.training.windows import MappedPairs
 
@@ -215,23 +214,11 @@ class Step:
         if not len(texts):
             nothing = torch.zeros(0, encoder.width, device=self.device, requires_grad=True)
             return nothing, nothing.detach()
-        read, shuffled = texts, ids
-        if recipe.scramble:
-            pairs = texts.slice(0, len(texts) if num_scrambled is None else num_scrambled)
-            order = np.arange(len(ids))
-            order[: len(pairs.ids)] = scrambled_by(recipe, pairs, generator)
-            read, shuffled = replace(texts, ids=texts.ids[order]), ids[order]
-        ids_T = torch.from_numpy(shuffled).to(self.device)
-        if recipe.dropout or recipe.word_dropout:
-            drawn = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
-            shape = len(ids_T), rows_RD.shape[1]
-            factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, drawn, rows_RD)
-            vectors_NH = encoder.compose(*drop(rows_RD, ids_T, factors), read)
-        else:
-            vectors_NH = encoder.compose(rows_RD, ids_T, read)
-            if not recipe.scramble or recipe.scramble_time == "before":
-                return vectors_NH, vectors_NH.detach()
-        if recipe.objective != "margin":
+        read, ids_T = scrambled_texts(recipe, texts, rows_RD, ids, generator, num_scrambled)
+        vectors_NH = encoder.compose(*dropped(recipe, rows_RD, ids_T, generator), read)
+        drops = recipe.dropout or recipe.word_dropout
+        is_chosen_by = not drops and (not recipe.scramble or recipe.scramble_time == "before")
+        if is_chosen_by or recipe.objective != "margin":
             return vectors_NH, vectors_NH.detach()
         if recipe.scramble_time == "after":
             read, ids_T = texts, torch.from_numpy(ids).to(self.device)

@@ -17,7 +17,7 @@ from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from tests.embedding.without_ray import build
-from tests.object_store import Store, serving
+from tests.object_store import GoneError, Store, serving
 
 JOBS = Path(__file__).parents[2] / "jobs"
 SETTINGS = Settings(part_rows=100)
@@ -65,6 +65,8 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
             moments.remove(moment)
             ends = [one for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port]
             os.kill(next(one.pid for one in ends if one.pid not in {None, os.getpid()}), signal.SIGKILL)
+            if not moment.endswith(" done"):
+                raise GoneError
 
     server.hook = hook
     given = "--encoder", tiny_encoder_folder, "--input", corpus, "--out", server.uri("out"), "--part-rows", 100

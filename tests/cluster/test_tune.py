@@ -28,7 +28,7 @@ from paraembed.data.shards import ShardSettings
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.files import sha256_of
-from paraembed.recipe import read_recipe
+from paraembed.recipe import Recipe, read_recipe
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.ledger import Ledger
 from paraembed.tuning.points import Points
@@ -100,7 +100,7 @@ def test_all_trials_end_and_the_best_is_the_highest(swept: Path) -> None:
 
 
 def test_the_best_recipe_trains_to_the_same_score(sample: Path, swept: Path, tmp_path: Path) -> None:
-    recipe = read_recipe(swept / "best-recipe.json")
+    recipe = read_recipe(swept / "best-recipe.json", Recipe)
     words, pairs = sample / "sample" / "vectors.txt.gz", swept / "tuning-pairs"
     train_encoder(Training("best", recipe, pairs, words, tmp_path / "encoder", Placement()))
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
@@ -308,7 +308,7 @@ def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample: Path, tmp_path: 
     sweep = Sweep(Points("two", space), space.selection, pairs, words, tmp_path / "out", concurrent=1)
     ledger = run(replace(sweep, placement=Placement(workers=2)), sample / "sample", "two")
     assert [one.status for one in ledger.in_order()] == ["finished", "failed"]
-    recipe = read_recipe(tmp_path / "out" / "best-recipe.json")
+    recipe = read_recipe(tmp_path / "out" / "best-recipe.json", Recipe)
     training = Training("two", recipe, pairs, words, tmp_path / "encoder", Placement(workers=2))
     train_encoder(training)
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])

@@ -1,0 +1,83 @@
+"""Gold labels to an encoder with a supervised head: see ``python jobs/finetune.py --help``."""
+
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paraembed.cluster.finetune import Finetuning, finetune
+from paraembed.cluster.job import flag_value, print_table, run, say
+from paraembed.cluster.session import absolute
+from paraembed.cluster.train import Placement
+from paraembed.encoders import check_options, config_from_dict, encoder_name
+from paraembed.papers import find_supervised_recipe
+from paraembed.supervised.card import HEAD
+from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.tasks import DataSet, TaskName
+
+DEFAULT_RECIPE = "iclr2016/supervised-avg"
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """Train an encoder with a head on gold labels; the same command again goes on where a stopped or killed run was.
+
+    Modes: scratch (from --words), universal (from a trained encoder, --prior, and pulled back to it), features (that
+    encoder stays as it is; only the head learns). The model that is best on the development part is kept; the test
+    part is scored once. Every field of the recipe is an option below.
+    """
+
+    task: TaskName
+    """similarity: scores of sentence pairs. entailment: three classes of sentence pairs. sentiment: two classes of
+    sentences. semeval2013, turney: which word means what a phrase means."""
+    data: Path
+    """Folder of the sets: sick/, sts/, sst/, phrase/."""
+    out: Path
+    """Model folder to write; its encoder/ is an encoder folder for every other job."""
+    data_set: DataSet | None = None
+    """For similarity: sick, or sts (2012 to 2015, of each set 40 % to train, 10 % to choose by, 50 % to test); none:
+    sick."""
+    words: Path | None = None
+    """Word vectors: text rows 'word v1 ... vd', plain or .gz; for the mode scratch."""
+    prior: Path | None = None
+    """Encoder folder from jobs/train.py; for the modes universal and features."""
+    recipe: str = DEFAULT_RECIPE
+    """A supervised recipe of the papers, or a .json file."""
+    encoder: str | None = None
+    """Take another architecture than the recipe's."""
+    settings: Annotated[SupervisedRecipe, tyro.conf.arg(name="")] = field(default_factory=SupervisedRecipe)
+    placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
+    overwrite: bool = False
+    """Replace another model at --out, and drop another training that was begun there."""
+
+
+def main(flags: Finetune) -> None:
+    """Train, then print the scores beside the papers', and say where the model is."""
+    data, out = absolute(flags.data, "--data"), absolute(flags.out, "--out")
+    words = absolute(flags.words, "--words") if flags.words else None
+    prior = absolute(flags.prior, "--prior") if flags.prior else None
+    tuning = Finetuning(
+        flags.recipe, flags.settings, flags.task, flags.data_set, data, words, prior, out, flags.placement
+    )
+    done = finetune(tuning, overwrite=flags.overwrite)
+    if not done.was_finished:
+        print_table(HEAD, done.rows)
+        say(f"wrote {flags.out}; its README.md shows how to use it; its encoder: {flags.out / 'encoder'}")
+
+
+def defaults(arguments: list[str]) -> Finetune:
+    """The defaults of the recipe and the encoder that the command line names."""
+    name = flag_value(arguments, "--recipe") or DEFAULT_RECIPE
+    settings = find_supervised_recipe(name)
+    encoder = flag_value(arguments, "--encoder")
+    if encoder is not None:
+        settings = replace(settings, encoder=config_from_dict({"name": encoder}))
+    given = [one.removeprefix("--encoder.").split("=")[0] for one in arguments if one.startswith("--encoder.")]
+    check_options(encoder_name(settings.encoder), [one.removeprefix("no-").replace("-", "_") for one in given])
+    return Finetune(tyro.MISSING, tyro.MISSING, tyro.MISSING, recipe=name, encoder=encoder, settings=settings)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, Finetune, defaults))

@@ -1,0 +1,318 @@
+"""Gold labels, word vectors or a trained encoder → an encoder with a head on it, on Ray Train."""
+
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import ray
+from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from paraembed import checkpoint
+from paraembed.cluster.finetune_worker import FinetuneTask, finetune_on
+from paraembed.cluster.job import say
+from paraembed.cluster.progress import duration
+from paraembed.cluster.session import ray_session
+from paraembed.cluster.tracking import Run, RunAddress, tracked_run
+from paraembed.cluster.train import Placement, check_gpus, check_resources
+from paraembed.cluster.train_worker import Result
+from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
+from paraembed.evaluation.selection import as_json
+from paraembed.files import (
+    differences,
+    digest_of,
+    empty_folder,
+    new_folder,
+    read_json,
+    require_file,
+    sha256_of,
+    work_folder,
+    write_json,
+)
+from paraembed.papers.supervised import published_for
+from paraembed.supervised import model as models
+from paraembed.supervised.card import model_card, score_rows
+from paraembed.supervised.model import Kind, Supervised, options_of
+from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.scores import RESAMPLES, TaskScores, score
+from paraembed.supervised.tasks import Task, read_task
+from paraembed.text import tokenise
+from paraembed.training.inputs import encoder_for
+from paraembed.training.loop import check_num_pairs
+from paraembed.training.picture import ScoreCurve, draw_training
+from paraembed.training.state import Checkpoints, Counters
+
+_PICTURE = "training.png"
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """What to train, on what, where to.
+
+    Attributes:
+        name: of the recipe, for the record.
+        recipe: how to train.
+        task: similarity, entailment, sentiment, semeval2013 or turney.
+        data_set: which one of the task's; None: its first.
+        data: folder of the evaluation data.
+        words: word-vector text file, in the mode scratch.
+        prior: folder of a trained encoder, in the other modes.
+        out: model folder to write. Until it is there the work stands in ``<out>.training``.
+        placement: workers, GPUs, checkpoints.
+    """
+
+    name: str
+    recipe: SupervisedRecipe
+    task: str
+    data_set: str | None
+    data: Path
+    words: Path | None
+    prior: Path | None
+    out: Path
+    placement: Placement = field(default_factory=Placement)
+
+    @property
+    def work(self) -> Path:
+        """Folder of the unfinished training."""
+        return self.out.with_name(f"{self.out.name}.training")
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What a call of ``finetune`` did.
+
+    Attributes:
+        rows: of a table: part, measure, ours, coverage, published.
+        was_finished: nothing was left to do.
+    """
+
+    rows: list[list[str]]
+    was_finished: bool
+
+
+def finetune(tuning: Finetuning, *, overwrite: bool = False) -> Finetuned:
+    """Train a model and write its folder; the same call goes on where a killed one was.
+
+    The model of the highest score on the development part is the result; the test part is scored once, at the end.
+
+    Args:
+        tuning: what, on what, where to.
+        overwrite: replace another model at ``out``, and drop another training that was begun there.
+
+    Raises:
+        OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is no number.
+    """
+    check_gpus(tuning.placement)
+    check_inputs(tuning)
+    task = read_task(tuning.task, tuning.data_set, tuning.data, tuning.recipe.seed)
+    prior = None
+    if tuning.prior is not None:
+        prior = checkpoint.load(tuning.prior)
+        tuning = replace(tuning, recipe=of_prior(tuning.recipe, prior))
+    identity = {
+        "recipe": tuning.recipe.to_dict(),
+        "task": task.name,
+        "data_set": task.data_set,
+        "data": digest_of(as_json(task)),
+        "words": sha256_of(tuning.words) if tuning.words else None,
+        "prior": prior.fingerprint if prior else None,
+    }
+    if _is_finished(tuning.out, identity, overwrite):
+        say(f"{tuning.out} is trained already by this recipe on this task; nothing to do")
+        return Finetuned([], was_finished=True)
+    check_num_pairs(len(task.train), tuning.recipe.batch_size, tuning.placement.workers)
+    with work_folder(tuning.work):
+        _prepare(tuning, task, prior, identity, overwrite)
+        rows = _train(tuning, task, identity)
+        shutil.rmtree(tuning.work)
+    return Finetuned(rows, was_finished=False)
+
+
+def check_inputs(tuning: Finetuning) -> None:
+    """Raise OSError or ValueError unless the mode has what it begins with, and no more."""
+    mode = tuning.recipe.mode
+    if mode == "scratch":
+        if tuning.words is None or tuning.prior is not None:
+            raise ValueError("the mode scratch begins with word vectors: give --words VECTORS, and no --prior")
+        require_file(tuning.words)
+    elif tuning.prior is None or tuning.words is not None:
+        raise ValueError(f"the mode {mode} begins with a trained encoder: give --prior ENCODER, and no --words")
+
+
+def of_prior(recipe: SupervisedRecipe, prior: Encoder) -> SupervisedRecipe:
+    """The recipe with what a trained encoder decides: architecture, tokeniser, boundary words, cut.
+
+    Raises:
+        ValueError: the recipe names another architecture.
+    """
+    wanted, there = encoder_name(recipe.encoder), encoder_name(prior.config)
+    if wanted != there:
+        raise ValueError(f"the recipe trains the encoder {wanted}, and --prior is {there}; give --encoder {there}")
+    return replace(
+        recipe,
+        encoder=config_from_dict(config_to_dict(prior.config)),
+        tokeniser=prior.tokeniser,
+        boundary_tokens=prior.boundary_tokens,
+        max_tokens=prior.max_tokens,
+    )
+
+
+def untrained_model(recipe: SupervisedRecipe, task: Task, words: Path | None, prior: Encoder | None) -> Supervised:
+    """The model before training, and how well its words cover the training part is said."""
+    encoder = prior
+    if encoder is None:
+        assert words is not None
+        tokens = tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser)
+        encoder, coverage = encoder_for(words, pc.value_counts(tokens.flat), recipe)
+        say(
+            f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {words.name} cover "
+            f"{coverage.covered:.1%} of the training part's words; {coverage.num_random:,} words got a random one"
+        )
+    return Supervised(encoder, Kind.of(task), options_of(recipe), recipe.seed)
+
+
+def _is_finished(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
+    """Whether ``out`` is the model that this training would give.
+
+    Raises:
+        ValueError: ``out`` holds something else, or another model that is not to be overwritten.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    found = (models.read_config(out).get("provenance") or {}).get("training", {})
+    changed = differences(found, identity)
+    if changed and not overwrite:
+        raise ValueError(f"{out} holds another model: {changed}; choose another --out, or replace it with --overwrite")
+    return not changed
+
+
+def _prepare(tuning: Finetuning, task: Task, prior: Encoder | None, identity: dict[str, Any], overwrite: bool) -> None:
+    """Put the untrained model into the work folder, or find the same training there.
+
+    Raises:
+        ValueError: the folder holds another training, which is not to be dropped, or something else.
+    """
+    work = tuning.work
+    saved = work / "identity.json"
+    if saved.is_file():
+        changed = differences(read_json(saved), identity)
+        if not changed:
+            say(f"going on with the training in {work}")
+            return
+        if not overwrite:
+            raise ValueError(
+                f"{work} holds a training that was begun with another {changed}; go back to that, choose another "
+                "--out, or start afresh with --overwrite"
+            )
+    elif any(entry.name not in {"untrained", ".untrained.tmp"} for entry in work.iterdir()):
+        raise ValueError(f"{work} holds something that jobs/finetune.py did not write; move it away")
+    model = untrained_model(tuning.recipe, task, tuning.words, prior)
+    saved.unlink(missing_ok=True)
+    empty_folder(work)
+    models.save(model, work / "untrained", recipe=identity["recipe"], provenance={}, model_card="Untrained.\n")
+    write_json(saved, identity)
+
+
+def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[list[str]]:
+    work, placement = tuning.work, tuning.placement
+    name = f"finetune {tuning.name} {task.name} {tuning.recipe.mode}"
+    with tracked_run(name, tuning.out, work / "run.json") as run, ray_session(placement.workers):
+        run.tags({"recipe": tuning.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
+        run.params(identity["recipe"])
+        run.params({one: identity[one] for one in ("task", "data_set", "data", "words", "prior") if identity[one]})
+        run.params({part: len(getattr(task, part)) for part in ("train", "dev", "test")})
+        result = _fit(tuning, task, run.address)
+        if result.counters is None:
+            raise ValueError(result.error)
+        rows = _finish(tuning, task, identity, result.counters, run)
+        run.artifacts(tuning.out, "model")
+    rate = result.counters.pairs / result.counters.seconds
+    say(f"trained on {result.counters.pairs:,} examples in {duration(result.counters.seconds)}: {rate:,.0f} examples/s")
+    return rows
+
+
+def _fit(tuning: Finetuning, task: Task, address: RunAddress | None) -> Result:
+    """Train on Ray Train; returns what rank 0 returned."""
+    placement, work = tuning.placement, tuning.work
+    workers, gpus = placement.workers, placement.gpus
+    in_process = workers == 1 and not (gpus and "RAY_ADDRESS" in os.environ)
+    if not in_process:
+        check_resources(placement)
+    told = FinetuneTask(
+        work=work,
+        recipe=tuning.recipe,
+        task=task,
+        device="cpu" if not gpus else "cuda" if in_process else "worker",
+        checkpoints=Checkpoints(
+            work / "checkpoints",
+            60 * placement.checkpoint_minutes,
+            placement.checkpoint_steps,
+            placement.keep_checkpoints,
+        ),
+        run=address,
+    )
+    trainer = TorchTrainer(
+        finetune_on,  # type: ignore[arg-type]
+        train_loop_config={"task": ray.put(told)} if not in_process else {"task": told},
+        scaling_config=ScalingConfig(num_workers=0 if in_process else workers, use_gpu=gpus),
+        torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
+        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
+            name=f"finetune-{os.getpid()}",
+            storage_path=str(work / "ray"),
+            failure_config=FailureConfig(max_failures=3),
+            logging_config=LoggingConfig(log_level="ERROR"),
+        ),
+    )
+    try:
+        return Result(**trainer.fit().return_value)  # type: ignore[attr-defined]
+    except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
+        raise KeyboardInterrupt from None
+
+
+def _finish(tuning: Finetuning, task: Task, identity: dict[str, Any], counters: Counters, run: Run) -> list[list[str]]:
+    """Score the kept model on the test part, write its folder; the rows of the table."""
+    model = models.load(tuning.work / "trained")
+    best = counters.best
+    if best is None:
+        raise ValueError("no look at the development part gave a score; are the words of its texts in the vocabulary?")
+    scores = {"dev": score(model, task, "dev"), "test": score(model, task, "test", resamples=RESAMPLES)}
+    beside = published_for(task.name, task.data_set, encoder_name(model.encoder.config), tuning.recipe.mode)
+    run.metrics(_metrics(scores), counters.step)
+    rows = score_rows(scores, task.measure, beside)
+    provenance = {
+        "training": identity,
+        "steps": counters.step,
+        "best": {"step": best[0], "examples": best[1], "score": best[2]},
+        "workers_from_step": counters.workers,
+        "scores": {part: one.to_dict() for part, one in scores.items()},
+        "published": dict(beside),
+        "notes": list(task.notes),
+    }
+    card = model_card(tuning.name, tuning.recipe, model, task, rows, _PICTURE)
+    models.save(model, tuning.work / "model", recipe=identity["recipe"], provenance=provenance, model_card=card)
+    title = f"{tuning.name}: {encoder_name(model.encoder.config)}, {task.name} ({task.data_set})"
+    curve = ScoreCurve(f"{task.measure} on the development part", counters.scores, best[0])
+    draw_training(
+        tuning.work / "model" / _PICTURE,
+        title,
+        counters.curve,
+        len(task.train),
+        on_the_way=curve,
+        unit="example",
+        share="share of right answers",
+    )
+    if task.split is not None:
+        write_json(tuning.work / "model" / "split.json", task.split)
+    with new_folder(tuning.out) as new:
+        shutil.copytree(tuning.work / "model", new, dirs_exist_ok=True)
+    for note in task.notes:
+        say(f"note: {note}")
+    return rows
+
+
+def _metrics(scores: dict[str, TaskScores]) -> dict[str, float]:
+    return {f"{part}/{measure}": value for part, one in scores.items() for measure, value in one.values.items()}

@@ -1,0 +1,90 @@
+"""What the papers print for supervised training, by table and row, ×100."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paraembed.papers.published import PAPERS
+
+SIMILARITY, ENTAILMENT, SENTIMENT = ("similarity", "sick"), ("entailment", "sick"), ("sentiment", "sst")
+STS = ("similarity", "sts")
+
+
+@dataclass(frozen=True)
+class SupervisedRow:
+    """One row, or column, of a published table.
+
+    Attributes:
+        paper: module of ``paraembed.papers`` with its recipes.
+        table: where it stands: ``table 5``.
+        name: what the paper calls it.
+        mode: scratch, universal or features; "" for a model of others.
+        kind: name of the registered encoder; "" for another.
+        values: task and data set → Pearson's r or accuracy as printed, ×100.
+    """
+
+    paper: str
+    table: str
+    name: str
+    mode: str
+    kind: str
+    values: Mapping[tuple[str, str], float]
+
+    @property
+    def label(self) -> str:
+        """Head of its column: ``Wieting 2016 table 5: avg``."""
+        return f"{PAPERS[self.paper]} {self.table}: {self.name}"
+
+
+def _table_5(name: str, kind: str, similarity: float, entailment: float, sentiment: float) -> SupervisedRow:
+    values = {SIMILARITY: similarity, ENTAILMENT: entailment, SENTIMENT: sentiment}
+    return SupervisedRow("iclr2016", "table 5", name, "scratch", kind, values)
+
+
+def _table_6(width: int, similarity: float, entailment: float, sentiment: float) -> SupervisedRow:
+    values = {SIMILARITY: similarity, ENTAILMENT: entailment, SENTIMENT: sentiment}
+    kind = "avg" if width == 300 else "proj"
+    return SupervisedRow("iclr2016", "table 6", f"paragram-phrase {width}", "features", kind, values)
+
+
+def _sts(table: str, name: str, kind: str, sts: float, sick: float, mode: str = "scratch") -> SupervisedRow:
+    return SupervisedRow("acl2017", table, name, mode, kind, {STS: sts, SIMILARITY: sick})
+
+
+SUPERVISED_RESULTS = (
+    _table_5("avg", "avg", 86.40, 84.6, 83.0),
+    _table_5("proj", "proj", 85.93, 84.0, 83.0),
+    _table_5("DAN", "dan", 85.96, 84.5, 83.4),
+    _table_5("RNN", "rnn", 73.13, 76.4, 86.5),
+    _table_5("LSTM (no output gate)", "lstm", 85.45, 83.2, 86.6),
+    _table_5("LSTM", "lstm", 83.41, 82.0, 89.2),
+    SupervisedRow("iclr2016", "table 5", "universal (avg)", "universal", "avg", {SIMILARITY: 86.84, ENTAILMENT: 85.3}),
+    SupervisedRow("iclr2016", "table 5", "universal (LSTM)", "universal", "lstm", {SENTIMENT: 86.9}),
+    _table_6(300, 82.15, 80.2, 79.7),
+    _table_6(1200, 82.85, 80.1, 78.8),
+    _table_6(2400, 84.94, 83.1, 79.4),
+    _sts("table 5", "AVG", "avg", 80.7, 84.5),
+    _sts("table 5", "LSTM", "lstm", 75.0, 84.2),
+    _sts("table 5", "LSTM-AVG", "lstm_avg", 76.5, 84.0),
+    _sts("table 5", "GRAN", "gran", 81.6, 85.1),
+    _sts("table 6", "GRAN-2", "gran2", 77.4, 85.1),
+    _sts("table 6", "GRAN-3", "gran3", 81.3, 85.4),
+    _sts("table 6", "GRAN-4", "gran4", 80.1, 85.5),
+    _sts("table 6", "GRAN-5", "gran5", 70.9, 83.0),
+    _sts("table 8", "AVG", "avg", 82.9, 85.6, "universal"),
+    _sts("table 8", "LSTM-AVG", "lstm_avg", 81.3, 85.2, "universal"),
+    _sts("table 8", "GRAN", "gran", 82.7, 86.0, "universal"),
+    SupervisedRow("tacl2015", "table 4", "CNN, skip-gram 25", "scratch", "cnn", {SENTIMENT: 77.0}),
+    SupervisedRow("tacl2015", "table 4", "CNN, skip-gram 50", "scratch", "cnn", {SENTIMENT: 79.6}),
+    SupervisedRow("tacl2015", "table 4", "CNN, PARAGRAM 25", "scratch", "cnn", {SENTIMENT: 80.9}),
+    SupervisedRow("pgru2017", "table 1", "GRU", "scratch", "gru", {("semeval2013", "semeval2013"): 73.44}),
+    SupervisedRow("pgru2017", "table 1", "GRU (5 choices)", "scratch", "gru", {("turney5", "turney"): 48.88}),
+    SupervisedRow("pgru2017", "table 1", "GRU (10 choices)", "scratch", "gru", {("turney", "turney"): 39.23}),
+)
+"""All of them."""
+
+
+def published_for(task: str, data_set: str, kind: str, mode: str) -> list[tuple[str, float]]:
+    """Label and value, ×100, of the rows that stand beside a model: of its encoder and mode, else of any."""
+    there = [(row, row.values[task, data_set]) for row in SUPERVISED_RESULTS if (task, data_set) in row.values]
+    same = [(row.label, value) for row, value in there if (row.kind, row.mode) == (kind, mode)]
+    return same or [(row.label, value) for row, value in there if row.mode == mode]

@@ -1,0 +1,1 @@
+"""Encoders with a head, trained on gold labels: similarity, entailment, sentiment, choices."""

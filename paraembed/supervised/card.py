@@ -1,0 +1,75 @@
+"""The README of a model folder, and the rows of its table of scores."""
+
+from collections.abc import Mapping, Sequence
+
+from paraembed.encoders import encoder_name
+from paraembed.supervised.model import Supervised
+from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.scores import TaskScores
+from paraembed.supervised.tasks import Task
+
+HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
+"""Of ``score_rows``."""
+
+
+def score_rows(
+    scores: Mapping[str, TaskScores], measure: str, published: Sequence[tuple[str, float]]
+) -> list[list[str]]:
+    """A row a part and measure; the papers' values stand beside the test part's by ``measure``."""
+    rows = []
+    for part, one in scores.items():
+        for name, value in one.values.items():
+            low_high = one.intervals.get(name)
+            between = "" if low_high is None else f"{100 * low_high[0]:.1f}–{100 * low_high[1]:.1f}"
+            beside = "; ".join(f"{label} {theirs:g}" for label, theirs in published)
+            told = beside if (part, name) == ("test", measure) else ""
+            rows.append([part, name, f"{100 * value:.2f}", between, f"{one.coverage:.1%}", told])
+    return rows
+
+
+def model_card(
+    name: str, recipe: SupervisedRecipe, model: Supervised, task: Task, rows: Sequence[Sequence[str]], picture: str
+) -> str:
+    """README of a model folder: what it is, how to use it, its scores, what it was trained by.
+
+    Args:
+        name: of the recipe.
+        recipe: what was done.
+        model: the result.
+        task: what it was trained on.
+        rows: of ``score_rows``.
+        picture: file of the curves.
+    """
+    one = {
+        "sentiment": '["a warm , funny film"]',
+        "similarity": '["a man plays a guitar"], ["a man is playing music"]',
+        "entailment": '["a man plays a guitar"], ["a man is playing music"]',
+    }.get(task.name)
+    usage = f"model.predict({one})" if one else 'model.encoder.encode(["air current", "wind"])'
+    table = "\n".join(f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *rows))
+    settings = "\n".join(f"| {key} | {value} |" for key, value in recipe.to_dict().items())
+    notes = "".join(f"* {note}\n" for note in task.notes)
+    sizes = ", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test"))
+    return f"""# {task.name} on {task.data_set}: {encoder_name(model.encoder.config)} ({name}, {recipe.mode})
+
+A paraphrastic encoder with a supervised head, trained by paraembed ({sizes} examples). The model of the highest score
+on the development part was kept; the test part was scored once.
+
+```python
+from paraembed.supervised.model import load
+
+model = load("this folder")
+{usage}
+```
+
+`encoder/` is an encoder folder for every other job.
+
+{table}
+
+{notes}
+| recipe | |
+|---|---|
+{settings}
+
+![Loss, share of right answers and scores]({picture})
+"""

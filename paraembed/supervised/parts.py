@@ -1,0 +1,113 @@
+"""The parts of a supervised task: examples to train on, to select by, and to test on once; and how parts are drawn."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
+DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
+
+Rows = npt.NDArray[np.int64]
+Split = dict[str, dict[str, list[int]]]
+"""File → part → numbers of its examples, from 0, ascending."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """n examples of M texts.
+
+    Attributes:
+        texts: M string arrays [n]: raw text.
+        labels: float64 [n]: the gold score, or the number of the class; of choices 0, the right option.
+        trees: M string arrays [n] of bracketed trees, as ``paraembed.data.trees`` reads, where the data have them.
+        groups: int32 [n], number of the set that an example is from, in the order of ``Task.sets``.
+    """
+
+    texts: tuple[pa.StringArray, ...]
+    labels: npt.NDArray[np.float64]
+    trees: tuple[pa.StringArray, ...] | None = None
+    groups: npt.NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: Rows) -> "Examples":
+        """Some of them, in the order of ``rows``."""
+        places = pa.array(rows)
+        return Examples(
+            tuple(one.take(places) for one in self.texts),
+            self.labels[rows],
+            None if self.trees is None else tuple(one.take(places) for one in self.trees),
+            None if self.groups is None else self.groups[rows],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Examples"]) -> "Examples":
+        """One behind the other; parts of the same number of texts, with groups or without, and without trees."""
+        texts = tuple(pa.concat_arrays(side) for side in zip(*(one.texts for one in parts), strict=True))
+        groups = [one.groups for one in parts if one.groups is not None]
+        labels = np.concatenate([one.labels for one in parts])
+        return cls(texts, labels, groups=np.concatenate(groups) if groups else None)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Examples in three parts.
+
+    Attributes:
+        name: what is asked.
+        data_set: of which set.
+        train: to learn from.
+        dev: to choose by.
+        test: to report on, once.
+        classes: names of the classes; of similarity the whole scores, lowest first; of choices none.
+        low: lowest score of similarity, else 0.
+        measure: the one that the papers print.
+        notes: what a reader of the scores must know: sets that are missing, files that are not the known ones, parts
+            that are not as published.
+        split: where the parts were drawn here: what must be saved beside the result.
+        sets: names of the sets by their numbers in ``Examples.groups``.
+        threshold: of semeval2013, the labelled pairs behind ``train``: dev and test are pairs like them, and from
+            which similarity on a pair is called the same is chosen on these for dev, on these and dev for test.
+    """
+
+    name: TaskName
+    data_set: DataSet
+    train: Examples
+    dev: Examples
+    test: Examples
+    classes: tuple[str, ...]
+    low: int
+    measure: Literal["pearson", "accuracy"]
+    notes: tuple[str, ...] = ()
+    split: Split | None = None
+    sets: tuple[str, ...] = ()
+    threshold: Examples | None = None
+
+
+def drawn_parts(num: int, shares: tuple[float, ...], name: str, seed: int) -> tuple[Rows, ...]:
+    """Numbers below ``num``, drawn into parts: disjoint, together all of them, each ascending.
+
+    Args:
+        num: how many there are.
+        shares: of every part but the last, rounded down; the last takes the rest.
+        name: of what is drawn from; the draw is a function of it, of ``num`` and of the seed alone.
+        seed: a whole number from 0.
+    """
+    digest = np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint32)
+    order = np.random.default_rng([seed, *digest.tolist()]).permutation(num)
+    ends = np.cumsum([int(share * num + 1e-9) for share in shares])  # 0.1 · 30 is below 3 in floats
+    return tuple(np.sort(part) for part in np.split(order, ends))
+
+
+def file_of(data: Path, task: str, name: str) -> Path:
+    """A file of the data folder; FileNotFoundError, with the task that needs it, where it is not there."""
+    if not (data / name).is_file():
+        raise FileNotFoundError(f"{data / name} does not exist; the task {task!r} needs it")
+    return data / name

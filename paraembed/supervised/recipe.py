@@ -1,0 +1,70 @@
+"""SupervisedRecipe: everything that decides a training on gold labels, apart from data and number of workers."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from paraembed.options import check_fields
+from paraembed.recipe import BaseRecipe
+
+Mode = Literal["scratch", "universal", "features"]
+
+_RANGES = {
+    "head_width": (1, 100_000),
+    "head_penalty": (0, 1e36),
+    "head_dropout": (0, 0.99),
+    "margin": (1e-36, 1e36),
+    "dev_every": (1, 2**31 - 1),
+    "patience": (1, 2**31 - 1),
+}
+
+
+@dataclass(frozen=True)
+class SupervisedRecipe(BaseRecipe):
+    """How an encoder and a head on it are trained on gold labels (Wieting 2016 §4.4); frozen, JSON."""
+
+    mode: Mode = "scratch"
+    """scratch: begin with word vectors. universal: begin with a trained encoder; λ_w and λ_c pull back to it (Wieting
+    2016 §4.4.1). features: a trained encoder stays as it is, only the head learns (§4.4.2)."""
+    head_layer: Literal["sigmoid", "none"] = "sigmoid"
+    """A sigmoid layer before the softmax layer, as in Wieting 2016; none: without it, as in the CNN of Wieting 2015
+    (sentiment alone)."""
+    head_width: int = 150
+    """Width of the sigmoid layer h_s."""
+    head_penalty: float = 0.0
+    """λ_s, pulls the head's parameters to zero."""
+    head_dropout: float = 0.0
+    """Share of the numbers of a text's vector that a step drops before the head."""
+    loss_form: Literal["paper", "released"] = "paper"
+    """KL divergence of similarity scores as in the papers; in the released code it is divided by their number."""
+    similarity: Literal["cosine", "dot"] = "cosine"
+    """What the tasks semeval2013 and turney compare phrases by."""
+    margin: float = 1.0
+    """δ of these tasks' contrastive loss (Zhou 2017 §2.4)."""
+    dev_every: int | None = None
+    """Examples from one look at the development part to the next; none: an epoch."""
+    patience: int | None = None
+    """Stop after so many looks in a row that were no better than the best; none: train to the end."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
+        if self.mode == "features":
+            object.__setattr__(self, "train_words", False)
+        super().__post_init__()
+        check_fields(self, _RANGES)
+
+    @property
+    def pulls_to_initial(self) -> bool:
+        """Whether λ_c pulls the composition to its initial values: in the universal mode, unless it says otherwise."""
+        if self.mode == "universal" and self.composition_target == "auto":
+            return True
+        return super().pulls_to_initial
+
+    @property
+    def train_composition(self) -> bool:
+        """Whether the encoder's other parameters than the word vectors are learned."""
+        return self.mode != "features"
+
+    def evaluations_apart(self, num_examples: int) -> float:
+        """Epochs of so many examples from one look at the development part to the next."""
+        return 1.0 if self.dev_every is None else min(self.dev_every / num_examples, math.inf)

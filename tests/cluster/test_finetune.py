@@ -1,0 +1,201 @@
+"""jobs/finetune.py on small generated sets: every task and mode, resume, workers, bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlflow.tracking import MlflowClient
+
+import paraembed
+from paraembed.cluster.finetune import Finetuning, finetune
+from paraembed.cluster.job import run
+from paraembed.cluster.train import Placement
+from paraembed.files import sha256_of
+from paraembed.supervised.model import load, read_config
+from paraembed.supervised.recipe import SupervisedRecipe
+from tests.jobs.test_bad_input import load_job
+
+pytestmark = pytest.mark.ray
+
+JOB = Path(__file__).parents[2] / "jobs" / "finetune.py"
+RECIPE = SupervisedRecipe(tokeniser="space", epochs=4, batch_size=20, learning_rate=0.02, head_width=10)
+POSITIVE, NEGATIVE = [f"good{one}" for one in range(20)], [f"bad{one}" for one in range(20)]
+SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+
+
+def write_sick(path: Path, num: int, seed: int) -> None:
+    """Pairs that share 0 to 4 of their 4 words; score and class follow from how many."""
+    generator, words = np.random.default_rng(seed), [*POSITIVE, *NEGATIVE]
+    lines = []
+    for number in range(num):
+        drawn = generator.permutation(words)[:8]
+        shared = int(generator.integers(0, 5))
+        other = [*drawn[:shared], *drawn[4 : 8 - shared]]
+        label = "ENTAILMENT" if shared > 3 else "NEUTRAL" if shared > 1 else "CONTRADICTION"
+        lines.append(f"{number}\t{' '.join(drawn[:4])}\t{' '.join(other)}\t{1 + shared}\t{label}\n")
+    path.write_text(SICK + "".join(lines))
+
+
+def write_sst(path: Path, num: int, seed: int) -> None:
+    """Trees of three words; the sentiment is that of most of them."""
+    generator = np.random.default_rng(seed)
+    lines = []
+    for _ in range(num):
+        good = generator.random(3) < 0.5
+        leaves = [f"({4 if one else 0} {generator.choice(POSITIVE if one else NEGATIVE)})" for one in good]
+        both = 2 if good[1] != good[2] else 4 * int(good[1])
+        lines.append(f"({4 * int(good.sum() > 1)} {leaves[0]} ({both} {leaves[1]} {leaves[2]}))\n")
+    path.write_text("".join(lines))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
+    """Generated sets in the form of SICK and the Stanford Sentiment Treebank, and word vectors."""
+    import gzip  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("gold")
+    for name in ("sick", "sst"):
+        (folder / name).mkdir()
+    for seed, (name, num) in enumerate((("SICK_train", 300), ("SICK_trial", 80), ("SICK_test_annotated", 150))):
+        write_sick(folder / "sick" / f"{name}.txt", num, seed)
+    for seed, (name, num) in enumerate((("train", 150), ("dev", 60), ("test", 100))):
+        write_sst(folder / "sst" / f"{name}.txt", num, seed)
+        plain = folder / "sst" / f"{name}.txt"
+        (folder / "sst" / f"{name}.txt.gz").write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
+        plain.unlink()
+    generator = np.random.default_rng(5)
+    rows = [f"{word} {' '.join(map(str, generator.normal(size=12).round(4)))}\n" for word in [*POSITIVE, *NEGATIVE]]
+    (folder / "words.txt").write_text("".join(rows))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+    uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'finetune.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.chdir(tmp_path_factory.getbasetemp())
+    return uri
+
+
+def tuning(data: Path, out: Path, task: str = "similarity", **more: Any) -> Finetuning:
+    plain = Finetuning("test", RECIPE, task, None, data, data / "words.txt", None, out)
+    return replace(plain, **more)
+
+
+def test_every_task_from_words_then_universal_then_features(
+    data: Path, tmp_path: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = {"similarity": 0.3, "entailment": 0.5, "sentiment": 0.6}
+    for task, least in chance.items():
+        done = finetune(tuning(data, tmp_path / task, task))
+        scores = read_config(tmp_path / task)["provenance"]["scores"]
+        assert next(iter(scores["test"]["values"].values())) > least, task
+        assert scores["test"]["coverage"] == 1.0
+        assert [row[0] for row in done.rows][-1] == "test"
+        assert finetune(tuning(data, tmp_path / task, task)).was_finished
+        assert "trained already by this recipe" in capsys.readouterr().err
+    prior = tmp_path / "entailment" / "encoder"
+    for mode in ("universal", "features"):
+        recipe = replace(RECIPE, mode=mode, word_penalty=0.1)
+        out = tmp_path / mode
+        finetune(tuning(data, out, "entailment", recipe=recipe, words=None, prior=prior))
+        same = sha256_of(out / "encoder" / "model.safetensors") == sha256_of(prior / "model.safetensors")
+        assert same == (mode == "features")
+    model = load(tmp_path / "similarity")
+    assert model.predict(["good1 good2"], ["good1 good2"]).dtype == np.float32
+    assert paraembed.load(tmp_path / "similarity" / "encoder").encode("good1").shape == (12,)
+    card = (tmp_path / "similarity" / "README.md").read_text()
+    assert "the test part was scored once" in card
+    assert "Wieting 2016 table 5: avg 86.4" in card
+    client = MlflowClient(store)
+    runs = client.search_runs(["1"], "attributes.run_name = 'finetune test similarity scratch'")
+    assert runs[0].data.metrics["test/pearson"] == pytest.approx(
+        read_config(tmp_path / "similarity")["provenance"]["scores"]["test"]["values"]["pearson"]
+    )
+    assert runs[0].data.params["task"] == "similarity"
+    assert "dev/pearson" in runs[0].data.metrics
+
+
+def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
+    finetune(tuning(data, tmp_path / "two", placement=Placement(workers=2)))
+    config = read_config(tmp_path / "two")
+    assert config["provenance"]["workers_from_step"] == [[1, 2]]
+    assert config["provenance"]["steps"] == 4 * 8  # 300 examples, 40 a step
+    assert config["provenance"]["scores"]["test"]["values"]["pearson"] > 0.3
+
+
+def command(data: Path, out: Path, *more: str) -> list[str]:
+    paths = ["--data", str(data), "--words", str(data / "words.txt"), "--out", str(out), "--tokeniser", "space"]
+    return [sys.executable, str(JOB), "--task", "sentiment", *paths, "--checkpoint-steps", "5", *more]
+
+
+def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path: Path) -> None:
+    settings = ["--epochs", "60"]
+    subprocess.run(command(data, tmp_path / "whole", *settings), check=True, capture_output=True, timeout=200)
+    process = subprocess.Popen(command(data, tmp_path / "cut", *settings), stderr=subprocess.DEVNULL)
+    try:
+        states, limit = tmp_path / "cut.training" / "checkpoints", time.monotonic() + 100
+        while not (states.is_dir() and any(states.glob("step-*"))) and time.monotonic() < limit:
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.wait()
+    assert not (tmp_path / "cut").exists()
+    done = subprocess.run(command(data, tmp_path / "cut", *settings), check=True, capture_output=True, text=True)
+    assert "going on with the training in" in done.stderr
+    assert "next" in done.stderr or "wrote" in done.stderr
+    for name in ("encoder/model.safetensors", "head.safetensors"):
+        assert sha256_of(tmp_path / "cut" / name) == sha256_of(tmp_path / "whole" / name)
+    configs = [json.loads((tmp_path / one / "config.json").read_text()) for one in ("cut", "whole")]
+    assert configs[0] == configs[1]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run the job, which must fail; gives what it said."""
+
+    def call(*arguments: str | Path) -> str:
+        module = load_job("finetune")
+        monkeypatch.setattr(sys, "argv", ["jobs/finetune.py", *map(str, arguments)])
+        capsys.readouterr()
+        assert run(module.main, module.Finetune, module.defaults) == 1
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        return said.splitlines()[-1]
+
+    return call
+
+
+def test_bad_input_is_one_line(data: Path, tmp_path: Path, call: Callable[..., str]) -> None:
+    words, out = data / "words.txt", tmp_path / "out"
+    plain = ("--task", "similarity", "--data", data, "--out", out)
+    assert "begins with word vectors: give --words VECTORS" in call(*plain)
+    assert "begins with a trained encoder: give --prior" in call(*plain, "--words", words, "--mode", "universal")
+    assert "does not exist; expected an encoder folder" in call(
+        *plain, "--prior", tmp_path / "no", "--mode", "features"
+    )
+    assert "unknown recipe 'iclr2016/avg'; allowed: tacl2015/cnn" in call(*plain, "--recipe", "iclr2016/avg")
+    assert "sick/SICK_train.txt" in call("--task", "entailment", "--data", tmp_path, "--out", out, "--words", words)
+    assert "batch_size is 5000" in call(*plain, "--words", words, "--batch-size", "5000")
+    (out).mkdir()
+    (out / "mine.txt").write_text("mine")
+    assert "holds no config.json; expected a model folder" in call(*plain, "--words", words)
+    assert (out / "mine.txt").read_text() == "mine"
+
+
+def test_another_recipe_is_refused_by_name(data: Path, tmp_path: Path) -> None:
+    finetune(tuning(data, tmp_path / "m"))
+    other = tuning(data, tmp_path / "m", recipe=replace(RECIPE, head_width=11))
+    with pytest.raises(ValueError, match=r"holds another model: recipe\.head_width \(was 10, is 11\)"):
+        finetune(other)
+    assert not finetune(other, overwrite=True).was_finished
+    assert read_config(tmp_path / "m")["recipe"]["head_width"] == 11

@@ -1,0 +1,264 @@
+"""A supervised step against plain autograd, and what the modes promise."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from paraembed.encoders import ENCODERS, Encoder, config_from_dict
+from paraembed.supervised.examples import ExampleIds, epoch_batches, example_ids
+from paraembed.supervised.model import Kind, Supervised, load, options_of, save
+from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.scores import answers, score
+from paraembed.supervised.step import SupervisedStep
+from paraembed.supervised.tasks import Examples, Task
+from paraembed.training.best import Evaluation
+from paraembed.training.loop import run_steps
+from paraembed.training.state import Checkpoints
+from paraembed.words import UNKNOWN, Words
+
+WORDS = [f"w{number}" for number in range(30)]
+NAMES = {
+    "similarity": ("1", "2", "3", "4", "5"),
+    "entailment": ("CONTRADICTION", "NEUTRAL", "ENTAILMENT"),
+    "sentiment": ("negative", "positive"),
+}
+PLAIN = SupervisedRecipe(
+    epochs=2, batch_size=10, optimiser="sgd", learning_rate=0.1, head_width=6, tokeniser="space", seed=3
+)
+
+
+def examples_of(task: str, num: int = 61, seed: int = 0) -> Examples:
+    """Texts of 1 to 6 words; the label follows from the words, so that it can be learned."""
+    generator = np.random.default_rng(seed)
+    sides = 1 if task == "sentiment" else 2
+    drawn = [[generator.integers(0, 30, generator.integers(1, 7)) for _ in range(num)] for _ in range(sides)]
+    texts = tuple(pa.array([" ".join(WORDS[word] for word in text) for text in side]) for side in drawn)
+    means = np.array([[text.mean() for text in side] for side in drawn])
+    if task == "similarity":
+        labels = 5 - 4 * np.abs(means[0] - means[1]) / 30
+    elif task == "entailment":
+        labels = np.digitize(means[0] - means[1], (-5, 5)).astype(float)
+    else:
+        labels = (means[0] > 14.5).astype(float)
+    return Examples(texts, labels)
+
+
+def encoder_of(recipe: SupervisedRecipe) -> Encoder:
+    matrix = np.random.default_rng(1).standard_normal((31, 8), dtype=np.float32)
+    return Encoder(recipe.encoder, Words(pa.array([UNKNOWN, *WORDS]), matrix), "space", recipe.seed)
+
+
+def model_of(task: str, recipe: SupervisedRecipe) -> Supervised:
+    kind = Kind(task, "made", NAMES[task], 1 if task == "similarity" else 0)
+    return Supervised(encoder_of(recipe), kind, options_of(recipe), recipe.seed)
+
+
+def trained(model: Supervised, data: ExampleIds, recipe: SupervisedRecipe, **more: Any) -> Supervised:
+    run_steps(model, SupervisedStep(model, recipe), data, len(data), **more)
+    return model
+
+
+def loss_by_autograd(model: Supervised, task: str, examples: Examples, chosen: list[int]) -> Tensor:
+    """The mean loss of some examples from the papers' formulas, one example at a time."""
+    losses = []
+    head = dict(model.head.named_parameters())
+    for number in chosen:
+        vectors = []
+        for side in examples.texts:
+            rows = [1 + WORDS.index(word) for word in side[number].as_py().split()]
+            vectors.append(model.matrix[rows].mean(0))
+        outputs = model.head(torch.stack(vectors)[None])[0]
+        label = float(examples.labels[number])
+        if task == "similarity":
+            low = int(np.floor(label))
+            target = torch.zeros(5)
+            target[low - 1] = 1 - (label - low)
+            if label > low:
+                target[low] = label - low
+            log_target = torch.where(target > 0, target.clamp(min=1e-30).log(), torch.zeros(5))
+            losses.append((target * (log_target - outputs.log_softmax(0))).sum())
+        else:
+            losses.append(-outputs.log_softmax(0)[int(label)])
+    assert head
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("task", [*NAMES])
+@pytest.mark.parametrize("penalty_form", ["paper", "released"])
+def test_a_step_moves_as_plain_autograd_does(task: str, penalty_form: Any) -> None:
+    recipe = replace(PLAIN, word_penalty=0.02, head_penalty=0.03, penalty_form=penalty_form)
+    model, examples = model_of(task, recipe), examples_of(task)
+    other = copy.deepcopy(model)
+    data = example_ids(model, examples)
+    step, initial = SupervisedStep(model, recipe), other.matrix.detach().clone()
+    order = np.random.default_rng((recipe.seed, 0)).permutation(len(data))
+    factor = 2.0 if penalty_form == "paper" else 1.0
+    for number, batch in enumerate(epoch_batches(data, epoch=0, seed=recipe.seed, batch_size=10)):
+        found = step(batch, number + 1)
+        chosen = order[10 * number : 10 * number + 10].tolist()
+        loss = loss_by_autograd(other, task, examples, chosen)
+        assert found[0].item() == pytest.approx(loss.item(), abs=1e-5)
+        other.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            assert other.matrix.grad is not None
+            touched = other.matrix.grad.abs().sum(1) > 0
+            pulled = factor * recipe.word_penalty * (other.matrix - initial) * touched[:, None]
+            other.matrix.sub_(other.matrix.grad + pulled, alpha=recipe.learning_rate)
+            for parameter in other.head.parameters():
+                assert parameter.grad is not None
+                parameter.sub_(parameter.grad + factor * recipe.head_penalty * parameter, alpha=recipe.learning_rate)
+    for one, of_other in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, of_other, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", [*ENCODERS])
+def test_every_encoder_learns_every_task(name: str) -> None:
+    for task in NAMES:
+        recipe = replace(
+            PLAIN, encoder=config_from_dict({"name": name}), epochs=8, optimiser="adam", learning_rate=0.02
+        )
+        model, examples = model_of(task, recipe), examples_of(task)
+        data = example_ids(model, examples)
+        with torch.no_grad():
+            before = model.losses(model.outputs(*examples.texts), data.targets).mean()
+        trained(model, data, recipe)
+        with torch.no_grad():
+            after = model.losses(model.outputs(*examples.texts), data.targets).mean()
+        assert after < 0.9 * before, (task, before, after)
+
+
+def test_features_leave_every_bit_of_the_encoder() -> None:
+    recipe = replace(PLAIN, mode="features", encoder=config_from_dict({"name": "lstm"}), word_penalty=0.1)
+    model, examples = model_of("entailment", recipe), examples_of("entailment")
+    before = copy.deepcopy(model.state_dict())
+    trained(model, example_ids(model, examples), recipe)
+    moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert moved == {name for name in before if name.startswith("head.")}
+
+
+@pytest.mark.parametrize("name", ["avg", "proj", "gran"])
+def test_universal_stays_at_the_prior_as_penalties_grow_and_is_plain_initialisation_without(name: str) -> None:
+    base = replace(PLAIN, mode="universal", encoder=config_from_dict({"name": name}), epochs=3, clip=1.0)
+    data = example_ids(model_of("similarity", base), examples_of("similarity"))
+    start = encoder_of(base)
+
+    def distance(penalty: float) -> float:
+        # The step is stable where 2 λ times the rate is below 2.
+        recipe = replace(
+            base, word_penalty=penalty, composition_penalty=penalty, clip=None, learning_rate=0.5 / max(1.0, penalty)
+        )
+        moved = trained(model_of("similarity", recipe), data, recipe).encoder.state_dict()
+        return max(float((moved[one] - tensor).abs().max()) for one, tensor in start.state_dict().items())
+
+    far = [distance(penalty) for penalty in (1.0, 10.0, 100.0, 1e4)]
+    assert far == sorted(far, reverse=True)
+    assert far[-1] < 1e-3 < far[0]
+    plain = trained(model_of("similarity", base), data, replace(base, mode="scratch"))
+    without = trained(model_of("similarity", base), data, base)
+    for one, other in zip(plain.state_dict().values(), without.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path: Path) -> None:
+    recipe = replace(
+        PLAIN, optimiser="adam", dropout=0.2, scramble=0.5, head_dropout=0.3, epochs=4, dev_every=25, patience=50
+    )
+    examples, dev = examples_of("sentiment"), examples_of("sentiment", 30, 9)
+    task = Task("sentiment", "sst", examples, dev, dev, NAMES["sentiment"], 0, "accuracy")
+
+    def run(folder: Path, stop_after: int | None) -> tuple[Supervised, list[Any]]:
+        model = model_of("sentiment", recipe)
+        data = example_ids(model, examples)
+        done = 0
+
+        def scored(_: int) -> float:
+            nonlocal done
+            done += 1
+            if done == stop_after:
+                raise RuntimeError("killed")
+            return score(model, task, "dev").values["accuracy"]
+
+        evaluation = Evaluation(scored, recipe.evaluations_apart(len(data)), recipe.patience)
+        counters = run_steps(
+            model,
+            SupervisedStep(model, recipe),
+            data,
+            len(data),
+            checkpoints=Checkpoints(folder, seconds=1e9, steps=3),
+            evaluation=evaluation,
+        )
+        return model, counters.scores
+
+    whole, scores = run(tmp_path / "whole", None)
+    assert len(scores) == 10  # after 25, 50, … examples, and at the end
+    with pytest.raises(RuntimeError, match="killed"):
+        run(tmp_path / "broken", 6)
+    again, scores_again = run(tmp_path / "broken", None)
+    assert scores_again == scores
+    for one, other in zip(whole.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+@given(num=st.integers(2, 60), batch=st.integers(1, 9), world=st.integers(1, 3), epoch=st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_every_example_comes_once_an_epoch_with_its_own_label(num: int, batch: int, world: int, epoch: int) -> None:
+    model = model_of("entailment", PLAIN)
+    data = example_ids(model, examples_of("entailment", num))
+    seen = []
+    for rank in range(world):
+        for one in epoch_batches(data, epoch=epoch, seed=1, batch_size=batch, rank=rank, world=world):
+            for number in range(len(one.targets)):
+                texts = one.texts.slice(2 * number, 2 * number + 2)
+                seen.append((texts.ids.tolist(), texts.offsets.tolist(), int(one.targets[number])))
+    every = [data.texts.slice(2 * number, 2 * number + 2) for number in range(num)]
+    expected = [
+        (texts.ids.tolist(), texts.offsets.tolist(), int(target))
+        for texts, target in zip(every, data.targets, strict=True)
+    ]
+    assert sorted(seen) == sorted(expected)
+
+
+def test_a_text_without_tokens_is_left_out_of_training_and_answered_all_the_same() -> None:
+    model = model_of("similarity", PLAIN)
+    examples = Examples((pa.array(["w1 w2", "  ", "w3"]), pa.array(["w2", "w1", "w4"])), np.array([1.0, 3.0, 5.0]))
+    data = example_ids(model, examples)
+    assert (len(data), data.num_dropped, len(data.texts)) == (2, 1, 4)
+    task = Task("similarity", "sick", examples, examples, examples, NAMES["similarity"], 1, "pearson")
+    assert np.isfinite(answers(model, task, "test")).all()
+
+
+@pytest.mark.parametrize("task", [*NAMES])
+def test_a_saved_model_answers_alike_and_a_damaged_one_is_refused(tmp_path: Path, task: str) -> None:
+    model, examples = model_of(task, PLAIN), examples_of(task)
+    save(model, tmp_path / "m", recipe=PLAIN.to_dict(), provenance={"a": 1}, model_card="card\n")
+    again = load(tmp_path / "m")
+    assert torch.equal(model.outputs(*examples.texts), again.outputs(*examples.texts))
+    assert again.predict(*examples.texts).shape == (61,)
+    (tmp_path / "m" / "head.safetensors").write_bytes(b"0" * 100)
+    with pytest.raises(ValueError, match=r"head\.safetensors differs from the digest"):
+        load(tmp_path / "m")
+
+
+def test_what_a_task_cannot_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="head_layer is none, and the task similarity has a sigmoid layer"):
+        model_of("similarity", replace(PLAIN, head_layer="none"))
+    with pytest.raises(ValueError, match="head_width is 0; allowed: 1 to"):
+        replace(PLAIN, head_width=0)
+    with pytest.raises(ValueError, match="mode is 'other'; allowed: scratch, universal, features"):
+        replace(PLAIN, mode="other")  # type: ignore[arg-type]
+
+
+def test_the_kind_of_a_task_is_what_is_saved() -> None:
+    part = examples_of("entailment", 5)
+    task = Task("entailment", "sick", part, part, part, NAMES["entailment"], 0, "accuracy")
+    assert Kind.of(task) == Kind("entailment", "sick", NAMES["entailment"], 0)

@@ -1,0 +1,266 @@
+"""Tasks: what is read from small files, how it is parted, and the counts of the published files."""
+
+import gzip
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraembed.data.trees import read_trees
+from paraembed.supervised.parts import drawn_parts
+from paraembed.supervised.tasks import Examples, Task, read_task
+from paraembed.text import tokenise
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
+real = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")
+
+SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+SICK_ROWS = '1\ta "cat\tthe dog\t1.5\tNEUTRAL\n2\ta cat\ta cat\t5\tENTAILMENT\n3\ta\tno a\t3\tCONTRADICTION\n'
+TREES = """(4 (3 (4 lovely) (2 films)) (2 (2 -LRB-) (2 (2 and\\/or) (2 -RRB-))))
+(2 (1 dull) (2 ones))
+(0 (1 Dull) (1 (2 of) (3 (2 2\xa01\\/2) (3 (4 lovely) (2 films)))))
+"""
+SEMEVAL_TRAIN = "\n".join(
+    f"{one}\tJJ\n{two}\tNN\n{word}\n{label}"
+    for one, two, word, label in [
+        ("sudden", "rush", "spate", 1),
+        ("old", "car", "spate", 0),
+        ("big", "boat", "spate", 0),
+        ("big", "boat", "ship", 1),
+        ("small", "cup", "mug", 0),
+        *(("good", f"thing{n}", f"word{n}", label) for n in range(17) for label in (1, 0)),
+    ]
+)
+FILES = {
+    "sick/SICK_train.txt": SICK + SICK_ROWS,
+    "sick/SICK_trial.txt": SICK + SICK_ROWS,
+    "sick/SICK_test_annotated.txt": SICK + SICK_ROWS,
+    "sst/train.txt.gz": TREES,
+    "sst/dev.txt.gz": TREES,
+    "sst/test.txt.gz": TREES,
+    "sts/2012/MSRpar.tsv": "score\tsentence1\tsentence2\n" + "".join(f"{n / 4}\ta{n}\tb{n}\n" for n in range(20)),
+    "sts/2015/images.tsv": "".join(f"{n / 8}\tc{n}\td{n}\n" for n in range(39)),
+    "sts/2016/headlines.tsv": "5\tnot\tread\n",
+    "phrase/semeval2013_5a/en.trainSet": SEMEVAL_TRAIN + "\n",
+    "phrase/semeval2013_5a/en.testSet": "bomb\tNN\nblast\tNN\nboom\n1\n",
+    "phrase/turney2012_jair.data": "".join(
+        f"m{n} h{n} | right{n} | m{n} | h{n} | a{n} | b{n} | c{n} | d{n}\n" for n in range(700)
+    ),
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        put(tmp_path / name, text)
+    return tmp_path
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def rows(examples: Examples) -> list[tuple[str | float, ...]]:
+    return [*zip(*(one.to_pylist() for one in examples.texts), examples.labels.tolist(), strict=True)]
+
+
+def test_sick(data: Path) -> None:
+    similarity, entailment = read_task("similarity", None, data, 0), read_task("entailment", None, data, 0)
+    assert rows(similarity.train) == [('a "cat', "the dog", 1.5), ("a cat", "a cat", 5), ("a", "no a", 3)]
+    assert (similarity.data_set, similarity.classes, similarity.low) == ("sick", ("1", "2", "3", "4", "5"), 1)
+    assert [entailment.classes[int(label)] for label in entailment.test.labels] == [
+        "NEUTRAL", "ENTAILMENT", "CONTRADICTION"
+    ]  # fmt: skip
+    assert (similarity.measure, entailment.measure, entailment.low) == ("pearson", "accuracy", 0)
+    assert "sick/SICK_train.txt, sick/SICK_trial.txt" in similarity.notes[0]
+    assert similarity.split is None
+
+
+def test_sst_constituents_of_the_sentences_that_are_not_neutral(data: Path) -> None:
+    task = read_task("sentiment", None, data, 0)
+    assert rows(task.train) == [
+        ("lovely", 1),
+        ("lovely films", 1),
+        ("lovely films ( and/or )", 1),
+        ("Dull", 0),
+        ("2 1/2 lovely films", 1),
+        ("of 2 1/2 lovely films", 0),
+        ("Dull of 2 1/2 lovely films", 0),
+    ]
+    assert rows(task.dev) == rows(task.test) == [("lovely films ( and/or )", 1), ("Dull of 2 1/2 lovely films", 0)]
+    assert task.classes == ("negative", "positive")
+    assert_trees_fit(task)
+
+
+def assert_trees_fit(task: Task) -> None:
+    for part in (task.train, task.dev, task.test):
+        assert part.trees is not None
+        read = read_trees(part.trees[0], tokenise(part.texts[0], "space"))
+        assert read.refused.null_count == len(part)
+        assert read.num_missing == 0
+
+
+def test_semeval_contrasts_the_phrases_of_a_word(data: Path) -> None:
+    task = read_task("semeval2013", None, data, 0)
+    assert task.threshold is not None
+    dev, left = set(task.dev.texts[0].to_pylist()), set(task.threshold.texts[0].to_pylist())
+    assert (len(dev), len(left)) == (2, 18)  # a tenth of 20 words, with all their pairs
+    assert not dev & left
+    assert len(task.dev) + len(task.threshold) == 39
+    train = rows(task.train)
+    assert train[:2] == [("spate", "sudden rush", "old car", 0), ("spate", "sudden rush", "big boat", 0)]
+    assert not {"ship", "mug"} & {word for word, *_ in train}  # one has no wrong phrase, the other no right one
+    assert {word for word, *_ in train} == left - {"ship", "mug"}
+    assert rows(task.test) == [("boom", "bomb blast", 1)]
+
+
+def test_turney_parts_are_the_first_680_and_the_rest(data: Path) -> None:
+    task = read_task("turney", None, data, 0)
+    assert [len(part) for part in (task.train, task.dev, task.test)] == [612, 68, 20]
+    assert rows(task.test)[0] == ("m680 h680", "h680 m680", "right680", "a680", "b680", "c680", "d680", 0)
+    assert task.split is not None
+    (split,) = task.split.values()
+    assert sorted(split["train"] + split["dev"]) == list(range(680))
+    assert rows(task.dev)[0][0] == f"m{split['dev'][0]} h{split['dev'][0]}"
+
+
+def test_sts_split_of_each_set_does_not_depend_on_the_others(data: Path) -> None:
+    task = read_task("similarity", "sts", data, 3)
+    assert task.sets == ("2012/MSRpar", "2015/images")  # not 2016
+    assert [len(part) for part in (task.train, task.dev, task.test)] == [8 + 15, 2 + 3, 10 + 21]
+    assert (task.classes, task.low) == (("0", "1", "2", "3", "4", "5"), 0)
+    assert task.split is not None
+    assert task.train.groups is not None
+    assert task.train.groups.tolist() == [0] * 8 + [1] * 15
+    expected = [(f"a{row}", f"b{row}", row / 4) for row in task.split["2012/MSRpar"]["train"]]
+    assert rows(task.train)[:8] == expected
+    assert "2012/MSRvid" in task.notes[0]
+    assert "23, 5 and 31 pairs of 2 sets" in task.notes[1]
+
+    put(data / "sts/2012/MSRvid.tsv", FILES["sts/2012/MSRpar.tsv"])
+    more, other = read_task("similarity", "sts", data, 3), read_task("similarity", "sts", data, 4)
+    assert more.split is not None
+    assert other.split is not None
+    assert {name: more.split[name] for name in task.split} == task.split
+    assert more.split["2012/MSRvid"] != more.split["2012/MSRpar"]
+    assert other.split["2012/MSRpar"] != task.split["2012/MSRpar"]
+
+
+@given(st.integers(0, 2000), st.integers(0, 2**32), st.text(max_size=5))
+def test_drawn_parts_are_disjoint_and_cover(num: int, seed: int, name: str) -> None:
+    parts = drawn_parts(num, (0.4, 0.1), name, seed)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(num))
+    assert [len(part) for part in parts[:2]] == [num * 4 // 10, num // 10]
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert all(np.array_equal(*both) for both in zip(parts, drawn_parts(num, (0.4, 0.1), name, seed), strict=True))
+
+
+FILE = {
+    "train": "sick/SICK_train.txt",
+    "trial": "sick/SICK_trial.txt",
+    "sst dev": "sst/dev.txt.gz",
+    "sst test": "sst/test.txt.gz",
+    "par": "sts/2012/MSRpar.tsv",
+    "images": "sts/2015/images.tsv",
+    "turney": "phrase/turney2012_jair.data",
+    "semeval": "phrase/semeval2013_5a/en.testSet",
+}
+BAD: dict[str, tuple[str, str | None, str, Callable[[str], str], str]] = {
+    "score": ("similarity", "sick", "trial", lambda t: t.replace("1.5", "5.5"), "line 2: .* 5.5; .*1 to 5"),
+    "number": ("similarity", "sick", "train", lambda t: t.replace("1.5", "x"), "line 2: the score is 'x'"),
+    "judgement": ("entailment", None, "train", lambda t: t.replace("\tENT", "\tX"), "line 3: .*'XAILMENT'"),
+    "a header": ("similarity", "sts", "par", lambda t: t.replace("4.5\t", "-1\t"), "line 20: .* -1; .*0 to 5"),
+    "no header": ("similarity", "sts", "images", lambda t: t.replace("4.5\t", "6\t"), "line 37: .* 6; .*0 to 5"),
+    "label": ("sentiment", None, "sst dev", lambda t: t.replace("(1 dull)", "(5 dull)"), "line 2: the label is '5'"),
+    "no label": ("sentiment", None, "sst dev", lambda t: t + "((2 a) (2 b))\n", "line 4: a constituent without"),
+    "open": ("sentiment", None, "sst dev", lambda t: t + "(3 (2 a) (2 b)\n", "line 4: 1 brackets are not closed"),
+    "closed": ("sentiment", None, "sst dev", lambda t: t + "(3 a))\n", r"line 4: '\)' outside of the tree"),
+    "neutral": ("sentiment", None, "sst test", lambda _: "(2 a)\n", "no sentence that is not neutral"),
+    "few": ("turney", None, "turney", lambda t: t[: t.index("m680")], "has 680 questions"),
+    "0 or 1": ("semeval2013", None, "semeval", lambda t: t.replace("1", "2"), "line 4: the label is '2'"),
+}
+
+
+@pytest.mark.parametrize(("task", "data_set", "file", "change", "message"), BAD.values(), ids=BAD)
+def test_bad_files(
+    data: Path, task: str, data_set: str | None, file: str, change: Callable[[str], str], message: str
+) -> None:
+    name = FILE[file]
+    put(data / name, change(FILES[name]))
+    with pytest.raises(ValueError, match=message) as error:
+        read_task(task, data_set, data, 0)
+    assert str(data / name) in str(error.value)
+
+
+NEEDED_BY = {
+    "sick/SICK_trial.txt": "entailment",
+    "sst/test.txt.gz": "sentiment",
+    "phrase/semeval2013_5a/en.testSet": "semeval2013",
+    "phrase/turney2012_jair.data": "turney",
+}
+
+
+@pytest.mark.parametrize(("name", "task"), NEEDED_BY.items())
+def test_a_missing_file_is_named_with_its_task(data: Path, name: str, task: str) -> None:
+    (data / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"the task '{task}' needs it") as error:
+        read_task(task, None, data, 0)
+    assert str(data / name) in str(error.value)
+
+
+def test_what_is_not_allowed_is_said(data: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"unknown task 'glue'; allowed: similarity, entailment, sentiment, semeval2013"
+    ):
+        read_task("glue", None, data, 0)
+    with pytest.raises(ValueError, match=r"'similarity' has no data set 'sst'; allowed: sick, sts"):
+        read_task("similarity", "sst", data, 0)
+    with pytest.raises(ValueError, match=r"seed is -1; allowed: a whole number from 0"):
+        read_task("turney", None, data, -1)
+    for path in (data / "sts").glob("201[25]/*"):
+        path.unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"no <year>/<set>.tsv of 2012 to 2015; the task 'similarity' needs one"
+    ):
+        read_task("similarity", "sts", data, 0)
+
+
+@real
+def test_the_published_parts() -> None:
+    tasks = {
+        (name, data_set): read_task(name, data_set, DATA, 0)
+        for name, data_set in itertools.chain(
+            (("similarity", one) for one in ("sick", "sts")),
+            ((one, None) for one in ("entailment", "semeval2013", "turney")),
+        )
+    }
+    counts = {name: tuple(len(part) for part in (task.train, task.dev, task.test)) for name, task in tasks.items()}
+    assert counts == {
+        ("similarity", "sick"): (4500, 500, 4927),
+        ("similarity", "sts"): (4016, 1002, 5026),  # 16 of the paper's 20 sets, of which it has 4,481, 1,207, 6,060
+        ("entailment", None): (4500, 500, 4927),
+        ("semeval2013", None): (7007, 1115, 7490),
+        ("turney", None): (612, 68, 1500),
+    }
+    assert not any("known files" in note for task in tasks.values() for note in task.notes)
+
+
+@real
+def test_sentiment_constituents_are_the_authors() -> None:
+    task = read_task("sentiment", None, DATA, 0)
+    assert [len(part) for part in (task.train, task.dev, task.test)] == [67_349, 872, 1821]
+    assert task.notes == ()
+    assert_trees_fit(task)
+    with gzip.open(DATA / "wieting_form/sentiment-train.gz", "rt", encoding="utf-8") as file:
+        cells = [line.rstrip("\n").split("\t") for line in file]
+    assert len(cells) == len(task.train)
+    theirs = {(text.strip(), float(label)) for text, label in cells}
+    ours = {(text.lower(), label) for text, label in rows(task.train) if isinstance(text, str)}
+    assert task.train.labels.sum() == sum(label == "1" for _, label in cells)
+    # They spell as Americans do, and "gon na": 240 of 66,983 lower-cased texts.
+    assert len(ours & theirs) >= len(theirs) - 240
