@@ -41,7 +41,7 @@ from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import RESAMPLES, TaskScores, score
 from paraembed.supervised.tasks import Task, read_task
 from paraembed.text import tokenise
-from paraembed.training.inputs import encoder_for
+from paraembed.training.inputs import encoder_for, with_words_of
 from paraembed.training.loop import check_num_pairs
 from paraembed.training.picture import ScoreCurve, draw_training
 from paraembed.training.state import Checkpoints, Counters
@@ -162,16 +162,21 @@ def of_prior(recipe: SupervisedRecipe, prior: Encoder) -> SupervisedRecipe:
 
 
 def untrained_model(recipe: SupervisedRecipe, task: Task, words: Path | None, prior: Encoder | None) -> Supervised:
-    """The model before training, and how well its words cover the training part is said."""
-    encoder = prior
-    if encoder is None:
+    """The model before training; how many words have a vector is said."""
+    tokens = tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser)
+    counts = pc.value_counts(tokens.flat)
+    if prior is None:
         assert words is not None
-        tokens = tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser)
-        encoder, coverage = encoder_for(words, pc.value_counts(tokens.flat), recipe)
+        encoder, coverage = encoder_for(words, counts, recipe)
         say(
             f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {words.name} cover "
             f"{coverage.covered:.1%} of the training part's words; {coverage.num_random:,} words got a random one"
         )
+    else:
+        encoder = prior
+        if recipe.mode != "features":
+            encoder, num_new = with_words_of(prior, counts, recipe)
+            say(f"{len(encoder.vocabulary):,} words; {num_new:,} of them are new to the prior, with a random vector")
     return Supervised(encoder, Kind.of(task), options_of(recipe), recipe.seed)
 
 

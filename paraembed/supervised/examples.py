@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from paraembed.data.trees import fitting_trees
+from paraembed.data.trees import TreeError, fitting_trees
 from paraembed.ragged import Ragged
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Examples
-from paraembed.text import tokenise
+from paraembed.text import Tokens, tokenise
 from paraembed.training.pairs import epoch_order, shares
 from paraembed.words import word_ids
 
@@ -65,7 +66,7 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
     merges = None
     if encoder.composition.reads_trees:
         trees = examples.trees or [pa.nulls(len(examples), pa.string())] * num_texts
-        merges = fitting_trees(pa.concat_arrays(trees), tokens).merges
+        merges = _merges(pa.concat_arrays(trees), tokens, encoder.tokeniser)
     sides = Ragged(word_ids(tokens.flat, encoder.vocabulary), tokens.offsets, merges)
     filled = (sides.lengths > 0).reshape(num_texts, -1).all(axis=0)
     kept = np.flatnonzero(filled)
@@ -74,6 +75,14 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
     return ExampleIds(
         texts if encoder.max_tokens is None else texts.cut(encoder.max_tokens), targets, len(examples) - len(kept)
     )
+
+
+def _merges(trees: pa.StringArray, tokens: Tokens, tokeniser: str) -> npt.NDArray[np.int32]:
+    try:
+        return fitting_trees(trees, tokens).merges
+    except TreeError as error:
+        hint = "" if tokeniser == "space" else "; trees stand over tokens split at spaces: take --tokeniser space"
+        raise ValueError(f"training part, {error}{hint}") from None
 
 
 def epoch_batches(

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
 
 from paraembed.data.shards import FORMAT
 from paraembed.encoders import Encoder
@@ -90,11 +91,7 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
     words = read_words(words_file, recipe.max_words)
     known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
     covered = pc.sum(counts.field("counts").filter(known)).as_py() or 0
-    num_random = 0
-    if recipe.new_words == "random":
-        often = pc.greater_equal(counts.field("counts"), recipe.new_words_min_count)
-        new = counts.field("values").filter(pc.and_(often, pc.invert(known))).sort()
-        words, num_random = add_random_words(words, new, recipe.seed), len(new)
+    words, num_random = with_new_words(words, counts, recipe)
     num_words, width = words.matrix.shape
     coverage = Coverage(num_words, width, covered / pc.sum(counts.field("counts")).as_py(), num_random)
     encoder = Encoder(
@@ -106,6 +103,41 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
         max_tokens=recipe.max_tokens,
     )
     return encoder, coverage
+
+
+def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Words, int]:
+    """Words with a random vector for each counted token that has none, where the recipe wants that, and how many.
+
+    Args:
+        words: with vectors.
+        counts: as for ``encoder_for``.
+        recipe: whether, from how many occurrences on, seed.
+    """
+    if recipe.new_words != "random":
+        return words, 0
+    known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
+    often = pc.greater_equal(counts.field("counts"), recipe.new_words_min_count)
+    new = counts.field("values").filter(pc.and_(often, pc.invert(known))).sort()
+    return add_random_words(words, new, recipe.seed), len(new)
+
+
+def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, int]:
+    """A trained encoder with random vectors for words that are new to it, and how many; its own stay as they are."""
+    words, num_new = with_new_words(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), counts, recipe)
+    if not num_new:
+        return encoder, 0
+    wider = Encoder(
+        encoder.config,
+        words,
+        encoder.tokeniser,
+        recipe.seed,
+        boundary_tokens=encoder.boundary_tokens,
+        max_tokens=encoder.max_tokens,
+    )
+    with torch.no_grad():
+        for name, tensor in encoder.state_dict().items():  # one may have a row a word, as scaled_avg's has
+            wider.state_dict()[name][: len(tensor)] = tensor
+    return wider, num_new
 
 
 def _with_boundary_words(words: Words, recipe: BaseRecipe) -> Words:

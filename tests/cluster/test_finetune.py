@@ -1,5 +1,6 @@
 """jobs/finetune.py on small generated sets: every task and mode, resume, workers, bad input."""
 
+import gzip
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import paraembed
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.job import run
 from paraembed.cluster.train import Placement
+from paraembed.encoders.gru import GruConfig
 from paraembed.files import sha256_of
 from paraembed.supervised.model import load, read_config
 from paraembed.supervised.recipe import SupervisedRecipe
@@ -57,11 +59,29 @@ def write_sst(path: Path, num: int, seed: int) -> None:
     path.write_text("".join(lines))
 
 
+def write_phrases(folder: Path) -> None:
+    """A phrase means the word that has its second word's number: order decides, and the words' vectors do not."""
+    generator = np.random.default_rng(8)
+    (folder / "semeval2013_5a").mkdir(parents=True)
+    for name, num in (("en.trainSet", 200), ("en.testSet", 100)):
+        lines = []
+        for _ in range(num):
+            number, other = generator.permutation(20)[:2]
+            for right in (1, 0):
+                head = number if right else other
+                lines.append(f"bad{other if right else number}\tJJ\ngood{head}\tNN\nbad{number}\n{right}\n")
+        (folder / "semeval2013_5a" / name).write_text("".join(lines))
+    rows = []
+    for _ in range(800):
+        one, head, *others = (int(number) for number in generator.permutation(20)[:6])
+        wrong = " | ".join(f"bad{number}" for number in (one, *others[:3]))
+        rows.append(f"good{one} good{head} | bad{head} | good{one} | good{head} | {wrong}\n")
+    (folder / "turney2012_jair.data").write_text("".join(rows))
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
     """Generated sets in the form of SICK and the Stanford Sentiment Treebank, and word vectors."""
-    import gzip  # noqa: PLC0415
-
     folder = tmp_path_factory.mktemp("gold")
     for name in ("sick", "sst"):
         (folder / name).mkdir()
@@ -72,6 +92,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
         plain = folder / "sst" / f"{name}.txt"
         (folder / "sst" / f"{name}.txt.gz").write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()
+    write_phrases(folder / "phrase")
     generator = np.random.default_rng(5)
     rows = [f"{word} {' '.join(map(str, generator.normal(size=12).round(4)))}\n" for word in [*POSITIVE, *NEGATIVE]]
     (folder / "words.txt").write_text("".join(rows))
@@ -94,13 +115,17 @@ def tuning(data: Path, out: Path, task: str = "similarity", **more: Any) -> Fine
 def test_every_task_from_words_then_universal_then_features(
     data: Path, tmp_path: Path, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chance = {"similarity": 0.3, "entailment": 0.5, "sentiment": 0.6}
+    order = replace(RECIPE, encoder=GruConfig(), epochs=12, optimiser="adam")
+    chance = {"similarity": 0.3, "entailment": 0.5, "sentiment": 0.6, "semeval2013": 0.6, "turney": 0.2}
     for task, least in chance.items():
-        done = finetune(tuning(data, tmp_path / task, task))
+        recipe = order if task in {"semeval2013", "turney"} else RECIPE
+        done = finetune(tuning(data, tmp_path / task, task, recipe=recipe))
         scores = read_config(tmp_path / task)["provenance"]["scores"]
         assert next(iter(scores["test"]["values"].values())) > least, task
         assert scores["test"]["coverage"] == 1.0
         assert [row[0] for row in done.rows][-1] == "test"
+        assert (tmp_path / task / "split.json").exists() == (task in {"semeval2013", "turney"})
+    for task in ("similarity", "entailment"):
         assert finetune(tuning(data, tmp_path / task, task)).was_finished
         assert "trained already by this recipe" in capsys.readouterr().err
     prior = tmp_path / "entailment" / "encoder"

@@ -262,3 +262,17 @@ def test_the_kind_of_a_task_is_what_is_saved() -> None:
     part = examples_of("entailment", 5)
     task = Task("entailment", "sick", part, part, part, NAMES["entailment"], 0, "accuracy")
     assert Kind.of(task) == Kind("entailment", "sick", NAMES["entailment"], 0)
+
+
+def test_trees_are_read_and_one_that_does_not_fit_says_which_tokeniser_does() -> None:
+    recipe = replace(PLAIN, encoder=config_from_dict({"name": "recursive"}))
+    trees = (pa.array(["((w1 w2) w3)", None]),)
+    examples = Examples((pa.array(["w1 w2 w3", "w4 w5 w6"]),), np.array([0.0, 1.0]), trees)
+    data = example_ids(model_of("sentiment", recipe), examples)
+    assert data.texts.merges is not None
+    assert data.texts.merges.tolist() == [0, 1, 1, 0, 0, 2]
+    model = model_of("sentiment", recipe)
+    model.encoder.tokeniser = "ptb-v1"
+    split = replace(examples, texts=(pa.array(["w1 w2/w3", "w4"]),), trees=(pa.array(["(w1 w2/w3)", None]),))
+    with pytest.raises(ValueError, match=r"training part, text 0: .* take --tokeniser space"):
+        example_ids(model, split)
