@@ -9,8 +9,8 @@ import tyro
 
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.job import flag_value, print_table, run, say
+from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import absolute
-from paraembed.cluster.train import Placement
 from paraembed.encoders import check_options, config_from_dict, encoder_name
 from paraembed.papers import find_supervised_recipe
 from paraembed.supervised.card import HEAD

@@ -8,8 +8,9 @@ from typing import Annotated
 import tyro
 
 from paraembed.cluster.job import flag_value, print_table, run, say
+from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import absolute
-from paraembed.cluster.train import Placement, Training, train_encoder
+from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.train_evaluation import Selection, read_sets
 from paraembed.encoders import check_options, config_from_dict, encoder_name
 from paraembed.papers import find_recipe

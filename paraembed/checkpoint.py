@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from paraembed import folder_config
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
-from paraembed.files import digest_of, new_folder, read_json, require_file, sha256_of, write_json
+from paraembed.files import new_folder
+from paraembed.folder_config import check_files, write_config
 from paraembed.tensors import load_tensors, save_tensors
 from paraembed.text import check_tokeniser
 from paraembed.words import Words, load_vocabulary, save_vocabulary, unknown_row
 
 FORMAT = "paraembed-encoder-2"
-_DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")
+_DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")
+_FILES = ("model.safetensors", "words.txt")
 
 
 def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: dict[str, Any], model_card: str) -> str:
@@ -43,14 +46,8 @@ def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: 
             "tokeniser": encoder.tokeniser,
             "boundary_tokens": encoder.boundary_tokens,
             "max_tokens": encoder.max_tokens,
-            "files": {name: sha256_of(new / name) for name in ("model.safetensors", "words.txt")},
         }
-        fingerprint = digest_of(decides)
-        write_json(
-            new / "config.json",
-            {"format": FORMAT, **decides, "fingerprint": fingerprint, "recipe": recipe, "provenance": provenance},
-        )
-    return fingerprint
+        return write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
 
 
 def load(folder: str | Path) -> Encoder:
@@ -62,10 +59,7 @@ def load(folder: str | Path) -> Encoder:
     """
     folder = Path(folder)
     config = read_config(folder)
-    for name, digest in config["files"].items():
-        require_file(folder / name)
-        if sha256_of(folder / name) != digest:
-            raise ValueError(f"{folder / name} differs from the digest in config.json; fetch or train it again")
+    check_files(folder, config)
     check_tokeniser(config["tokeniser"])
     tensors = load_tensors(folder / "model.safetensors")
     vocabulary = load_vocabulary(folder / "words.txt")
@@ -98,18 +92,4 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: as for ``load``.
     """
-    if not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist; expected an encoder folder, as jobs/train.py writes")
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; expected an encoder folder, as jobs/train.py writes")
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} holds no config.json; expected an encoder folder, as jobs/train.py writes")
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ValueError(f"{folder}/config.json is not of format {FORMAT!r}; expected an encoder folder")
-    decides = {key: config.get(key) for key in _DECIDES}
-    if not isinstance(decides["files"], dict) or set(decides["files"]) != {"model.safetensors", "words.txt"}:
-        raise ValueError(f"{folder}/config.json must name model.safetensors and words.txt, no other file, with digests")
-    if digest_of(decides) != config.get("fingerprint"):
-        raise ValueError(f"{folder}/config.json does not match its fingerprint; it was changed after it was written")
-    return config
+    return folder_config.read_config(folder, FORMAT, _DECIDES, _FILES, "an encoder folder, as jobs/train.py writes")

@@ -22,10 +22,11 @@ from paraembed.benchmarks.peers import texts_of
 from paraembed.benchmarks.train import NAMES, RAY, RAY_WORKERS, Measured
 from paraembed.benchmarks.train_case import Case
 from paraembed.benchmarks.turns import Finished, Program, Turn, Turns, peak_bytes
+from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import absolute, ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tracking import EXPERIMENT, tracked_run
-from paraembed.cluster.train import Placement, Training, train_encoder
+from paraembed.cluster.train import Training, train_encoder
 from paraembed.data.shards import ShardSettings
 
 _FEWEST_STEPS = 400  # of an epoch, so that reports come within it

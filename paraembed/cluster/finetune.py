@@ -1,6 +1,5 @@
 """Gold labels, word vectors or a trained encoder → an encoder with a head on it, on Ray Train."""
 
-import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,26 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import ray
-from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
 
 from paraembed import checkpoint
 from paraembed.cluster.finetune_worker import FinetuneTask, finetune_on
 from paraembed.cluster.job import say
+from paraembed.cluster.placement import Placement, check_gpus, device_of
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import ray_session
-from paraembed.cluster.tracking import Run, RunAddress, tracked_run
-from paraembed.cluster.train import Placement, check_gpus, check_resources
-from paraembed.cluster.train_worker import Result
+from paraembed.cluster.tracking import Run, tracked_run
+from paraembed.cluster.train_run import begins, checkpoints_of, clear, fit, is_same
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.evaluation.selection import as_json
 from paraembed.files import (
-    differences,
     digest_of,
-    empty_folder,
     new_folder,
-    read_json,
     require_file,
     sha256_of,
     work_folder,
@@ -44,7 +37,7 @@ from paraembed.text import tokenise
 from paraembed.training.inputs import encoder_for, with_words_of
 from paraembed.training.loop import check_num_pairs
 from paraembed.training.picture import ScoreCurve, draw_training
-from paraembed.training.state import Checkpoints, Counters
+from paraembed.training.state import Counters
 
 _PICTURE = "training.png"
 
@@ -189,10 +182,7 @@ def _is_finished(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     found = (models.read_config(out).get("provenance") or {}).get("training", {})
-    changed = differences(found, identity)
-    if changed and not overwrite:
-        raise ValueError(f"{out} holds another model: {changed}; choose another --out, or replace it with --overwrite")
-    return not changed
+    return is_same(out, found, identity, overwrite, "model")
 
 
 def _prepare(tuning: Finetuning, task: Task, prior: Encoder | None, identity: dict[str, Any], overwrite: bool) -> None:
@@ -202,24 +192,12 @@ def _prepare(tuning: Finetuning, task: Task, prior: Encoder | None, identity: di
         ValueError: the folder holds another training, which is not to be dropped, or something else.
     """
     work = tuning.work
-    saved = work / "identity.json"
-    if saved.is_file():
-        changed = differences(read_json(saved), identity)
-        if not changed:
-            say(f"going on with the training in {work}")
-            return
-        if not overwrite:
-            raise ValueError(
-                f"{work} holds a training that was begun with another {changed}; go back to that, choose another "
-                "--out, or start afresh with --overwrite"
-            )
-    elif any(entry.name not in {"untrained", ".untrained.tmp"} for entry in work.iterdir()):
-        raise ValueError(f"{work} holds something that jobs/finetune.py did not write; move it away")
+    if not begins(work, identity, overwrite, "jobs/finetune.py"):
+        return
     model = untrained_model(tuning.recipe, task, tuning.words, prior)
-    saved.unlink(missing_ok=True)
-    empty_folder(work)
+    clear(work)
     models.save(model, work / "untrained", recipe=identity["recipe"], provenance={}, model_card="Untrained.\n")
-    write_json(saved, identity)
+    write_json(work / "identity.json", identity)
 
 
 def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[list[str]]:
@@ -230,7 +208,15 @@ def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[lis
         run.params(identity["recipe"])
         run.params({one: identity[one] for one in ("task", "data_set", "data", "words", "prior") if identity[one]})
         run.params({part: len(getattr(task, part)) for part in ("train", "dev", "test")})
-        result = _fit(tuning, task, run.address)
+        told = FinetuneTask(
+            work=work,
+            recipe=tuning.recipe,
+            task=task,
+            device=device_of(placement),
+            checkpoints=checkpoints_of(placement, work),
+            run=run.address,
+        )
+        result = fit(finetune_on, told, placement, work, "finetune")
         if result.counters is None:
             raise ValueError(result.error)
         rows = _finish(tuning, task, identity, result.counters, run)
@@ -238,44 +224,6 @@ def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[lis
     rate = result.counters.pairs / result.counters.seconds
     say(f"trained on {result.counters.pairs:,} examples in {duration(result.counters.seconds)}: {rate:,.0f} examples/s")
     return rows
-
-
-def _fit(tuning: Finetuning, task: Task, address: RunAddress | None) -> Result:
-    """Train on Ray Train; returns what rank 0 returned."""
-    placement, work = tuning.placement, tuning.work
-    workers, gpus = placement.workers, placement.gpus
-    in_process = workers == 1 and not (gpus and "RAY_ADDRESS" in os.environ)
-    if not in_process:
-        check_resources(placement)
-    told = FinetuneTask(
-        work=work,
-        recipe=tuning.recipe,
-        task=task,
-        device="cpu" if not gpus else "cuda" if in_process else "worker",
-        checkpoints=Checkpoints(
-            work / "checkpoints",
-            60 * placement.checkpoint_minutes,
-            placement.checkpoint_steps,
-            placement.keep_checkpoints,
-        ),
-        run=address,
-    )
-    trainer = TorchTrainer(
-        finetune_on,  # type: ignore[arg-type]
-        train_loop_config={"task": ray.put(told)} if not in_process else {"task": told},
-        scaling_config=ScalingConfig(num_workers=0 if in_process else workers, use_gpu=gpus),
-        torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
-        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
-            name=f"finetune-{os.getpid()}",
-            storage_path=str(work / "ray"),
-            failure_config=FailureConfig(max_failures=3),
-            logging_config=LoggingConfig(log_level="ERROR"),
-        ),
-    )
-    try:
-        return Result(**trainer.fit().return_value)  # type: ignore[attr-defined]
-    except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
-        raise KeyboardInterrupt from None
 
 
 def _finish(tuning: Finetuning, task: Task, identity: dict[str, Any], counters: Counters, run: Run) -> list[list[str]]:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
 import ray.train
 import ray.train.torch
 import torch
 
 from paraembed.cluster.job import say
 from paraembed.cluster.tracking import Run, RunAddress, system_metrics
-from paraembed.cluster.train_worker import Reporter, Result, agree
+from paraembed.cluster.train_worker import Reporter, agree, result_of
 from paraembed.supervised import model as models
 from paraembed.supervised.examples import ExampleIds, example_ids
 from paraembed.supervised.model import Supervised
@@ -49,21 +48,12 @@ class FinetuneTask:
     run: RunAddress | None
 
 
-def finetune_on(config: dict[str, Any]) -> dict[str, Any]:
+def finetune_on(config: dict[str, FinetuneTask]) -> dict[str, Any]:
     """Train on one worker; rank 0 saves the model to ``work/trained``, and its result counts.
 
     What its user can mend is returned: raised here, it would count as a worker's death, and be tried again.
     """
-    task = config["task"]
-    task = ray.get(task) if isinstance(task, ray.ObjectRef) else task
-    try:
-        return vars(Result(counters=_train(task)))
-    except ConnectionError:
-        raise
-    except torch.OutOfMemoryError as error:
-        return vars(Result(f"the GPU's memory is too small: {error}; use a smaller --batch-size or --max-words"))
-    except (ValueError, OSError) as error:
-        return vars(Result(str(error)))
+    return result_of(lambda: _train(config["task"]))
 
 
 def _train(task: FinetuneTask) -> Counters:

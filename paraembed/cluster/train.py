@@ -1,7 +1,6 @@
 """Pair shards and word vectors → encoder folder, on Ray Data and Ray Train."""
 
 import contextlib
-import math
 import os
 import shutil
 from collections.abc import Sequence
@@ -12,25 +11,24 @@ from typing import Any
 import pyarrow.parquet as pq
 import ray
 import ray.data
-import torch
-from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train import DataConfig
 
 from paraembed import checkpoint
 from paraembed.cluster.job import say
+from paraembed.cluster.placement import Placement, check_gpus, device_of
 from paraembed.cluster.progress import duration
-from paraembed.cluster.session import check_workers, ray_session
+from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import RunAddress, tracked_run
 from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
 from paraembed.cluster.train_result import PICTURE, draw_result, scores_of, selection_of
+from paraembed.cluster.train_run import begins, checkpoints_of, clear, fit, is_same
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.sets import Suite
-from paraembed.files import differences, empty_folder, read_json, require_file, sha256_of, work_folder, write_json
+from paraembed.files import require_file, sha256_of, work_folder, write_json
 from paraembed.model_card import Selected, model_card
-from paraembed.options import check_fields
 from paraembed.recipe import Recipe
 from paraembed.training.additive import shares_words
 from paraembed.training.growing import MemoryLimit
@@ -39,50 +37,11 @@ from paraembed.training.loop import check_num_pairs
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.pairs import pair_columns
 from paraembed.training.profiler import TRACED_STEPS
-from paraembed.training.state import Checkpoints, Counters
+from paraembed.training.state import Counters
 
 _RESTARTS = 3  # of the workers, after one of them died
 _PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
 _TOKEN_BYTES = 5  # of the shards' text a token, about
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where and how a training runs."""
-
-    workers: int = 1
-    """Training processes; each takes its own batches, so the step grows with them. A run may go on with another
-    number: every pair still comes once an epoch, in other batches than an unbroken run's."""
-    gpus: bool = False
-    """Give each worker a GPU."""
-    checkpoint_minutes: float = 5.0
-    """Time between checkpoints; every epoch ends with one."""
-    checkpoint_steps: int | None = None
-    """Steps between checkpoints, besides the time."""
-    keep_checkpoints: int = 2
-    """How many checkpoints stay; where the last one is damaged the one before it is used."""
-    pairs_memory_gb: float = 8.0
-    """Memory of a worker for the pairs, in GB; more of them stay on disk, and are shuffled in windows that fit."""
-    profile: bool = False
-    """Write a trace of some steps beside the encoder, for https://ui.perfetto.dev."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
-        check_workers(self.workers)
-        check_fields(
-            self,
-            {
-                "checkpoint_minutes": (0, math.inf),
-                "checkpoint_steps": (1, 2**31 - 1),
-                "keep_checkpoints": (1, 10_000),
-                "pairs_memory_gb": (0, math.inf),
-            },
-        )
-
-    @property
-    def pairs_bytes(self) -> int:
-        """Bytes that a worker may use for the pairs."""
-        return int(min(self.pairs_memory_gb * 1e9, 2**62))
 
 
 @dataclass(frozen=True)
@@ -107,7 +66,7 @@ class Training:
     pairs: Path
     words: Path
     out: Path
-    placement: Placement = Placement()
+    placement: Placement = field(default_factory=Placement)
     suites: Sequence[Suite] = ()
     selection: Selection = field(default_factory=Selection)
 
@@ -166,12 +125,6 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
         scores = _train(training, shards, identity, scored_on)
         shutil.rmtree(training.work)
     return Outcome(scores, was_finished=False)
-
-
-def check_gpus(placement: Placement) -> None:
-    """Raise ValueError where GPUs are asked for and this machine, alone, has none."""
-    if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
-        raise ValueError("--gpus: PyTorch sees no GPU on this machine; leave the flag out to train on CPUs")
 
 
 def _train(
@@ -281,12 +234,7 @@ def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     found = (checkpoint.read_config(out).get("provenance") or {}).get("training", {})
     with contextlib.suppress(KeyError, TypeError, ValueError):  # fields that are newer than it have their defaults
         found = {**found, "recipe": Recipe.from_dict(found["recipe"]).to_dict()}
-    changed = differences(found, identity)
-    if not changed:
-        return True
-    if overwrite:
-        return False
-    raise ValueError(f"{out} holds another encoder: {changed}; choose another --out, or replace it with --overwrite")
+    return is_same(out, found, identity, overwrite, "encoder")
 
 
 def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any], overwrite: bool) -> None:
@@ -296,28 +244,16 @@ def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any
         ValueError: the folder holds another training, which is not to be dropped, or something else.
     """
     work = training.work
-    saved = work / "identity.json"
-    if saved.is_file():
-        changed = differences(read_json(saved), identity)
-        if not changed:
-            say(f"going on with the training in {work}")
-            return
-        if not overwrite:
-            raise ValueError(
-                f"{work} holds a training that was begun with another {changed}; go back to that, choose another "
-                "--out, or start afresh with --overwrite"
-            )
-    elif any(entry.name not in {"untrained", ".untrained.tmp"} for entry in work.iterdir()):
-        raise ValueError(f"{work} holds something that jobs/train.py did not write; move it away")
+    if not begins(work, identity, overwrite, "jobs/train.py"):
+        return
     encoder, coverage = untrained_encoder(training.words, training.pairs, shards, training.recipe)
     say(
         f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {training.words.name} cover "
         f"{coverage.covered:.1%} of the pairs' words; {coverage.num_random:,} words got a random one"
     )
-    saved.unlink(missing_ok=True)
-    empty_folder(work)
+    clear(work)
     checkpoint.save(encoder, work / "untrained", recipe=identity["recipe"], provenance={}, model_card="Untrained.\n")
-    write_json(saved, identity)
+    write_json(work / "identity.json", identity)
 
 
 def _fit(
@@ -325,11 +261,6 @@ def _fit(
 ) -> Result:
     """Train on Ray Train; returns what rank 0 returned."""
     placement, work = training.placement, training.work
-    workers, gpus = placement.workers, placement.gpus
-    # One worker runs in this process: 0.1 s instead of 9.5 s to start. A cluster's GPU may be on another machine.
-    in_process = workers == 1 and not (gpus and "RAY_ADDRESS" in os.environ)
-    if not in_process:
-        check_resources(placement)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True  # else the blocks come in another order each time
@@ -341,45 +272,14 @@ def _fit(
         work=work,
         recipe=training.recipe,
         num_pairs=shards["counts"]["kept"],
-        device="cpu" if not gpus else "cuda" if in_process else "worker",
-        checkpoints=Checkpoints(
-            work / "checkpoints",
-            60 * placement.checkpoint_minutes,
-            placement.checkpoint_steps,
-            placement.keep_checkpoints,
-        ),
+        device=device_of(placement),
+        checkpoints=checkpoints_of(placement, work),
         pairs_limit=MemoryLimit(placement.pairs_bytes, work / "pairs"),
         evaluating=scored_on,
         run=address,
         trace=training.trace if placement.profile else None,
     )
-    trainer = TorchTrainer(
-        work_on,  # type: ignore[arg-type]
-        train_loop_config={"task": task},
-        scaling_config=ScalingConfig(num_workers=0 if in_process else workers, use_gpu=gpus),
-        torch_config=TorchConfig(backend="nccl" if gpus else "gloo", timeout_s=_PATIENCE_SECONDS),
-        datasets={"train": data},
-        # Every worker reads all pairs (XXL: 0.3 GB of ids) and takes its share of every step, so that no row is lost
-        # to an equal split and the order of an epoch does not depend on the number of workers.
-        dataset_config=DataConfig(datasets_to_split=[], execution_options=options),
-        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
-            name=f"train-{os.getpid()}",
-            storage_path=str(work / "ray"),
-            failure_config=FailureConfig(max_failures=_RESTARTS),
-            logging_config=LoggingConfig(log_level="ERROR"),
-        ),
-    )
-    try:
-        return Result(**trainer.fit().return_value)  # type: ignore[attr-defined]
-    except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
-        raise KeyboardInterrupt from None
-
-
-def check_resources(placement: Placement) -> None:
-    """Raise ValueError where the Ray cluster can never place the workers; Ray Train would wait for ever."""
-    kind = "GPU" if placement.gpus else "CPU"
-    there = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
-    if placement.workers > there:
-        raise ValueError(
-            f"--workers is {placement.workers}, each with a {kind}, and the Ray cluster has {there:g}; use fewer"
-        )
+    # Every worker reads all pairs (XXL: 0.3 GB of ids) and takes its share of every step, so that no row is lost to an
+    # equal split and the order of an epoch does not depend on the number of workers.
+    split = DataConfig(datasets_to_split=[], execution_options=options)
+    return fit(work_on, task, placement, work, "train", datasets={"train": data}, dataset_config=split)

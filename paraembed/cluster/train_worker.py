@@ -1,6 +1,6 @@
 """What a training worker does: read the pairs, train, report; Ray Train runs it, or for one worker the job itself."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,13 @@ def work_on(config: dict[str, Task]) -> dict[str, Any]:
 
     What its user can mend is returned: raised here, it would count as a worker's death, and be tried again.
     """
-    task = config["task"]
+    return result_of(lambda: _train(config["task"]))
+
+
+def result_of(train: Callable[[], Counters]) -> dict[str, Any]:
+    """What a worker returns of its training: where it ended, or what went wrong that its user can mend."""
     try:
-        return vars(Result(counters=_train(task)))
+        return vars(Result(counters=train()))
     except ConnectionError:
         raise
     except torch.OutOfMemoryError as error:

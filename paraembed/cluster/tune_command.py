@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import tyro
 
 from paraembed.cluster.job import print_table, say
+from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import absolute, ray_session
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.train import Placement
 from paraembed.cluster.tune import Sweep
 from paraembed.cluster.tune_protocol import Protocol, Tuned, suites_there, tune_encoder
 from paraembed.cluster.tune_show import best_first, whole_grid

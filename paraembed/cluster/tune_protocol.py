@@ -7,9 +7,10 @@ from pathlib import Path
 
 from paraembed import checkpoint
 from paraembed.cluster.job import say
+from paraembed.cluster.placement import check_gpus, check_resources
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
-from paraembed.cluster.train import Training, check_gpus, check_resources, train_encoder
+from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.tune import Sweep, Swept, begin, run_sweep, settled
 from paraembed.cluster.tune_tracking import ALIAS, nest, register
 from paraembed.evaluation.candidates import trained, untrained

@@ -17,16 +17,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paraembed import checkpoint
+from paraembed import checkpoint, folder_config
 from paraembed.encoders import Encoder
-from paraembed.files import digest_of, new_folder, read_json, require_file, sha256_of, write_json
+from paraembed.files import new_folder
+from paraembed.folder_config import check_files, write_config
 from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.tasks import Task
 from paraembed.tensors import load_tensors, save_tensors
 
 FORMAT = "paraembed-supervised-1"
-_DECIDES = ("kind", "head", "files")
+_DECIDES = ("kind", "head")
+_FILES = ("encoder/config.json", "head.safetensors")
 _HEADS = {"similarity": PairHead, "entailment": PairHead, "sentiment": TextHead}
 
 
@@ -185,13 +187,8 @@ def save(
         )
         save_tensors(model.head.state_dict(), new / "head.safetensors")
         (new / "README.md").write_text(model_card, encoding="utf-8")
-        decides = {
-            "kind": dataclasses.asdict(model.kind),
-            "head": dataclasses.asdict(model.options),
-            "files": {name: sha256_of(new / name) for name in ("encoder/config.json", "head.safetensors")},
-        }
-        body = {"format": FORMAT, **decides, "fingerprint": digest_of(decides)}
-        write_json(new / "config.json", {**body, "recipe": recipe, "provenance": provenance})
+        decides = {"kind": dataclasses.asdict(model.kind), "head": dataclasses.asdict(model.options)}
+        write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
 
 
 def load(folder: str | Path) -> Supervised:
@@ -203,10 +200,7 @@ def load(folder: str | Path) -> Supervised:
     """
     folder = Path(folder)
     config = read_config(folder)
-    for name, digest in config["files"].items():
-        require_file(folder / name)
-        if sha256_of(folder / name) != digest:
-            raise ValueError(f"{folder / name} differs from the digest in config.json; fetch or train it again")
+    check_files(folder, config)
     kind = Kind(**{**config["kind"], "classes": tuple(config["kind"]["classes"])})
     model = Supervised(checkpoint.load(folder / "encoder"), kind, HeadOptions(**config["head"]))
     try:
@@ -222,19 +216,4 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: as for ``load``.
     """
-    expected = "expected a model folder, as jobs/finetune.py writes"
-    if not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist; {expected}")
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; {expected}")
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} holds no config.json; {expected}")
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ValueError(f"{folder}/config.json is not of format {FORMAT!r}; {expected}")
-    decides = {key: config.get(key) for key in _DECIDES}
-    if not isinstance(decides["files"], dict) or set(decides["files"]) != {"encoder/config.json", "head.safetensors"}:
-        raise ValueError(f"{folder}/config.json must name encoder/config.json and head.safetensors, no other file")
-    if digest_of(decides) != config.get("fingerprint"):
-        raise ValueError(f"{folder}/config.json does not match its fingerprint; it was changed after it was written")
-    return config
+    return folder_config.read_config(folder, FORMAT, _DECIDES, _FILES, "a model folder, as jobs/finetune.py writes")

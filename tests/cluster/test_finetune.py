@@ -19,7 +19,7 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.job import run
-from paraembed.cluster.train import Placement
+from paraembed.cluster.placement import Placement
 from paraembed.encoders.gru import GruConfig
 from paraembed.files import sha256_of
 from paraembed.supervised.model import load, read_config

@@ -17,8 +17,9 @@ import ray
 from mlflow.tracking import MlflowClient
 
 import paraembed
+from paraembed.cluster.placement import Placement
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.train import Placement, Training, is_trained, train_encoder
+from paraembed.cluster.train import Training, is_trained, train_encoder
 from paraembed.cluster.train_evaluation import Selection
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
+from paraembed.cluster.placement import Placement
 from paraembed.cluster.tracking import tracked_run
-from paraembed.cluster.train import Placement
 from paraembed.cluster.tune import Sweep, _read_all_inputs, _to_probe, begin, settled
 from paraembed.cluster.tune_command import Tune, _protocol, tune
 from paraembed.cluster.tune_show import best_first

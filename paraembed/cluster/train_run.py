@@ -1,0 +1,121 @@
+"""What every training on Ray Train has: a work folder that a killed one left, checks of the cluster, the workers."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from paraembed.cluster.job import say
+from paraembed.cluster.placement import Placement, check_resources, runs_in_process
+from paraembed.cluster.train_worker import Result
+from paraembed.files import differences, empty_folder, read_json
+from paraembed.training.state import Checkpoints
+
+_RESTARTS = 3  # of the workers, after one of them died
+_PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
+
+
+def is_same(out: Path, found: dict[str, Any], identity: dict[str, Any], overwrite: bool, what: str) -> bool:
+    """Whether a finished output is what a training would give.
+
+    Args:
+        out: the output.
+        found: what decided it.
+        identity: what decides the training.
+        overwrite: whether another one may be replaced.
+        what: that stands there: encoder, model.
+
+    Raises:
+        ValueError: it is another one, which is not to be overwritten.
+    """
+    changed = differences(found, identity)
+    if changed and not overwrite:
+        raise ValueError(f"{out} holds another {what}: {changed}; choose another --out, or replace it with --overwrite")
+    return not changed
+
+
+def begins(work: Path, identity: dict[str, Any], overwrite: bool, job: str) -> bool:
+    """Whether a training begins in its work folder, which is empty then; not where it goes on with what is there.
+
+    Args:
+        work: the folder; the caller writes ``identity`` to ``identity.json`` in it when it is ready to train.
+        identity: what decides the training.
+        overwrite: whether another training may be dropped.
+        job: file of the job, for messages.
+
+    Raises:
+        ValueError: the folder holds another training, which is not to be dropped, or something else.
+    """
+    saved = work / "identity.json"
+    if saved.is_file():
+        changed = differences(read_json(saved), identity)
+        if not changed:
+            say(f"going on with the training in {work}")
+            return False
+        if not overwrite:
+            raise ValueError(
+                f"{work} holds a training that was begun with another {changed}; go back to that, choose another "
+                "--out, or start afresh with --overwrite"
+            )
+    elif any(entry.name not in {"untrained", ".untrained.tmp"} for entry in work.iterdir()):
+        raise ValueError(f"{work} holds something that {job} did not write; move it away")
+    return True
+
+
+def clear(work: Path) -> None:
+    """Empty a work folder; what it is a training of is forgotten first."""
+    (work / "identity.json").unlink(missing_ok=True)
+    empty_folder(work)
+
+
+def checkpoints_of(placement: Placement, work: Path) -> Checkpoints:
+    """Where and how often a training saves."""
+    return Checkpoints(
+        work / "checkpoints",
+        60 * placement.checkpoint_minutes,
+        placement.checkpoint_steps,
+        placement.keep_checkpoints,
+    )
+
+
+def fit(
+    worker: Callable[[dict[str, Any]], dict[str, Any]],
+    task: object,
+    placement: Placement,
+    work: Path,
+    name: str,
+    **more: Any,
+) -> Result:
+    """Train on Ray Train; returns what rank 0 returned.
+
+    Args:
+        worker: called on every worker with ``{"task": task}``.
+        task: what it is told.
+        placement: workers, GPUs.
+        work: folder of the training.
+        name: of the run, for Ray.
+        **more: datasets and their configuration, for Ray's trainer.
+    """
+    in_process = runs_in_process(placement)
+    if not in_process:
+        check_resources(placement)
+    trainer = TorchTrainer(
+        worker,  # type: ignore[arg-type]
+        train_loop_config={"task": task},
+        scaling_config=ScalingConfig(num_workers=0 if in_process else placement.workers, use_gpu=placement.gpus),
+        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo", timeout_s=_PATIENCE_SECONDS),
+        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
+            name=f"{name}-{os.getpid()}",
+            storage_path=str(work / "ray"),
+            failure_config=FailureConfig(max_failures=_RESTARTS),
+            logging_config=LoggingConfig(log_level="ERROR"),
+        ),
+        **more,
+    )
+    try:
+        return Result(**trainer.fit().return_value)  # type: ignore[attr-defined]
+    except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
+        raise KeyboardInterrupt from None
