@@ -12,7 +12,15 @@ from typing import Any
 
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.correlation import Vector
-from paraembed.evaluation.scoring import RESAMPLES, Score, mean_of, mean_score, metric_name, score_with_predictions
+from paraembed.evaluation.scoring import (
+    COVERED,
+    RESAMPLES,
+    Score,
+    mean_of,
+    mean_score,
+    metric_name,
+    score_with_predictions,
+)
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Beside, Column, Table, beside, percent, suite_tables
 from paraembed.files import write_file, write_json
@@ -109,7 +117,8 @@ class Report:
                 counts = (score.num_sets, score.num_pairs, score.num_tokens, score.num_unknown)
                 for measure, value in score.values.items():
                     bounds = score.intervals.get(measure, ("", ""))
-                    rows.writerow((column.label, column.kind, score.name, measure, value, *bounds, *counts, ""))
+                    remark = f"over {score.num_covered} pairs without an unknown word" * measure.endswith(COVERED)
+                    rows.writerow((column.label, column.kind, score.name, measure, value, *bounds, *counts, remark))
         for one in self._beside():
             for name, cell in one.cells.items():
                 remarks = ["recomputed over the same sets"] * cell.is_recomputed
@@ -207,6 +216,7 @@ def _json(score: Score) -> dict[str, Any]:
         **{name: getattr(score, name) for name in about},
         **({"members": list(score.members)} if score.is_mean else {}),
         **({"chance": score.chance} if score.chance else {}),
+        **({"num_covered": score.num_covered} if score.num_covered is not None else {}),
         "intervals": {name: list(bounds) for name, bounds in score.intervals.items()},
     }
 

@@ -10,11 +10,14 @@ from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation import bootstrap
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
 from paraembed.evaluation.correlation import Vector, pearson, spearman
-from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, Suite, ThresholdPairs
+from paraembed.evaluation.sets import AnySet, Group, Measure, Suite, ThresholdPairs
 from paraembed.evaluation.similarities import Similarities, best_threshold, first_place
 
 RESAMPLES = 1000
 _FEW_WORDS = {"words", "bigrams"}  # suites whose texts overlap or do not: as a score that is noise
+_SHORT = {*_FEW_WORDS, "phrases"}  # an unknown word decides a pair's similarity; two of them make it 1
+COVERED = "_covered"
+"""Behind the name of a measure: it is over the pairs that have no unknown word."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Score:
         num_sets: how many sets lie behind it.
         chance: what drawing would give, for an accuracy; None for other measures.
         num_known_answers: of questions: those whose right answer has no unknown word; None for others.
+        num_covered: of graded pairs of words or phrases: those without an unknown word; None for others.
         replicates: measure → its value in each resample, behind the intervals.
     """
 
@@ -51,6 +55,7 @@ class Score:
     num_sets: int = 1
     chance: float | None = None
     num_known_answers: int | None = None
+    num_covered: int | None = None
     replicates: dict[str, Vector] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -152,9 +157,22 @@ class _Scorer:
         score = self._line(name, label, measured, len(one), self.similarities.counts(one))
         if isinstance(one, ThresholdPairs):
             return replace(score, chance=1 / 2)
-        if not isinstance(one, Choices):
-            return score
+        if isinstance(one, ScoredPairs):
+            return self._with_covered(score, one) if self.suite.name in _SHORT else score
         return replace(score, chance=1 / one.first.shape[1], num_known_answers=self.similarities.num_known_answers(one))
+
+    def _with_covered(self, score: Score, one: ScoredPairs) -> Score:
+        """The score, also over the covered pairs alone where that is defined."""
+        covered = self.similarities.are_covered(one)
+        if covered is None:
+            return score
+        score = replace(score, num_covered=int(covered.sum()))
+        correlation = pearson if self.suite.measure == "pearson" else spearman
+        try:
+            value = correlation(self.predictions[score.name][covered], one.scores[covered])
+        except ValueError:  # too few of them, or all alike
+            return score
+        return replace(score, values={**score.values, f"{self.suite.measure}{COVERED}": value})
 
     def pooled(self, group: Group) -> Score:
         """The correlations over the pairs of all sets of a group, as if they were one set."""

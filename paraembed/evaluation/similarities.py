@@ -74,6 +74,14 @@ class Similarities:
         made = self._embedded
         return int((times * made.num_tokens[rows]).sum()), int((times * made.num_unknown[rows]).sum())
 
+    def are_covered(self, pairs: ScoredPairs) -> Flags | None:
+        """Whether no word of a pair is unknown, bool [n]; None where tokens are not counted."""
+        if self._pairs is not None or not self._embedded.num_tokens.any():
+            return None
+        first, second = (self._embedded.num_unknown[self._rows(side)] == 0 for side in pairs.texts)
+        covered: Flags = first & second
+        return covered
+
     def num_known_answers(self, choices: Choices) -> int | None:
         """Questions whose right answer has no unknown word; None where tokens are not counted."""
         if self._pairs is not None or not self._embedded.num_tokens.any():

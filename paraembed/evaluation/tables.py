@@ -1,10 +1,10 @@
 """Our scores beside the published ones, one table a suite."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from paraembed.evaluation.scoring import Score, metric_name
+from paraembed.evaluation.scoring import COVERED, Score, metric_name
 from paraembed.papers.published import MEANS, PAPERS_22, Published, Row, published
 from paraembed.papers.results import RESULTS
 
@@ -133,15 +133,8 @@ def _table(
     shown = [
         (column, scores) for column, scores in zip(columns, lines, strict=True) if any(one.values for one in scores)
     ]
-    several = sum(not column.is_baseline for column, _ in shown) > 1
-    unknown = {tuple(_unknown(scores)) for column, scores in shown if not column.is_baseline}
-    for column, scores in shown:
-        for name, cells in _ours(column, scores, measure, brief, brief and several):
-            add(name, cells)
-        if not column.is_baseline and len(unknown) > 1 and any(_unknown(scores)):
-            add("unknown %", _unknown(scores))
-    if len(unknown) == 1 and any(next(iter(unknown))):
-        add("unknown %", next(iter(unknown)))
+    for name, cells in _all_ours(shown, measure, brief):
+        add(name, cells)
     kinds = [*dict.fromkeys(column.kind for column in columns if column.kind)]
     others = beside(lines[0], kinds)
     chosen = _chosen(others, kinds) if brief else others
@@ -160,10 +153,25 @@ def _table(
 
 
 _TIES = "where a right answer shares the first place, its share of it counts; in brackets: counted as wrong"
+_ON_COVERED = "on covered"
 
 
 def _label(score: Score, suite: str) -> str:
     return score.label.removeprefix(f"{suite} ") if score.name != suite else suite
+
+
+def _all_ours(
+    shown: Sequence[tuple[Column, Sequence[Score]]], measure: str, brief: bool
+) -> Iterator[tuple[str, list[str]]]:
+    """Heads and cells of every encoder; what words they know stands behind the last where it is the same for all."""
+    ours = [scores for column, scores in shown if not column.is_baseline]
+    shared = [tell for tell in _OF_WORDS.values() if len({tuple(tell(scores)) for scores in ours}) == 1]
+    for column, scores in shown:
+        yield from _ours(column, scores, measure, brief, brief and len(ours) > 1)
+        for name, tell in _OF_WORDS.items():
+            if not column.is_baseline and tell not in shared and any(tell(scores)):
+                yield name, tell(scores)
+    yield from ((name, tell(ours[0])) for name, tell in _OF_WORDS.items() if tell in shared and any(tell(ours[0])))
 
 
 def _ours(
@@ -177,11 +185,25 @@ def _ours(
         found.append(("95 %", [" – ".join(map(percent, one)) for one in bounds]))
     if not column.is_baseline and other and not narrow:
         found.append((_NAMES[other], [percent(score.values.get(other)) for score in scores]))
+    if any(_covered(scores)):
+        found.append((_ON_COVERED, [percent(score.values.get(f"{score.measure}{COVERED}")) for score in scores]))
     return found
 
 
 def _unknown(scores: Sequence[Score]) -> list[str]:
     return [percent(score.unknown_share) if score.num_tokens else "" for score in scores]
+
+
+def _covered(scores: Sequence[Score]) -> list[str]:
+    """How many pairs have no unknown word; nothing where none has one."""
+    counts = [score.num_pairs if score.num_covered is None else score.num_covered for score in scores]
+    if counts == [score.num_pairs for score in scores]:
+        return [""] * len(scores)
+    return [f"{count:,}" for count in counts]
+
+
+_OF_WORDS = {"unknown %": _unknown, "covered": _covered}
+"""Columns on the words that an encoder knows."""
 
 
 def _value(score: Score) -> str:
@@ -208,6 +230,8 @@ def _notes_on_ours(shown: Sequence[tuple[Column, Sequence[Score]]]) -> list[str]
     notes = []
     if any("(" in _value(score) for _, scores in shown for score in scores):
         notes.append(_TIES)
+    if any(any(_covered(scores)) for _, scores in shown):
+        notes.append(f"{_ON_COVERED}: the same measure over the covered pairs, those without an unknown word")
     for column, scores in shown:
         known = [
             f"{score.num_known_answers:,} of {score.num_pairs:,} ({_label(score, _suite_of(score))})"

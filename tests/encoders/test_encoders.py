@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from paraembed import checkpoint
 from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict, config_to_dict, encoder_name
+from paraembed.encoders.cnn import CnnConfig
 from paraembed.encoders.dan import DanConfig
 from paraembed.encoders.gru import GruConfig
 from paraembed.encoders.lstm import LstmConfig
@@ -105,6 +106,13 @@ def oracle_gru(encoder: Encoder, ids: list[int]) -> Vector:
     return h
 
 
+def oracle_cnn(encoder: Encoder, ids: list[int]) -> Vector:
+    own, best = weights(encoder), np.zeros(encoder.width)
+    for x in word_vectors(encoder, ids):
+        best = np.maximum(best, np.maximum(own["weight"] @ x - own["bias"], 0))
+    return best
+
+
 ORACLES: dict[str, Callable[[Encoder, list[int]], Vector]] = {
     "avg": oracle_avg,
     "sum": oracle_sum,
@@ -115,6 +123,7 @@ ORACLES: dict[str, Callable[[Encoder, list[int]], Vector]] = {
     "rnn": oracle_rnn,
     "irnn": oracle_irnn,
     "gru": oracle_gru,
+    "cnn": oracle_cnn,
     **oracles_recurrent.ORACLES,
     **oracles_recursive.ORACLES,
 }
@@ -170,6 +179,7 @@ def test_vectors_equal_a_loop_over_tokens(encoder: Encoder) -> None:
         *(ProjConfig(width) for width in (1, 3, 4, 9)),
         *(RnnConfig(f, width) for f, width in [("relu", None), ("tanh", 1), ("relu", 9)]),
         *(GruConfig(bias, width) for bias, width in [(True, None), (True, 3), (False, 9)]),
+        *(CnnConfig(filters) for filters in (1, 3, 9)),
     ],
     ids=str,
 )
@@ -407,6 +417,7 @@ def test_what_is_unknown_is_refused(values: dict[str, Any], message: str) -> Non
         ("rnn", {"width": 2.5}, "rnn: width is 2.5; expected int or none"),
         ("gru", {"bias": "yes"}, "gru: bias is 'yes'; expected bool"),
         ("gru", {"width": 70_000}, "gru: width is 70000; allowed: 1 to 65536"),
+        ("cnn", {"filters": 0}, "cnn: filters is 0; allowed: 1 to 65536"),
     ],
 )
 def test_what_is_not_allowed_is_refused(name: str, options: dict[str, Any], message: str) -> None:
@@ -435,3 +446,28 @@ def test_initial_weights(wide_words: Words) -> None:
     first, second = Encoder(DanConfig(layers=2), wide_words, "space", seed=1).composition.weights
     assert first.std().item() == pytest.approx(0.1, rel=0.02)  # released code
     assert second.abs().max().item() == pytest.approx((6 / 600) ** 0.5, rel=0.01)  # Glorot
+    filters = Encoder(CnnConfig(), wide_words, "space", seed=1).composition.weight
+    assert filters.abs().max().item() == pytest.approx((6 / 500) ** 0.5, rel=0.01)  # Glorot
+
+
+def test_the_first_of_equal_maxima_gets_the_gradient(tiny_words: Words) -> None:
+    """The same words in all places: one token, not a share of each, so that every run and every machine agree."""
+    composition = Encoder(CnnConfig(), tiny_words, "space").composition
+    rows = torch.from_numpy(tiny_words.matrix[[3, 3, 5, 5]]).requires_grad_()
+    vectors = composition(rows, torch.arange(4, dtype=torch.int32), torch.tensor([0, 2, 4]))
+    vectors.sum().backward()
+    assert rows.grad is not None
+    assert rows.grad.abs().sum(dim=1).ne(0).tolist() == [True, False, True, False]
+    torch.testing.assert_close(rows.grad[0], composition.weight[vectors[0] > 0].sum(dim=0))
+
+
+def test_a_filter_that_no_word_reaches_is_zero_and_learns_nothing(tiny_words: Words) -> None:
+    composition = Encoder(CnnConfig(2), tiny_words, "space").composition
+    composition.bias.data = torch.tensor([1e3, -1e3])
+    rows = torch.from_numpy(tiny_words.matrix[:3].copy()).requires_grad_()
+    vectors = composition(rows, torch.arange(3, dtype=torch.int32), torch.tensor([0, 3]))
+    assert vectors[0, 0] == 0
+    assert vectors[0, 1] > 900
+    vectors.sum().backward()
+    assert composition.bias.grad.tolist() == [0, -1]
+    assert not composition.weight.grad[0].any()

@@ -180,6 +180,14 @@ def test_encoders_and_baselines_side_by_side(encoder: Encoder, tiny_words: Words
     assert "old|er/sts/2012/MSRpar/pearson" not in report.metrics()  # MLflow takes no |
     assert "old_er/sts/2012/MSRpar/pearson" in report.metrics()
     assert "overlap/words/ws353/spearman" not in report.metrics()
+    # "old" knows one word of the four: no score over covered pairs, and how many there are.
+    assert second.head.count("on covered") == 1
+    assert cells(second, "covered") == {"ws353": "0"}
+    assert any(note.startswith("on covered: the same measure") for note in second.notes)
+    assert "new/words/ws353/spearman_covered" not in report.metrics()
+    assert report.metrics()["words/ws353/spearman_covered"] == report.metrics()["words/ws353/spearman"]
+    assert "over 2 pairs without an unknown word" in report.csv()
+    assert report.json()["encoders"][1]["scores"]["words/ws353"]["num_covered"] == 0
     assert report.predictions["new", "sts/2012/MSRpar"].shape == (4,)
     with pytest.raises(ValueError, match="two candidates are called 'new'; rename one of them"):
         compare([candidates[0], candidates[0]], [ALL_STS])

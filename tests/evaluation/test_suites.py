@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from paraembed.data.similarity import read_scored_pairs
+from paraembed.data.similarity import ScoredPairs, read_scored_pairs
 from paraembed.encoders import Embedded, Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.candidates import Candidate, trained, untrained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
+from paraembed.evaluation.sets import Group, Suite
 from paraembed.evaluation.suites import read_pairs_files, read_sts
 from paraembed.papers.published import PAPERS_STS
 from paraembed.text import tokenise
@@ -250,3 +251,21 @@ def test_word_vectors_on_real_sets_as_in_plain_numpy(real: tuple[Encoder, dict[s
     assert pooled.spearman == pytest.approx(stats.spearmanr(all_cosines, all_gold).statistic, abs=1e-5)
     assert scores["sts/mean-of-sets"].num_pairs == 11_230
     assert pooled.intervals == {}
+
+
+def test_pairs_without_an_unknown_word_have_a_score_of_their_own(encoder: Encoder) -> None:
+    """Two unknown words are one word to the encoder: their cosine is 1, whatever the gold score says."""
+    first, second = ["cat", "zebra", "dog", "zebra", "cat", "a yak"], ["dog", "yak", "mat", "cat", "on", "a"]
+    rated = ScoredPairs("rated", np.array([5.0, 0, 3, 1, 2, 4]), pa.array(first), pa.array(second))
+    covered = ScoredPairs("rated", *(side.take([0, 2, 4]) for side in (rated.scores, rated.first, rated.second)))
+    for name, is_short in [("words", True), ("bigrams", True), ("phrases", True), ("pairs", False)]:
+        (score,) = score_suite(encoder, Suite(name, (Group("", (rated,)),), measure="spearman"), resamples=0)
+        (alone,) = score_suite(encoder, Suite(name, (Group("", (covered,)),), measure="spearman"), resamples=0)
+        assert score.num_covered == (3 if is_short else None)
+        assert score.values.get("spearman_covered") == (alone.spearman if is_short else None)
+        assert score.spearman != alone.spearman
+        if is_short:
+            assert alone.values["spearman_covered"] == alone.spearman
+    few = ScoredPairs("rated", *(side[:2] for side in (rated.scores, rated.first, rated.second)))
+    (score,) = score_suite(encoder, Suite("words", (Group("", (few,)),), measure="spearman"), resamples=0)
+    assert (score.num_covered, "spearman_covered" in score.values) == (1, False)
