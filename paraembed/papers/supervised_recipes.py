@@ -2,7 +2,8 @@
 
 Wieting 2016 §4.4: 10 epochs, AdaGrad 0.05 or Adam 0.001; batch, width and penalties were searched, and what was found
 is not printed: the values here lie in the searched ranges. Features: 20 epochs. Wieting 2017 §4.3: Adam 0.001, the
-regularisers of table 5's best rows at the rates of the released transfer models. Wieting 2015 §5.5: the CNN as printed.
+regularisers of table 5's best rows at the rates of the released transfer models; epochs, batch and head, which are not
+printed, as in Wieting 2016. Wieting 2015 §5.5: the CNN as printed.
 Zhou 2017 §3.2: task-specific GRUs by the settings of §3.1, word vectors held.
 """
 
@@ -24,7 +25,7 @@ _P16 = SupervisedRecipe(
     composition_penalty=1e-4,
     word_penalty=1e-5,
 )
-_P17 = replace(_P16, epochs=3, batch_size=100, optimiser="adam", learning_rate=0.001, composition_penalty=0.0)
+_P17 = replace(_P16, optimiser="adam", learning_rate=0.001, composition_penalty=0.0)
 _SCRAMBLED: dict[str, Any] = {"dropout": 0.4, "scramble": 0.5}
 _PGRU = SupervisedRecipe(
     epochs=150,
@@ -63,9 +64,9 @@ SUPERVISED_RECIPES: dict[str, SupervisedRecipe] = {
     "iclr2016/universal-lstm": _of("iclr2016/lstm", _P16, mode="universal"),
     "iclr2016/features": _of("iclr2016/avg", _P16, mode="features", epochs=20),
     "iclr2016/features-proj": _of("iclr2016/proj", _P16, mode="features", epochs=20),
-    "acl2017/supervised-avg": _of("acl2017/avg", _P17, epochs=7, dropout=0.4),
+    "acl2017/supervised-avg": _of("acl2017/avg", _P17, dropout=0.4),
     **{f"acl2017/supervised-{name}": _of(f"acl2017/{name}", _P17, **_SCRAMBLED) for name in _RECURRENT_17},
-    "acl2017/universal-avg": _of("acl2017/avg", _P17, mode="universal", epochs=7, dropout=0.4),
+    "acl2017/universal-avg": _of("acl2017/avg", _P17, mode="universal", dropout=0.4),
     "acl2017/universal-lstm_avg": _of("acl2017/lstm_avg", _P17, mode="universal", **_SCRAMBLED),
     "acl2017/universal-gran": _of("acl2017/gran", _P17, mode="universal", **_SCRAMBLED),
     "pgru2017/gru-specific": _of("pgru2017/gru", _PGRU),
