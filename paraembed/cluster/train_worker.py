@@ -249,8 +249,9 @@ class Reporter:
                 f"{self.share} {report.active:.0%}  "
                 f"{duration(report.seconds_left)} left"
             )
-            self.line.show(text)
-            if report.end_of_epoch:
+            if not report.end_of_epoch:
+                self.line.show(text)
+            else:
                 self.say(text)
                 if self.warns_of_collapse and report.active > _COLLAPSED:
                     say(
