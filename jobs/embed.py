@@ -11,6 +11,7 @@ import tyro
 from paraembed.cluster.embed import Limits, dry_run, embed
 from paraembed.cluster.job import run, say
 from paraembed.cluster.session import absolute, absolute_place
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.embedding.manifest import OnDuplicateId
 from paraembed.embedding.settings import Compression, Dtype, IdKind, Settings
 
@@ -26,15 +27,13 @@ class Flags:
 
     Attributes:
         encoder: Encoder folder, as jobs/train.py writes.
-        input: Files, folders, globs or URIs of .txt (one text a line), .jsonl, .csv, .tsv, also .gz, .zst or .bz2, or
-            of .parquet.
+        input: Files, folders, globs or URIs: .txt (a text a line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet.
         out: Output folder, or URI of one (s3://, gs://): new, empty, or begun by the same command.
         text_column: Column with the texts; needed for all but .txt.
         id_column: Column that identifies a row; without it ids are made, as --id-kind says.
         id_kind: Ids made: 'row' numbers the rows of all files from 0; 'file-row' is 'a.txt:17', from 0 in each file.
         keep: Columns to carry to the output, or all; for .txt 'text'.
-        tree_column: Column with the binary trees of the texts, for an encoder that reads them; by default 'tree' where
-            there is one.
+        tree_column: Column with binary trees of the texts, for an encoder that reads them; 'tree' where there is one.
         dtype: Numbers of a vector; for int8 a column 'scale' is added: vector = scale * embedding.
         normalize: Divide vectors by their length.
         dim: Keep the first numbers of a vector, this many.
@@ -69,6 +68,7 @@ class Flags:
     overwrite: bool = False
     dry_run: bool = False
     price_per_hour: float | None = None
+    reading: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
 
 
 def main(flags: Flags) -> None:
@@ -77,9 +77,10 @@ def main(flags: Flags) -> None:
     encoder, out = absolute(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     inputs = [str(absolute_place(one, "--input")) for one in flags.input]
     if flags.dry_run:
-        dry_run(encoder, inputs, out, settings, workers=flags.workers, price_per_hour=flags.price_per_hour)
+        price, reading = flags.price_per_hour, flags.reading
+        dry_run(encoder, inputs, out, settings, workers=flags.workers, price_per_hour=price, reading=reading)
         return
-    limits = Limits(flags.max_rejected, flags.on_duplicate_id)
+    limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
     done = embed(encoder, inputs, out, settings, workers=flags.workers, overwrite=flags.overwrite, limits=limits)
     if not done.was_finished:
         say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")

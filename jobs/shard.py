@@ -10,6 +10,7 @@ import tyro
 from paraembed.cluster.job import print_table, run, say
 from paraembed.cluster.session import absolute
 from paraembed.cluster.shard import shard_pairs
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.public.fetch import Fetch, run_fetch
 from paraembed.data.shards import ShardSettings
 from paraembed.files import to_place
@@ -41,6 +42,7 @@ class Shard:
     """Replace pair shards of other inputs or settings."""
     rejected_sample: bool = True
     """Without it nothing of a refused row is kept; else rejected-sample.jsonl, and MLflow, show up to 100 a reason."""
+    limits: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
 
 
 def main(flags: Shard) -> None:
@@ -57,6 +59,7 @@ def main(flags: Shard) -> None:
         workers=flags.workers,
         overwrite=flags.overwrite,
         rejected_sample=flags.rejected_sample,
+        limits=flags.limits,
     )
     if before:
         return

@@ -39,7 +39,7 @@ _SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"
 MAX_INFLATION = 200
 """Times as many bytes may come out of a compressed file as it has, beyond the first GiB."""
 
-_ALWAYS_INFLATED = 1 << 30
+ALWAYS_INFLATED = 1 << 30
 _READ_BYTES = 1 << 20  # compressed, at a time
 _LINE_BYTES = 1 << 16
 
@@ -114,7 +114,7 @@ def open_place(place: Place) -> Iterator[IO[bytes]]:
             yield stream
 
 
-def read_blocks(place: Place, size: int) -> Iterator[bytes]:
+def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> Iterator[bytes]:
     """The bytes of a file, decompressed (by its first bytes: gzip, bz2, zst, or plain), in pieces of up to ``size``.
 
     ISA-L inflates gzip on large pieces: over twice as fast as zlib so used, and the interpreter is free meanwhile.
@@ -135,39 +135,39 @@ def read_blocks(place: Place, size: int) -> Iterator[bytes]:
         try:
             match kind:
                 case "gzip":
-                    yield from _bounded(place, _inflated(chunks, size))
+                    yield from _bounded(place, _inflated(chunks, size), max_inflation)
                 case "":
                     yield from chunks
                 case _:
                     raw.seek(0)
                     with _decompressor(raw, kind) as stream:
-                        yield from _bounded(place, iter(partial(stream.read, size), b""))
+                        yield from _bounded(place, iter(partial(stream.read, size), b""), max_inflation)
         except (EOFError, OSError) as error:
             if not kind or getattr(error, "errno", None):  # the disk's fault, not the stream's
                 raise
             raise _broken(place, kind, error) from None
 
 
-def check_inflation(place: Place, inflated: int) -> None:
+def check_inflation(place: Place, inflated: int, most: int = MAX_INFLATION) -> None:
     """Raise ValueError where so many bytes have come out of a file that it is a decompression bomb.
 
     Text is inflated 3 to 20 times; zeros are by gzip a thousand times, by bz2 and zstd many thousand times.
     """
-    if inflated > _ALWAYS_INFLATED and inflated > MAX_INFLATION * size_of(place):
+    if inflated > ALWAYS_INFLATED and inflated > most * size_of(place):
         raise ValueError(
             f"{_shown(place)} has {size_of(place):,} bytes and inflates to over {inflated:,}, more than "
-            f"{MAX_INFLATION} times as many: no text does; if it is right, unpack it and give the plain file, which "
-            "has no limit"
+            f"{most} times as many: no text does; if it is right, unpack it and give the plain file, which has no "
+            "limit; shard.py and embed.py take a larger --max-inflation, too"
         )
 
 
-def _bounded(place: Place, pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _bounded(place: Place, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
     """The same pieces, until they are too many."""
     inflated, checked = 0, 0
     for piece in pieces:
         inflated += len(piece)
-        if inflated - checked > _ALWAYS_INFLATED:  # rarely: it asks for the file's size
-            check_inflation(place, inflated)
+        if inflated - checked > ALWAYS_INFLATED:  # rarely: it asks for the file's size
+            check_inflation(place, inflated, most)
             checked = inflated
         yield piece
 
@@ -251,9 +251,9 @@ def _decompressor(raw: IO[bytes], kind: Compression) -> Any:
 
 
 @contextmanager
-def open_stream(place: Place) -> Iterator[io.BufferedReader]:
+def open_stream(place: Place, max_inflation: int = MAX_INFLATION) -> Iterator[io.BufferedReader]:
     """A file's bytes, decompressed as ``read_blocks`` does."""
-    with closing(_Stream(read_blocks(place, _READ_BYTES))) as stream:
+    with closing(_Stream(read_blocks(place, _READ_BYTES, max_inflation))) as stream:
         yield io.BufferedReader(stream)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -130,22 +131,66 @@ def test_a_plan_cannot_name_a_part_outside(tmp_path: Path, name: object) -> None
         plan_from_json(value)
 
 
-MEMBER = gzip.compress(b"a" * (64 << 20), 9)
-"""64 MiB in 64 KB."""
-
-
 @pytest.fixture
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_ALWAYS_INFLATED", 8 << 20)
+    monkeypatch.setattr(files, "ALWAYS_INFLATED", 8 << 20)
 
 
-def test_ten_gigabytes_from_ten_megabytes_are_refused(tmp_path: Path) -> None:
-    with (tmp_path / "bomb.gz").open("wb") as file:
-        for _ in range(160):
-            file.write(MEMBER)
-    with pytest.raises(ValueError, match=r"more than 200 times as many.* unpack it and give the plain file"):
-        for _ in read_lines(tmp_path / "bomb.gz"):
-            pass
+@pytest.fixture(scope="module")
+def bombs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten gigabytes each: one line, lines of 64 KiB (10 MB), texts of Parquet (2 MB)."""
+    folder = tmp_path_factory.mktemp("bombs")
+    for name, piece in (("line", b"a" * (64 << 20)), ("lines", (b"a" * 65_535 + b"\n") * 1024)):
+        (folder / f"{name}.txt.gz").write_bytes(gzip.compress(piece, 9) * 160)
+    schema = pa.schema([("first", pa.string()), ("second", pa.string())])
+    texts = pa.table({"first": ["a" * (1 << 20)] * 128, "second": ["b"] * 128}, schema)
+    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(folder / "texts.parquet", schema, **options) as writer:
+        for _ in range(80):
+            writer.write_table(texts)
+    assert max(path.stat().st_size for path in folder.iterdir()) < 11_000_000
+    return folder
+
+
+PEAK = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
+sys.exit(code)
+"""
+"""Runs a command, then prints the most MiB that it held."""
+
+PARSE = """
+import sys
+from paraembed.data.pairs import ReadLimits, Reading, read_pairs
+limits = ReadLimits(max_inflation=int(sys.argv[2]))
+for block in read_pairs(sys.argv[1], Reading("words" if ".gz" in sys.argv[1] else "auto", limits=limits)):
+    print(set(block.pairs.refused.to_pylist()))
+"""
+"""What a worker of jobs/shard.py reads of a file."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "most", "embedded", "sharded"),
+    [
+        ("line.txt.gz", 200, "longer than --max-line-bytes", "more than 200 times as many"),
+        ("line.txt.gz", 10_000, "longer than --max-line-bytes", "{'longer than --max-line-bytes'}"),
+        ("lines.txt.gz", 200, "more than 200 times as many", "more than 200 times as many"),
+        ("texts.parquet", 200, "more than 200 times as many", "more than 200 times as many"),
+    ],
+)
+def test_ten_gigabytes_from_ten_megabytes_are_refused(
+    bombs: Path, name: str, most: int, embedded: str, sharded: str, tmp_path: Path, tiny_encoder_folder: Path
+) -> None:
+    embed = ["jobs/embed.py", "--encoder", tiny_encoder_folder, "--input", bombs / name, "--out", tmp_path]
+    embed += ["--max-inflation", most, *(["--text-column", "first"] if name == "texts.parquet" else [])]
+    for command, said in ((embed, embedded), (["-c", PARSE, bombs / name, most], sharded)):
+        whole = [sys.executable, "-c", PEAK, sys.executable, *map(str, command)]
+        done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert said in done.stdout + done.stderr
+        assert int(done.stdout.splitlines()[-1]) < 1000
 
 
 @pytest.mark.parametrize("pack", ["gz", "bz2", "zst"])

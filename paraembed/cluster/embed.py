@@ -14,6 +14,7 @@ from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.job import print_table, say
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import check_workers, ray_session
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate
@@ -54,10 +55,12 @@ class Limits:
     Attributes:
         max_rejected: most rows that may be unreadable; None: any number.
         on_duplicate_id: whether an id that is null or stands twice is to ``fail`` or be kept, and counted.
+        reading: what is read of an input at most.
     """
 
     max_rejected: int | None = None
     on_duplicate_id: OnDuplicateId = "fail"
+    reading: ReadLimits = DEFAULT_LIMITS
 
 
 def embed(
@@ -92,7 +95,7 @@ def embed(
             f"--overwrite cannot put a new output into the place of {home} in one step; give a new --out, or remove "
             "what is there"
         )
-    loaded, files, settings = _prepared(encoder, inputs, home, settings, workers)
+    loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"--max-rejected is {limits.max_rejected}; it must be at least 0")
     replaced = home if overwrite and isinstance(home, Folder) else None
@@ -147,13 +150,14 @@ def dry_run(
     *,
     workers: int = 2,
     price_per_hour: float | None = None,
+    reading: ReadLimits = DEFAULT_LIMITS,
 ) -> None:
     """Print what ``embed`` would take, from two seconds of it; nothing is written.
 
     Raises:
         ValueError, OSError: as ``embed``.
     """
-    loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers)
+    loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading)
     found = estimate(loaded, make_plan(files, settings), workers)
     lines = [
         ("rows", f"{found.rows:,}"),
@@ -169,14 +173,14 @@ def dry_run(
 
 
 def _prepared(
-    encoder: Path, inputs: Sequence[str | Path], home: Store, settings: Settings, workers: int
+    encoder: Path, inputs: Sequence[str | Path], home: Store, settings: Settings, workers: int, reading: ReadLimits
 ) -> tuple[Encoder, tuple[InputFile, ...], Settings]:
     """The encoder, the input files, and the settings with what follows from both; all are checked."""
     check_workers(workers)
     manifest.check_folder(home)
     loaded = checkpoint.load(encoder)
     check_dim(settings, loaded.width)
-    files = list_inputs(inputs)
+    files = list_inputs(inputs, reading)
     _check_apart(inputs, files, home)
     return loaded, files, complete_settings(settings, files, reads_trees(loaded.config))
 

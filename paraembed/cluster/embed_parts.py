@@ -1,7 +1,6 @@
 """The parts of a plan on Ray: actors take them, a part whose worker dies is given out again."""
 
 import logging
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
@@ -25,6 +24,7 @@ _IN_FLIGHT = 2  # parts a worker: one at work, one ready, so that memory is boun
 _TRIES = 4  # of a part whose worker dies
 _START_TRIES = 6  # of a worker; while a machine is dead and Ray does not know it, a try fails in 4 s
 _WARN_SECONDS = 60  # without any worker
+_GIVE_UP_SECONDS = 1800  # a cloud's machine takes 2 to 10 minutes; who has none to give has to be told
 _PLAIN_SECONDS = 30  # between progress lines where there is no terminal
 
 log = logging.getLogger(__name__)
@@ -89,11 +89,11 @@ def embed_parts(
     # A slot is a call under way. An actor gets parts once it has answered, so one that finds no CPU holds up nothing.
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
     tasks, again = _tasks(run.plan, todo), deque[_Task]()
-    left, warn_at = len(todo), time.monotonic() + _WARN_SECONDS
+    left, absence = len(todo), _Absence()
     try:
         while left:
             ready, _ = ray.wait(list(slots), num_returns=1, timeout=1.0)
-            warn_at = math.inf if ready else _warned(warn_at)
+            absence.check(bool(ready) or any(task is not None for _, task in slots.values()))
             for ref in ready:
                 worker, task = slots.pop(ref)
                 done = _result(ref, task, tries)
@@ -122,13 +122,27 @@ def embed_parts(
             ray.cancel(call)  # so that the workers' end is no reason to try again, and to say so
 
 
-def _warned(at: float) -> float:
-    """Say that there is no worker, if it is time; when to say it again."""
-    if time.monotonic() < at:
-        return at
-    free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
-    log.warning("no worker has started yet: each needs a CPU, and the cluster has %g free", free)
-    return time.monotonic() + _WARN_SECONDS
+class _Absence:
+    """The time in which there is no worker: none has started, or all are gone."""
+
+    def __init__(self) -> None:
+        self._since = self._said = time.monotonic()
+
+    def check(self, somebody: bool) -> None:
+        """Say that there is no worker, when it is time; ChildProcessError after ``_GIVE_UP_SECONDS``."""
+        now = time.monotonic()
+        if somebody:
+            self._since = self._said = now
+            return
+        without = now - self._since
+        if without < _GIVE_UP_SECONDS and now - self._said < _WARN_SECONDS:
+            return
+        self._said = now
+        free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
+        why = f"no worker is there since {duration(without)}: each needs a CPU, and the cluster has {free:g} free"
+        if without >= _GIVE_UP_SECONDS:
+            raise ChildProcessError(f"{why}; parts that are done stay: run the same command again when there is one")
+        log.warning("%s", why)
 
 
 def _tasks(plan: Plan, todo: list[Part]) -> Iterator[_Task]:
@@ -146,7 +160,8 @@ def _result(ref: Any, task: _Task | None, tries: Counter[str]) -> Done | None:
     try:
         done: Done | None = ray.get(ref)
     except (RayActorError, OutOfMemoryError) as error:
-        why = str(error).splitlines()[0]
+        lines = str(error).splitlines()
+        why = lines[-1] if "creation task" in lines[0] else lines[0]  # the error that the actor's start raised
         if task is None:
             raise ChildProcessError(f"workers die as they start, out of memory or disk space perhaps ({why})") from None
         tries[task.part.name] += 1

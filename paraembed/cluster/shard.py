@@ -20,6 +20,7 @@ from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import tracked_run
 from paraembed.data import shards
 from paraembed.data.duplicates import RowNumbers, find_duplicates, num_partitions
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.pairs import Source, read_pairs, sources_of, spans_of
 from paraembed.data.parse import parse_source, partitions_of, reading_of
 from paraembed.data.reports import SAMPLED, SourceReport, join_reports, load_report, save_report, sum_counts
@@ -62,6 +63,7 @@ def shard_pairs(
     workers: int = 2,
     overwrite: bool = False,
     rejected_sample: bool = True,
+    limits: ReadLimits = DEFAULT_LIMITS,
 ) -> tuple[dict[str, Any], bool]:
     """Write pair shards of the contract (data/schemas.py ``PAIRS``), a manifest and ``_SUCCESS``, last.
 
@@ -78,6 +80,7 @@ def shard_pairs(
         workers: files, or parts of large plain ones, parsed side by side.
         overwrite: replace a finished output of other inputs or settings.
         rejected_sample: keep a sample of the rows that are refused, beside the shards and in MLflow.
+        limits: what is read of an input at most; ``max_line_bytes`` decides rows, so the manifest has it.
 
     Returns:
         The manifest, and whether it was complete before.
@@ -93,7 +96,8 @@ def shard_pairs(
     sources = sources_of(inputs, settings.format)
     vocabulary = read_vocabulary(words, max_words) if words else None
     row_rules(settings, vocabulary)
-    heads = [next(read_pairs(source, reading_of(settings))) for source in sources]  # what is unusable is said at once
+    reading = reading_of(settings, limits)
+    heads = [next(read_pairs(source, reading)) for source in sources]  # what is unusable is said at once
     names_of_sources = names[:: len(inputs) // len(sources)]
     parts = [
         _Part(source, name, span)
@@ -108,16 +112,18 @@ def shard_pairs(
             for name, path in zip(names, inputs, strict=True)
         ],
         "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
+        "max_line_bytes": limits.max_line_bytes,
     }
     finished = read_finished(out, identity, overwrite)
     if finished is not None:
         say(f"{out} is complete already ({finished['counts']['kept']:,} pairs); nothing to do")
         return finished, True
-    task = _Task(parts, settings, vocabulary, workers, rejected_sample)
+    task = _Task(parts, settings, vocabulary, workers, rejected_sample, limits)
     work = out.with_name(f".{out.name}.partial")
     with work_folder(work), tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
         _begin(work, {**identity, "rejected_sample": rejected_sample})
-        run.params({"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **identity["settings"]})
+        about = {"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **asdict(limits)}
+        run.params({**about, **identity["settings"]})
         manifest = _shard(task, work, identity)
         result = work / "result"
         run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
@@ -143,13 +149,17 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is sharded: parts of sources, how, the known words, how many workers, whether refused rows are shown."""
+    """What is sharded: parts of sources, how, the known words, how many workers, whether refused rows are shown.
+
+    ``limits`` are those of reading.
+    """
 
     parts: Sequence[_Part]
     settings: ShardSettings
     vocabulary: pa.StringArray | None
     workers: int
     rejected_sample: bool
+    limits: ReadLimits
 
 
 def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) -> dict[str, Any] | None:
@@ -371,7 +381,7 @@ def _parse(row: dict[str, Any], task: _Task, parsed: Sequence[Path], partitions:
     try:
         part = task.parts[number]
         what = part.source, part.name, task.settings, out, partitions, task.vocabulary, part.span
-        report = parse_source(*what, sampled=SAMPLED if task.rejected_sample else 0)
+        report = parse_source(*what, sampled=SAMPLED if task.rejected_sample else 0, limits=task.limits)
         save_report(report, _report_path(out))
     except (ValueError, OSError) as error:  # the user's to mend; raised by the driver, without Ray's wrapping
         return {"number": number, "error": str(error), "before": False}

@@ -8,18 +8,19 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.lines import Lines, read_lines
 from paraembed.data.parsed import Block, ParsedPairs, TextRows, is_blank, refuse
 from paraembed.files import Place
 
 
-def read_aligned(first: Place, second: Place) -> Iterator[Block]:
+def read_aligned(first: Place, second: Place, limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[Block]:
     """Pairs of the lines of two files.
 
     Raises:
         OSError, ValueError: as ``read_lines``; or one file has more lines.
     """
-    sides = [read_lines(first), read_lines(second)]
+    sides = [read_lines(place, limits=limits) for place in (first, second)]
     held: list[pa.Table | None] = [None, None]
     row = 0
     while True:

@@ -13,7 +13,8 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.lines import Lines
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.data.lines import TOO_LONG, Lines
 from paraembed.data.parsed import Block, ParsedPairs, filled, is_blank, refuse
 from paraembed.files import Place, open_stream
 
@@ -31,6 +32,7 @@ Role = Literal[
 ]
 
 _CSV_ROWS = 50_000
+_CSV_CHARACTERS = 8 << 20
 _FIELD_CHARACTERS = 1 << 20
 ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
@@ -66,19 +68,22 @@ def read_tsv(
         yield Block("tsv", block.first, block, assemble(parsed, tests))
 
 
-def read_csv(path: Place, columns: Sequence[Role]) -> Iterator[Block]:
+def read_csv(path: Place, columns: Sequence[Role], limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[Block]:
     """Parse a CSV file; see ``read_pairs``. Python's csv module reads it, 0.3M rows/s.
 
     A row with a line break inside of a field is refused: two stray quotes make one row of all lines between them.
     """
     csv.field_size_limit(_FIELD_CHARACTERS)
-    with open_stream(path) as file, io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text:
-        reader = _rows(text, path)
+    with (
+        open_stream(path, limits.max_inflation) as file,
+        io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text,
+    ):
+        reader = _rows(text, path, limits.max_line_bytes)
         head = next(reader, [])
         roles, header = _roles(path, head, columns)
         number = int(header)
         rows = itertools.chain([] if header else [head], reader)
-        while block := list(itertools.islice(rows, _CSV_ROWS)):
+        while block := _some(rows):
             raw = [",".join(row).encode("utf-8", "surrogateescape") for row in block]
             counts = pa.array([len(row) for row in block])
             valid = pa.array([_is_text(row) for row in block])
@@ -122,11 +127,37 @@ def say_the_pair(roles: Sequence[Role]) -> bool:
     return roles.count("first") == roles.count("second") == 1 >= max(map(roles.count, ("first_tree", "second_tree")))
 
 
-def _rows(text: io.TextIOWrapper, path: Place) -> Iterator[list[str]]:
-    """Rows of a CSV file; a quote that is not closed would swallow the rows behind it, so it ends the job."""
-    reader = csv.reader(text, strict=True)
+def _some(rows: Iterator[list[str]]) -> list[list[str]]:
+    """The next rows, fewer where they are long."""
+    some, held = [], 0
+    for row in rows:
+        some.append(row)
+        held += sum(map(len, row))
+        if len(some) == _CSV_ROWS or held > _CSV_CHARACTERS:
+            break
+    return some
+
+
+def _rows(text: io.TextIOWrapper, path: Place, most: int) -> Iterator[list[str]]:
+    """Rows of a CSV file of ``most`` bytes.
+
+    A quote that is not closed would swallow the rows behind it, so it ends the job, and so does a row that is longer.
+    """
+    held = 0  # of the row that is being read
+
+    def lines() -> Iterator[str]:
+        nonlocal held
+        while line := text.readline(most + 3):  # with CR and LF, and a character more
+            held += len(line.rstrip("\r\n").encode("utf-8", "surrogateescape"))
+            if held > most:
+                raise ValueError(f"{path}, line {reader.line_num + 1}: the row is {TOO_LONG}, {most:,} bytes; mend it")
+            yield line
+
+    reader = csv.reader(lines(), strict=True)
     try:
-        yield from reader
+        for row in reader:
+            held = 0
+            yield row
     except csv.Error as error:
         raise ValueError(
             f"{path}, line {reader.line_num}: wrong quoting ({error}); mend it, or give --format tsv for plain columns"

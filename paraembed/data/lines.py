@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.files import Place, Span, ahead, read_blocks, read_span, require_file
 
-MAX_LINE_BYTES = 64 << 20
-"""A longer line is not kept in memory: its row is null, whatever it says."""
+TOO_LONG = "longer than --max-line-bytes"
+"""Why a line is refused."""
 
 _BLOCK_BYTES = 8 << 20
 _SHOWN_BYTES = 1000  # what is kept of a line that is too long
@@ -32,7 +33,8 @@ class Lines:
         data: the lines with their line ends; ends with a line feed.
         starts: int64 [n].
         ends: int64 [n], before the line's end (LF or CRLF).
-        first_is_cut: whether the first line is the beginning of one that is longer than ``MAX_LINE_BYTES``.
+        first_is_cut: whether the first line is the beginning of one that is too long to be kept.
+        limits: a line that is longer is null, whatever it says.
     """
 
     first: int
@@ -40,15 +42,18 @@ class Lines:
     starts: Positions
     ends: Positions
     first_is_cut: bool = False
+    limits: ReadLimits = DEFAULT_LIMITS
 
     @classmethod
-    def of(cls, data: bytes, first: int = 0, first_is_cut: bool = False) -> "Lines":
+    def of(
+        cls, data: bytes, first: int = 0, first_is_cut: bool = False, limits: ReadLimits = DEFAULT_LIMITS
+    ) -> "Lines":
         """The lines of bytes that end with a line feed."""
         octets = np.frombuffer(data, np.uint8)
         feeds = np.flatnonzero(octets == _LINE_FEED)
         starts = np.concatenate(([0], feeds[:-1] + 1)) if len(feeds) else feeds
         returns = (feeds > starts) & (octets[feeds - 1] == _CARRIAGE_RETURN)
-        return cls(first, data, starts, feeds - returns, first_is_cut)
+        return cls(first, data, starts, feeds - returns, first_is_cut, limits)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -63,9 +68,9 @@ class Lines:
 
     @cached_property
     def too_long(self) -> pa.BooleanArray:
-        """Lines [n] of which only the beginning is kept."""
-        rows = np.zeros(len(self), bool)
-        rows[:1] = self.first_is_cut
+        """Lines [n] that are longer than ``limits.max_line_bytes``, without their line feed."""
+        rows = np.diff(self.starts, append=len(self.data)) - 1 > self.limits.max_line_bytes
+        rows[:1] |= self.first_is_cut
         return pa.array(rows)
 
     @cached_property
@@ -88,7 +93,7 @@ class Lines:
 
     def tests(self) -> list[tuple[pa.BooleanArray, str]]:
         """Why a line cannot be read, for ``refuse``."""
-        return [(self.too_long, f"line over {MAX_LINE_BYTES >> 20} MiB"), (self.not_utf8, "invalid UTF-8")]
+        return [(self.too_long, TOO_LONG), (self.not_utf8, "invalid UTF-8")]
 
     @cached_property
     def text(self) -> pa.StringArray:
@@ -101,7 +106,7 @@ class Lines:
 
     def without_first(self) -> "Lines":
         """The same lines but the first."""
-        return Lines.of(self.data[self.data.find(b"\n") + 1 :], self.first + 1)
+        return Lines.of(self.data[self.data.find(b"\n") + 1 :], self.first + 1, limits=self.limits)
 
 
 def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
@@ -110,12 +115,12 @@ def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
     return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
 
 
-def read_lines(place: Place, span: Span | None = None) -> Iterator[Lines]:
+def read_lines(place: Place, span: Span | None = None, limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[Lines]:
     """Read a text file, plain or compressed (``read_blocks``), or a span of a plain one (``cut_at_lines``).
 
     The lines of a span are numbered from its first.
 
-    Memory is bounded by a few blocks of 8 MB, or by ``MAX_LINE_BYTES``. The next block is read in a thread.
+    Memory is bounded by a few blocks of 8 MB, or by ``limits.max_line_bytes``. The next block is read in a thread.
 
     Raises:
         FileNotFoundError, IsADirectoryError: as said.
@@ -127,32 +132,33 @@ def read_lines(place: Place, span: Span | None = None) -> Iterator[Lines]:
     rest: list[bytes] = []  # of a line whose end has not come, yet: ``held`` bytes
     cut = False
     try:
-        for block in ahead(_text_blocks(place, span)):
+        for block in ahead(_text_blocks(place, span, limits)):
             feed = block.find(b"\n")
             if not cut:
                 rest.append(block if feed < 0 else block[:feed])
                 held += len(rest[-1])
-                if held > MAX_LINE_BYTES:
+                if held > limits.max_line_bytes:
                     cut, rest = True, [b"".join(rest)[:_SHOWN_BYTES]]
             if feed < 0:
                 continue
             last = block.rfind(b"\n") + 1
-            lines = Lines.of(b"".join((*rest, memoryview(block)[feed:last])), number, cut)
+            lines = Lines.of(b"".join((*rest, memoryview(block)[feed:last])), number, cut, limits)
             number, rest, cut = number + len(lines), [block[last:]] if last < len(block) else [], False
             held = len(block) - last
             yield lines
     except ValueError as error:
         raise ValueError(f"{error}; last whole line: {number}") if number else error from None
     if rest:
-        yield Lines.of(b"".join([*rest, b"\n"]), number, cut)
+        yield Lines.of(b"".join([*rest, b"\n"]), number, cut, limits)
     elif not number:
         raise ValueError(f"{place} is empty; expected UTF-8 text, plain or compressed")
 
 
-def _text_blocks(place: Place, span: Span | None) -> Iterator[bytes]:
+def _text_blocks(place: Place, span: Span | None, limits: ReadLimits) -> Iterator[bytes]:
     """The blocks of a text file, without its byte order mark."""
     head: bytes | None = b"" if span is None or span[0] == 0 else None
-    for block in read_span(place, span, _BLOCK_BYTES) if span else read_blocks(place, _BLOCK_BYTES):
+    whole = read_blocks(place, _BLOCK_BYTES, limits.max_inflation)
+    for block in read_span(place, span, _BLOCK_BYTES) if span else whole:
         if head is None:
             yield block
         elif len(head := head + block) >= len(codecs.BOM_UTF8):

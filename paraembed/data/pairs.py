@@ -7,6 +7,7 @@ from typing import Literal
 
 from paraembed.data.aligned import read_aligned
 from paraembed.data.delimited import Role, read_csv, read_tsv, say_the_pair
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.lines import read_lines
 from paraembed.data.parsed import Block, Format
 from paraembed.data.ppdb import looks_like_ppdb, parse_ppdb
@@ -32,6 +33,7 @@ class Reading:
         features: features of PPDB that become columns.
         alignment: whether the alignment of PPDB becomes a column.
         non_terminals: whether rules of PPDB with non-terminals are pairs.
+        limits: what is read of a file at most.
     """
 
     form: Format = "auto"
@@ -39,6 +41,7 @@ class Reading:
     features: Sequence[str] = ()
     alignment: bool = False
     non_terminals: bool = False
+    limits: ReadLimits = DEFAULT_LIMITS
 
 
 def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
@@ -87,21 +90,21 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     if columns and not say_the_pair(columns):
         raise ValueError(f"columns are {', '.join(columns)}; they must name first and second once each, no tree twice")
     if isinstance(source, tuple):
-        yield from read_aligned(*source)
+        yield from read_aligned(*source, reading.limits)
         return
     place = source
     require_file(place)
     if reading.form == "parquet" or (reading.form == "auto" and _is_parquet(place)):
-        yield from read_parquet(place, columns)
+        yield from read_parquet(place, columns, reading.limits)
         return
-    blocks = read_lines(place)
+    blocks = read_lines(place, limits=reading.limits)
     head = next(blocks)
     line = next((text for text in head.text.slice(0, 100).to_pylist() if text and text.strip()), "")
     form = detect_format(place, line) if reading.form == "auto" else reading.form
-    lines = read_lines(place, span) if span else itertools.chain([head], blocks)
+    lines = read_lines(place, span, reading.limits) if span else itertools.chain([head], blocks)
     match form:
         case "csv":
-            yield from read_csv(place, columns)
+            yield from read_csv(place, columns, reading.limits)
         case "tsv":
             yield from read_tsv(place, head[0], lines, columns, from_start=span is None or span[0] == 0)
         case "words":

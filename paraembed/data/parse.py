@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from paraembed.data.duplicates import partition_writer
 from paraembed.data.filters import EQUAL_TEXTS
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.pairs import Reading, Source, read_pairs
 from paraembed.data.parsed import Block, refuse
 from paraembed.data.ppdb import PpdbPairs
@@ -34,6 +35,7 @@ def parse_source(
     span: Span | None = None,
     *,
     sampled: int = SAMPLED,
+    limits: ReadLimits = DEFAULT_LIMITS,
 ) -> SourceReport:
     """Parse, tokenise and filter one source into ``out`` (Parquet, ``schema_of(settings)``), streaming.
 
@@ -50,6 +52,7 @@ def parse_source(
         vocabulary: known words [V], for the training sets that need them.
         span: the part of the file to parse (``paraembed.data.pairs.spans_of``); ranks are counted from its beginning.
         sampled: refused rows to show, a reason.
+        limits: what is read at most.
 
     Raises:
         OSError, ValueError: as ``read_pairs`` and ``row_rules``.
@@ -63,7 +66,7 @@ def parse_source(
     schema = schema_of(settings)
 
     def tables() -> Iterator[pa.Table]:
-        for block in read_pairs(source, reading_of(settings), span):
+        for block in read_pairs(source, reading_of(settings, limits), span):
             table, refused = keep_pairs(block, name, _tokeniser(block, settings), settings.remove, rules)
             totals["read"] += len(block.raw)
             totals["parsed"] += table.num_rows
@@ -89,10 +92,10 @@ def parse_source(
     return SourceReport(**totals, refused=seen, sample=report.sample, groups=report.groups, version=version)
 
 
-def reading_of(settings: ShardSettings) -> Reading:
+def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> Reading:
     """How files are read; a bigram set needs the alignment."""
     alignment = settings.alignment or set_of(settings).bigrams is not None
-    return Reading(settings.format, settings.columns, settings.features, alignment, settings.non_terminals)
+    return Reading(settings.format, settings.columns, settings.features, alignment, settings.non_terminals, limits)
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:

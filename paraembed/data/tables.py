@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -9,41 +11,57 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.data.delimited import ROLE_NAMES, Role, assemble, say_the_pair
-from paraembed.data.lines import Lines
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits, check_parquet
+from paraembed.data.lines import TOO_LONG, Lines
+from paraembed.data.parquet import READ_BYTES, read_batches
 from paraembed.data.parsed import Block, TextRows
 from paraembed.files import Place, open_place
 
 _BLOCK_ROWS = 65_536
+_BLOCK_BYTES = 8 << 20
 _NAMES = "first, source, sentence1, text1, phrase and second, target, sentence2, text2, paraphrase"
 
 
-def read_parquet(place: Place, columns: Sequence[Role] = ()) -> Iterator[Block]:
+def read_parquet(place: Place, columns: Sequence[Role] = (), limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[Block]:
     """Pairs of a Parquet file.
 
     Args:
         place: the file.
         columns: what its columns are, in order; empty: what their names say (``paraembed.data.delimited.ROLE_NAMES``).
+        limits: what is read at most; a row with a longer text is refused.
 
     Raises:
-        ValueError: no Parquet file, or columns that are not said.
+        ValueError: no whole Parquet file, columns that are not said, or a file that inflates beyond the limits.
     """
+    with _open_parquet(place) as file:
+        roles = _names_of_roles(place, file.schema_arrow.names, columns)
+        check_parquet(file.metadata, set(roles.values()), str(place), limits)
+    row = 0
+    for batch in read_batches(partial(_open_parquet, place), list(roles.values()), _BLOCK_ROWS, _BLOCK_BYTES):
+        try:
+            cells: dict[Role, pa.StringArray] = {role: batch[name].cast(pa.string()) for role, name in roles.items()}
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ValueError(f"{place}: {error}; expected columns of texts and numbers") from None
+        too_long = reduce(pc.or_, (_longer(cell, limits.max_line_bytes) for cell in cells.values()))
+        tests = [(too_long, TOO_LONG), _no_text(cells)]
+        yield Block("parquet", row, TextRows(*cells.values()), assemble(_without_nulls(cells), tests))
+        row += len(batch)
+
+
+@contextmanager
+def _open_parquet(place: Place, in_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     with open_place(place) as raw:
         try:
-            file = pq.ParquetFile(raw)
-        except pa.ArrowInvalid as error:
-            raise ValueError(f"{place} is not a whole Parquet file ({error}); fetch or make it again") from None
-        names = file.schema_arrow.names
-        roles = _names_of_roles(place, names, columns)
-        row = 0
-        for batch in file.iter_batches(_BLOCK_ROWS, columns=list(roles.values())):
-            try:
-                cells: dict[Role, pa.StringArray] = {
-                    role: batch[name].cast(pa.string()) for role, name in roles.items()
-                }
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise ValueError(f"{place}: {error}; expected columns of texts and numbers") from None
-            yield Block("parquet", row, TextRows(*cells.values()), assemble(_without_nulls(cells), [_no_text(cells)]))
-            row += len(batch)
+            yield pq.ParquetFile(raw, buffer_size=READ_BYTES, read_dictionary=list(in_dictionary))
+        except (pa.ArrowException, OSError) as error:
+            if getattr(error, "errno", None):  # the disk's fault, not the file's
+                raise
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{place} is not a whole Parquet file ({reason}); fetch or make it again") from None
+
+
+def _longer(cells: pa.StringArray, most: int) -> pa.BooleanArray:
+    return pc.fill_null(pc.greater(pc.binary_length(cells), most), False)
 
 
 def read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role] = ()) -> Iterator[Block]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paraembed.data.parquet import READ_BYTES
 from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
 from paraembed.embedding.settings import Settings
 
@@ -14,7 +15,6 @@ ROW_FIELD, TREE_FIELD = "row", "tree"
 OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")
 SCALE_FIELD = "scale"
 ALL = ("all",)
-_READ_BYTES = 1 << 20  # of a column at a time; without it, a row group's whole column is in memory
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def open_parquet(source: InputFile, in_dictionary: Sequence[str] = ()) -> Iterat
     try:
         with (
             filesystem.open_input_file(path) as raw,
-            pq.ParquetFile(raw, buffer_size=_READ_BYTES, read_dictionary=list(in_dictionary)) as file,
+            pq.ParquetFile(raw, buffer_size=READ_BYTES, read_dictionary=list(in_dictionary)) as file,
         ):
             yield file
     except (pa.ArrowException, OSError) as error:

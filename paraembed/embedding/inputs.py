@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
+from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.embedding.records import BYTE_ORDER_MARK, read_records
 from paraembed.files import (
     Place,
@@ -63,7 +64,8 @@ class InputFile:
         size: bytes as stored.
         sha256: of the bytes as stored.
         stamp: from before they were read: size and time of change (ns), on an object store size and ETag; to see
-            whether the file was changed since. It is not written anywhere.
+            whether the file was changed since. It is not written anywhere, nor are the limits.
+        limits: what is read of it at most.
     """
 
     path: str
@@ -74,6 +76,7 @@ class InputFile:
     size: int
     sha256: str
     stamp: str = field(default="", compare=False)
+    limits: ReadLimits = field(default=DEFAULT_LIMITS, compare=False)
 
     @property
     def place(self) -> Place:
@@ -93,17 +96,18 @@ class InputFile:
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, without credentials."""
         values = asdict(replace(self, path=self.shown))
-        del values["stamp"]
+        del values["stamp"], values["limits"]
         return values
 
 
-def list_inputs(asked: Sequence[str | Path]) -> tuple[InputFile, ...]:
+def list_inputs(asked: Sequence[str | Path], limits: ReadLimits = DEFAULT_LIMITS) -> tuple[InputFile, ...]:
     """Look at the input files: there, all of one known kind, not empty, not binary.
 
     Args:
         asked: files, folders (all files of a known kind below, but those whose names begin with ``.`` or ``_``) and
             globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a
             folder or glob are taken in the order of their names.
+        limits: what is read of each at most.
 
     Raises:
         FileNotFoundError: as said; also a link in a folder that leads nowhere.
@@ -116,7 +120,7 @@ def list_inputs(asked: Sequence[str | Path]) -> tuple[InputFile, ...]:
     if len(set(targets)) < len(targets):
         repeated = next(target for at, target in enumerate(targets) if target in targets[:at])
         raise ValueError(f"{without_credentials(str(repeated))} is given twice, or linked to; give every input once")
-    files = [_look_at(place, name) for place, name in found]
+    files = [_look_at(place, name, limits) for place, name in found]
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"inputs of several kinds are mixed ({', '.join(kinds)}); embed each kind to its own --out")
@@ -268,7 +272,7 @@ def _check_name(path: str) -> None:
         raise ValueError(f"the name {os.fsencode(path)!r} is not UTF-8; rename the file") from None
 
 
-def _look_at(place: Place, name: str) -> InputFile:
+def _look_at(place: Place, name: str, limits: ReadLimits) -> InputFile:
     require_file(place)
     stamp = _stamp(place)
     kind = kind_of(name)
@@ -287,21 +291,22 @@ def _look_at(place: Place, name: str) -> InputFile:
             raise ValueError(f"{shown} is not a Parquet file (it does not begin with PAR1); give text the suffix .txt")
     elif b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
         raise ValueError(f"{shown} is {what}; expected UTF-8 text: name it by its kind, or convert it")
-    columns = _columns(kind, head, shown)
+    columns = _columns(kind, head, shown, limits)
     if len(set(columns)) < len(columns):
         repeated = next(column for at, column in enumerate(columns) if column in columns[:at])
         raise ValueError(f"{shown}: column {repeated!r} stands twice in the header; rename one")
     compressed = kind != "parquet" and is_compressed(place)
-    return InputFile(str(place), name, kind, compressed, columns, size_of(place), sha256_of(place), stamp)
+    found = size_of(place), sha256_of(place), stamp, limits
+    return InputFile(str(place), name, kind, compressed, columns, *found)
 
 
-def _columns(kind: Kind, head: bytes, shown: str) -> tuple[str, ...]:
+def _columns(kind: Kind, head: bytes, shown: str, limits: ReadLimits) -> tuple[str, ...]:
     """Names of the columns, from the first bytes of a file."""
     if kind == "parquet":
         return ()
     if kind == "text":
         return (TEXT_FIELD,)
-    records = next(read_records([head], kind, shown))
+    records = next(read_records([head], kind, shown, limits.max_line_bytes))
     if kind == "jsonl":
         keys: dict[str, None] = {}
         ends = records.ends[:_LINES_LOOKED_AT]

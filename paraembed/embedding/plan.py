@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from paraembed.data.limits import check_parquet
 from paraembed.embedding import records
 from paraembed.embedding.columns import carried_fields, open_parquet
 from paraembed.embedding.inputs import InputFile
@@ -150,7 +151,7 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     cuts = [
         (number, cut)
         for number, file in enumerate(inputs)
-        for cut in (_cut_parquet if file.kind == "parquet" else _cut_records)(file, settings.part_rows)
+        for cut in (_cut_parquet if file.kind == "parquet" else _cut_records)(file, settings)
     ]
     if not cuts:
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
@@ -163,19 +164,20 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     return Plan(inputs, settings, tuple(parts))
 
 
-def _cut_records(source: InputFile, part_rows: int) -> Iterator[Cut]:
-    """Parts of ``part_rows`` rows, or fewer that reach ``MAX_PART_BYTES``; the header of CSV and TSV is in none."""
+def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
+    """Parts of ``settings.part_rows`` rows, or fewer that reach ``MAX_PART_BYTES``; a header is in none."""
     has_header = source.kind in {"csv", "tsv"}
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
-    pieces = read_blocks(source.place, records.BLOCK_BYTES)
-    for some in records.read_records(pieces, source.kind, source.shown):
+    limits = source.limits
+    pieces = read_blocks(source.place, records.BLOCK_BYTES, limits.max_inflation)
+    for some in records.read_records(pieces, source.kind, source.shown, limits.max_line_bytes):
         ends = some.ends + read
         read += len(some.data)
         if has_header:
             start, ends, has_header = int(ends[0]), ends[1:], False
         while len(ends):
             by_bytes = int(np.searchsorted(ends, start + MAX_PART_BYTES)) + 1
-            taken = min(part_rows - rows, by_bytes)
+            taken = min(settings.part_rows - rows, by_bytes)
             if taken > len(ends):
                 rows += len(ends)
                 break
@@ -185,13 +187,16 @@ def _cut_records(source: InputFile, part_rows: int) -> Iterator[Cut]:
         yield start, read, rows
 
 
-def _cut_parquet(source: InputFile, part_rows: int) -> Iterator[Cut]:
-    """Row groups up to ``part_rows`` rows together, at least one."""
+def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
+    """Row groups up to ``settings.part_rows`` rows together, at least one."""
+    named = settings.text_column, settings.id_column, settings.tree_column, *settings.keep
+    columns = [name for name in named if name is not None]
     with open_parquet(source) as file:
+        check_parquet(file.metadata, columns, source.shown, source.limits)
         groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     start = rows = 0
     for group, more in enumerate(groups):
-        if rows and rows + more > part_rows:
+        if rows and rows + more > settings.part_rows:
             yield start, group, rows
             start, rows = group, 0
         rows += more

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from paraembed.compiled import compiled
 
 BLOCK_BYTES = 8 << 20  # read at a time
-MAX_TEXT_BYTES = 64 << 20  # tokenising triples a text at most, and an Arrow string array holds less than 2 GiB
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE_FEED, _CARRIAGE_RETURN, _QUOTE, _COMMA = b'\n\r",'
 _FIELD_START, _IN_FIELD, _IN_QUOTES, _QUOTE_IN_QUOTES = range(4)
@@ -28,7 +27,7 @@ class Records:
     ends: npt.NDArray[np.int64]
 
 
-def read_records(pieces: Iterable[bytes], kind: str, name: str) -> Iterator[Records]:
+def read_records(pieces: Iterable[bytes], kind: str, name: str, most: int) -> Iterator[Records]:
     """Cut bytes that come in pieces into whole records.
 
     Args:
@@ -36,9 +35,10 @@ def read_records(pieces: Iterable[bytes], kind: str, name: str) -> Iterator[Reco
         kind: ``csv`` or ``tsv`` (records end with LF, CRLF or CR; in CSV not inside of quotes, which open at the
             beginning of a cell only), else lines, which end with LF.
         name: of the file, for messages.
+        most: bytes of a record, without a line feed.
 
     Raises:
-        ValueError: a record that is longer than ``MAX_TEXT_BYTES``.
+        ValueError: a record that is longer.
     """
     rest = b""
     for piece in pieces:
@@ -46,9 +46,10 @@ def read_records(pieces: Iterable[bytes], kind: str, name: str) -> Iterator[Reco
         ends = _ends(data, kind)
         stop = int(ends[-1]) if len(ends) else 0
         rest = data[stop:]
-        if len(rest) > MAX_TEXT_BYTES:
+        longest = int(np.diff(ends, prepend=0).max(initial=0)) - 1
+        if max(len(rest), longest) > most:
             reason = "a quote is never closed, perhaps" if kind == "csv" else "expected one text a line"
-            raise ValueError(f"{name}: a row is longer than {MAX_TEXT_BYTES >> 20} MiB; {reason}")
+            raise ValueError(f"{name}: a row is longer than --max-line-bytes, {most:,} bytes; {reason}")
         if stop:
             yield Records(data[:stop], ends)
     if rest:

@@ -4,25 +4,26 @@ Bytes that are not UTF-8 become U+FFFD; the row is embedded. Unreadable is a lin
 the text or with something else in its place, a CSV or TSV row of another number of cells than the header. A text that
 is null (JSON, Parquet) counts as empty, whose vector is zeros.
 
-Memory: about ``BLOCK_BYTES`` of text at a time (or one text, which may have ``MAX_TEXT_BYTES``), some copies of it
+Memory: about ``BLOCK_BYTES`` of text at a time (or one text, which may have ``max_line_bytes``), some copies of it
 while it is parsed, and the block that comes next; never a part. Of Parquet, rows are read at a time that hold about
-``BLOCK_BYTES`` on the average of a row group. Strings that a dictionary there holds once stay so until a slice is taken
-of them; those inside of lists or structs do not.
+``BLOCK_BYTES`` on the average of a row group (``paraembed.data.parquet``).
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import csv
 
+from paraembed.data.limits import MOST_LINE_BYTES, check_parquet
+from paraembed.data.parquet import read_batches
 from paraembed.embedding import records
 from paraembed.embedding.columns import open_parquet
 from paraembed.embedding.inputs import InputFile, delimiter
@@ -71,7 +72,7 @@ class _Block:
 def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
     """The text of some parts of a compressed file, in their order, with one pass over it."""
     at = 0
-    with open_stream(source.place) as file:
+    with open_stream(source.place, source.limits.max_inflation) as file:
         for part in parts:
             while at < part.start and (skipped := file.read(min(records.BLOCK_BYTES, part.start - at))):
                 at += len(skipped)
@@ -104,7 +105,7 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
         texts = block.columns[text_column].cast(pa.large_string())
         of_texts = block.columns[trees[0]].cast(pa.large_string()) if trees else None
         rows = Rows(carried, texts, of_texts, block.at, block.rejected, block.num_replaced)
-        yield from _bounded(rows, settings.batch_size, source.shown)
+        yield from _bounded(rows, settings.batch_size, source)
 
 
 def _made_ids(source: InputFile, part: Part, settings: Settings, at: npt.NDArray[np.int64]) -> pa.Array:
@@ -121,7 +122,7 @@ def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | N
     else:
         pieces = (data[start : start + size] for start in range(0, len(data), size))
     done = part.row_in_file
-    for some in read_records(pieces, source.kind, source.shown):
+    for some in read_records(pieces, source.kind, source.shown, source.limits.max_line_bytes):
         if done == part.start == 0 and some.data.startswith(BYTE_ORDER_MARK):
             some = Records(some.data[len(BYTE_ORDER_MARK) :], some.ends - len(BYTE_ORDER_MARK))  # noqa: PLW2901
         at = np.arange(done, done + len(some.ends))
@@ -248,20 +249,15 @@ def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: 
     groups = range(part.start, part.stop)
     done = part.row_in_file
     with open_parquet(source) as file:
-        rows = min(batch_size, _rows_at_once(file, groups, wanted))
-        schema, in_dictionary = file.schema_arrow, _in_dictionary(file, groups, wanted)
-    with open_parquet(source, in_dictionary) as file:
-        for batch in file.iter_batches(rows, row_groups=groups, columns=wanted):
-            for start, stop in _cuts(_row_ends(batch)):
-                columns = {name: batch[name].slice(start, stop - start) for name in wanted}
-                for name in in_dictionary:
-                    columns[name] = columns[name].dictionary.take(columns[name].indices).cast(schema.field(name).type)
-                replaced = np.zeros(stop - start, bool)
-                for name in wanted:
-                    columns[name], changed = _mended(columns[name])
-                    replaced |= changed
-                yield _Block(columns, np.arange(done + start, done + stop), num_replaced=int(replaced.sum()))
-            done += len(batch)
+        check_parquet(file.metadata, wanted, source.shown, source.limits, groups)
+    for batch in read_batches(partial(open_parquet, source), wanted, batch_size, records.BLOCK_BYTES, groups):
+        columns: dict[str, pa.Array] = {}
+        replaced = np.zeros(len(batch), bool)
+        for name in wanted:
+            columns[name], changed = _mended(batch[name])
+            replaced |= changed
+        yield _Block(columns, np.arange(done, done + len(batch)), num_replaced=int(replaced.sum()))
+        done += len(batch)
 
 
 def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
@@ -273,62 +269,18 @@ def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return strings.cast(kind).cast(column.type) if changed.any() else column, changed
 
 
-def _chunks(file: pq.ParquetFile, group: int, columns: list[str]) -> Iterator[pq.ColumnChunkMetaData]:
-    of_group = file.metadata.row_group(group)
-    chunks = map(of_group.column, range(of_group.num_columns))
-    return (chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
-
-
-def _rows_at_once(file: pq.ParquetFile, groups: range, columns: list[str]) -> int:
-    """Rows that hold about ``BLOCK_BYTES`` of the columns in each of the row groups, judged by the footer."""
-    sizes = [sum(chunk.total_uncompressed_size for chunk in _chunks(file, group, columns)) for group in groups]
-    rows = [file.metadata.row_group(group).num_rows for group in groups]
-    at_once: int = min(records.BLOCK_BYTES * row // max(1, size) for row, size in zip(rows, sizes, strict=True))
-    return max(1, at_once)
-
-
-def _in_dictionary(file: pq.ParquetFile, groups: range, columns: list[str]) -> list[str]:
-    """The string columns of which a row group holds equal values once: the footer counts them once, too."""
-    found = {
-        chunk.path_in_schema for group in groups for chunk in _chunks(file, group, columns) if chunk.has_dictionary_page
-    }
-    return [name for name in columns if name in found and _is_binary(file.schema_arrow.field(name).type)]
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return kind in {pa.string(), pa.large_string(), pa.binary(), pa.large_binary()}
-
-
-def _row_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Where each row would end, int64 [n], were the values of all dictionaries written out one behind the other."""
-    ends = np.zeros(len(batch), np.int64)
-    for column in batch.columns:
-        if isinstance(column, pa.DictionaryArray) and _is_binary(column.type.value_type):
-            lengths = pc.binary_length(column.dictionary).take(column.indices)
-            ends += np.cumsum(pc.fill_null(lengths, 0).to_numpy(), dtype=np.int64)
-    return ends
-
-
-def _cuts(ends: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Slices of rows that end there: of one row, or about ``BLOCK_BYTES``."""
-    start = 0
-    while start < len(ends):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + records.BLOCK_BYTES, side="right")))
-        yield start, stop
-        start = stop
-
-
-def _bounded(rows: Rows, batch_size: int, path: str) -> Iterator[Rows]:
+def _bounded(rows: Rows, batch_size: int, source: InputFile) -> Iterator[Rows]:
     """The same rows in slices of at most ``batch_size`` rows, and one text or ``BLOCK_BYTES``."""
     ends = np.zeros(len(rows.texts), np.int64)
     for name, strings in (("text", rows.texts), ("tree", rows.trees)):
         if strings is None:
             continue
         lengths = pc.fill_null(pc.binary_length(strings), 0).to_numpy()
-        if len(lengths) and lengths.max() > records.MAX_TEXT_BYTES:
-            most = records.MAX_TEXT_BYTES
-            raise ValueError(f"{path}: a {name} has {lengths.max()} bytes; at most {most} can be embedded")
+        if len(lengths) and lengths.max() > (most := source.limits.max_line_bytes):
+            raise ValueError(
+                f"{source.shown}: a {name} has {lengths.max():,} bytes; --max-line-bytes is {most:,}, "
+                f"{MOST_LINE_BYTES:,} at most"
+            )
         ends += np.cumsum(lengths, dtype=np.int64)
     rejected, num_replaced = rows.rejected, rows.num_replaced
     start = 0

@@ -16,6 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 from mlflow.tracking import MlflowClient
 
 from paraembed import checkpoint
@@ -135,6 +136,42 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
     monkeypatch.setattr(module, "PartWorker", Killer)
     with pytest.raises(ChildProcessError, match="a worker died 4 times on one part"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
+
+
+@pytest.mark.ray
+def test_workers_that_cannot_start_are_an_error_in_words(
+    corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
+):
+    class Broken(module.PartWorker):
+        def __init__(self) -> None:
+            import no_such_module  # noqa: F401, PLC0415
+
+    monkeypatch.setattr(module, "PartWorker", Broken)
+    with pytest.raises(ChildProcessError, match=r"workers die as they start.*No module named 'no_such_module'"):
+        embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_workers_for_which_there_is_no_cpu_are_waited_for_and_then_an_error_in_words(
+    corpus, tiny_encoder_folder, tmp_path, monkeypatch, unbroken, caplog
+):
+    class Holder:
+        """Another job."""
+
+    cpus = ray.cluster_resources()["CPU"]
+    holder = ray.remote(num_cpus=cpus)(Holder).remote()
+    ray.get(holder.__ray_ready__.remote())
+    waited = r"no worker is there since [3-6] s: each needs a CPU, and the cluster has 0 free; .* again"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_WARN_SECONDS", 1)
+        patch.setattr(module, "_GIVE_UP_SECONDS", 3)
+        with pytest.raises(ChildProcessError, match=waited):
+            embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
+    ray.kill(holder)
+    assert "no worker is there since 1 s" in caplog.text
+    embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
+    assert digests(tmp_path / "out") == unbroken
 
 
 @pytest.mark.ray

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.data import lines, parse
+from paraembed.data.limits import ReadLimits
 from paraembed.data.pairs import Reading, Source, read_pairs, sources_of
 from paraembed.data.shards import ShardSettings
 
@@ -199,9 +200,9 @@ def test_any_bytes_are_read_or_refused_and_counted(
 
 def test_a_long_line_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
     long = b"[NP] ||| a ||| " + b"b " * (1 << 20)
     (tmp_path / "p").write_bytes(b"\n".join([LINE, long, long[: 1 << 19] + b" ||| y=1", b""]))
-    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet")
-    assert (report.read, report.parsed, report.refused) == (3, 2, {"line over 1 MiB": 1})
+    limits = ReadLimits(max_line_bytes=1 << 20)
+    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet", limits=limits)
+    assert (report.read, report.parsed, report.refused) == (3, 2, {"longer than --max-line-bytes": 1})
     assert json.dumps(report.sample).count("[NP]") == 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from paraembed import files
 from paraembed.data import lines
+from paraembed.data.limits import ReadLimits
 from paraembed.data.lines import read_lines
 from paraembed.files import cut_at_lines
 
@@ -97,18 +98,15 @@ def test_a_line_that_is_too_long_is_one_null(
     path.write_bytes(b"\n".join([b"x", *content, b"y"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_BLOCK_BYTES", block)
-        patch.setattr(lines, "MAX_LINE_BYTES", 10)
         patch.setattr(lines, "_SHOWN_BYTES", 4)
-        blocks = list(read_lines(path))
+        blocks = list(read_lines(path, limits=ReadLimits(max_line_bytes=10)))
     rows = [
         (part[row], part.too_long[row].as_py(), part.text[row].as_py()) for part in blocks for row in range(len(part))
     ]
     assert len(rows) == len(content) + 2
     for line, (raw, too_long, text) in zip([b"x", *content, b"y"], rows, strict=True):
-        if block <= 10 and len(line) > 10:
-            assert too_long
+        assert too_long == (len(line) > 10)
         if too_long:
-            assert len(line) > 10
             assert text is None
             assert line.startswith(raw.removesuffix(b"\r"))
         else:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paraembed.data.limits import ReadLimits
 from paraembed.embedding import plan, records, rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
@@ -77,10 +78,9 @@ def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
 @pytest.mark.parametrize("block", [4, 8 << 20])
 def test_a_line_that_is_too_long(tmp_path, monkeypatch, block):
     monkeypatch.setattr(records, "BLOCK_BYTES", block)
-    monkeypatch.setattr(records, "MAX_TEXT_BYTES", 20)
     (tmp_path / "t.txt").write_text("short\n" + "x" * 50 + "\n")
     with pytest.raises(ValueError, match=r"t\.txt.*(longer than|has 50 bytes)"):
-        texts_of(make_plan(list_inputs([tmp_path / "t.txt"]), Settings()))
+        texts_of(make_plan(list_inputs([tmp_path / "t.txt"], ReadLimits(max_line_bytes=20)), Settings()))
 
 
 def write_parquet(path: Path, groups: list[int], first: int = 0) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from paraembed.data.limits import ReadLimits
 from paraembed.embedding import records
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
@@ -196,11 +197,10 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted(kind, tmp_path):
         assert sum(some.num_replaced for some in read) == 3
 
 
-def test_the_line_that_swallows_the_rest_of_a_csv_file_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "MAX_TEXT_BYTES", 20)
+def test_the_line_that_swallows_the_rest_of_a_csv_file_is_an_error(tmp_path):
     (tmp_path / "t.csv").write_text('body\n"' + "x\n" * 40)
     with pytest.raises(ValueError, match=r"t\.csv: a row is longer than .* a quote is never closed, perhaps"):
-        read_all([tmp_path / "t.csv"], Settings("body"))
+        list_inputs([tmp_path / "t.csv"], ReadLimits(max_line_bytes=20))
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)

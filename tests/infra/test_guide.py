@@ -34,8 +34,9 @@ def test_sizes_follow_from_the_rate() -> None:
     assert row == "| 10¹⁰ | 27.8 | 3.47 | 1 | 4 | 12.16 TB | 6.16 TB |"
 
 
-def test_the_tests_that_the_guide_names_are_there() -> None:
-    named = set(re.findall(r"`(test_\w+)`", GUIDE))
+@pytest.mark.parametrize("page", ["infra/README.md", "README.md"])
+def test_the_tests_that_a_page_names_are_there(page: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / page).read_text()))
     assert len(named) > 8
     code = "\n".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py"))
     assert not {name for name in named if f"def {name}(" not in code}

@@ -7,13 +7,19 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra import warm
+
 ROOT = Path(__file__).parents[2]
 INDEX = "https://download.pytorch.org/whl/${DEVICE}"
+WARM = "python /app/warm.py"
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -59,12 +65,26 @@ def test_what_is_installed_is_pinned() -> None:
 def test_it_runs_as_a_user_and_says_whether_it_is_well() -> None:
     assert of("USER") == ["1000"]
     order = [name for name, _ in instructions()]
-    assert "RUN" not in order[order.index("USER") :]
     assert "COPY" not in order[order.index("USER") :]
+    assert [argument for name, argument in instructions()[order.index("USER") :] if name == "RUN"] == [WARM]
+    assert f"infra/{Path(warm.__file__).name} {WARM.split()[1]}" in of("COPY")
     (check,) = of("HEALTHCHECK")
     assert "CMD" in check
     assert not of("ADD")
     assert not re.search(r"(PASSWORD|TOKEN|SECRET|KEY)=", "\n".join(of("ENV") + of("ARG")))
+
+
+def environment_of() -> dict[str, str]:
+    """What the image sets."""
+    return dict(word.split("=", 1) for one in of("ENV") for word in shlex.split(one))
+
+
+def test_the_user_owns_what_is_written() -> None:
+    (made,) = (one for one in of("RUN") if "useradd" in one)
+    assert "useradd --uid 1000 --create-home paraembed" in made
+    assert environment_of()["NUMBA_CACHE_DIR"].startswith("/home/paraembed/")
+    assert of("WORKDIR")[-1] == "/data"
+    assert "chown paraembed:paraembed /data" in made
 
 
 def sources() -> list[str]:
@@ -83,7 +103,7 @@ def test_only_what_is_needed_is_sent_and_copied() -> None:
     assert not any(fnmatch.fnmatch(name, one) for name in never for one in allowed)
 
 
-FOLDERS = ("wheels", "src", "tmp", "app", "data")
+FOLDERS = ("wheels", "src", "tmp", "app", "data", "home")
 
 
 def placed(text: str, root: Path) -> str:
@@ -104,31 +124,83 @@ def copy(argument: str, root: Path) -> None:
             shutil.copy(source, to)
 
 
+def whose() -> tuple[dict[str, int], str]:
+    """The image's user where we may become it, else ourselves; and a Python of this version that it may run."""
+    who = {"user": 1000, "group": 1000} if os.getuid() == 0 else {}
+    version = "import ensurepip, sys; print(sys.version_info[:2])"
+    for python in (sys.executable, "/usr/local/bin/python3", "/usr/bin/python3"):
+        with suppress(OSError):
+            asked = subprocess.run([python, "-c", version], capture_output=True, text=True, check=False, **who)
+            if asked.stdout.strip() == str(sys.version_info[:2]):
+                return who, python
+    return pytest.skip("no Python of this version here that another user may run")
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """The image's folders, below one that every user may enter."""
+    root = Path(tempfile.mkdtemp(prefix="img"))  # short: the path of a socket
+    root.chmod(0o755)
+    for folder in FOLDERS:
+        (root / folder).mkdir()
+    (root / "tmp").chmod(0o1777)
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def compiled(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*.nbc")}
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_its_steps_make_an_environment_in_which_the_jobs_run(tmp_path: Path) -> None:
-    """The COPY and pip lines in a new virtual environment, then every job's help."""
+@pytest.mark.timeout(3000)
+def test_its_steps_make_an_environment_in_which_its_user_runs_the_jobs(root: Path) -> None:
+    """The COPY, pip and Python lines in a new virtual environment; then jobs, which compile nothing more."""
+    who, python = whose()
+    (root / "home" / "paraembed").mkdir()
+    for folder in ("data", "home/paraembed"):
+        os.chown(root / folder, who.get("user", -1), who.get("group", -1))
     environment = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "VIRTUAL_ENV"}}
-    environment["PATH"] = f"{tmp_path}/venv/bin:{os.environ['PATH']}"
+    environment = {key: value for key, value in environment.items() if not key.startswith(("RAY_", "MLFLOW_"))}
+    environment |= {name: placed(value, root) for name, value in environment_of().items()}
+    environment |= {"PATH": f"{root}/venv/bin:{os.environ['PATH']}", "RAY_TMPDIR": f"{root}/tmp"}
 
     def run(*command: str | Path, **more: Any) -> str:
-        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True, **more)
-        return str(done.stdout)
+        done = subprocess.run(
+            list(map(str, command)), env=environment, check=False, capture_output=True, text=True, **more
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
 
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    for folder in FOLDERS:
-        (tmp_path / folder).mkdir()
+    run(python, "-m", "venv", root / "venv")
     for name, argument in instructions():
         if name == "COPY":
-            copy(argument, tmp_path)
+            copy(argument, root)
         elif name == "RUN" and argument.startswith("pip"):
-            run("bash", "-c", placed(argument, tmp_path), cwd=tmp_path / "src")
-    where = run("python", "-c", "import paraembed; print(paraembed.__file__)", cwd=tmp_path / "data")
-    assert where.startswith(str(tmp_path / "venv"))
-    for job in sorted((tmp_path / "app" / "jobs").glob("*.py")):
-        assert "usage" in run("python", job, "--help", cwd=tmp_path / "data")
+            run("bash", "-c", placed(argument, root), cwd=root / "src")
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     pins = {name.lower().replace("_", "-"): version for name, version in pins.items()}
     for name, version in re.findall(r"^([\w.-]+)==(\S+)$", run("pip", "freeze", "--all"), re.MULTILINE):
         if name != "pip":
             assert version.partition("+")[0] == pins.get(name.lower().replace("_", "-")), f"{name} is not pinned"
+
+    environment["HOME"] = f"{root}/home/paraembed"
+    as_user = {**who, "extra_groups": [], "cwd": root / "data"} if who else {"cwd": root / "data"}
+    assert run("python", "-c", "import paraembed; print(paraembed.__file__)", **as_user).startswith(str(root / "venv"))
+    run("bash", "-c", placed(WARM, root), **as_user)
+    before = compiled(root / "home")
+    assert before
+    for job in sorted((root / "app" / "jobs").glob("*.py")):
+        assert "usage" in run("python", job, "--help", **as_user)
+    run("python", "-m", "paraembed.data.sample", "--out", "sample", "--lines", "3000", "--sentences", "1000", **as_user)
+    pairs = ["--pairs", "pairs", "--words", "sample/vectors.txt.gz", "--tokeniser", "space", "--epochs", "1"]
+    embed = ["--encoder", "encoder", "--input", "sample/sentences.txt", "--out", "embeddings"]
+    for job, *flags in (
+        ["shard", "--input", "sample/ppdb-2.0-format.gz", "--out", "pairs"],
+        ["train", *pairs, "--out", "encoder", "--evaluate-pairs", "sample/test-pairs.tsv"],
+        ["train", *pairs, "--out", "of-two", "--workers", "2"],
+        ["embed", *embed],
+        ["verify", "embeddings"],
+    ):
+        run("python", root / "app" / "jobs" / f"{job}.py", *flags, **as_user)
+    assert compiled(root / "home") == before, "compiled by a job"

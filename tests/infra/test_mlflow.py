@@ -78,15 +78,24 @@ def free_port() -> int:
 def running(command: list[str], log: Path, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, **more) as process:
         yield process
+        if process.poll() is not None:
+            return
         family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
         process.send_signal(signal.SIGINT)
         for one in psutil.wait_procs(family, timeout=10)[1]:
             one.kill()
 
 
+@dataclass(frozen=True)
+class Database:
+    """The address of a PostgreSQL of its own: user, password and database as in the compose file; and its process."""
+
+    address: str
+    process: "subprocess.Popen[bytes]"
+
+
 @pytest.fixture
-def database() -> Iterator[str]:
-    """The address of a PostgreSQL of its own: user, password and database as in the compose file."""
+def database() -> Iterator[Database]:
     binaries = [Path(path).parent for path in (shutil.which("initdb"), *Path("/").glob(LIB)) if path]
     if not binaries:
         pytest.skip("no PostgreSQL server here (initdb, postgres); Debian: apt-get install postgresql")
@@ -102,13 +111,13 @@ def database() -> Iterator[str]:
     command = [binaries[-1] / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", port]
     environment = {**os.environ, "PGPASSWORD": password}
     client = ["--host", "127.0.0.1", "--port", str(port), "--username", "mlflow"]
-    with running(list(map(str, command)), folder / "log", cwd=folder, **who):
+    with running(list(map(str, command)), folder / "log", cwd=folder, **who) as process:
         for _ in range(100):
             if not subprocess.run([binaries[-1] / "pg_isready", *client], capture_output=True, check=False).returncode:
                 break
             time.sleep(0.1)
         subprocess.run([binaries[-1] / "createdb", *client, "mlflow"], env=environment, check=True)
-        yield f"postgresql://mlflow:{password}@127.0.0.1:{port}/mlflow"
+        yield Database(f"postgresql://mlflow:{password}@127.0.0.1:{port}/mlflow", process)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -122,7 +131,7 @@ class Server:
     address: str
     password: str
 
-    def ask(self, path: str, user: str | None, password: str = "", **values: Any) -> dict[str, Any]:
+    def ask(self, path: str, user: str | None, password: str, values: dict[str, Any] | None = None) -> dict[str, Any]:
         """Call the REST interface; with values it is a POST."""
         request = urllib.request.Request(f"{self.address}/api/2.0/mlflow/{path}")
         if values:
@@ -135,7 +144,7 @@ class Server:
 
 
 @pytest.fixture
-def server(database: str, tmp_path: Path) -> Iterator[Server]:
+def server(database: Database, tmp_path: Path) -> Iterator[Server]:
     """The command of the compose file, with its environment; places and ports are of this test."""
     for module in ("psycopg", "flask_wtf"):
         if find_spec(module) is None:
@@ -146,7 +155,7 @@ def server(database: str, tmp_path: Path) -> Iterator[Server]:
     with (tmp_path / "basic_auth.ini").open("w") as file:
         config.write(file)
     values = {
-        "MLFLOW_BACKEND_STORE_URI": database,
+        "MLFLOW_BACKEND_STORE_URI": database.address,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(24),
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
         "MLFLOW_AUTH_CONFIG_PATH": str(tmp_path / "basic_auth.ini"),
@@ -171,29 +180,33 @@ def server(database: str, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_job_logs_to_the_server_and_nobody_else_reads_it(server: Server, tmp_path: Path) -> None:
+def test_a_job_logs_to_the_server_and_nobody_else_reads_it(server: Server, database: Database, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("".join(f"one {number}\tuno {number}\n" for number in range(50)) + "alone\n")
 
     by_name, password = "experiments/get-by-name?experiment_name=paraembed", secrets.token_hex(24)
-    server.ask("users/create", "admin", server.password, username="jobs", password=password)
+    server.ask("users/create", "admin", server.password, {"username": "jobs", "password": password})
 
     def shard(out: str, given: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": server.address}
         environment |= {"MLFLOW_TRACKING_USERNAME": "jobs", "MLFLOW_TRACKING_PASSWORD": given}
         command = [sys.executable, ROOT / "jobs" / "shard.py", "--input", "pairs.tsv", "--out", out]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
         assert given not in done.stdout + done.stderr
         return done.stderr
 
     assert "MLflow" not in shard("pairs", password)
     number = server.ask(by_name, "jobs", password)["experiment"]["experiment_id"]
-    (run,) = server.ask("runs/search", "jobs", password, experiment_ids=[number])["runs"]
+    (run,) = server.ask("runs/search", "jobs", password, {"experiment_ids": [number]})["runs"]
     assert run["info"]["status"] == "FINISHED"
     assert {one["key"]: one["value"] for one in run["data"]["metrics"]}["kept"] == 50
     assert [path.name for path in (tmp_path / "artifacts").rglob("manifest.json")] == ["manifest.json"]
     for user, wrong in ((None, ""), ("admin", "password1234"), ("jobs", "")):
         with pytest.raises(urllib.error.HTTPError, match="401"):
             server.ask(by_name, user, wrong)
-    said = shard("again", "wrong")  # a store that refuses costs a warning, not the job
-    assert "does not answer; the job goes on without it" in said
-    assert (tmp_path / "again" / "_SUCCESS").is_file()
+    for out, given in (("refused", "wrong"), ("alone", password)):
+        said = shard(out, given)  # a store that refuses, or has lost its database, costs a warning, not the job
+        assert "does not answer; the job goes on without it" in said
+        assert (tmp_path / out / "_SUCCESS").is_file()
+        database.process.send_signal(signal.SIGQUIT)  # PostgreSQL's immediate shutdown, as a crash
+        database.process.wait(30)

@@ -1,0 +1,57 @@
+"""Compile the loops of all jobs before the first one runs: ``python infra/warm.py``, a step of the Dockerfile.
+
+The machine code is kept in ``NUMBA_CACHE_DIR``, for the processor that it was compiled on; on another one each loop is
+compiled where it is first called, and kept there, too, if the folder can be written.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from paraembed.data.duplicates import find_duplicates
+from paraembed.data.parse import parse_source, partitions_of
+from paraembed.data.sample import write_sample
+from paraembed.data.shards import ShardSettings
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.settings import Settings
+from paraembed.encoders import Encoder
+from paraembed.evaluation.bootstrap import correlations
+from paraembed.papers import RECIPES
+from paraembed.text import TOKENISERS
+from paraembed.training.pairs import pairs_to_ids
+from paraembed.training.step import step_for
+from paraembed.words import Words, read_words
+
+
+def warm(folder: Path) -> None:
+    """Call each loop on a small sample, in the way of the jobs."""
+    files = write_sample(folder, lines=2000, dimension=20, sentences=200, test_pairs=10, pairs=200)
+    for number, path in enumerate((files.ppdb_1, files.ppdb_2, files.pairs)):
+        assert path is not None
+        parsed = folder / f"{number}.parquet"
+        parse_source(path, path.name, ShardSettings(), parsed, partitions=2)
+        find_duplicates([partitions_of(parsed)], 0, 2, [0])
+    words = read_words(files.vectors)
+    pairs = pairs_to_ids([pq.read_table(folder / "1.parquet")], words.vocabulary)
+    for recipe in RECIPES.values():
+        encoder = Encoder(recipe.encoder, Words(words.vocabulary, words.matrix.copy()), recipe.tokeniser, recipe.seed)
+        step = step_for(encoder, recipe, pairs)
+        step(next(step.batches(pairs, 0)), 1)
+    texts = files.sentences.read_text().splitlines()
+    for tokeniser in TOKENISERS:
+        Encoder(RECIPES["iclr2016/avg"].encoder, words, tokeniser).encode(texts)
+    (folder / "t.csv").write_text("".join(f'"{text}"\n' for text in ["text", *texts]))
+    make_plan(list_inputs([folder / "t.csv"]), Settings("text"))
+    correlations(np.arange(10.0), np.arange(10.0), 10, "warm")
+
+
+if __name__ == "__main__":
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as place:
+        warm(Path(place))
+    sys.stdout.write(f"compiled in {time.perf_counter() - started:.0f} s\n")

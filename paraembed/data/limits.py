@@ -1,0 +1,79 @@
+"""How much an input may take: of a line, and of what comes out of a compressed file."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import pyarrow.parquet as pq
+
+from paraembed.files import ALWAYS_INFLATED, MAX_INFLATION
+
+MOST_LINE_BYTES = 512 << 20
+_VALUE_BYTES = 8  # of a value of a list in memory, at least: repeated ones take no bytes in a file
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """What is read of an input at most, so that a small file cannot fill the memory or the disk."""
+
+    max_line_bytes: int = 64 << 20
+    """Most bytes of a line, a row or a text."""
+    max_inflation: int = MAX_INFLATION
+    """Times as many bytes as it has may come out of a compressed file, beyond the first GiB."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed.
+
+        Tokenising triples a text at most, and an Arrow string array holds less than 2 GiB.
+        """
+        if not 1 <= self.max_line_bytes <= MOST_LINE_BYTES:
+            raise ValueError(f"--max-line-bytes is {self.max_line_bytes}; allowed: 1 to {MOST_LINE_BYTES:,}")
+        if self.max_inflation < 1:
+            raise ValueError(f"--max-inflation is {self.max_inflation}; it must be at least 1")
+
+
+DEFAULT_LIMITS = ReadLimits()
+
+
+def check_parquet(
+    metadata: pq.FileMetaData, columns: Collection[str], shown: str, limits: ReadLimits, groups: range | None = None
+) -> None:
+    """Look, in a Parquet file's footer, at what reading some of its columns would take.
+
+    Args:
+        metadata: of the file.
+        columns: those that will be read.
+        shown: the file, for messages.
+        limits: what is allowed.
+        groups: row groups; None: all.
+
+    Raises:
+        ValueError: one of the row groups, or all together, inflate beyond the limits.
+    """
+    all_stored = all_inflated = 0
+    groups = range(metadata.num_row_groups) if groups is None else groups
+    for number, chunks in zip(groups, chunks_of(metadata, groups, columns), strict=True):
+        stored = sum(chunk.total_compressed_size for chunk in chunks)
+        inflated = sum(chunk.total_uncompressed_size for chunk in chunks)
+        in_memory = sum(max(chunk.total_uncompressed_size, _VALUE_BYTES * chunk.num_values) for chunk in chunks)
+        _check(f"{shown}: row group {number}", stored, in_memory, limits)
+        all_stored, all_inflated = all_stored + stored, all_inflated + inflated
+    _check(shown, all_stored, all_inflated, limits)
+
+
+def chunks_of(
+    metadata: pq.FileMetaData, groups: range, columns: Collection[str]
+) -> Iterator[list[pq.ColumnChunkMetaData]]:
+    """What each of the row groups holds of some columns; of lists and structs, each of their leaves."""
+    leaves = range(metadata.num_columns)
+    places = [at for at in leaves if metadata.schema.column(at).path.split(".")[0] in columns]
+    for group in map(metadata.row_group, groups):
+        yield [group.column(at) for at in places]
+
+
+def _check(shown: str, stored: int, inflated: int, limits: ReadLimits) -> None:
+    if inflated > ALWAYS_INFLATED and inflated > limits.max_inflation * stored:
+        raise ValueError(
+            f"{shown} has {stored:,} bytes and inflates to {inflated:,}, more than {limits.max_inflation} times as "
+            "many: no text does; if it is right, write the file again without compression, or give a larger "
+            "--max-inflation"
+        )
