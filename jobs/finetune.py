@@ -8,10 +8,11 @@ from typing import Annotated
 import tyro
 
 from paraembed.cluster.finetune import Finetuning, finetune
-from paraembed.cluster.job import flag_value, print_table, run, say
-from paraembed.cluster.placement import Placement
+from paraembed.cluster.job import print_table, run, say
+from paraembed.cluster.placement import Workers
+from paraembed.cluster.recipe_flags import changed_fields, recipe_flags
 from paraembed.cluster.session import absolute
-from paraembed.encoders import check_options, config_from_dict, encoder_name
+from paraembed.encoders import config_from_dict
 from paraembed.papers import find_supervised_recipe
 from paraembed.supervised.card import HEAD
 from paraembed.supervised.recipe import SupervisedRecipe
@@ -48,7 +49,7 @@ class Finetune:
     encoder: str | None = None
     """Take another architecture than the recipe's."""
     settings: Annotated[SupervisedRecipe, tyro.conf.arg(name="")] = field(default_factory=SupervisedRecipe)
-    placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
+    placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
     overwrite: bool = False
     """Replace another model at --out, and drop another training that was begun there."""
 
@@ -58,8 +59,20 @@ def main(flags: Finetune) -> None:
     data, out = absolute(flags.data, "--data"), absolute(flags.out, "--out")
     words = absolute(flags.words, "--words") if flags.words else None
     prior = absolute(flags.prior, "--prior") if flags.prior else None
+    base = find_supervised_recipe(flags.recipe)
+    if flags.encoder is not None:
+        base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
     tuning = Finetuning(
-        flags.recipe, flags.settings, flags.task, flags.data_set, data, words, prior, out, flags.placement
+        name=flags.recipe,
+        recipe=flags.settings,
+        task=flags.task,
+        data_set=flags.data_set,
+        data=data,
+        words=words,
+        prior=prior,
+        out=out,
+        placement=flags.placement,
+        asked=changed_fields(flags.settings, base),
     )
     done = finetune(tuning, overwrite=flags.overwrite)
     if not done.was_finished:
@@ -69,13 +82,7 @@ def main(flags: Finetune) -> None:
 
 def defaults(arguments: list[str]) -> Finetune:
     """The defaults of the recipe and the encoder that the command line names."""
-    name = flag_value(arguments, "--recipe") or DEFAULT_RECIPE
-    settings = find_supervised_recipe(name)
-    encoder = flag_value(arguments, "--encoder")
-    if encoder is not None:
-        settings = replace(settings, encoder=config_from_dict({"name": encoder}))
-    given = [one.removeprefix("--encoder.").split("=")[0] for one in arguments if one.startswith("--encoder.")]
-    check_options(encoder_name(settings.encoder), [one.removeprefix("no-").replace("-", "_") for one in given])
+    name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_supervised_recipe)
     return Finetune(tyro.MISSING, tyro.MISSING, tyro.MISSING, recipe=name, encoder=encoder, settings=settings)
 
 

@@ -1,18 +1,18 @@
 """Pair shards to an encoder: see ``python jobs/train.py --help``."""
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.job import flag_value, print_table, run, say
+from paraembed.cluster.job import print_table, run, say
 from paraembed.cluster.placement import Placement
+from paraembed.cluster.recipe_flags import changed_fields, recipe_flags
 from paraembed.cluster.session import absolute
 from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.train_evaluation import Selection, read_sets
-from paraembed.encoders import check_options, config_from_dict, encoder_name
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe, without_effect
 
@@ -58,7 +58,8 @@ def main(flags: Train) -> None:
     )
     base = find_recipe(flags.recipe)
     suites = read_sets(flags.evaluate, flags.data, flags.evaluate_pairs, flags.selection)
-    idle = [name for name in without_effect(flags.settings) if getattr(flags.settings, name) != getattr(base, name)]
+    changed = changed_fields(flags.settings, base)
+    idle = [name for name in without_effect(flags.settings) if name in changed]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
     training = Training(flags.recipe, flags.settings, pairs, words, out, flags.placement, suites, flags.selection)
@@ -71,13 +72,7 @@ def main(flags: Train) -> None:
 
 def defaults(arguments: list[str]) -> Train:
     """The defaults of the recipe and the encoder that the command line names."""
-    name = flag_value(arguments, "--recipe") or DEFAULT_RECIPE
-    settings = find_recipe(name)
-    encoder = flag_value(arguments, "--encoder")
-    if encoder is not None:
-        settings = replace(settings, encoder=config_from_dict({"name": encoder}))
-    given = [one.removeprefix("--encoder.").split("=")[0] for one in arguments if one.startswith("--encoder.")]
-    check_options(encoder_name(settings.encoder), [one.removeprefix("no-").replace("-", "_") for one in given])
+    name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
     return Train(tyro.MISSING, tyro.MISSING, tyro.MISSING, name, encoder, settings)
 
 

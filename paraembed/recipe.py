@@ -185,24 +185,40 @@ class Recipe(BaseRecipe):
             )
 
 
+def idle_in_any(recipe: BaseRecipe) -> list[str]:
+    """Fields that decide nothing, given the others, whatever is trained."""
+    has_weights = _has_weights(recipe)
+    return _named(
+        {
+            "composition_target": not has_weights or not recipe.composition_penalty,
+            "word_penalty update": not recipe.train_words,
+            "penalty_form": not (recipe.word_penalty or (recipe.composition_penalty and has_weights)),
+            "clip_form": recipe.clip is None,
+            "scramble_form scramble_swaps": not recipe.scramble,
+            "new_words_min_count": recipe.new_words == "unknown",
+        }
+    )
+
+
 def without_effect(recipe: Recipe) -> list[str]:
     """Fields that decide nothing, given the others."""
-    has_weights = encoder_name(recipe.encoder) not in {"avg", "sum", "word"}
-    idle = {
+    own = {
         "similarity margin": recipe.objective == "squared_l2",
         "mega_anneal": recipe.mega_batches == 1,
         "negatives pool pool_workers equal_negatives paired_negatives mega_batches mega_anneal": recipe.objective
         != "margin",
         "contrast_phrases": recipe.objective != "contrastive",
-        "composition_learning_rate composition_penalty": not has_weights,
-        "composition_target": not has_weights or not recipe.composition_penalty,
-        "word_penalty update": not recipe.train_words,
-        "penalty_form": not (recipe.word_penalty or (recipe.composition_penalty and has_weights)),
-        "clip_form": recipe.clip is None,
-        "scramble_form scramble_swaps": not recipe.scramble,
+        "composition_learning_rate composition_penalty": not _has_weights(recipe),
         "scramble_time": not recipe.scramble or recipe.mega_batches > 1,
-        "new_words_min_count": recipe.new_words == "unknown",
     }
+    return [*dict.fromkeys([*_named(own), *idle_in_any(recipe)])]
+
+
+def _has_weights(recipe: BaseRecipe) -> bool:
+    return encoder_name(recipe.encoder) not in {"avg", "sum", "word"}
+
+
+def _named(idle: dict[str, bool]) -> list[str]:
     return [name for names, is_idle in idle.items() if is_idle for name in names.split()]
 
 

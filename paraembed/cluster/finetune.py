@@ -1,6 +1,8 @@
 """Gold labels, word vectors or a trained encoder → an encoder with a head on it, on Ray Train."""
 
+import contextlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,11 @@ import pyarrow.compute as pc
 from paraembed import checkpoint
 from paraembed.cluster.finetune_worker import FinetuneTask, finetune_on
 from paraembed.cluster.job import say
-from paraembed.cluster.placement import Placement, check_gpus, device_of
+from paraembed.cluster.placement import Workers, check_gpus, device_of
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
-from paraembed.cluster.train_run import begins, checkpoints_of, clear, fit, is_same
+from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_same
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.evaluation.selection import as_json
 from paraembed.files import (
@@ -29,13 +31,14 @@ from paraembed.files import (
 from paraembed.papers.supervised import published_for
 from paraembed.supervised import model as models
 from paraembed.supervised.card import model_card, score_rows
+from paraembed.supervised.examples import is_filled
 from paraembed.supervised.model import Kind, Supervised, options_of
-from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.scores import RESAMPLES, TaskScores, score
 from paraembed.supervised.tasks import Task, read_task
 from paraembed.text import tokenise
 from paraembed.training.inputs import encoder_for, with_words_of
-from paraembed.training.loop import check_num_pairs
+from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.picture import ScoreCurve, draw_training
 from paraembed.training.state import Counters
 
@@ -56,6 +59,7 @@ class Finetuning:
         prior: folder of a trained encoder, in the other modes.
         out: model folder to write. Until it is there the work stands in ``<out>.training``.
         placement: workers, GPUs, checkpoints.
+        asked: fields of the recipe that were changed by hand, which are named where they decide nothing.
     """
 
     name: str
@@ -66,7 +70,8 @@ class Finetuning:
     words: Path | None
     prior: Path | None
     out: Path
-    placement: Placement = field(default_factory=Placement)
+    placement: Workers = field(default_factory=Workers)
+    asked: tuple[str, ...] = ()
 
     @property
     def work(self) -> Path:
@@ -105,24 +110,32 @@ def finetune(tuning: Finetuning, *, overwrite: bool = False) -> Finetuned:
     prior = None
     if tuning.prior is not None:
         prior = checkpoint.load(tuning.prior)
-        tuning = replace(tuning, recipe=of_prior(tuning.recipe, prior))
-    identity = {
-        "recipe": tuning.recipe.to_dict(),
-        "task": task.name,
-        "data_set": task.data_set,
-        "data": digest_of(as_json(task)),
-        "words": sha256_of(tuning.words) if tuning.words else None,
-        "prior": prior.fingerprint if prior else None,
-    }
+        tuning = replace(tuning, recipe=of_prior(tuning.recipe, prior, tuning.asked))
+    identity = {"recipe": tuning.recipe.to_dict(), **inputs_identity(tuning, task, prior)}
     if _is_finished(tuning.out, identity, overwrite):
+        drop_finished(tuning.work, identity)
         say(f"{tuning.out} is trained already by this recipe on this task; nothing to do")
         return Finetuned([], was_finished=True)
-    check_num_pairs(len(task.train), tuning.recipe.batch_size, tuning.placement.workers)
+    idle = [name for name in idle_fields(tuning.recipe, task.name) if name in tuning.asked]
+    if idle:
+        say(f"without effect, given the other settings: {', '.join(idle)}")
+    check_task(tuning, task)
     with work_folder(tuning.work):
         _prepare(tuning, task, prior, identity, overwrite)
         rows = _train(tuning, task, identity)
         shutil.rmtree(tuning.work)
     return Finetuned(rows, was_finished=False)
+
+
+def inputs_identity(tuning: Finetuning, task: Task, prior: Encoder | None) -> dict[str, Any]:
+    """What decides a training's result besides its recipe; digests, JSON."""
+    return {
+        "task": task.name,
+        "data_set": task.data_set,
+        "data": digest_of(as_json((task.train, task.dev, task.test, task.threshold, task.classes, task.low))),
+        "words": sha256_of(tuning.words) if tuning.words else None,
+        "prior": prior.fingerprint if prior else None,
+    }
 
 
 def check_inputs(tuning: Finetuning) -> None:
@@ -136,22 +149,60 @@ def check_inputs(tuning: Finetuning) -> None:
         raise ValueError(f"the mode {mode} begins with a trained encoder: give --prior ENCODER, and no --words")
 
 
-def of_prior(recipe: SupervisedRecipe, prior: Encoder) -> SupervisedRecipe:
+def check_task(tuning: Finetuning, task: Task) -> None:
+    """Raise ValueError where a training could not begin, or its result not be scored; nothing was changed then."""
+    recipe, workers = tuning.recipe, tuning.placement.workers
+    check_recipe(recipe, task.name)
+    for part in (task.dev, task.test):
+        which = "development" if part is task.dev else "test"
+        alike = task.name == "similarity" and len(set(part.labels.tolist())) < 2
+        if len(part) < 2 or alike:
+            gold = " of one gold score" if alike and len(part) else ""
+            raise ValueError(
+                f"the {which} part of {task.name} ({task.data_set}) has {len(part)} examples{gold}: no score is "
+                f"defined on it; give larger sets in {tuning.data}"
+            )
+    tokens = tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser)
+    usable = int(is_filled(tokens, len(task.train.texts)).sum())
+    if usable < max(2, recipe.batch_size * workers):
+        least = f"{recipe.batch_size} for each of {workers} workers" if workers > 1 else str(recipe.batch_size)
+        raise ValueError(
+            f"{usable:,} examples to train on (of {len(task.train):,}; the others have a text without a token), and "
+            f"batch_size is {least}; give a smaller --batch-size, or more examples"
+        )
+    if tuning.words is not None:
+        check_memory(
+            estimate(tuning.words, recipe, len(tokens.flat), len(task.train), workers, keeps_best=True),
+            available_memory(),
+        )
+
+
+def of_prior(recipe: SupervisedRecipe, prior: Encoder, asked: Sequence[str] = ()) -> SupervisedRecipe:
     """The recipe with what a trained encoder decides: architecture, tokeniser, boundary words, cut.
 
+    Args:
+        recipe: as asked for.
+        prior: the trained encoder.
+        asked: fields of the recipe that were changed by hand.
+
     Raises:
-        ValueError: the recipe names another architecture.
+        ValueError: the recipe names another architecture, or a field was changed to another value than the prior's.
     """
     wanted, there = encoder_name(recipe.encoder), encoder_name(prior.config)
     if wanted != there:
         raise ValueError(f"the recipe trains the encoder {wanted}, and --prior is {there}; give --encoder {there}")
-    return replace(
-        recipe,
-        encoder=config_from_dict(config_to_dict(prior.config)),
-        tokeniser=prior.tokeniser,
-        boundary_tokens=prior.boundary_tokens,
-        max_tokens=prior.max_tokens,
-    )
+    decided: dict[str, Any] = {
+        "encoder": config_from_dict(config_to_dict(prior.config)),
+        "tokeniser": prior.tokeniser,
+        "boundary_tokens": prior.boundary_tokens,
+        "max_tokens": prior.max_tokens,
+    }
+    for name, value in decided.items():
+        if name in asked and getattr(recipe, name) != value:
+            raise ValueError(f"{name} is {getattr(recipe, name)!r}, and --prior decides it: {value!r}; leave it out")
+    options = ", ".join(f"{name} {value}" for name, value in config_to_dict(prior.config).items())
+    say(f"the prior decides: {options}; tokeniser {prior.tokeniser}, boundary_tokens {prior.boundary_tokens}")
+    return replace(recipe, **decided)
 
 
 def untrained_model(recipe: SupervisedRecipe, task: Task, words: Path | None, prior: Encoder | None) -> Supervised:
@@ -166,10 +217,12 @@ def untrained_model(recipe: SupervisedRecipe, task: Task, words: Path | None, pr
             f"{coverage.covered:.1%} of the training part's words; {coverage.num_random:,} words got a random one"
         )
     else:
-        encoder = prior
-        if recipe.mode != "features":
-            encoder, num_new = with_words_of(prior, counts, recipe)
-            say(f"{len(encoder.vocabulary):,} words; {num_new:,} of them are new to the prior, with a random vector")
+        known = pc.sum(counts.field("counts").filter(pc.is_in(counts.field("values"), value_set=prior.vocabulary)))
+        encoder, num_new = (prior, 0) if recipe.mode == "features" else with_words_of(prior, counts, recipe)
+        say(
+            f"the prior's {len(prior.vocabulary):,} words cover {(known.as_py() or 0) / len(tokens.flat):.1%} of the "
+            f"training part's words; {num_new:,} words got a random vector"
+        )
     return Supervised(encoder, Kind.of(task), options_of(recipe), recipe.seed)
 
 
@@ -181,7 +234,10 @@ def _is_finished(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
-    found = (models.read_config(out).get("provenance") or {}).get("training", {})
+    provenance = models.read_config(out).get("provenance")
+    found = provenance.get("training", {}) if isinstance(provenance, dict) else {}
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # fields that are newer than it have their defaults
+        found = {**found, "recipe": SupervisedRecipe.from_dict(found["recipe"]).to_dict()}
     return is_same(out, found, identity, overwrite, "model")
 
 
@@ -220,6 +276,7 @@ def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[lis
         if result.counters is None:
             raise ValueError(result.error)
         rows = _finish(tuning, task, identity, result.counters, run)
+        run.tags({"fingerprint": models.read_config(tuning.out)["fingerprint"]})
         run.artifacts(tuning.out, "model")
     rate = result.counters.pairs / result.counters.seconds
     say(f"trained on {result.counters.pairs:,} examples in {duration(result.counters.seconds)}: {rate:,.0f} examples/s")
@@ -233,27 +290,28 @@ def _finish(tuning: Finetuning, task: Task, identity: dict[str, Any], counters: 
     if best is None:
         raise ValueError("no look at the development part gave a score; are the words of its texts in the vocabulary?")
     scores = {"dev": score(model, task, "dev"), "test": score(model, task, "test", resamples=RESAMPLES)}
-    beside = published_for(task.name, task.data_set, encoder_name(model.encoder.config), tuning.recipe.mode)
+    kind = encoder_name(model.encoder.config)
+    beside = published_for(task.name, task.data_set, kind, tuning.recipe.mode, task.measure)
     run.metrics(_metrics(scores), counters.step)
-    rows = score_rows(scores, task.measure, beside)
+    rows = score_rows(scores, beside)
     provenance = {
         "training": identity,
         "steps": counters.step,
         "best": {"step": best[0], "examples": best[1], "score": best[2]},
         "workers_from_step": counters.workers,
         "scores": {part: one.to_dict() for part, one in scores.items()},
-        "published": dict(beside),
+        "published": {measure: dict(rows) for measure, rows in beside.items()},
         "notes": list(task.notes),
     }
     card = model_card(tuning.name, tuning.recipe, model, task, rows, _PICTURE)
     models.save(model, tuning.work / "model", recipe=identity["recipe"], provenance=provenance, model_card=card)
-    title = f"{tuning.name}: {encoder_name(model.encoder.config)}, {task.name} ({task.data_set})"
+    title = f"{tuning.name}: {kind}, {task.name} ({task.data_set})"
     curve = ScoreCurve(f"{task.measure} on the development part", counters.scores, best[0])
     draw_training(
         tuning.work / "model" / _PICTURE,
         title,
         counters.curve,
-        len(task.train),
+        max(1, counters.pairs // max(1, counters.epoch)) if counters.epoch else len(task.train),
         on_the_way=curve,
         unit="example",
         share="share of right answers",

@@ -12,7 +12,7 @@ from paraembed.options import check_fields
 
 
 @dataclass(frozen=True)
-class Placement:
+class Workers:
     """Where and how a training runs."""
 
     workers: int = 1
@@ -26,6 +26,20 @@ class Placement:
     """Steps between checkpoints, besides the time."""
     keep_checkpoints: int = 2
     """How many checkpoints stay; where the last one is damaged the one before it is used."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        check_workers(self.workers)
+        check_fields(
+            self,
+            {"checkpoint_minutes": (0, math.inf), "checkpoint_steps": (1, 2**31 - 1), "keep_checkpoints": (1, 10_000)},
+        )
+
+
+@dataclass(frozen=True)
+class Placement(Workers):
+    """Where and how a training on pairs runs."""
+
     pairs_memory_gb: float = 8.0
     """Memory of a worker for the pairs, in GB; more of them stay on disk, and are shuffled in windows that fit."""
     profile: bool = False
@@ -33,16 +47,8 @@ class Placement:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
-        check_workers(self.workers)
-        check_fields(
-            self,
-            {
-                "checkpoint_minutes": (0, math.inf),
-                "checkpoint_steps": (1, 2**31 - 1),
-                "keep_checkpoints": (1, 10_000),
-                "pairs_memory_gb": (0, math.inf),
-            },
-        )
+        super().__post_init__()
+        check_fields(self, {"pairs_memory_gb": (0, math.inf)})
 
     @property
     def pairs_bytes(self) -> int:
@@ -50,25 +56,25 @@ class Placement:
         return int(min(self.pairs_memory_gb * 1e9, 2**62))
 
 
-def runs_in_process(placement: Placement) -> bool:
+def runs_in_process(placement: Workers) -> bool:
     """Whether this process is the worker: 0.1 s instead of 9.5 s to start. A cluster's GPU may be elsewhere."""
     return placement.workers == 1 and not (placement.gpus and "RAY_ADDRESS" in os.environ)
 
 
-def device_of(placement: Placement) -> str:
+def device_of(placement: Workers) -> str:
     """What a worker is told of its device: cpu, cuda, or worker: the one that Ray Train gives it."""
     if not placement.gpus:
         return "cpu"
     return "cuda" if runs_in_process(placement) else "worker"
 
 
-def check_gpus(placement: Placement) -> None:
+def check_gpus(placement: Workers) -> None:
     """Raise ValueError where GPUs are asked for and this machine, alone, has none."""
     if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
         raise ValueError("--gpus: PyTorch sees no GPU on this machine; leave the flag out to train on CPUs")
 
 
-def check_resources(placement: Placement) -> None:
+def check_resources(placement: Workers) -> None:
     """Raise ValueError where the Ray cluster can never place the workers; Ray Train would wait for ever."""
     kind = "GPU" if placement.gpus else "CPU"
     there = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import RunAddress, tracked_run
 from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
 from paraembed.cluster.train_result import PICTURE, draw_result, scores_of, selection_of
-from paraembed.cluster.train_run import begins, checkpoints_of, clear, fit, is_same
+from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_same
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
@@ -116,6 +116,7 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
     if scored_on is not None:
         identity["evaluation"] = scored_on.decides
     if is_trained(training.out, identity, overwrite):
+        drop_finished(training.work, identity)
         say(f"{training.out} is trained already by this recipe on these pairs and words; nothing to do")
         return Outcome(None, was_finished=True)
     check_num_pairs(shards["counts"]["kept"], training.recipe.batch_size, training.placement.workers)

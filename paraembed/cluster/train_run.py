@@ -1,6 +1,7 @@
 """What every training on Ray Train has: a work folder that a killed one left, checks of the cluster, the workers."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from paraembed.cluster.job import say
-from paraembed.cluster.placement import Placement, check_resources, runs_in_process
+from paraembed.cluster.placement import Workers, check_resources, runs_in_process
 from paraembed.cluster.train_worker import Result
 from paraembed.files import differences, empty_folder, read_json
 from paraembed.training.state import Checkpoints
@@ -65,13 +66,20 @@ def begins(work: Path, identity: dict[str, Any], overwrite: bool, job: str) -> b
     return True
 
 
+def drop_finished(work: Path, identity: dict[str, Any]) -> None:
+    """Remove the work folder of a training that was killed when its output was there already."""
+    saved = work / "identity.json"
+    if saved.is_file() and not differences(read_json(saved), identity):
+        shutil.rmtree(work, ignore_errors=True)
+
+
 def clear(work: Path) -> None:
     """Empty a work folder; what it is a training of is forgotten first."""
     (work / "identity.json").unlink(missing_ok=True)
     empty_folder(work)
 
 
-def checkpoints_of(placement: Placement, work: Path) -> Checkpoints:
+def checkpoints_of(placement: Workers, work: Path) -> Checkpoints:
     """Where and how often a training saves."""
     return Checkpoints(
         work / "checkpoints",
@@ -84,7 +92,7 @@ def checkpoints_of(placement: Placement, work: Path) -> Checkpoints:
 def fit(
     worker: Callable[[dict[str, Any]], dict[str, Any]],
     task: object,
-    placement: Placement,
+    placement: Workers,
     work: Path,
     name: str,
     **more: Any,

@@ -7,6 +7,7 @@ from paraembed.papers.published import PAPERS
 
 SIMILARITY, ENTAILMENT, SENTIMENT = ("similarity", "sick"), ("entailment", "sick"), ("sentiment", "sst")
 STS = ("similarity", "sts")
+TURNEY = ("turney", "turney")
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class SupervisedRow:
         mode: scratch, universal or features; "" for a model of others.
         kind: name of the registered encoder; "" for another.
         values: task and data set → Pearson's r or accuracy as printed, ×100.
+        measure: what the values are, where it is not the task's own.
     """
 
     paper: str
@@ -28,6 +30,7 @@ class SupervisedRow:
     mode: str
     kind: str
     values: Mapping[tuple[str, str], float]
+    measure: str = ""
 
     @property
     def label(self) -> str:
@@ -77,14 +80,25 @@ SUPERVISED_RESULTS = (
     SupervisedRow("tacl2015", "table 4", "CNN, skip-gram 50", "scratch", "cnn", {SENTIMENT: 79.6}),
     SupervisedRow("tacl2015", "table 4", "CNN, PARAGRAM 25", "scratch", "cnn", {SENTIMENT: 80.9}),
     SupervisedRow("pgru2017", "table 1", "GRU", "scratch", "gru", {("semeval2013", "semeval2013"): 73.44}),
-    SupervisedRow("pgru2017", "table 1", "GRU (5 choices)", "scratch", "gru", {("turney5", "turney"): 48.88}),
-    SupervisedRow("pgru2017", "table 1", "GRU (10 choices)", "scratch", "gru", {("turney", "turney"): 39.23}),
+    SupervisedRow("pgru2017", "table 1", "GRU (5 choices)", "scratch", "gru", {TURNEY: 48.88}, "accuracy of 5"),
+    SupervisedRow("pgru2017", "table 1", "GRU (10 choices)", "scratch", "gru", {TURNEY: 39.23}),
 )
 """All of them."""
 
 
-def published_for(task: str, data_set: str, kind: str, mode: str) -> list[tuple[str, float]]:
-    """Label and value, ×100, of the rows that stand beside a model: of its encoder and mode, else of any."""
-    there = [(row, row.values[task, data_set]) for row in SUPERVISED_RESULTS if (task, data_set) in row.values]
-    same = [(row.label, value) for row, value in there if (row.kind, row.mode) == (kind, mode)]
-    return same or [(row.label, value) for row, value in there if row.mode == mode]
+def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) -> dict[str, list[tuple[str, float]]]:
+    """By measure: labels and values, ×100, of the rows that stand beside a model.
+
+    Args:
+        task: of the model.
+        data_set: of the task.
+        kind: its encoder; where the papers have none of it, all rows of its mode.
+        mode: scratch, universal or features.
+        measure: the task's own.
+    """
+    there = [row for row in SUPERVISED_RESULTS if (task, data_set) in row.values and row.mode == mode]
+    rows = [row for row in there if row.kind == kind] or there
+    beside: dict[str, list[tuple[str, float]]] = {}
+    for row in rows:
+        beside.setdefault(row.measure or measure, []).append((row.label, row.values[task, data_set]))
+    return beside

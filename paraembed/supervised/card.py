@@ -13,16 +13,16 @@ HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
 
 
 def score_rows(
-    scores: Mapping[str, TaskScores], measure: str, published: Sequence[tuple[str, float]]
+    scores: Mapping[str, TaskScores], published: Mapping[str, Sequence[tuple[str, float]]]
 ) -> list[list[str]]:
-    """A row a part and measure; the papers' values stand beside the test part's by ``measure``."""
+    """A row a part and measure; the papers' values, by measure, stand beside the test part's."""
     rows = []
     for part, one in scores.items():
         for name, value in one.values.items():
             low_high = one.intervals.get(name)
             between = "" if low_high is None else f"{100 * low_high[0]:.1f}–{100 * low_high[1]:.1f}"
-            beside = "; ".join(f"{label} {theirs:g}" for label, theirs in published)
-            told = beside if (part, name) == ("test", measure) else ""
+            beside = published.get(name, ()) if part == "test" else ()
+            told = "; ".join(f"{label} {theirs:g}" for label, theirs in beside)
             rows.append([part, name, f"{100 * value:.2f}", between, f"{one.coverage:.1%}", told])
     return rows
 

@@ -68,13 +68,23 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
         trees = examples.trees or [pa.nulls(len(examples), pa.string())] * num_texts
         merges = _merges(pa.concat_arrays(trees), tokens, encoder.tokeniser)
     sides = Ragged(word_ids(tokens.flat, encoder.vocabulary), tokens.offsets, merges)
-    filled = (sides.lengths > 0).reshape(num_texts, -1).all(axis=0)
-    kept = np.flatnonzero(filled)
+    kept = np.flatnonzero(is_filled(tokens, num_texts))
     texts = sides.take((kept[:, None] + np.arange(num_texts) * len(examples)).reshape(-1))
     targets = model.targets(examples.labels[kept])
     return ExampleIds(
         texts if encoder.max_tokens is None else texts.cut(encoder.max_tokens), targets, len(examples) - len(kept)
     )
+
+
+def is_filled(tokens: Tokens, num_texts: int) -> npt.NDArray[np.bool_]:
+    """Which examples have a token in each of their texts, [n].
+
+    Args:
+        tokens: first texts of all examples, then second ones, and so on.
+        num_texts: of an example.
+    """
+    filled: npt.NDArray[np.bool_] = np.logical_and.reduce((np.diff(tokens.offsets) > 0).reshape(num_texts, -1))
+    return filled
 
 
 def _merges(trees: pa.StringArray, tokens: Tokens, tokeniser: str) -> npt.NDArray[np.int32]:

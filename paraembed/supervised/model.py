@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,19 @@ from paraembed import checkpoint, folder_config
 from paraembed.encoders import Encoder
 from paraembed.files import new_folder
 from paraembed.folder_config import check_files, write_config
+from paraembed.options import check_fields
 from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
-from paraembed.supervised.recipe import SupervisedRecipe
-from paraembed.supervised.tasks import Task
+from paraembed.supervised.recipe import CHOICES, HEAD_RANGES, SupervisedRecipe
+from paraembed.supervised.tasks import DataSet, Examples, Task, TaskName
 from paraembed.tensors import load_tensors, save_tensors
 
 FORMAT = "paraembed-supervised-1"
 _DECIDES = ("kind", "head")
 _FILES = ("encoder/config.json", "head.safetensors")
-_HEADS = {"similarity": PairHead, "entailment": PairHead, "sentiment": TextHead}
+_HEAD_DRAWS = 4  # a stream of its own: else the head would begin as a copy of the encoder's first numbers
+_MOST_CLASSES = 1000
+NUM_TEXTS = {"similarity": (2,), "entailment": (2,), "sentiment": (1,), "semeval2013": (2, 3), "turney": (7,)}
+"""Texts of an example, by task; of semeval2013 two to answer, three to learn from."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,35 @@ class Kind:
     Attributes:
         task: its name.
         data_set: what it was trained on.
-        classes: names of the classes; of similarity: the whole scores, ascending.
-        low: lowest score of similarity.
+        classes: names of the classes; of similarity: the whole scores, ascending; of choices none.
+        low: lowest score of similarity, else 0.
     """
 
-    task: str
-    data_set: str
+    task: TaskName
+    data_set: DataSet
     classes: tuple[str, ...]
     low: int
+
+    @classmethod
+    def read(cls, values: Any) -> "Kind":
+        """From what JSON has of it.
+
+        Raises:
+            ValueError: it is none.
+        """
+        expected = {one.name for one in dataclasses.fields(cls)}
+        if not isinstance(values, dict) or set(values) != expected:
+            raise ValueError(f"kind is {str(values)[:80]}; expected an object of {', '.join(sorted(expected))}")
+        task, data_set, classes, low = values["task"], values["data_set"], values["classes"], values["low"]
+        if task not in get_args(TaskName) or data_set not in get_args(DataSet):
+            raise ValueError(f"kind is {str(values)[:80]}; allowed tasks: {', '.join(get_args(TaskName))}")
+        if not isinstance(classes, list) or not all(isinstance(one, str) for one in classes):
+            raise ValueError(f"classes are {str(classes)[:80]}; expected a list of names")
+        if not (len(classes) == 0 if task in CHOICES else 2 <= len(classes) <= _MOST_CLASSES):
+            raise ValueError(f"the task {task} has {len(classes)} classes; expected 2 to {_MOST_CLASSES}, of choices 0")
+        if type(low) is not int or abs(low) > _MOST_CLASSES:
+            raise ValueError(f"low is {str(low)[:80]}; expected a whole number")
+        return cls(task, data_set, tuple(classes), low)
 
     @classmethod
     def of(cls, task: Task) -> "Kind":
@@ -58,11 +83,27 @@ class Kind:
 class HeadOptions:
     """What a head is built by: the fields of the recipe that decide its shape and what it compares by."""
 
-    head_layer: str
+    head_layer: Literal["sigmoid", "none"]
     head_width: int
     similarity: Literal["cosine", "dot"]
     margin: float
-    loss_form: str
+    loss_form: Literal["paper", "released"]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        check_fields(self, HEAD_RANGES)
+
+    @classmethod
+    def read(cls, values: Any) -> "HeadOptions":
+        """From what JSON has of it.
+
+        Raises:
+            ValueError: it is none.
+        """
+        expected = {one.name for one in dataclasses.fields(cls)}
+        if not isinstance(values, dict) or set(values) != expected:
+            raise ValueError(f"head is {str(values)[:80]}; expected an object of {', '.join(sorted(expected))}")
+        return cls(**values)
 
 
 class Supervised(nn.Module):
@@ -82,7 +123,8 @@ class Supervised(nn.Module):
         """
         super().__init__()
         self.encoder, self.kind, self.options = encoder, kind, options
-        self.head = _head(kind, encoder.width, options, torch.Generator().manual_seed(seed))
+        drawn = int(np.random.default_rng((seed, _HEAD_DRAWS)).integers(2**63))  # the encoder is drawn by the seed
+        self.head = _head(kind, encoder.width, options, torch.Generator().manual_seed(drawn))
 
     @property
     def matrix(self) -> nn.Parameter:
@@ -115,31 +157,42 @@ class Supervised(nn.Module):
         return (outputs_NK.argmax(1) == targets_N).sum()
 
     @torch.inference_mode()
-    def outputs(self, *texts: Sequence[str] | pa.StringArray, trees: Sequence[pa.StringArray] | None = None) -> Tensor:
-        """What the head says of n examples, [n, K].
-
-        Args:
-            texts: one, two or more sequences of n texts, as many as the task's examples have.
-            trees: for an encoder that reads trees, arrays of n bracketed trees, null where there is none.
-        """
-        arrays = [pa.array(one, pa.string()) if not isinstance(one, pa.Array) else one for one in texts]
-        reads = self.encoder.composition.reads_trees
-        given = trees if trees is not None and reads else [None] * len(arrays)
-        vectors = [self.encoder.embed(one, trees=of).vectors for one, of in zip(arrays, given, strict=True)]
+    def read(self, examples: Examples) -> tuple[Tensor, int, int]:
+        """What the head says of examples [n, K], tokens of all their texts, and those without a word vector."""
+        num_texts = len(examples.texts)
+        reads = self.encoder.composition.reads_trees and examples.trees is not None
+        trees = examples.trees if reads and examples.trees is not None else [None] * num_texts
+        read = [self.encoder.embed(one, trees=of) for one, of in zip(examples.texts, trees, strict=True)]
         self.head.eval()
-        outputs: Tensor = self.head(torch.from_numpy(np.stack(vectors, axis=1)).to(self.matrix.device))
-        return outputs.cpu()
+        vectors_NMH = torch.from_numpy(np.stack([one.vectors for one in read], axis=1)).to(self.matrix.device)
+        outputs_NK: Tensor = self.head(vectors_NMH).cpu()
+        tokens, unknown = (sum(int(getattr(one, name).sum()) for one in read) for name in ("num_tokens", "num_unknown"))
+        return outputs_NK, tokens, unknown
 
     def predict(self, *texts: Sequence[str] | pa.StringArray) -> npt.NDArray[Any]:
         """Answers for n examples.
 
         Args:
-            texts: one sequence of n texts (sentiment), two (similarity, entailment), as many as the task has.
+            texts: one sequence of n texts (sentiment), two (similarity, entailment, semeval2013: word and phrase), or
+                seven (turney: bigram, reversed bigram, five words).
 
         Returns:
             Scores float32 [n] (similarity), names of classes [n], similarities of options [n, K] (choices).
+
+        Raises:
+            ValueError: another number of sequences, or sequences of different lengths.
         """
-        outputs_NK = self.outputs(*texts)
+        lengths = [len(one) for one in texts]
+        if len(texts) not in NUM_TEXTS[self.kind.task] or any(isinstance(one, str) for one in texts):
+            single = (
+                ", a single text among them: put it into a list" if any(isinstance(one, str) for one in texts) else ""
+            )
+            wanted = NUM_TEXTS[self.kind.task][0]
+            raise ValueError(f"{self.kind.task} takes {wanted} sequences of texts; given: {len(texts)}{single}")
+        if len(set(lengths)) > 1:
+            raise ValueError(f"the sequences have {', '.join(map(str, lengths))} texts; expected as many of each")
+        arrays = tuple(one if isinstance(one, pa.Array) else pa.array(one, pa.string()) for one in texts)
+        outputs_NK, _, _ = self.read(Examples(arrays, np.zeros(lengths[0])))
         if isinstance(self.head, ChoiceHead):
             similarities: npt.NDArray[np.float32] = outputs_NK.numpy()
             return similarities
@@ -155,13 +208,11 @@ def options_of(recipe: SupervisedRecipe) -> HeadOptions:
 
 
 def _head(kind: Kind, width: int, options: HeadOptions, generator: torch.Generator) -> nn.Module:
-    if kind.task not in _HEADS:
+    if kind.task in CHOICES:
         return ChoiceHead(kind.task, options.similarity, options.margin)
     if kind.task == "sentiment":
         head_width = options.head_width if options.head_layer == "sigmoid" else None
         return TextHead(width, head_width, len(kind.classes), generator)
-    if options.head_layer == "none":
-        raise ValueError(f"head_layer is none, and the task {kind.task} has a sigmoid layer; allowed: sigmoid")
     return PairHead(width, options.head_width, len(kind.classes), generator)
 
 
@@ -201,8 +252,11 @@ def load(folder: str | Path) -> Supervised:
     folder = Path(folder)
     config = read_config(folder)
     check_files(folder, config)
-    kind = Kind(**{**config["kind"], "classes": tuple(config["kind"]["classes"])})
-    model = Supervised(checkpoint.load(folder / "encoder"), kind, HeadOptions(**config["head"]))
+    try:
+        kind, options = Kind.read(config["kind"]), HeadOptions.read(config["head"])
+    except ValueError as error:
+        raise ValueError(f"{folder}/config.json: {error}") from None
+    model = Supervised(checkpoint.load(folder / "encoder"), kind, options)
     try:
         model.head.load_state_dict(load_tensors(folder / "head.safetensors"))
     except RuntimeError as error:

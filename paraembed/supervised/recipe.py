@@ -1,19 +1,20 @@
 """SupervisedRecipe: everything that decides a training on gold labels, apart from data and number of workers."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from paraembed.options import check_fields
-from paraembed.recipe import BaseRecipe
+from paraembed.recipe import BaseRecipe, idle_in_any
 
 Mode = Literal["scratch", "universal", "features"]
 
+HEAD_RANGES = {"head_width": (1, 100_000), "margin": (1e-36, 1e36)}
+"""Allowed values of what a head is built by."""
+
 _RANGES = {
-    "head_width": (1, 100_000),
+    **HEAD_RANGES,
     "head_penalty": (0, 1e36),
     "head_dropout": (0, 0.99),
-    "margin": (1e-36, 1e36),
     "dev_every": (1, 2**31 - 1),
     "patience": (1, 2**31 - 1),
 }
@@ -52,6 +53,8 @@ class SupervisedRecipe(BaseRecipe):
             object.__setattr__(self, "train_words", False)
         super().__post_init__()
         check_fields(self, _RANGES)
+        if self.precision != "float32":
+            raise ValueError(f"precision is {self.precision!r}; heads are trained in float32 alone")
 
     @property
     def pulls_to_initial(self) -> bool:
@@ -67,4 +70,34 @@ class SupervisedRecipe(BaseRecipe):
 
     def evaluations_apart(self, num_examples: int) -> float:
         """Epochs of so many examples from one look at the development part to the next."""
-        return 1.0 if self.dev_every is None else min(self.dev_every / num_examples, math.inf)
+        return 1.0 if self.dev_every is None else self.dev_every / num_examples
+
+
+CHOICES = ("semeval2013", "turney")
+"""Tasks whose answer is one of several texts; their head has no parameters."""
+
+
+def check_recipe(recipe: SupervisedRecipe, task: str) -> None:
+    """Raise ValueError where a recipe cannot be used for a task."""
+    if task in CHOICES and recipe.mode == "features":
+        raise ValueError(
+            f"the mode features learns the head alone, and that of {task} has no parameters; allowed: scratch, "
+            "universal"
+        )
+    if task in CHOICES and recipe.scramble:
+        raise ValueError(f"scramble is {recipe.scramble}, and {task} asks for the order of two words; allowed: 0")
+    if task != "sentiment" and recipe.head_layer == "none":
+        raise ValueError(f"head_layer is none, and the task {task} has a sigmoid layer; allowed: sigmoid")
+
+
+def idle_fields(recipe: SupervisedRecipe, task: str) -> list[str]:
+    """Fields that decide nothing for a task, given the others."""
+    idle = {
+        "similarity margin": task not in CHOICES,
+        "head_layer head_width head_penalty": task in CHOICES,
+        "head_width ": recipe.head_layer == "none",
+        "loss_form": task != "similarity",
+        "new_words new_words_min_count max_words": recipe.mode == "features",
+    }
+    own = [name for names, is_idle in idle.items() if is_idle for name in names.split()]
+    return [*dict.fromkeys([*idle_in_any(recipe), *own])]

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from paraembed.evaluation.correlation import Vector, pearson, spearman
 from paraembed.evaluation.similarities import best_threshold, first_place
 from paraembed.supervised.heads import expected_scores
 from paraembed.supervised.model import Supervised
-from paraembed.supervised.tasks import Examples, Task
+from paraembed.supervised.tasks import Task
 
 RESAMPLES = 1000
 """For the intervals of the test part."""
@@ -68,60 +67,41 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
     Raises:
         ValueError: a correlation that is not defined, or similarities that are all the same.
     """
-    examples = _part(task, part)
-    predicted = answers(model, task, part)
-    trees = examples.trees if model.encoder.composition.reads_trees else None
+    examples = {"dev": task.dev, "test": task.test}[part]
+    outputs_NK, num_tokens, num_unknown = model.read(examples)
     name = f"{task.data_set}/{task.name}/{part}"
-    drawn = dict[str, Vector]()
+    values, drawn = dict[str, float](), dict[str, Vector]()
     if task.name == "similarity":
+        predicted: Vector = expected_scores(outputs_NK, task.low).double().numpy()
         values = {"pearson": pearson(predicted, examples.labels), "spearman": spearman(predicted, examples.labels)}
         if resamples:
             drawn = dict(zip(values, bootstrap.correlations(predicted, examples.labels, resamples, name), strict=True))
     else:
-        values = {"accuracy": float(predicted.mean())}
-        if resamples:
-            drawn = {"accuracy": bootstrap.shares(predicted, resamples, name)}
-    if task.name == "turney":
-        values["accuracy of 5"] = float(_first_place(model.outputs(*examples.texts)[:, :5]).mean())
+        for measure, right in _right(model, task, part, outputs_NK).items():
+            values[measure] = float(right.mean())
+            if resamples:
+                drawn[measure] = bootstrap.shares(right, resamples, name)
     found = {measure: bootstrap.interval(one) for measure, one in drawn.items()}
-    embedded = model.encoder.embed(
-        pa.concat_arrays(examples.texts), trees=None if trees is None else pa.concat_arrays(trees)
-    )
-    return TaskScores(
-        values,
-        len(examples),
-        int(embedded.num_tokens.sum()),
-        int(embedded.num_unknown.sum()),
-        {measure: one for measure, one in found.items() if one is not None},
-    )
+    intervals = {measure: one for measure, one in found.items() if one is not None}
+    return TaskScores(values, len(examples), num_tokens, num_unknown, intervals)
 
 
-def answers(model: Supervised, task: Task, part: Part) -> Vector:
-    """Predicted scores [n] of similarity; of other tasks whether each answer is right, 0 to 1 [n]."""
-    examples = _part(task, part)
-    outputs_NK = model.outputs(*examples.texts, trees=examples.trees)
-    if task.name == "similarity":
-        scores: Vector = expected_scores(outputs_NK, task.low).double().numpy()
-        return scores
+def _right(model: Supervised, task: Task, part: Part, outputs_NK: Tensor) -> dict[str, Vector]:
+    """By measure: whether each answer is right, 0 to 1 [n]."""
     if task.name == "turney":
-        return _first_place(outputs_NK)
+        both = {"accuracy": outputs_NK, "accuracy of 5": outputs_NK[:, :5]}
+        return {measure: first_place(options_NK.numpy())[1] for measure, options_NK in both.items()}
+    examples = {"dev": task.dev, "test": task.test}[part]
     if task.threshold is None:
-        hits: Vector = (outputs_NK.argmax(1) == torch.from_numpy(examples.labels)).double().numpy()
-        return hits
+        right: Vector = (outputs_NK.argmax(1) == torch.from_numpy(examples.labels)).double().numpy()
+        return {"accuracy": right}
     known = [task.threshold] if part == "dev" else [task.threshold, task.dev]
-    similarities = np.concatenate([_similarities(model, one) for one in known])
+    similarities = np.concatenate([_similarities(model.read(one)[0]) for one in known])
     threshold = best_threshold(similarities, np.concatenate([one.labels for one in known]))
-    return np.equal(_similarities(model, examples) >= threshold, examples.labels > 0).astype(np.float64)
+    same = _similarities(outputs_NK) >= threshold
+    return {"accuracy": np.equal(same, examples.labels > 0).astype(np.float64)}
 
 
-def _part(task: Task, part: Part) -> Examples:
-    return {"dev": task.dev, "test": task.test}[part]
-
-
-def _similarities(model: Supervised, pairs: Examples) -> Vector:
-    similarities: Vector = model.outputs(*pairs.texts)[:, 0].double().numpy()
+def _similarities(outputs_NK: Tensor) -> Vector:
+    similarities: Vector = outputs_NK[:, 0].double().numpy()
     return similarities
-
-
-def _first_place(outputs_NK: Tensor) -> Vector:
-    return first_place(outputs_NK.numpy())[1]

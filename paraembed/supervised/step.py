@@ -14,7 +14,7 @@ from paraembed.compiled import COMPILED
 from paraembed.ragged import Ragged
 from paraembed.supervised.examples import ExampleBatch, ExampleIds, epoch_batches
 from paraembed.supervised.model import Supervised
-from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.recipe import SupervisedRecipe, check_recipe
 from paraembed.training.regularise import dropped, scrambled_texts
 from paraembed.training.update import Update
 
@@ -35,10 +35,9 @@ class SupervisedStep:
         """Take what is trained, how, the number of this worker, and how many there are.
 
         Raises:
-            ValueError: the recipe leaves nothing to train, or shuffles words whose order is the question.
+            ValueError: the recipe cannot be used for the task, or leaves nothing to train.
         """
-        if recipe.scramble and model.kind.task in {"semeval2013", "turney"}:
-            raise ValueError(f"scramble is {recipe.scramble}, and {model.kind.task} asks for the order of two words: 0")
+        check_recipe(recipe, model.kind.task)
         self.model, self.recipe, self.rank, self.world = model, recipe, rank, world
         is_pairs = model.kind.task != "sentiment"
         self._read_by = recipe if is_pairs else replace(recipe, scramble_form="each")

@@ -19,9 +19,9 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.job import run
-from paraembed.cluster.placement import Placement
+from paraembed.cluster.placement import Workers
 from paraembed.encoders.gru import GruConfig
-from paraembed.files import sha256_of
+from paraembed.files import sha256_of, write_json
 from paraembed.supervised.model import load, read_config
 from paraembed.supervised.recipe import SupervisedRecipe
 from tests.jobs.test_bad_input import load_job
@@ -151,7 +151,7 @@ def test_every_task_from_words_then_universal_then_features(
 
 
 def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
-    finetune(tuning(data, tmp_path / "two", placement=Placement(workers=2)))
+    finetune(tuning(data, tmp_path / "two", placement=Workers(workers=2)))
     config = read_config(tmp_path / "two")
     assert config["provenance"]["workers_from_step"] == [[1, 2]]
     assert config["provenance"]["steps"] == 4 * 8  # 300 examples, 40 a step
@@ -210,11 +210,43 @@ def test_bad_input_is_one_line(data: Path, tmp_path: Path, call: Callable[..., s
     )
     assert "unknown recipe 'iclr2016/avg'; allowed: tacl2015/cnn" in call(*plain, "--recipe", "iclr2016/avg")
     assert "sick/SICK_train.txt" in call("--task", "entailment", "--data", tmp_path, "--out", out, "--words", words)
-    assert "batch_size is 5000" in call(*plain, "--words", words, "--batch-size", "5000")
+    assert "batch_size is 5000; give a smaller --batch-size" in call(*plain, "--words", words, "--batch-size", "5000")
     (out).mkdir()
     (out / "mine.txt").write_text("mine")
     assert "holds no config.json; expected a model folder" in call(*plain, "--words", words)
     assert (out / "mine.txt").read_text() == "mine"
+
+
+def test_what_could_not_be_scored_or_begun_is_refused_before_training(
+    data: Path, tmp_path: Path, call: Callable[..., str], tiny_encoder_folder: Path
+) -> None:
+    (tmp_path / "sick").mkdir()
+    for name, num in (("SICK_train", 300), ("SICK_trial", 1), ("SICK_test_annotated", 150)):
+        write_sick(tmp_path / "sick" / f"{name}.txt", num, 3)
+    plain = ("--task", "similarity", "--data", tmp_path, "--out", tmp_path / "out")
+    words = ("--words", data / "words.txt")
+    assert "the development part of similarity (sick) has 1 examples: no score is defined on it" in call(*plain, *words)
+    write_sick(tmp_path / "sick" / "SICK_trial.txt", 20, 4)
+    train = (tmp_path / "sick" / "SICK_train.txt").read_text().splitlines()
+    blank = ["\t".join([*row.split("\t")[:2], " ", *row.split("\t")[3:]]) for row in train[1:]]
+    (tmp_path / "sick" / "SICK_train.txt").write_text("\n".join([train[0], *blank]) + "\n")
+    assert "0 examples to train on (of 300; the others have a text without a token)" in call(*plain, *words)
+    prior = (*plain[:-3], data, "--out", tmp_path / "out", "--mode", "universal", "--prior", tiny_encoder_folder)
+    assert "max_tokens is 3, and --prior decides it: None; leave it out" in call(*prior, "--max-tokens", "3")
+    assert "the recipe trains the encoder lstm, and --prior is avg" in call(*prior, "--encoder", "lstm")
+    turney = ("--task", "turney", *plain[2:-3], data, "--out", tmp_path / "out", *words)
+    assert "turney asks for the order of two words" in call(*turney, "--scramble", "0.5")
+    assert [path.name for path in tmp_path.iterdir()] == ["sick"]
+
+
+def test_a_run_killed_behind_its_end_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    finetune(tuning(data, tmp_path / "m"))
+    work = tmp_path / "m.training"
+    work.mkdir()
+    identity = read_config(tmp_path / "m")["provenance"]["training"]
+    write_json(work / "identity.json", identity)
+    assert finetune(tuning(data, tmp_path / "m")).was_finished
+    assert not work.exists()
 
 
 def test_another_recipe_is_refused_by_name(data: Path, tmp_path: Path) -> None:

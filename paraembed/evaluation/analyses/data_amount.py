@@ -95,7 +95,7 @@ def by_contrast(inputs: Inputs) -> Content:
     if not found:
         raise CannotMakeError("the runs of --runs have no accuracy; add the column accuracy, or --held-out FOLDER")
     names = choice_names(inputs)
-    levels = _levels(inputs, names)
+    levels = _levels(inputs, names, with_baselines=True)  # the paper's AVG is an untrained one
     text = (
         "Accuracy in % of choosing a phrase's paraphrase among other phrases, by the number of training pairs and the "
         f"contrast phrases k of its objective. The paper's average of word vectors reaches {ZHOU_2017_AVG:g} %."
@@ -146,9 +146,9 @@ def draw(found: Curves, levels: dict[str, float], title: str) -> bytes:
     return to_png(figure)
 
 
-def _levels(inputs: Inputs, names: list[str]) -> dict[str, float]:
-    trained = {one.label for one in inputs.candidates if not one.is_baseline}
-    columns = [column for column in inputs.report.columns if column.label in trained]
+def _levels(inputs: Inputs, names: list[str], *, with_baselines: bool = False) -> dict[str, float]:
+    shown = {one.label for one in inputs.candidates if with_baselines or not one.is_baseline}
+    columns = [column for column in inputs.report.columns if column.label in shown]
     scores = {column.label: main_score(column, names) for column in columns}
     return {label: score for label, score in scores.items() if score is not None}
 
