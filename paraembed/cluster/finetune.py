@@ -155,13 +155,16 @@ def check_task(tuning: Finetuning, task: Task) -> None:
     check_recipe(recipe, task.name)
     for part in (task.dev, task.test):
         which = "development" if part is task.dev else "test"
-        alike = task.name == "similarity" and len(set(part.labels.tolist())) < 2
-        if len(part) < 2 or alike:
-            gold = " of one gold score" if alike and len(part) else ""
-            raise ValueError(
-                f"the {which} part of {task.name} ({task.data_set}) has {len(part)} examples{gold}: no score is "
-                f"defined on it; give larger sets in {tuning.data}"
-            )
+        if len(part) < 2:
+            found = f"{len(part)} example{'s' * (len(part) != 1)}"
+        elif task.name == "similarity" and len(set(part.labels.tolist())) < 2:
+            found = f"{len(part)} examples of one gold score"
+        else:
+            continue
+        raise ValueError(
+            f"the {which} part of {task.name} ({task.data_set}) has {found}: no score is defined on it; give larger "
+            f"sets in {tuning.data}"
+        )
     tokens = tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser)
     usable = int(is_filled(tokens, len(task.train.texts)).sum())
     if usable < max(2, recipe.batch_size * workers):
