@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tune_spaces.space import Selection, Space
+from tune_spaces.space import DEV_PEARSON, Selection, Space
 
 _RATES = (0.2, 0.4, 0.6)
 _SCRAMBLE = (0.25, 0.5, 0.75)
@@ -52,15 +52,15 @@ def _regularised(encoder: str, table: str, more: Mapping[str, tuple[Any, ...]], 
     return replace(_RECURRENT, source=f"P17 §4.2, table {table}", base=f"acl2017/{encoder}", axes=axes, best=best)
 
 
-def _supervised(encoder: str, table: str, axes: Mapping[str, tuple[Any, ...]]) -> Space:
+def _supervised(name: str, table: str, axes: Mapping[str, tuple[Any, ...]]) -> Space:
     """Trained on gold scores; the heads are those of P16, the epochs, which are not printed, those of §4.1.2."""
-    epochs = _FIRST.tuning_epochs if encoder == "avg" else _RECURRENT.tuning_epochs
+    epochs = _FIRST.tuning_epochs if name.endswith("-avg") else _RECURRENT.tuning_epochs
     return replace(
         _RECURRENT,
         source=f"P17 §4.3, table {table}",
-        base=f"acl2017/{encoder}",
+        base=f"acl2017/{name}",
         axes=axes,
-        selection=Selection(("sts",), ((1, "sts/dev/pearson"),), "the task's development part: 10 % of STS, or SICK's"),
+        selection=DEV_PEARSON,
         tuning_data="40 % of each STS set of 2012-15, or SICK's training part (epochs: not printed, those of §4.1.2)",
         tuning_epochs=epochs,
         final_epochs=epochs,
@@ -97,14 +97,16 @@ SPACES = {
         _regularised("gran_nogate", "3", {"encoder.activation": ("tanh", "relu")}), source="P17 footnote 2"
     ),
     "acl2017/bigran": _regularised("bigran", "3", _COMBINE),
-    "acl2017/supervised-avg": _supervised("avg", "5", {**_SUPERVISED_WORDS, "regulariser": _OF_AVG}),
+    "acl2017/supervised-avg": _supervised("supervised-avg", "5", {**_SUPERVISED_WORDS, "regulariser": _OF_AVG}),
     **{
         f"acl2017/supervised-{name}": _supervised(
-            name, "6" if name in _GRANS[1:] else "5", {**_SUPERVISED_WORDS, "regulariser": _SUPERVISED_RECURRENT}
+            f"supervised-{name}",
+            "6" if name in _GRANS[1:] else "5",
+            {**_SUPERVISED_WORDS, "regulariser": _SUPERVISED_RECURRENT},
         )
         for name in ("lstm", "lstm_avg", *_GRANS)
     },
-    "acl2017/universal-avg": _supervised("avg", "8, footnote 7", _UNIVERSAL_AVG),
-    "acl2017/universal-lstm_avg": _supervised("lstm_avg", "8, footnote 7", _UNIVERSAL),
-    "acl2017/universal-gran": _supervised("gran", "8, footnote 7", _UNIVERSAL),
+    "acl2017/universal-avg": _supervised("universal-avg", "8, footnote 7", _UNIVERSAL_AVG),
+    "acl2017/universal-lstm_avg": _supervised("universal-lstm_avg", "8, footnote 7", _UNIVERSAL),
+    "acl2017/universal-gran": _supervised("universal-gran", "8, footnote 7", _UNIVERSAL),
 }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tune_spaces.space import Selection, Space
+from tune_spaces.space import DEV_PEARSON, Selection, Space
 
 _WORDS_FIXED = {"train_words": False, "word_penalty": 0.0}
 _COMPOSITION_PENALTY = {"composition_penalty": (1e-3, 1e-4, 1e-5, 1e-6)}
@@ -57,7 +57,7 @@ _HEAD_PENALTY = (1e-3, 1e-4, 1e-5, 1e-6)
 _SUPERVISED_WORD_PENALTY = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 _SUPERVISED = Space(
     source="P16 §4.4, footnote 16, table 5",
-    base="iclr2016/avg",
+    base="iclr2016/supervised-avg",
     axes={
         "batch_size": (25, 50, 100),
         "head_width": (50, 150, 300),
@@ -65,7 +65,7 @@ _SUPERVISED = Space(
         "word_penalty": _SUPERVISED_WORD_PENALTY,
         "scheme": _SCHEMES,
     },
-    selection=Selection(("sick",), ((1, "sick/dev/pearson"),), "the task's development part; SICK relatedness shown"),
+    selection=DEV_PEARSON,
     tuning_data="SICK, or the Stanford Sentiment Treebank, training part",
     tuning_pairs=None,
     tuning_epochs=10,
@@ -79,8 +79,27 @@ _UNIVERSAL = {"head_penalty": _HEAD_PENALTY, "composition_penalty": (1e-2, 1e-3,
 
 def _supervised(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
     words = {"word_penalty": (*_SUPERVISED_WORD_PENALTY, _WORDS_FIXED)}
-    return replace(_SUPERVISED, base=f"iclr2016/{encoder}", axes={**_SUPERVISED.axes, **_TIED, **words, **more})
+    return replace(
+        _SUPERVISED, base=f"iclr2016/supervised-{encoder}", axes={**_SUPERVISED.axes, **_TIED, **words, **more}
+    )
 
+
+def _universal(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
+    axes = {**_SUPERVISED.axes, **more}
+    return replace(
+        _SUPERVISED, source="P16 §4.4.1, footnote 17, table 5", base=f"iclr2016/universal-{encoder}", axes=axes
+    )
+
+
+# Its widths are those of the encoder that is given: 300 of avg; 1200 and 2400 of proj, see ``_projected``.
+_FEATURES = replace(
+    _SUPERVISED,
+    source="P16 §4.4.2, footnote 18, table 6",
+    base="iclr2016/features",
+    axes={"head_penalty": _HEAD_PENALTY, "scheme": _SCHEMES},
+    tuning_epochs=20,
+    final_epochs=20,
+)
 
 SPACES = {
     "iclr2016/avg": _AVG,
@@ -108,18 +127,8 @@ SPACES = {
     "iclr2016/supervised-rnn": _supervised("rnn", _ACTIVATION),
     "iclr2016/supervised-lstm": _supervised("lstm", {}),
     "iclr2016/supervised-lstm-no-gate": _supervised("lstm-no-gate", {}),
-    "iclr2016/universal-avg": replace(_SUPERVISED, source="P16 §4.4.1, footnote 17, table 5"),
-    "iclr2016/universal-lstm": replace(
-        _SUPERVISED,
-        source="P16 §4.4.1, footnote 17, table 5",
-        base="iclr2016/lstm",
-        axes={**_SUPERVISED.axes, **_UNIVERSAL},
-    ),
-    "iclr2016/features": replace(
-        _SUPERVISED,
-        source="P16 §4.4.2, footnote 18, table 6",
-        axes={"head_penalty": _HEAD_PENALTY, "scheme": _SCHEMES},
-        tuning_epochs=20,
-        final_epochs=20,
-    ),
+    "iclr2016/universal-avg": _universal("avg", {}),
+    "iclr2016/universal-lstm": _universal("lstm", _UNIVERSAL),
+    "iclr2016/features": _FEATURES,
+    "iclr2016/features-proj": replace(_FEATURES, base="iclr2016/features-proj"),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,7 @@ class Selection:
 
     Attributes:
         suites: names of the suites; ``pairs``: the files of scored pairs named in ``files``; ``choose``: the held-out
-            pair shards in the folder named there.
+            pair shards in the folder named there. None of a space for gold labels.
         metric: weights and names of their metrics; the weighted sum is maximised.
         split: which data that is, in words.
         files: names in the data folder, for ``pairs`` and ``choose``.
@@ -24,6 +24,10 @@ class Selection:
     files: tuple[str, ...] = ()
 
 
+DEV_PEARSON = Selection((), ((1, "dev/pearson"),), "the task's development part; of classes their accuracy")
+"""What the settings of a head were chosen by."""
+
+
 @dataclass(frozen=True)
 class Space:
     """What was searched: every combination of the axes' values.
@@ -33,7 +37,7 @@ class Space:
 
     Attributes:
         source: paper, section, table.
-        base: recipe of ``paraembed.papers`` that the axes change.
+        base: recipe of ``paraembed.papers`` that the axes change; for gold labels one of ``SUPERVISED_RECIPES``.
         axes: field → values, or a name of ours → mappings.
         selection: how the best was chosen.
         tuning_data: which pairs the trials were trained on.
@@ -43,7 +47,7 @@ class Space:
         final_epochs: passes over them.
         fixed: fields that differ from ``base`` throughout.
         best: recipes of ``paraembed.papers`` that were found best in this space.
-        job: the job that trains a trial.
+        job: the job that trains a trial: on paraphrase pairs, or on gold labels.
     """
 
     source: str
@@ -57,7 +61,7 @@ class Space:
     final_epochs: int
     fixed: Mapping[str, Any] = field(default_factory=dict)
     best: tuple[str, ...] = ()
-    job: str = "train"
+    job: Literal["train", "finetune"] = "train"
 
     @property
     def size(self) -> int:

@@ -2,42 +2,32 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import ray
 import torch
 
 from paraembed.cluster.job import say
+from paraembed.cluster.placement import Placement
 from paraembed.cluster.progress import duration
-from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tracking import Run
-from paraembed.cluster.train import Placement, about_tokens
+from paraembed.cluster.tune_gold import Gold
+from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_show import GrowingTable
 from paraembed.cluster.tune_tracking import TrialRuns
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
-from paraembed.data.shards import ShardSettings
-from paraembed.evaluation.selection import suites_digest
-from paraembed.evaluation.sets import Suite
-from paraembed.files import differences, empty_folder, read_json, sha256_of, write_json
-from paraembed.papers import find_recipe
-from paraembed.training.inputs import read_pair_manifest
-from paraembed.training.memory import available_memory, estimate
+from paraembed.files import differences, empty_folder, read_json, write_json
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.pictures import draw_sweep
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.probe import spread, trial_seconds
 from paraembed.tuning.search import SearchSettings, suggest
 from paraembed.tuning.table import write_results
-from paraembed.tuning.trial import DECIDES_INPUTS, Inputs, Scorer, inputs_key, new_encoder, read_inputs
+from paraembed.tuning.trial import AnyScorer, Inputs, inputs_key
 from tune_spaces.space import Selection
-
-SAMPLE = "tuning-pairs"
-_KEPT_COLUMNS = ("first", "second", "score", "first_tree", "second_tree")
-_DECIDES_MEMORY = ("encoder", "optimiser", "train_words", "word_penalty", "update", "batch_size")
-_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -47,11 +37,9 @@ class Sweep:
     Attributes:
         points: the space, and what was fixed.
         selection: what the best is chosen by.
-        pairs: folder of pair shards.
-        words: word-vector text file.
+        data: what the trials train on.
         out: folder to write.
         settings: grid, random or TPE, early stopping.
-        sample: pairs of the tuning set, drawn; None: all.
         placement: workers and GPUs of a trial.
         concurrent: trials at a time; None: as many as the CPUs or GPUs can hold.
         max_failures: more failed trials end the sweep.
@@ -60,11 +48,9 @@ class Sweep:
 
     points: Points
     selection: Selection
-    pairs: Path
-    words: Path
+    data: Pairs | Gold
     out: Path
     settings: SearchSettings = field(default_factory=SearchSettings)
-    sample: int | None = None
     placement: Placement = field(default_factory=Placement)
     concurrent: int | None = None
     max_failures: int = 10
@@ -91,11 +77,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep found: all trials, the best of them, and the folder of the pairs that they were trained on."""
+    """What a sweep found: all trials, and the best of them."""
 
     ledger: Ledger
     best: Record
-    pairs: Path
 
 
 def settled(sweep: Sweep, overwrite: bool) -> Sweep:
@@ -105,13 +90,13 @@ def settled(sweep: Sweep, overwrite: bool) -> Sweep:
     return replace(sweep, concurrent=sweep.concurrent or before or concurrency(sweep))
 
 
-def begin(sweep: Sweep, suites: Sequence[Suite], overwrite: bool) -> None:
+def begin(sweep: Sweep, overwrite: bool) -> None:
     """Put down in the sweep's folder what decides its table, or find the same there.
 
     Raises:
         ValueError: the folder holds another sweep, which is not to be overwritten, or something else.
     """
-    identity, saved = _identity(sweep, suites), sweep.out / "sweep.json"
+    identity, saved = _identity(sweep), sweep.out / "sweep.json"
     if saved.is_file():
         before = read_json(saved)
         # A difference in one is often the cause of those that follow.
@@ -132,20 +117,19 @@ def begin(sweep: Sweep, suites: Sequence[Suite], overwrite: bool) -> None:
     write_json(saved, identity)
 
 
-def _identity(sweep: Sweep, suites: Sequence[Suite]) -> dict[str, Any]:
-    points = sweep.points
+def _identity(sweep: Sweep) -> dict[str, Any]:
+    points, on = sweep.points, sweep.data.identity()
+    data = on.pop("data")
     searched = {
-        "base": find_recipe(points.space.base).to_dict(),
+        "base": points.base.to_dict(),
         "fixed": {**points.space.fixed, **points.fixed},
         "axes": {name: list(values) for name, values in points.space.axes.items()},
     }
     return {
         "space": points.name,
-        "pairs": sha256_of(sweep.pairs / "manifest.json"),
-        "words": sha256_of(sweep.words),
+        **on,
         "metric": [[weight, name] for weight, name in sweep.selection.metric],
-        "data": suites_digest(suites),
-        "sample": sweep.sample,
+        "data": data,  # another metric is of other data
         "epochs": points.space.tuning_epochs,
         "search": asdict(sweep.settings),
         "concurrent": concurrency(sweep) if sweep.settings.looks_back else None,  # else it decides nothing
@@ -167,7 +151,7 @@ def concurrency(sweep: Sweep) -> int:
     return max(1, min(sweep.num_trials, there // workers))
 
 
-def run_sweep(sweep: Sweep, run: Run, suites: tuple[Suite, ...]) -> Swept:
+def run_sweep(sweep: Sweep, run: Run) -> Swept:
     """Run the trials that have not ended yet, write the results and log them; needs a Ray session.
 
     Raises:
@@ -176,13 +160,13 @@ def run_sweep(sweep: Sweep, run: Run, suites: tuple[Suite, ...]) -> Swept:
     ledger = Ledger(sweep.trials)
     if sweep.retry_failed:
         ledger.drop_failed()
-    pairs = _tuning_pairs(sweep)
+    data = sweep.data.drawn(sweep.out, sweep.settings.seed, concurrency(sweep))
     runs = TrialRuns(run, ledger)
     for record in ledger.in_order():  # a driver that was killed may not have got to log its last ones
         runs.add(record, sweep.points.shown(record.recipe, record.share))
     is_left = any(number not in ledger.records for number in range(sweep.num_trials))
     if is_left and len(ledger.failed()) <= sweep.max_failures:
-        _run_trials(sweep, ledger, pairs, Scorer(suites, sweep.selection.metric), runs)
+        _run_trials(replace(sweep, data=data), ledger, runs)
     paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
     paths += draw_sweep(sweep.out, sweep.points, ledger.in_order(), best, sweep.metric)
@@ -198,17 +182,20 @@ def run_sweep(sweep: Sweep, run: Run, suites: tuple[Suite, ...]) -> Swept:
     if best is None:
         raise ValueError(f"no trial finished{first}; mend the cause and run the same command with --retry-failed")
     run.metrics({"best_score": best.score, "best_trial": best.number})
-    return Swept(ledger, best, pairs)
+    return Swept(ledger, best)
 
 
-def _run_trials(sweep: Sweep, ledger: Ledger, pairs: Path, scorer: Scorer, runs: TrialRuns) -> None:
+def _run_trials(sweep: Sweep, ledger: Ledger, runs: TrialRuns) -> None:
     points, placement = sweep.points, sweep.placement
     concurrent = concurrency(sweep)
-    inputs = _read_all_inputs(sweep, pairs, concurrent)
+    inputs = sweep.data.inputs(points, placement.workers, concurrent)
+    scorer = sweep.data.scorer(sweep.selection.metric)
     table = GrowingTable(points, ledger, sweep.num_trials, concurrent)
+    tracking = ThreadPoolExecutor(1)  # takes 0.1 s a trial, in which no actor would be given its next one
+    logged: list[Future[None]] = []
 
     def on_record(record: Record) -> None:
-        runs.add(record, points.shown(record.recipe, record.share))
+        logged.append(tracking.submit(runs.add, record, points.shown(record.recipe, record.share)))
         table.add(record)
 
     searcher = LedgerSearch(
@@ -221,38 +208,9 @@ def _run_trials(sweep: Sweep, ledger: Ledger, pairs: Path, scorer: Scorer, runs:
         run_trials(searcher, inputs, scorer, resources, sweep.out / "ray")
     finally:
         table.close()
-
-
-def _read_all_inputs(sweep: Sweep, pairs: Path, concurrent: int) -> dict[str, Inputs]:
-    """What the trials share, by ``inputs_key``.
-
-    Raises:
-        ValueError: too few pairs, or too little memory, for one of the recipes.
-    """
-    shards = read_pair_manifest(pairs)
-    points = sweep.points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})
-    kept, workers = shards["counts"]["kept"], sweep.placement.workers
-    most = max(point.recipe.batch_size for point in points)
-    if most * workers > kept:
-        each, fewer = (f" for each of {workers} workers", " or fewer --workers") if workers > 1 else ("", "")
-        raise ValueError(
-            f"the space has batches of {most:,} pairs{each}, and there are {kept:,}; give more pairs, a larger --sample"
-            f"{fewer}"
-        )
-    here = 1 if "RAY_ADDRESS" in os.environ else concurrent * workers
-    tokens, available = about_tokens(pairs, shards), available_memory()
-    takes = {
-        (one.optimiser, one.train_words, one.word_penalty > 0, one.update, one.max_words): one
-        for one in (point.recipe for point in points)
-    }
-    needed = max(estimate(sweep.words, recipe, tokens, kept, here).needed for recipe in takes.values())
-    if needed > available:
-        raise ValueError(
-            f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} "
-            "GiB are available; keep fewer words with --set max_words=N, or use a smaller --concurrent"
-        )
-    recipes = {inputs_key(point.recipe): point.recipe for point in points}
-    return {key: read_inputs(sweep.words, pairs, shards, recipe) for key, recipe in recipes.items()}
+        tracking.shutdown()
+    for one in logged:
+        one.result()
 
 
 def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
@@ -264,15 +222,16 @@ def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
 
 
 def _say_budget(
-    sweep: Sweep, inputs: Mapping[str, Inputs], scorer: Scorer, todo: Sequence[int], concurrent: int
+    sweep: Sweep, inputs: Mapping[str, Inputs], scorer: AnyScorer, todo: Sequence[int], concurrent: int
 ) -> None:
     """Say what the sweep will take, and what it has to beat."""
     probed = _to_probe(sweep, todo)
     recipe = probed[0].recipe
     some = inputs[inputs_key(recipe)]
-    before, _ = scorer(new_encoder(some, recipe))
+    before, _ = scorer(some.model(recipe))
     say(f"{sweep.metric} is {before:.4f} before training")
-    trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(some.pairs) // 2:,} pairs each"
+    noun = "pairs" if isinstance(sweep.data, Pairs) else "examples"
+    trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(some):,} {noun} each"
     device = "cuda" if sweep.placement.gpus else "cpu"
     elsewhere = (device == "cuda" and not torch.cuda.is_available()) or sweep.placement.workers > 1
     seconds = None if elsewhere else trial_seconds(probed, inputs, scorer, device)
@@ -284,19 +243,3 @@ def _say_budget(
         f"{trials} × about {duration(seconds)} (measured), {concurrent} at a time: about "
         f"{duration(len(todo) * seconds / min(concurrent, len(todo)))}"
     )
-
-
-def _tuning_pairs(sweep: Sweep) -> Path:
-    """Folder of the trials' pairs: the ones that ``jobs/shard.py --sample`` would draw, or all."""
-    shards = read_pair_manifest(sweep.pairs)
-    kept = shards["counts"]["kept"]
-    if sweep.sample is None or sweep.sample >= kept:
-        return sweep.pairs
-    out = sweep.out / SAMPLE
-    files = [sweep.pairs / shard["name"] for shard in shards["shards"]]
-    names = pq.read_schema(files[0]).names
-    columns: tuple[Any, ...] = tuple(name if name in _KEPT_COLUMNS else "ignore" for name in names)
-    settings = ShardSettings(columns=columns, tokeniser="space", sample=sweep.sample, sample_seed=sweep.settings.seed)
-    shard_pairs(files, out, settings, workers=concurrency(sweep))
-    say(f"the trials train on {sweep.sample:,} of {kept:,} pairs, drawn with seed {sweep.settings.seed}")
-    return out

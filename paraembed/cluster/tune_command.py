@@ -5,35 +5,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import tyro
 
+from paraembed.cluster.finetune import Finetuning
 from paraembed.cluster.job import print_table, say
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import absolute, ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune import Sweep
+from paraembed.cluster.tune_gold import Gold, read_gold
+from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_protocol import Protocol, Tuned, suites_there, tune_encoder
 from paraembed.cluster.tune_show import best_first, whole_grid
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
-from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
-from paraembed.files import require_file
-from paraembed.tuning.choosing import read_selection, selection_by
+from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.tasks import DataSet, TaskName
+from paraembed.tuning.choosing import gold_selection, read_selection, selection_by
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings, suggest
 from paraembed.tuning.table import RECIPE
 from tune_spaces import find_space
-from tune_spaces.space import Selection
+from tune_spaces.space import Selection, Space
 
 
 @dataclass(frozen=True)
 class Tune:
     """Train and score the recipes of a space, side by side; the same command again runs those that are left.
 
-    In --out: results.parquet and .csv, best-recipe.json for jobs/train.py --recipe, pictures, and a file a trial.
+    In --out: results.parquet and .csv, best-recipe.json for the --recipe of jobs/train.py or, of spaces for gold labels
+    (supervised, universal, features), of jobs/finetune.py, pictures, and a file a trial.
     """
 
     space: Annotated[str, tyro.conf.Positional]
@@ -43,9 +47,15 @@ class Tune:
     words: Path | None = None
     """Word vectors: text rows 'word v1 ... vd', plain or .gz."""
     data: Path | None = None
-    """Folder of the evaluation data, by which the best trial is chosen."""
+    """Folder of the evaluation data, by which the best trial is chosen; of gold labels, to train on, too."""
     out: Path | None = None
     """Folder to write."""
+    task: TaskName | None = None
+    """What trials on gold labels learn, in the place of pairs; see jobs/finetune.py."""
+    data_set: DataSet | None = None
+    """For the task similarity: sick, or sts; none: sick."""
+    prior: Path | None = None
+    """Encoder folder from jobs/train.py, in the place of words: for spaces named universal and features."""
     settings: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
     metric: str | None = None
     """Maximise another score than the space's, papers-22/mean for instance."""
@@ -63,7 +73,8 @@ class Tune:
     retry_failed: bool = False
     """Run the trials that failed before again."""
     protocol: bool = False
-    """Then train the winner on all pairs for the paper's epochs, score it on all of --data, and register it."""
+    """Then train the winner on all pairs for the paper's epochs, score it on all of --data, and register it. On gold
+    labels: train it as jobs/finetune.py does, score it on the test part, and register its encoder."""
     final_pairs: Path | None = None
     """The pair shards that the winner is trained on; left out, all of --pairs."""
     final_epochs: int | None = None
@@ -117,38 +128,79 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     space = find_space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
     points = Points(flags.space, space, dict(map(_setting, flags.fixed)))
-    if space.job == "train" or not flags.dry_run:
-        points.check()
-    selection = space.selection if flags.metric is None else selection_by(flags.metric)
+    points.check()
+    _check_flags(flags, space)
     sample = space.tuning_pairs if flags.sample is None else flags.sample or None
+    if space.job == "finetune":
+        selection = gold_selection(space.selection, flags.task)
+    else:
+        selection = space.selection if flags.metric is None else selection_by(flags.metric)
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
         return
-    data = None if flags.data is None else absolute(flags.data, "--data")
-    suites = read_selection(selection, data)
-    for suite in suites:
-        say(*suite.notes)
+    data: Pairs | Gold
+    if space.job == "finetune":
+        data, points = _gold(flags, points)
+    else:
+        data = _pairs(flags, selection, sample)
     sweep = Sweep(
         points=points,
         selection=selection,
-        pairs=_given(flags.pairs, "--pairs"),
-        words=_given(flags.words, "--words"),
+        data=data,
         out=_given(flags.out, "--out"),
         settings=flags.settings,
-        sample=sample,
         placement=flags.placement,
         concurrent=flags.concurrent,
         max_failures=flags.max_failures,
         retry_failed=flags.retry_failed,
     )
-    require_file(sweep.words)
     if flags.settings.asha and space.tuning_epochs < 2:
         say("--asha has no effect: a trial has one epoch, and is judged at its end")
-    protocol = _protocol(flags, sweep, suites) if flags.protocol else None
-    tuned = tune_encoder(sweep, suites, protocol, overwrite=flags.overwrite)
+    protocol = _protocol(flags, sweep) if flags.protocol else None
+    tuned = tune_encoder(sweep, protocol, overwrite=flags.overwrite)
     _report(sweep, tuned)
     if is_kept:
         _say_next(sweep, tuned)
+
+
+def _check_flags(flags: Tune, space: Space) -> None:
+    """Raise ValueError for a flag that a space for gold labels, or one for pairs, has no use for."""
+    is_gold = space.job == "finetune"
+    idle = {"pairs": is_gold, "final_pairs": is_gold, "metric": is_gold, "sample": is_gold and bool(flags.sample)}
+    idle |= dict.fromkeys(("task", "data_set", "prior"), not is_gold)
+    on = "gold labels, all of a task's training part, and chooses by its development part" if is_gold else "pairs"
+    for name, is_idle in idle.items():
+        if is_idle and getattr(flags, name) is not None:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is of no use here: the space {flags.space} trains on {on}; leave it out"
+            )
+    if is_gold and flags.task is None and not flags.dry_run:
+        raise ValueError(
+            f"the space {flags.space} trains on gold labels: give --task, one of {', '.join(get_args(TaskName))}; the "
+            f"paper ({space.source}) took {space.tuning_data}"
+        )
+
+
+def _pairs(flags: Tune, selection: Selection, sample: int | None) -> Pairs:
+    data = None if flags.data is None else absolute(flags.data, "--data")
+    suites = read_selection(selection, data)
+    for suite in suites:
+        say(*suite.notes)
+    return Pairs(_given(flags.pairs, "--pairs"), _given(flags.words, "--words"), suites, sample)
+
+
+def _gold(flags: Tune, points: Points) -> tuple[Gold, Points]:
+    assert flags.task is not None
+    words, prior = (
+        None if path is None else absolute(path, flag)
+        for path, flag in ((flags.words, "--words"), (flags.prior, "--prior"))
+    )
+    data, out = _given(flags.data, "--data"), _given(flags.out, "--out")
+    training = Finetuning(points.name, SupervisedRecipe(), flags.task, flags.data_set, data, words, prior, out)
+    gold, points = read_gold(points, training)
+    for note in gold.task.notes:
+        say(f"note: {note}")
+    return gold, points
 
 
 def _report(sweep: Sweep, tuned: Tuned) -> None:
@@ -157,17 +209,27 @@ def _report(sweep: Sweep, tuned: Tuned) -> None:
     shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
     say(f"best: trial {best.number}, {sweep.metric} {best.score:.4f}: {shown}")
     if tuned.scores is not None:
-        print_table(*tuned.scores.table())
+        print_table(*tuned.scores)
 
 
 def _say_next(sweep: Sweep, tuned: Tuned) -> None:
     out, share = sweep.out, tuned.swept.best.share
-    if tuned.scores is not None:
-        say(f"wrote {out / 'encoder'}; next: python jobs/embed.py --encoder {out / 'encoder'} …")
+    if tuned.encoder is not None:
+        say(f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {tuned.encoder} …")
         return
-    say(f"wrote {out}; next: python jobs/train.py --recipe {out / RECIPE} --pairs PAIRS --words WORDS --out ENCODER")
+    say(f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {out / RECIPE}")
     if share < 1:
         say(f"a recipe does not hold that the best trial was given {share:.0%} of the pairs")
+
+
+def _retraining(sweep: Sweep) -> str:
+    """The command that trains the best recipe, up to it."""
+    if isinstance(sweep.data, Pairs):
+        return "train.py --pairs PAIRS --words WORDS --out ENCODER"
+    told = sweep.data.training
+    begins = f"--words {told.words}" if told.prior is None else f"--prior {told.prior}"
+    data_set = f" --data-set {told.data_set}" if told.data_set else ""
+    return f"finetune.py --task {told.task}{data_set} --data {told.data} {begins} --out MODEL"
 
 
 def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:
@@ -182,18 +244,22 @@ def _print_grid(points: Points, settings: SearchSettings, selection: Selection, 
     metric = ", ".join(f"{weight:g} × {name}" if weight != 1 else name for weight, name in selection.metric)
     say(
         f"{points.name}: {space.source}; {total:,} trials of {space.size:,} points, {space.tuning_epochs} epochs on "
-        f"{space.tuning_data} ({'all' if sample is None else f'{sample:,}'} pairs); chosen by "
+        f"{space.tuning_data} ({'all' if sample is None else f'{sample:,} pairs'}); chosen by "
         f"{metric} ({selection.split}); then {space.final_epochs} epochs on {space.final_data}"
     )
 
 
-def _protocol(flags: Tune, sweep: Sweep, suites: Sequence[Suite]) -> Protocol:
+def _protocol(flags: Tune, sweep: Sweep) -> Protocol:
     assert flags.data is not None
-    pairs = sweep.pairs if flags.final_pairs is None else absolute(flags.final_pairs, "--final-pairs")
     epochs = sweep.points.space.final_epochs if flags.final_epochs is None else flags.final_epochs
+    name = flags.register or f"paraembed-{flags.space.replace('/', '-')}"
+    if isinstance(sweep.data, Gold):
+        return Protocol(None, epochs, (), name)
+    pairs = sweep.data.folder if flags.final_pairs is None else absolute(flags.final_pairs, "--final-pairs")
     there = suites_there(absolute(flags.data, "--data"))
-    own = [suite for suite in suites if suite.name not in SUITES]  # files of pairs, or of phrases to choose from
-    return Protocol(pairs, epochs, [*own, *there], flags.register or f"paraembed-{flags.space.replace('/', '-')}")
+    # Files of pairs, or of phrases to choose from.
+    own = [suite for suite in sweep.data.suites if suite.name not in SUITES]
+    return Protocol(pairs, epochs, [*own, *there], name)
 
 
 def _given(path: Path | None, flag: str) -> Path:

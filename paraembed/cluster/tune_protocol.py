@@ -6,19 +6,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paraembed import checkpoint
+from paraembed.cluster.finetune import finetune
 from paraembed.cluster.job import say
 from paraembed.cluster.placement import check_gpus, check_resources
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
 from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.tune import Sweep, Swept, begin, run_sweep, settled
+from paraembed.cluster.tune_gold import Gold
+from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_tracking import ALIAS, nest, register
 from paraembed.evaluation.candidates import trained, untrained
-from paraembed.evaluation.report import Report, compare
+from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
 from paraembed.files import read_json, without_credentials, work_folder, write_json
 from paraembed.recipe import Recipe
+from paraembed.supervised.card import HEAD
+from paraembed.supervised.model import read_config
+from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.training.inputs import read_pair_manifest
 
 
@@ -27,13 +33,13 @@ class Protocol:
     """What comes after the sweep.
 
     Attributes:
-        pairs: folder of the full set of pair shards.
-        epochs: over it.
-        suites: what the encoder is evaluated on.
+        pairs: folder of the full set of pair shards; None: the winner learns from gold labels.
+        epochs: over it, or over them.
+        suites: what an encoder that was trained on pairs is evaluated on; others on their task's test part.
         name: under which it is registered.
     """
 
-    pairs: Path
+    pairs: Path | None
     epochs: int
     suites: Sequence[Suite]
     name: str
@@ -41,79 +47,103 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a sweep found, and, with a protocol, the scores of the winner."""
+    """What a sweep found, and, with a protocol, the winner's encoder and the table of its scores: head and rows."""
 
     swept: Swept
-    scores: Report | None = None
+    encoder: Path | None = None
+    scores: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
 
 
-def tune_encoder(
-    sweep: Sweep, suites: tuple[Suite, ...], protocol: Protocol | None = None, *, overwrite: bool = False
-) -> Tuned:
+def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: bool = False) -> Tuned:
     """Sweep and, with a protocol, train, evaluate and register; the same call goes on where a killed one was.
 
     Args:
         sweep: what to search.
-        suites: what the trials are scored on.
         protocol: what comes after.
         overwrite: drop another sweep in the folder.
 
     Raises:
         OSError, ValueError: an input or output will not do, or too many trials failed.
     """
-    read_pair_manifest(sweep.pairs)
-    if protocol is not None:
+    sweep.data.check()
+    if protocol is not None and protocol.pairs is not None:
         read_pair_manifest(protocol.pairs)
     check_gpus(sweep.placement)
     joins = "RAY_ADDRESS" in os.environ  # then the cluster says how many trials there are at a time
     with work_folder(sweep.out):
         if not joins:
             sweep = settled(sweep, overwrite)
-            begin(sweep, suites, overwrite)
+            begin(sweep, overwrite)
         with ray_session(1 if joins else (sweep.concurrent or 1) * sweep.placement.workers):
             if sweep.placement.gpus or sweep.placement.workers > 1:
                 check_resources(sweep.placement)
             if joins:
                 sweep = settled(sweep, overwrite)
-                begin(sweep, suites, overwrite)
+                begin(sweep, overwrite)
             name = f"tune {sweep.points.name}"
             with tracked_run(name, sweep.out, sweep.out / "run.json") as run:
                 run.tags({"space": sweep.points.name, "source": sweep.points.space.source})
-                run.params({"metric": sweep.metric, "search": vars(sweep.settings), "sample": sweep.sample})
-                swept = run_sweep(sweep, run, suites)
+                run.params({"metric": sweep.metric, "search": vars(sweep.settings), **sweep.data.told()})
+                swept = run_sweep(sweep, run)
                 if protocol is None:
                     return Tuned(swept)
-                scores = _retrain(sweep, swept, protocol, run)
-                _register(sweep, swept, protocol, run)
-                return Tuned(swept, scores)
+                tuned = _retrain(sweep, swept, protocol, run)
+                _register(sweep, tuned, protocol, run)
+                return tuned
 
 
-def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Report:
+def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
+    """Train the winner, and score it."""
+    on = f"{swept.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the gold labels'}"
+    say(f"training the winner, trial {on}")
+    if isinstance(sweep.data, Gold):
+        return _finetune(sweep, swept, sweep.data, protocol, run)
+    return _train(sweep, swept, sweep.data, protocol, run)
+
+
+def _finetune(sweep: Sweep, swept: Swept, gold: Gold, protocol: Protocol, run: Run) -> Tuned:
+    """Train the winner as jobs/finetune.py does, which scores it on the task's test part, once."""
+    recipe = replace(SupervisedRecipe.from_dict(swept.best.recipe), epochs=protocol.epochs)
+    out = sweep.out / "model"
+    name = f"{sweep.points.name} winner"
+    done = finetune(
+        replace(gold.training, name=name, recipe=recipe, out=out, placement=sweep.placement),
+        overwrite=True,  # the folder is the sweep's own
+    )
+    config = read_config(out)
+    nest(run, config["fingerprint"])
+    scores = config["provenance"]["scores"]
+    run.metrics({f"{part}/{name}": value for part, one in scores.items() for name, value in one["values"].items()})
+    return Tuned(swept, out / "encoder", (HEAD, done.rows) if done.rows else None)
+
+
+def _train(sweep: Sweep, swept: Swept, pairs: Pairs, protocol: Protocol, run: Run) -> Tuned:
     """Train the winner on the full set, and evaluate it beside the untrained average."""
+    assert protocol.pairs is not None
     recipe = replace(Recipe.from_dict(swept.best.recipe), epochs=protocol.epochs)
     out = sweep.out / "encoder"
-    training = Training(f"{sweep.points.name} winner", recipe, protocol.pairs, sweep.words, out, sweep.placement)
-    say(f"training the winner, trial {swept.best.number}, for {recipe.epochs} epochs on {protocol.pairs}")
+    training = Training(f"{sweep.points.name} winner", recipe, protocol.pairs, pairs.words, out, sweep.placement)
     train_encoder(training, overwrite=True)  # the folder is the sweep's own
     nest(run, checkpoint.read_config(out)["fingerprint"])
-    before = untrained(sweep.words, recipe.max_words, recipe.tokeniser)
+    before = untrained(pairs.words, recipe.max_words, recipe.tokeniser)
     report = compare([trained(out), before], protocol.suites)
     for path in report.write(sweep.out / "scores"):
         run.artifacts(path, "scores")
     run.metrics(report.metrics())
-    return report
+    return Tuned(swept, out, report.table())
 
 
-def _register(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> None:
+def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     """Register the winner, unless it is known to be in this store; a store that does not answer is not asked."""
-    out, memo = sweep.out / "encoder", sweep.out / "registered.json"
+    out, memo = tuned.encoder, sweep.out / "registered.json"
+    assert out is not None
     fingerprint = checkpoint.read_config(out)["fingerprint"]
     done = read_json(memo) if memo.exists() else {}
     where = done.get("uri") if run.address is None else without_credentials(run.address.uri)
     this = {"name": protocol.name, "fingerprint": fingerprint, "uri": where}
     if this.items() <= done.items():
         return
-    tags = {"space": sweep.points.name, "trial": str(swept.best.number), "fingerprint": fingerprint}
+    tags = {"space": sweep.points.name, "trial": str(tuned.swept.best.number), "fingerprint": fingerprint}
     version = register(run, out, protocol.name, tags)
     if version is None:
         say("not registered: MLflow does not answer; the same command tries again")

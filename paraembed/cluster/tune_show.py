@@ -94,15 +94,11 @@ def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str
 
 
 def whole_grid(points: Points, numbers: Sequence[int]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of points of the space; of a space of another job, the fields that it sets."""
+    """Head and rows of points of the space."""
     space, names = points.space, points.columns()
     rows = []
     for number in numbers:
-        choices = space.choices(number)
-        if space.job == "train":
-            point = points.at(choices)
-            shown = points.shown(point.recipe.to_dict(), point.share)
-        else:
-            shown = space.fields(choices)
-        rows.append([str(number), *(value_text(shown[name]) if name in shown else "" for name in names)])
+        point = points.at(space.choices(number))
+        shown = points.shown(point.recipe.to_dict(), point.share)
+        rows.append([str(number), *(value_text(shown[name]) for name in names)])
     return ["point", *names], rows

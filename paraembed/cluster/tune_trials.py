@@ -23,11 +23,12 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 from ray.tune.search import Searcher
 
 from paraembed.cluster.session import quiet
-from paraembed.recipe import Recipe
+from paraembed.cluster.tune_actors import kept_actors
+from paraembed.recipe import BaseRecipe
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings, cut_offs, suggest
-from paraembed.tuning.trial import Ended, Inputs, Scorer, inputs_key, run_trial
+from paraembed.tuning.trial import AnyScorer, Ended, Inputs, inputs_key, run_trial
 
 _TRIES = 4  # of a trial whose worker dies: the second at once, the others when Ray knows which machines are left
 _PAUSE_SECONDS = 20.0  # Ray sees a machine's death after 9 to 15 s, and until then sends trials there
@@ -61,19 +62,21 @@ class _Shared:
 
     Attributes:
         inputs: references into the object store, by ``inputs_key``.
+        kind: of their recipes.
         scorer: what is maximised.
         resources: of a trial.
         folder: for the files of Ray Train.
     """
 
     inputs: Mapping[str, Any]
-    scorer: Scorer
+    kind: type[BaseRecipe]
+    scorer: AnyScorer
     resources: Resources
     folder: str
 
 
 def run_trials(
-    searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: Scorer, resources: Resources, folder: Path
+    searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: AnyScorer, resources: Resources, folder: Path
 ) -> None:
     """Run what the searcher hands out until it has no more.
 
@@ -95,7 +98,7 @@ def run_trials(
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # its stack traces; a record has the reason
     shutil.rmtree(folder, ignore_errors=True)
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
-    shared = _Shared(references, scorer, resources, str(folder))
+    shared = _Shared(references, searcher.points.kind, scorer, resources, str(folder))
     trainable = tune.with_parameters(_trial, shared=shared)
     takes: dict[str, float] = {"cpu": 1.0, "gpu": float(resources.gpus)}
     if resources.workers > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
@@ -105,6 +108,7 @@ def run_trials(
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             num_samples=-1,  # the searcher ends it
+            max_concurrent_trials=resources.concurrent,  # else one actor is started after the other
             reuse_actors=True,  # a new one imports torch: 3 s
             trial_name_creator=lambda trial: f"trial-{trial.trial_id}",
             trial_dirname_creator=lambda trial: f"trial-{trial.trial_id}",
@@ -112,7 +116,8 @@ def run_trials(
         run_config=tune.RunConfig(name="tune", storage_path=str(folder), verbose=0),
     )
     try:
-        tuner.fit()
+        with kept_actors():
+            tuner.fit()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if searcher.problem is not None:
@@ -123,7 +128,7 @@ def _trial(config: dict[str, Any], shared: _Shared) -> dict[str, str]:
     """What an actor does with a trial: Ray Tune hears of each epoch, and at the end of how it went."""
     quiet()
     task = json.loads(config["task"])
-    recipe = Recipe.from_dict(task["recipe"])
+    recipe = shared.kind.from_dict(task["recipe"])
     inputs = shared.inputs[inputs_key(recipe)]
     if shared.resources.workers > 1:
         return {"ended": _on_group(task, inputs, shared)}
@@ -144,7 +149,7 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     resources = shared.resources
     trainer = TorchTrainer(
         _work,  # type: ignore[arg-type]
-        train_loop_config={"task": task, "inputs": [inputs], "scorer": shared.scorer, "gpus": resources.gpus},
+        train_loop_config={"task": task, "kind": shared.kind, "inputs": [inputs], "scorer": shared.scorer},
         scaling_config=ScalingConfig(num_workers=resources.workers, use_gpu=resources.gpus),
         torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
@@ -170,7 +175,7 @@ def _work(config: dict[str, Any]) -> str:
     (inputs,) = ray.get(config["inputs"])
     ended = run_trial(
         inputs,
-        Recipe.from_dict(task["recipe"]),
+        config["kind"].from_dict(task["recipe"]),
         task["share"],
         config["scorer"],
         {int(epoch): score for epoch, score in task["cut_offs"].items()},
@@ -305,3 +310,7 @@ class LedgerSearch(Searcher):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Nothing beside the ledger."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing for the copy that Ray Tune pickles, either."""
+        return {}

@@ -1,5 +1,6 @@
 """What the best trial is chosen by: the space's metric, or another one, and the data that it needs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from paraembed.evaluation.choose import read_choose
@@ -24,6 +25,13 @@ def selection_by(metric: str) -> Selection:
         raise ValueError(f"--metric {metric}: expected pairs/NAME/pearson, where --data holds NAME.tsv")
     files = (f"{parts[0]}.tsv",) if suite == "pairs" else ()
     return Selection(_SPREAD.get(suite, (suite,)), ((1, metric),), "--metric", files)
+
+
+def gold_selection(selection: Selection, task: str | None) -> Selection:
+    """The selection of a space for gold labels, for a task: ``dev/pearson`` of similarity, of others the accuracy."""
+    if task in {None, "similarity"}:
+        return selection
+    return replace(selection, metric=((1, "dev/accuracy"),))
 
 
 def read_selection(selection: Selection, data: Path | None) -> tuple[Suite, ...]:

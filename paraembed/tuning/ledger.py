@@ -20,9 +20,9 @@ class Epoch:
 
     Attributes:
         epoch: from 1.
-        score: the metric that is maximised.
+        score: the metric that is maximised; on gold labels, where the best epoch is kept, the highest until then.
         loss: mean loss a pair over the last steps, without penalties.
-        metrics: all metrics of the suite's sets.
+        metrics: all metrics of the suite's sets; on gold labels, of the development part, after that best epoch.
         seconds: since the trial began, scoring included.
     """
 

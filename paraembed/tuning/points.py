@@ -5,8 +5,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paraembed.papers import find_recipe
-from paraembed.recipe import Recipe
+from paraembed.papers import find_recipe, find_supervised_recipe
+from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.supervised.recipe import SupervisedRecipe
 from tune_spaces.space import Space
 
 SHARE = "share"
@@ -15,6 +16,7 @@ _NOT_FIXED = {
     "epochs": "give a trial's epochs with --epochs",
     SHARE: "no recipe has it; give the number of pairs with --sample",
 }
+_OF_THE_JOB = ("dev_every", "patience")  # of a training on gold labels, apart from a search
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Point:
     """
 
     choices: dict[str, int]
-    recipe: Recipe
+    recipe: BaseRecipe
     share: float
 
 
@@ -46,17 +48,18 @@ class Points:
     space: Space
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Raise ValueError where a field of the space or of the user is none of a recipe, or may not have its value.
+    @property
+    def base(self) -> BaseRecipe:
+        """The recipe that the space changes."""
+        return (find_recipe if self.space.job == "train" else find_supervised_recipe)(self.space.base)
 
-        Also for a space of another job.
-        """
-        if self.space.job != "train":
-            raise ValueError(
-                f"the space {self.name} ({self.space.source}) searches the settings of a classifier on top of an "
-                f"encoder: that is trained by jobs/{self.space.job}.py; jobs/tune.py runs spaces of jobs/train.py. "
-                "--dry-run prints any of them"
-            )
+    @property
+    def kind(self) -> type[BaseRecipe]:
+        """What its recipes are: of a training on pairs, or on gold labels."""
+        return Recipe if self.space.job == "train" else SupervisedRecipe
+
+    def check(self) -> None:
+        """Raise ValueError where a field of the space or of the user is none of a recipe, or may not have its value."""
         for name, instead in _NOT_FIXED.items():
             if name in self.fixed:
                 raise ValueError(f"--set {name}: {instead}")
@@ -69,7 +72,14 @@ class Points:
                 )
         for axis, values in self.space.axes.items():
             for choice in range(len(values)):
-                self.at({**first, axis: choice})
+                recipe = self.at({**first, axis: choice}).recipe
+                for name in _OF_THE_JOB:
+                    if getattr(recipe, name, None) is not None:
+                        raise ValueError(
+                            f"the space {self.name}: {name} is {getattr(recipe, name)}; a trial looks at the "
+                            "development part at the end of every epoch, and --asha stops those that do not look "
+                            "promising: leave it out"
+                        )
 
     def at(self, choices: Mapping[str, int]) -> Point:
         """The point with these values.
@@ -77,11 +87,11 @@ class Points:
         Raises:
             ValueError: a field that no recipe has, or a value that it may not have; names the space.
         """
-        values = deepcopy(find_recipe(self.space.base).to_dict())
+        values = deepcopy(self.base.to_dict())
         values["epochs"] = self.space.tuning_epochs
         share, options = 1.0, dict[str, Any]()
         for name, value in {**self.space.fields(choices), **self.fixed}.items():
-            if name == SHARE:
+            if name == SHARE and self.space.job == "train":
                 share = float(value)
             elif name.startswith("encoder."):
                 options[name.removeprefix("encoder.")] = value
@@ -90,7 +100,7 @@ class Points:
         if isinstance(values["encoder"], Mapping):  # else the recipe refuses it
             values["encoder"] = {**values["encoder"], **options}
         try:
-            return Point(dict(choices), Recipe.from_dict(values), share)
+            return Point(dict(choices), self.kind.from_dict(values), share)
         except ValueError as error:
             raise ValueError(f"the space {self.name}: {error}") from None
 

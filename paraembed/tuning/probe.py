@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from paraembed.training.loop import train
 from paraembed.tuning.points import Point
-from paraembed.tuning.trial import Inputs, Scorer, inputs_key, new_encoder, share_of
+from paraembed.tuning.trial import AnyScorer, Inputs, inputs_key
 
 _PROBED = 4  # trials that are begun; they stand for the others
 _OVERHEAD_SECONDS = 0.5  # of a trial beside training and scoring: Ray Tune, the record, MLflow
@@ -23,7 +22,9 @@ def spread(trials: Sequence[int]) -> list[int]:
     return [trials[at * (len(trials) - 1) // max(1, few - 1)] for at in range(few)]
 
 
-def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer: Scorer, device: str) -> float | None:
+def trial_seconds(
+    points: Sequence[Point], inputs: Mapping[str, Inputs], scorer: AnyScorer, device: str
+) -> float | None:
     """Seconds of a trial on one CPU or GPU, the mean over the points.
 
     None where none of them gets far enough; what fails here fails as a trial, too, and is recorded there.
@@ -40,21 +41,20 @@ def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer:
         torch.set_num_threads(threads)
 
 
-def _seconds(point: Point, inputs: Inputs, scorer: Scorer, device: str) -> float:
+def _seconds(point: Point, inputs: Inputs, scorer: AnyScorer, device: str) -> float:
     recipe = point.recipe
     clock = time.perf_counter()
-    encoder = new_encoder(inputs, recipe, device)
+    model = inputs.model(recipe, device)
     copying = time.perf_counter() - clock
-    pairs = share_of(inputs.pairs, point.share, recipe.seed)
-    num_pairs = len(pairs) // 2
-    few = pairs.slice(0, 2 * min(num_pairs, _STEPS * recipe.batch_size))
+    some = inputs.part(point.share, recipe.seed)
+    few = some.first(min(len(some), _STEPS * recipe.batch_size))
     one_epoch = replace(recipe, epochs=1)
-    train(encoder, few.slice(0, 2 * min(len(few) // 2, 2 * recipe.batch_size)), one_epoch)  # compiles, warms up
+    few.first(min(len(few), 2 * recipe.batch_size)).fit(model, one_epoch)  # compiles, warms up
     steps, pairs_done, clock = 0.0, 0, time.perf_counter()
-    while steps < _SECONDS and pairs_done < num_pairs:
-        pairs_done += train(encoder, few, one_epoch).pairs
+    while steps < _SECONDS and pairs_done < len(some):
+        pairs_done += few.fit(model, one_epoch).pairs
         steps = time.perf_counter() - clock
     clock = time.perf_counter()
-    scorer(encoder)
+    scorer(model)
     scoring = time.perf_counter() - clock
-    return _OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * num_pairs + scoring)
+    return _OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * len(some) + scoring)

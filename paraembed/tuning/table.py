@@ -24,7 +24,7 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
     """Write the table as Parquet and CSV and, where a trial finished, the best one and its recipe; returns the paths.
 
-    The recipe is what ``jobs/train.py --recipe FILE`` takes.
+    The recipe is what ``jobs/train.py --recipe FILE`` takes, or of gold labels ``jobs/finetune.py``.
     """
     table = results(points, ledger)
     write_file(folder / PARQUET, lambda file: pq.write_table(table, file))

@@ -1,4 +1,4 @@
-"""A trial: train an encoder from shared inputs, score it at the end of every epoch."""
+"""A trial: train a model from shared inputs, score it at the end of every epoch."""
 
 import json
 import math
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,12 @@ from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.sets import Suite
 from paraembed.ragged import Ragged
-from paraembed.recipe import Recipe
+from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.training.exchange import gather_texts
 from paraembed.training.inputs import untrained_encoder
 from paraembed.training.loop import AstrayError, Report, train
 from paraembed.training.pairs import pair_columns, pairs_to_ids
+from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Epoch, Status
 from paraembed.words import Words
 
@@ -31,13 +32,52 @@ Metric = Sequence[tuple[float, str]]
 """Weights and names; their weighted sum is maximised."""
 
 _BLOCK_ROWS = 65_536
-DECIDES_INPUTS = ("max_words", "new_words", "new_words_min_count", "boundary_tokens", "max_tokens", "seed")
+DECIDES_INPUTS = (
+    *("tokeniser", "max_words", "new_words", "new_words_min_count", "boundary_tokens", "max_tokens", "seed"),
+)
 """Fields of a recipe that its inputs depend on, besides the encoder."""
 
 
+class Inputs(Protocol):
+    """What trials share; nothing in it is written to. Of pairs: ``PairInputs``; of gold labels: ``gold.GoldInputs``."""
+
+    def __len__(self) -> int:
+        """How many pairs, or examples."""
+
+    def first(self, num: int) -> "Inputs":
+        """The first of them."""
+
+    def part(self, share: float, seed: int) -> "Inputs":
+        """A share of them, drawn by the seed."""
+
+    def model(self, recipe: Any, device: str = "cpu") -> Any:
+        """The encoder, or the encoder with a head, before training."""
+
+    def fit(
+        self,
+        model: Any,
+        recipe: Any,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        on_report: Callable[[Report], None] = lambda _: None,
+    ) -> Counters:
+        """Train what ``model`` gave; arguments and errors as for ``training.loop.train``."""
+
+
+class AnyScorer(Protocol):
+    """Gives a model's score, and all metrics: ``Scorer``, or ``gold.GoldScorer``."""
+
+    keeps_best: ClassVar[bool]
+    """Whether a trial's score is that of its best epoch so far, or of its last one."""
+
+    def __call__(self, model: Any, /) -> tuple[float, dict[str, float]]:
+        """Score a model; ValueError where that is not possible."""
+
+
 @dataclass(frozen=True)
-class Inputs:
-    """What trials share; nothing here is written to.
+class PairInputs:
+    """What trials on pairs share.
 
     Attributes:
         vocabulary: string array [V].
@@ -49,15 +89,48 @@ class Inputs:
     matrix: npt.NDArray[np.float32]
     pairs: Ragged
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return int(self.matrix.nbytes + self.pairs.nbytes + self.vocabulary.nbytes)
+    def __len__(self) -> int:
+        """How many pairs."""
+        return len(self.pairs) // 2
+
+    def first(self, num: int) -> "PairInputs":
+        """The first pairs."""
+        return replace(self, pairs=self.pairs.slice(0, 2 * num))
+
+    def part(self, share: float, seed: int) -> "PairInputs":
+        """A share of the pairs, at least two, drawn by the seed; a smaller one lies in a larger one."""
+        if share >= 1:
+            return self
+        drawn = np.random.default_rng(seed).permutation(len(self))[: max(2, round(share * len(self)))]
+        return replace(self, pairs=self.pairs.take_pairs(np.sort(drawn)))
+
+    def model(self, recipe: Recipe, device: str = "cpu") -> Encoder:
+        """The encoder before training; the word matrix is a copy."""
+        return Encoder(
+            recipe.encoder,
+            Words(self.vocabulary, self.matrix.copy()),
+            recipe.tokeniser,
+            recipe.seed,
+            boundary_tokens=recipe.boundary_tokens,
+            max_tokens=recipe.max_tokens,
+        ).to(device)
+
+    def fit(
+        self,
+        model: Encoder,
+        recipe: Recipe,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        on_report: Callable[[Report], None] = lambda _: None,
+    ) -> Counters:
+        """Train an encoder in place."""
+        return train(model, self.pairs, recipe, rank=rank, world=world, on_report=on_report)
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """What a trial is scored by.
+    """What a trial on pairs is scored by.
 
     Attributes:
         suites: what on.
@@ -66,6 +139,7 @@ class Scorer:
 
     suites: tuple[Suite, ...]
     metric: tuple[tuple[float, str], ...]
+    keeps_best: ClassVar[bool] = False
 
     def __call__(self, encoder: Encoder) -> tuple[float, dict[str, float]]:
         """The score, and the metrics of all sets.
@@ -106,13 +180,13 @@ def _parts(groups: Sequence[Any]) -> list[str]:
     return [name for group in groups for name in ([group.name] if group.name else [one.name for one in group.sets])]
 
 
-def inputs_key(recipe: Recipe) -> str:
+def inputs_key(recipe: BaseRecipe) -> str:
     """Recipes of one key have the same inputs."""
     values = [getattr(recipe, name) for name in DECIDES_INPUTS]
     return json.dumps([*values, reads_trees(recipe.encoder)])
 
 
-def read_inputs(words: Path, pairs: Path, shards: Mapping[str, Any], recipe: Recipe) -> Inputs:
+def read_inputs(words: Path, pairs: Path, shards: Mapping[str, Any], recipe: Recipe) -> PairInputs:
     """The inputs of a recipe, as ``cluster.train`` makes them.
 
     Args:
@@ -128,28 +202,7 @@ def read_inputs(words: Path, pairs: Path, shards: Mapping[str, Any], recipe: Rec
         pa.table(batch) for file in files for batch in pq.ParquetFile(file).iter_batches(_BLOCK_ROWS, columns=columns)
     )
     ids = pairs_to_ids(blocks, encoder.vocabulary, reads_trees(recipe.encoder), max_tokens=recipe.max_tokens)
-    return Inputs(encoder.vocabulary, encoder.matrix.detach().numpy(), ids)
-
-
-def new_encoder(inputs: Inputs, recipe: Recipe, device: str = "cpu") -> Encoder:
-    """The encoder before training; the word matrix is a copy."""
-    return Encoder(
-        recipe.encoder,
-        Words(inputs.vocabulary, inputs.matrix.copy()),
-        recipe.tokeniser,
-        recipe.seed,
-        boundary_tokens=recipe.boundary_tokens,
-        max_tokens=recipe.max_tokens,
-    ).to(device)
-
-
-def share_of(pairs: Ragged, share: float, seed: int) -> Ragged:
-    """A share of the pairs, at least two, drawn by the seed; a smaller one lies in a larger one."""
-    if share >= 1:
-        return pairs
-    num_pairs = len(pairs) // 2
-    drawn = np.random.default_rng(seed).permutation(num_pairs)[: max(2, round(share * num_pairs))]
-    return pairs.take_pairs(np.sort(drawn))
+    return PairInputs(encoder.vocabulary, encoder.matrix.detach().numpy(), ids)
 
 
 class _EndError(Exception):
@@ -172,9 +225,9 @@ class Ended:
 
 def run_trial(
     inputs: Inputs,
-    recipe: Recipe,
+    recipe: BaseRecipe,
     share: float,
-    scorer: Scorer,
+    scorer: AnyScorer,
     cut_offs: Mapping[int, float],
     *,
     device: str = "cpu",
@@ -205,9 +258,8 @@ def run_trial(
     status: Status = "finished"
     reason = ""
     try:
-        judge.encoder = new_encoder(inputs, recipe, device)
-        pairs = share_of(inputs.pairs, share, recipe.seed)
-        train(judge.encoder, pairs, recipe, rank=rank, world=world, on_report=judge)
+        judge.model = inputs.model(recipe, device)
+        inputs.part(share, recipe.seed).fit(judge.model, recipe, rank=rank, world=world, on_report=judge)
     except _EndError as end:
         status, reason = end.status, end.reason
     except AstrayError as error:
@@ -222,13 +274,13 @@ def run_trial(
 
 
 class _Judge:
-    """Scores an encoder at the end of every epoch, and ends its trial where that says so."""
+    """Scores a model at the end of every epoch, and ends its trial where that says so."""
 
-    encoder: Encoder
+    model: Any
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: AnyScorer,
         cut_offs: Mapping[int, float],
         rank: int,
         world: int,
@@ -243,18 +295,20 @@ class _Judge:
             return
         status, reason = self._verdict(report) if self.rank == 0 else ("finished", "")
         if self.world > 1:
-            told = gather_texts(json.dumps([status, reason]), self.world, self.encoder.matrix.device)
+            told = gather_texts(json.dumps([status, reason]), self.world, self.model.matrix.device)
             status, reason = json.loads(told[0])
         if status != "finished":
             raise _EndError(status, reason)
 
     def _verdict(self, report: Report) -> tuple[Status, str]:
         try:
-            score, metrics = self.scorer(self.encoder)
+            score, metrics = self.scorer(self.model)
         except ValueError as error:
             return "failed", str(error)
         if not math.isfinite(score):
             return "failed", f"the score is {score} after epoch {report.epoch}"
+        if self.scorer.keeps_best and self.curve and self.curve[-1].score >= score:
+            score, metrics = self.curve[-1].score, self.curve[-1].metrics
         self.curve.append(Epoch(report.epoch, score, report.loss, metrics, time.monotonic() - self.started))
         self.on_epoch(self.curve[-1])
         cut = self.cut_offs.get(report.epoch, -math.inf)

@@ -18,11 +18,13 @@ import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
+from paraembed.cluster.placement import Placement
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tracking import tracked_run
-from paraembed.cluster.train import Placement, Training, train_encoder
+from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.tune import Sweep, begin, run_sweep
 from paraembed.cluster.tune_command import Tune, tune
+from paraembed.cluster.tune_inputs import Pairs
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
 from paraembed.evaluation.selection import metrics_of
@@ -219,12 +221,11 @@ def test_one_seed_gives_one_table_also_after_a_break(
     assert before.items() <= records(tmp_path / "b").items()
 
 
-def run(sweep: Sweep, data: Path, name: str) -> Ledger:
-    suites = read_selection(sweep.selection, data)
+def run(sweep: Sweep, name: str) -> Ledger:
     sweep.out.mkdir(exist_ok=True)
-    begin(sweep, suites, overwrite=False)
+    begin(sweep, overwrite=False)
     with tracked_run(name, sweep.out) as tracked:
-        return run_sweep(sweep, tracked, suites).ledger
+        return run_sweep(sweep, tracked).ledger
 
 
 def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(
@@ -232,15 +233,16 @@ def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(
 ) -> None:
     space = replace(SMOKE, axes={"learning_rate": (1e36, 0.02, 1e35)}, fixed={"tokeniser": "space"}, tuning_pairs=None)
     points = Points("failing", space)
-    words = sample / "sample" / "vectors.txt.gz"
-    sweep = Sweep(points, space.selection, sample / "pairs", words, tmp_path / "out", concurrent=2, max_failures=2)
-    ledger = run(sweep, sample / "sample", "failing")
+    suites = read_selection(space.selection, sample / "sample")
+    pairs = Pairs(sample / "pairs", sample / "sample" / "vectors.txt.gz", suites)
+    sweep = Sweep(points, space.selection, pairs, tmp_path / "out", concurrent=2, max_failures=2)
+    ledger = run(sweep, "failing")
     assert [one.status for one in ledger.in_order()] == ["failed", "finished", "failed"]
     assert ledger.records[0].reason
     assert f"failed: {ledger.records[0].reason.splitlines()[0]}" in capsys.readouterr().err
     assert table(tmp_path / "out")[2]["reason"] == ledger.records[2].reason
     with pytest.raises(ValueError, match=r"2 trials failed, --max-failures is 1; trial 0: .*--retry-failed"):
-        run(replace(sweep, max_failures=1), sample / "sample", "failing")
+        run(replace(sweep, max_failures=1), "failing")
 
 
 def command(sample: Path, out: Path) -> list[str]:
@@ -281,6 +283,13 @@ def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> No
     assert sorted(child.data.tags["trial"] for child in children) == ["0", "1", "2", "3"]
 
 
+def is_at_a_trial(process: psutil.Process) -> bool:
+    try:
+        return "ray::ImplicitFunc.train" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it has ended since
+        return False
+
+
 @pytest.mark.slow
 def test_a_trial_whose_worker_dies_is_tried_again(sample: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(command(sample, tmp_path / "sweep"), stderr=subprocess.PIPE, text=True)
@@ -290,7 +299,7 @@ def test_a_trial_whose_worker_dies_is_tried_again(sample: Path, tmp_path: Path) 
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         children = psutil.Process(process.pid).children(recursive=True)
-        worker = next((one for one in children if "ray::ImplicitFunc.train" in " ".join(one.cmdline())), None)
+        worker = next(filter(is_at_a_trial, children), None)
         time.sleep(0.01)
     os.kill(worker.pid, signal.SIGKILL)
     said = process.communicate()[1]
@@ -304,9 +313,10 @@ def test_a_trial_whose_worker_dies_is_tried_again(sample: Path, tmp_path: Path) 
 def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample: Path, tmp_path: Path) -> None:
     axes = {"margin": (0.6,), "learning_rate": (0.02, 1e36)}
     space = replace(SMOKE, axes=axes, fixed={"tokeniser": "space"}, tuning_pairs=None)
+    suites = read_selection(space.selection, sample / "sample")
     words, pairs = sample / "sample" / "vectors.txt.gz", sample / "pairs"
-    sweep = Sweep(Points("two", space), space.selection, pairs, words, tmp_path / "out", concurrent=1)
-    ledger = run(replace(sweep, placement=Placement(workers=2)), sample / "sample", "two")
+    sweep = Sweep(Points("two", space), space.selection, Pairs(pairs, words, suites), tmp_path / "out", concurrent=1)
+    ledger = run(replace(sweep, placement=Placement(workers=2)), "two")
     assert [one.status for one in ledger.in_order()] == ["finished", "failed"]
     recipe = read_recipe(tmp_path / "out" / "best-recipe.json", Recipe)
     training = Training("two", recipe, pairs, words, tmp_path / "encoder", Placement(workers=2))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
-from paraembed.cluster.placement import Placement
 from paraembed.cluster.tracking import tracked_run
-from paraembed.cluster.tune import Sweep, _read_all_inputs, _to_probe, begin, settled
+from paraembed.cluster.tune import Sweep, _to_probe, begin, settled
 from paraembed.cluster.tune_command import Tune, _protocol, tune
+from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_show import best_first
 from paraembed.cluster.tune_tracking import TrialRuns
 from paraembed.cluster.tune_trials import LedgerSearch
@@ -127,13 +127,17 @@ def test_deaths_change_neither_what_is_tried_nor_who_is_stopped(
     assert tasks(deaths, order) == tasks(Counter(), 0)
 
 
-def sweep(folder: Path, **more: object) -> Sweep:
+def pairs_of(folder: Path) -> Pairs:
     (folder / "pairs").mkdir(exist_ok=True)
     (folder / "pairs" / "manifest.json").write_text("{}")
     (folder / "words.txt").write_text("the 1 2\ncat 3 4\n")
+    return Pairs(folder / "pairs", folder / "words.txt")
+
+
+def sweep(folder: Path, **more: object) -> Sweep:
     (folder / "out").mkdir(exist_ok=True)
-    values = {"points": POINTS, "selection": SMOKE.selection, "pairs": folder / "pairs", "words": folder / "words.txt"}
-    return Sweep(**{**values, "out": folder / "out", **more})  # type: ignore[arg-type]
+    values = {"points": POINTS, "selection": SMOKE.selection, "data": pairs_of(folder), "out": folder / "out"}
+    return Sweep(**{**values, **more})  # type: ignore[arg-type]
 
 
 def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(
@@ -144,12 +148,12 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     first = settled(some, overwrite=False)
     assert first.concurrent == 3
-    begin(first, (), overwrite=False)
+    begin(first, overwrite=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    begin(settled(some, overwrite=False), (), overwrite=False)
+    begin(settled(some, overwrite=False), overwrite=False)
     assert settled(some, overwrite=True).concurrent == 2
     with pytest.raises(ValueError, match=r"begun with another concurrent \(was 3, is 2\)"):
-        begin(settled(replace(some, concurrent=2), overwrite=False), (), overwrite=False)
+        begin(settled(replace(some, concurrent=2), overwrite=False), overwrite=False)
 
 
 def test_the_probe_takes_trials_that_are_left(tmp_path: Path) -> None:
@@ -165,17 +169,17 @@ def test_the_probe_takes_trials_that_are_left(tmp_path: Path) -> None:
 
 
 def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path: Path) -> None:
-    some = sweep(tmp_path, placement=Placement(workers=2))
-    manifest = some.pairs / "manifest.json"
+    some = pairs_of(tmp_path)
+    manifest = some.folder / "manifest.json"
     write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
-    write_json(some.pairs / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
+    write_json(some.folder / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
     with pytest.raises(ValueError, match=r"batches of 100 pairs for each of 2 workers, and there are 150; give more "):
-        _read_all_inputs(some, some.pairs, 1)
+        some.inputs(POINTS, workers=2, concurrent=1)
     row = "word" + " 0.5" * 300 + "\n"
     with some.words.open("w") as file:
         file.writelines(row for _ in range(1000))
     with pytest.raises(ValueError, match=r"^1000000000 trials at a time need about .* --set max_words=N, or use a"):
-        _read_all_inputs(replace(some, placement=Placement()), some.pairs, 10**9)
+        some.inputs(POINTS, workers=1, concurrent=10**9)
 
 
 def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +210,8 @@ def test_the_winner_is_scored_on_what_it_was_chosen_by_where_the_folder_holds_no
     rows = np.zeros((1, 2), np.int32)
     chosen = Suite("choose", (Group("", (Choices("2", pa.array(["a", "b"]), rows, rows),)),), measure="accuracy")
     flags = Tune("pgru2017/gru", data=tmp_path)
-    protocol = _protocol(flags, sweep(tmp_path, points=Points("pgru2017/gru", SPACES["pgru2017/gru"])), (chosen,))
+    points, pairs = Points("pgru2017/gru", SPACES["pgru2017/gru"]), replace(pairs_of(tmp_path), suites=(chosen,))
+    protocol = _protocol(flags, sweep(tmp_path, points=points, data=pairs))
     assert protocol.suites == [chosen]
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from paraembed.papers import RECIPES
+from paraembed.papers import RECIPES, SUPERVISED_RECIPES
+from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.tuning.points import Point, Points
 from tune_spaces import SPACES, find_space
 
@@ -37,7 +38,7 @@ COUNTS = {
     "iclr2016/supervised-lstm-no-gate": SUPERVISED,
     "iclr2016/universal-avg": 3 * 3 * 4 * 6 * 2,
     "iclr2016/universal-lstm": 3 * 3 * 4 * 5 * 6 * 2,
-    "iclr2016/features": 4 * 2,
+    **{f"iclr2016/{name}": 4 * 2 for name in ("features", "features-proj")},
     **{f"acl2017/{name}": 3 * 6 for name in ("avg", "lstm", "lstm_avg")},
     **{f"acl2017/{name}-boundary": 3 * 6 * 4 for name in ("lstm", "lstm_avg")},
     "acl2017/avg-regularised": 3 * 2 * 7,
@@ -59,7 +60,7 @@ def test_every_grid_has_the_papers_number_of_points() -> None:
     assert {name: space.size for name, space in SPACES.items()} == COUNTS
 
 
-@pytest.mark.parametrize("name", [name for name, space in SPACES.items() if space.job == "train"])
+@pytest.mark.parametrize("name", SPACES)
 def test_points_are_recipes_all_different_and_the_best_is_among_them(name: str) -> None:
     space = SPACES[name]
     points = Points(name, space)
@@ -91,6 +92,19 @@ def test_every_recipe_of_the_papers_has_a_space() -> None:
     covered = {name for space in SPACES.values() for name in (space.base, *space.best)}
     # Without a grid of their own: variants by hand.
     assert set(RECIPES) - covered <= {"tacl2015/sum", "pgru2017/gru-dot", "iclr2016/scaled-avg"}
+    # These were not searched: P15 §5.5, Z17 §3.2.
+    assert set(SUPERVISED_RECIPES) - covered == {"tacl2015/cnn", "pgru2017/gru-specific"}
+
+
+def test_a_search_on_gold_labels_begins_as_its_table_does() -> None:
+    """Table 5 and 8 from words or from a trained encoder, table 6 with the encoder held."""
+    for name, space in SPACES.items():
+        if space.job == "finetune":
+            recipe = Points(name, space).at(dict.fromkeys(space.axes, 0)).recipe
+            assert isinstance(recipe, SupervisedRecipe)
+            modes = {"supervised": "scratch", "universal": "universal", "features": "features"}
+            assert recipe.mode == modes[name.split("/")[1].split("-")[0]]
+            assert space.selection.metric == ((1, "dev/pearson"),)
 
 
 def test_bad_spaces_and_settings_are_refused_before_any_trial() -> None:
@@ -111,5 +125,10 @@ def test_bad_spaces_and_settings_are_refused_before_any_trial() -> None:
         Points("x", space, {"epochs": 3}).check()
     with pytest.raises(ValueError, match=r"the space x: encoder is 'lstm'; expected an object"):
         Points("x", space, {"encoder": "lstm", "encoder.output_gate": True}).check()
-    with pytest.raises(ValueError, match=r"iclr2016/features .* trained by jobs/finetune.py"):
-        Points("iclr2016/features", SPACES["iclr2016/features"]).check()
+    gold = SPACES["iclr2016/features"]
+    with pytest.raises(ValueError, match=r"the space x: a recipe has no field 'share'"):
+        Points("x", replace(gold, axes={"share": (0.1, 1.0)})).check()
+    with pytest.raises(ValueError, match=r"the space x: a recipe has no field 'negatives'"):
+        Points("x", gold, {"negatives": "max"}).check()
+    with pytest.raises(ValueError, match=r"the space x: patience is 2; a trial looks at the development part at the"):
+        Points("x", gold, {"patience": 2}).check()

@@ -19,7 +19,7 @@ from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.pictures import CURVES, EFFECTS, PARALLEL, draw_sweep
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import CSV, PARQUET, RECIPE, write_results
-from paraembed.tuning.trial import Inputs, Scorer, needed, run_trial, share_of
+from paraembed.tuning.trial import PairInputs, Scorer, needed, run_trial
 from paraembed.words import Words
 from tune_spaces import SPACES
 
@@ -33,10 +33,10 @@ def texts(num_pairs: int) -> Ragged:
 
 
 @pytest.fixture
-def inputs(tiny_words: Words) -> Inputs:
+def inputs(tiny_words: Words) -> PairInputs:
     matrix = tiny_words.matrix.copy()
     matrix.setflags(write=False)  # as from the object store
-    return Inputs(tiny_words.vocabulary, matrix, texts(40))
+    return PairInputs(tiny_words.vocabulary, matrix, texts(40))
 
 
 @pytest.fixture
@@ -48,7 +48,9 @@ def scorer() -> Scorer:
     return Scorer((Suite("pairs", (Group("", (one,)),)),), terms)
 
 
-def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(inputs: Inputs, scorer: Scorer) -> None:
+def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(
+    inputs: PairInputs, scorer: Scorer
+) -> None:
     before = inputs.matrix.copy()
     recipe = Recipe(epochs=3, batch_size=10, learning_rate=0.05)
     epochs: list[int] = []
@@ -60,7 +62,7 @@ def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(in
     assert (inputs.matrix == before).all()
 
 
-def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: Inputs, scorer: Scorer) -> None:
+def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: PairInputs, scorer: Scorer) -> None:
     recipe = Recipe(epochs=3, batch_size=10, learning_rate=0.05)
     stopped = run_trial(inputs, recipe, 1.0, scorer, {1: -3.0, 2: 3.0})
     assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
@@ -75,17 +77,17 @@ def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: Input
     assert "sts/mean is not among the scores" in run_trial(inputs, recipe, 1.0, wrong, {}).reason
 
 
-def test_a_share_of_the_pairs_lies_in_a_larger_one() -> None:
-    pairs = texts(100)
-    assert share_of(pairs, 1.0, 1) is pairs
-    small, large = share_of(pairs, 0.1, 1), share_of(pairs, 0.5, 1)
-    assert (len(small), len(large)) == (20, 100)
+def test_a_share_of_the_pairs_lies_in_a_larger_one(tiny_words: Words) -> None:
+    inputs = PairInputs(tiny_words.vocabulary, tiny_words.matrix, texts(100))
+    assert inputs.part(1.0, 1) is inputs
+    small, large = inputs.part(0.1, 1), inputs.part(0.5, 1)
+    assert (len(small), len(large)) == (10, 50)
 
-    def rows(some: Ragged) -> set[bytes]:
-        return {row.tobytes() for row in some.ids.reshape(-1, 6)}
+    def rows(some: PairInputs) -> set[bytes]:
+        return {row.tobytes() for row in some.pairs.ids.reshape(-1, 6)}
 
-    assert rows(small) <= rows(large) <= rows(pairs)
-    assert share_of(pairs, 0.1, 2).ids.tobytes() != small.ids.tobytes()
+    assert rows(small) <= rows(large) <= rows(inputs)
+    assert inputs.part(0.1, 2).pairs.ids.tobytes() != small.pairs.ids.tobytes()
 
 
 def test_only_what_a_metric_is_about_is_scored(scorer: Scorer) -> None:

@@ -1,0 +1,214 @@
+"""jobs/tune.py on gold labels: a small supervised space through Ray, the JSON recipe, what is refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from mlflow.tracking import MlflowClient
+
+import paraembed
+from paraembed import checkpoint
+from paraembed.cluster.finetune import Finetuning, finetune
+from paraembed.cluster.placement import Placement
+from paraembed.cluster.tune import Sweep, begin
+from paraembed.cluster.tune_command import Tune, tune
+from paraembed.cluster.tune_gold import read_gold
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.proj import ProjConfig
+from paraembed.papers import find_supervised_recipe
+from paraembed.supervised.model import read_config
+from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.tuning.points import Points
+from paraembed.tuning.search import SearchSettings
+from paraembed.words import read_words
+from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
+from tune_spaces import SPACES
+
+NAME = "iclr2016/supervised-avg"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Generated pairs in the form of SICK, word vectors, and an encoder of each of two kinds."""
+    folder = tmp_path_factory.mktemp("gold")
+    (folder / "sick").mkdir()
+    for seed, (name, num) in enumerate((("SICK_train", 200), ("SICK_trial", 80), ("SICK_test_annotated", 100))):
+        write_sick(folder / "sick" / f"{name}.txt", num, seed)
+    generator = np.random.default_rng(5)
+    rows = [f"{word} {' '.join(map(str, generator.normal(size=12).round(4)))}\n" for word in [*POSITIVE, *NEGATIVE]]
+    (folder / "words.txt").write_text("".join(rows))
+    for name, config in {"avg": AvgConfig(), "proj": ProjConfig(width=20)}.items():
+        encoder = Encoder(config, read_words(folder / "words.txt"), "space", 3, max_tokens=50)
+        checkpoint.save(encoder, folder / name, recipe={}, provenance={}, model_card="tiny\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+    uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'tune-gold.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.chdir(tmp_path_factory.getbasetemp())
+    return uri
+
+
+def flags(data: Path, out: Path) -> Tune:
+    begins = {"words": data / "words.txt", "data": data, "task": "similarity", "out": out}
+    few = SearchSettings("random", 4)
+    return Tune(NAME, **begins, settings=few, fixed=("tokeniser=space",), epochs=3, concurrent=2)  # type: ignore[arg-type]
+
+
+def table(out: Path) -> list[dict[str, object]]:
+    return pq.read_table(out / "results.parquet").to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.ray
+def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(
+    data: Path, tmp_path: Path, store: str, ray_cluster: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "sweep"
+    whole = replace(flags(data, out), protocol=True, final_epochs=2, register="gold")
+    tune(whole)
+    said = capsys.readouterr()
+    assert "4 trials of 3 epochs, 200 examples each × about " in said.err
+    rows = table(out)
+    assert [row["status"] for row in rows] == ["finished"] * 4
+    best = json.loads((out / "best.json").read_text())
+    assert best["score"] == best["metrics"]["dev/pearson"] == max(row["score"] for row in rows)  # type: ignore[type-var]
+    recipe = find_supervised_recipe(str(out / "best-recipe.json"))
+    assert recipe.epochs == 3
+    words, model = data / "words.txt", tmp_path / "model"
+    finetune(Finetuning("best", recipe, "similarity", None, data, words, None, model))
+    scores = read_config(model)["provenance"]["scores"]
+    assert scores["dev"]["values"]["pearson"] == pytest.approx(best["score"], abs=1e-6)
+    winner = read_config(out / "model")
+    assert winner["recipe"] == {**best["recipe"], "epochs": 2}
+    assert f"{100 * winner['provenance']['scores']['test']['values']['pearson']:.2f}" in said.out
+    client = MlflowClient(store)
+    version = client.get_model_version_by_alias("gold", "champion")
+    assert version.tags["fingerprint"] == paraembed.load(out / "model" / "encoder").fingerprint
+    parent = json.loads((out / "run.json").read_text())["run_id"]
+    children = client.search_runs(
+        [client.get_run(parent).info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'"
+    )
+    (training,) = (run for run in children if "trial" not in run.data.tags)
+    assert training.data.tags["fingerprint"] == winner["fingerprint"]
+    assert {run.data.params["task"] for run in (client.get_run(parent), training)} == {"similarity"}
+    tune(whole)
+    assert "is trained already by this recipe on this task" in capsys.readouterr().err
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_trials_on_two_workers_and_from_a_trained_encoder(data: Path, tmp_path: Path, ray_cluster: None) -> None:
+    fixed = ("batch_size=20",)
+    axes = {"head_penalty": (1e-3, 1e-4)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SPACES, "two", replace(SPACES["iclr2016/features-proj"], axes=axes))
+        plain = Tune(
+            "two", data=data, task="entailment", prior=data / "proj", out=tmp_path / "two", epochs=2, fixed=fixed
+        )
+        tune(replace(plain, placement=Placement(workers=2), concurrent=1))
+    rows = table(tmp_path / "two")
+    assert [row["status"] for row in rows] == ["finished"] * 2
+    recipe = find_supervised_recipe(str(tmp_path / "two" / "best-recipe.json"))
+    assert recipe.encoder == ProjConfig(width=20)
+    told = Finetuning("best", recipe, "entailment", None, data, None, data / "proj", tmp_path / "m", Placement(2))
+    finetune(told)
+    value = read_config(tmp_path / "m")["provenance"]["scores"]["dev"]["values"]["accuracy"]
+    assert value == pytest.approx(max(row["score"] for row in rows), abs=1e-6)  # type: ignore[type-var]
+
+
+def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(
+    data: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    points = Points("iclr2016/universal-avg", SPACES["iclr2016/universal-avg"])
+
+    def begun(prior: Path, task: str = "similarity", folder: Path = data) -> None:
+        training = Finetuning(points.name, SupervisedRecipe(), task, None, folder, None, prior, tmp_path)
+        gold, of_prior = read_gold(points, training)
+        begin(Sweep(of_prior, points.space.selection, gold, tmp_path, concurrent=1), overwrite=False)
+
+    begun(data / "avg")
+    begun(data / "avg")
+    with pytest.raises(ValueError, match=r"begun with another task \(was similarity, is entailment\)"):
+        begun(data / "avg", "entailment")
+    other = tmp_path_factory.mktemp("other")
+    encoder = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 4)
+    checkpoint.save(encoder, other / "avg", recipe={}, provenance={}, model_card="tiny\n")
+    with pytest.raises(ValueError, match=r"begun with another prior \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+        begun(other / "avg")
+    (other / "sick").mkdir()
+    for path in (data / "sick").iterdir():
+        lines = path.read_text().splitlines(keepends=True)
+        (other / "sick" / path.name).write_text("".join(lines[:60]))
+    with pytest.raises(ValueError, match=r"begun with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+        begun(data / "avg", folder=other)
+
+
+def test_what_the_prior_decides_is_in_every_recipe(data: Path, tmp_path: Path) -> None:
+    points = Points("iclr2016/features-proj", SPACES["iclr2016/features-proj"])
+    training = Finetuning(points.name, SupervisedRecipe(), "similarity", None, data, None, data / "proj", tmp_path)
+    _, of_prior = read_gold(points, training)
+    for number in range(points.space.size):
+        recipe = of_prior.at(points.space.choices(number)).recipe
+        assert (recipe.encoder, recipe.tokeniser, recipe.max_tokens) == (ProjConfig(width=20), "space", 50)
+    with pytest.raises(ValueError, match="tokeniser is what the encoder at --prior has; no space and no --set can"):
+        read_gold(replace(points, fixed={"tokeniser": "ptb-v1"}), training)
+    with pytest.raises(
+        ValueError, match="from the encoder proj, and --prior is avg; give another one, or take another"
+    ):
+        read_gold(points, replace(training, prior=data / "avg"))
+
+
+def test_wrong_combinations_are_said_before_anything_runs(data: Path, tmp_path: Path) -> None:
+    good = flags(data, tmp_path / "out")
+
+    def refused(change: Callable[[Tune], Tune], match: str) -> None:
+        with pytest.raises((ValueError, FileNotFoundError), match=match):
+            tune(change(good))
+        assert not (tmp_path / "out").exists()
+
+    refused(lambda one: replace(one, task=None), r"trains on gold labels: give --task, one of similarity, entailment, ")
+    refused(lambda one: replace(one, pairs=data), r"--pairs is of no use here: the space .* trains on gold labels")
+    refused(lambda one: replace(one, final_pairs=data), r"--final-pairs is of no use here")
+    refused(lambda one: replace(one, sample=100), r"--sample is of no use here: .* all of a task's training part")
+    refused(lambda one: replace(one, metric="sts/mean"), r"--metric is of no use here: .* by its development part")
+    refused(lambda one: replace(one, space="acl2017/avg"), r"--task is of no use here: .* acl2017/avg trains on pairs")
+    refused(lambda one: replace(one, words=None), r"the mode scratch begins with word vectors: give --words VECTORS")
+    refused(lambda one: replace(one, prior=data / "avg"), r"give --words VECTORS, and no --prior")
+    universal = "iclr2016/universal-avg"
+    refused(
+        lambda one: replace(one, space=universal), r"the mode universal begins with a trained encoder: give --prior"
+    )
+    refused(lambda one: replace(one, data=None), r"--data is missing; give it, or --dry-run")
+    refused(lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist; the task 'similarity' needs")
+    refused(
+        lambda one: replace(one, data_set="sst"), r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"
+    )
+    refused(lambda one: replace(one, fixed=("dev_every=100",)), r"dev_every is 100; a trial looks at the development")
+    gold, points = read_gold(
+        Points(NAME, SPACES[NAME]),
+        Finetuning(NAME, SupervisedRecipe(), "similarity", None, data, data / "words.txt", None, tmp_path / "m"),
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"batches of 100 examples for each of 3 workers, and there are 200; take a larger task or fewer --w",
+    ):
+        gold.inputs(points, workers=3, concurrent=1)
+    with pytest.raises(ValueError, match=r"trials at a time need about .* GiB of memory"):
+        gold.inputs(points, workers=1, concurrent=10**9)
+
+
+def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    tune(Tune(NAME, dry_run=True))
+    printed = capsys.readouterr()
+    assert len([line for line in printed.out.splitlines() if line.strip("- ")]) == 1 + SPACES[NAME].size
+    assert "10 epochs on SICK, or the Stanford Sentiment Treebank" in printed.err
+    assert "chosen by dev/pearson (the task's development part" in printed.err
+    tune(Tune(NAME, dry_run=True, task="sentiment"))
+    assert "chosen by dev/accuracy" in capsys.readouterr().err
