@@ -138,7 +138,7 @@ def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def bombs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten gigabytes each: one line, lines of 64 KiB (10 MB), texts of Parquet (2 MB)."""
+    """Ten gigabytes each: one line and lines of 64 KiB (10.4 and 10.7 MB), texts of Parquet (0.5 MB)."""
     folder = tmp_path_factory.mktemp("bombs")
     for name, piece in (("line", b"a" * (64 << 20)), ("lines", (b"a" * 65_535 + b"\n") * 1024)):
         (folder / f"{name}.txt.gz").write_bytes(gzip.compress(piece, 9) * 160)
@@ -164,8 +164,11 @@ PARSE = """
 import sys
 from paraembed.data.pairs import ReadLimits, Reading, read_pairs
 limits = ReadLimits(max_inflation=int(sys.argv[2]))
-for block in read_pairs(sys.argv[1], Reading("words" if ".gz" in sys.argv[1] else "auto", limits=limits)):
-    print(set(block.pairs.refused.to_pylist()))
+try:
+    for block in read_pairs(sys.argv[1], Reading("words" if ".gz" in sys.argv[1] else "auto", limits=limits)):
+        print(set(block.pairs.refused.to_pylist()))
+except ValueError as error:
+    sys.exit(str(error))
 """
 """What a worker of jobs/shard.py reads of a file."""
 
@@ -190,6 +193,8 @@ def test_ten_gigabytes_from_ten_megabytes_are_refused(
         whole = [sys.executable, "-c", PEAK, sys.executable, *map(str, command)]
         done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
         assert said in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.returncode == (0 if said.startswith("{") else 1)
         assert int(done.stdout.splitlines()[-1]) < 1000
 
 

@@ -1,6 +1,7 @@
 """The parts of a plan on Ray: actors take them, a part whose worker dies is given out again."""
 
 import logging
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
@@ -24,7 +25,7 @@ _IN_FLIGHT = 2  # parts a worker: one at work, one ready, so that memory is boun
 _TRIES = 4  # of a part whose worker dies
 _START_TRIES = 6  # of a worker; while a machine is dead and Ray does not know it, a try fails in 4 s
 _WARN_SECONDS = 60  # without any worker
-_GIVE_UP_SECONDS = 1800  # a cloud's machine takes 2 to 10 minutes; who has none to give has to be told
+_GIVE_UP_SECONDS = 1800  # where no other machine can come
 _PLAIN_SECONDS = 30  # between progress lines where there is no terminal
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,8 @@ def embed_parts(
         tries: counts, by part name, how often a worker died on it.
 
     Raises:
-        ChildProcessError: workers died ``_TRIES`` times on one part, or cannot start.
+        ChildProcessError: workers died ``_TRIES`` times on one part, or cannot start; in a Ray of our own on this
+            machine also where none is there for half an hour. On a cluster machines may come: it is waited for them.
         ValueError, OSError: inside Ray's wrappers: what embedding a part raised.
     """
     shared = workers.weights
@@ -89,6 +91,7 @@ def embed_parts(
     # A slot is a call under way. An actor gets parts once it has answered, so one that finds no CPU holds up nothing.
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
     tasks, again = _tasks(run.plan, todo), deque[_Task]()
+    idle: list[Any] = []  # a worker for each slot without a call: no part was left
     left, absence = len(todo), _Absence()
     try:
         while left:
@@ -103,7 +106,9 @@ def embed_parts(
                     again.append(task)
                     progress.retry()
                     metrics.part_failed()
-                    slots[worker.ready.remote(shared)] = worker, None  # comes back when the worker does
+                    # The part goes to whoever answers first: the worker when it is there again, or an idle one that is.
+                    slots.update({one.ready.remote(shared): (one, None) for one in (worker, *idle)})
+                    idle.clear()
                     continue
                 else:
                     left -= 1
@@ -111,7 +116,9 @@ def embed_parts(
                     metrics.embedded(done.report.rows)
                     yield done
                 following = again.popleft() if again else next(tasks, None)
-                if following is not None:
+                if following is None:
+                    idle.append(worker)
+                else:
                     source, part, data = following.source, following.part, following.data
                     what = shared, source, part, run.plan.settings, out, data
                     slots[worker.embed.options(max_task_retries=0).remote(*what)] = worker, following
@@ -129,18 +136,23 @@ class _Absence:
         self._since = self._said = time.monotonic()
 
     def check(self, somebody: bool) -> None:
-        """Say that there is no worker, when it is time; ChildProcessError after ``_GIVE_UP_SECONDS``."""
+        """Say that there is no worker, when it is time.
+
+        Raises:
+            ChildProcessError: nobody can help: a Ray of our own on this machine, after ``_GIVE_UP_SECONDS``.
+        """
         now = time.monotonic()
         if somebody:
             self._since = self._said = now
             return
         without = now - self._since
-        if without < _GIVE_UP_SECONDS and now - self._said < _WARN_SECONDS:
+        hopeless = without >= _GIVE_UP_SECONDS and "RAY_ADDRESS" not in os.environ  # as ``ray_session`` has it
+        if not hopeless and now - self._said < _WARN_SECONDS:
             return
         self._said = now
         free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
         why = f"no worker is there since {duration(without)}: each needs a CPU, and the cluster has {free:g} free"
-        if without >= _GIVE_UP_SECONDS:
+        if hopeless:
             raise ChildProcessError(f"{why}; parts that are done stay: run the same command again when there is one")
         log.warning("%s", why)
 

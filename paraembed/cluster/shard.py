@@ -21,8 +21,9 @@ from paraembed.cluster.tracking import tracked_run
 from paraembed.data import shards
 from paraembed.data.duplicates import RowNumbers, find_duplicates, num_partitions
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.data.pairs import Source, read_pairs, sources_of, spans_of
+from paraembed.data.pairs import Reading, Source, read_pairs, sources_of, spans_of
 from paraembed.data.parse import parse_source, partitions_of, reading_of
+from paraembed.data.parsed import Block
 from paraembed.data.reports import SAMPLED, SourceReport, join_reports, load_report, save_report, sum_counts
 from paraembed.data.selection import Selected, select, selection_table, selects
 from paraembed.data.shards import Mask, ShardPlan, ShardSettings
@@ -97,8 +98,8 @@ def shard_pairs(
     vocabulary = read_vocabulary(words, max_words) if words else None
     row_rules(settings, vocabulary)
     reading = reading_of(settings, limits)
-    heads = [next(read_pairs(source, reading)) for source in sources]  # what is unusable is said at once
     names_of_sources = names[:: len(inputs) // len(sources)]
+    heads = list(map(partial(_first_block, reading=reading), sources, names_of_sources))
     parts = [
         _Part(source, name, span)
         for source, name, head in zip(sources, names_of_sources, heads, strict=True)
@@ -133,6 +134,13 @@ def shard_pairs(
         replace_folder(result, out)
         shutil.rmtree(work)
     return manifest, False
+
+
+def _first_block(source: Source, name: str, reading: Reading) -> Block:
+    """The first rows of a source, so that what is unusable is said at once."""
+    for block in read_pairs(source, reading):
+        return block
+    raise ValueError(f"{name} has no rows; leave it out, or make it again")
 
 
 @dataclass(frozen=True)
@@ -177,6 +185,7 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
     manifest: dict[str, Any] = read_json(out / "manifest.json")
     if not isinstance(manifest, dict):
         raise ValueError(f"{out}/manifest.json holds no object; expected what jobs/shard.py writes")
+    manifest.setdefault("max_line_bytes", DEFAULT_LIMITS.max_line_bytes)  # an older one has none
     ours = manifest.get("format") in {shards.FORMAT, shards.SUBSETS_FORMAT}
     changed = differences(*({key: one.get(key) for key in identity if key != "format"} for one in (manifest, identity)))
     if ours and not changed:

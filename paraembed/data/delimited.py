@@ -33,6 +33,8 @@ Role = Literal[
 
 _CSV_ROWS = 50_000
 _CSV_CHARACTERS = 8 << 20
+_CELL_CHARACTERS = 8  # what a cell takes beside its characters, at least
+_MOST_COMMAS = 1 << 20  # of a row: a cell of two letters takes 50 bytes
 _FIELD_CHARACTERS = 1 << 20
 ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
@@ -132,31 +134,39 @@ def _some(rows: Iterator[list[str]]) -> list[list[str]]:
     some, held = [], 0
     for row in rows:
         some.append(row)
-        held += sum(map(len, row))
+        held += sum(map(len, row)) + _CELL_CHARACTERS * len(row)
         if len(some) == _CSV_ROWS or held > _CSV_CHARACTERS:
             break
     return some
 
 
 def _rows(text: io.TextIOWrapper, path: Place, most: int) -> Iterator[list[str]]:
-    """Rows of a CSV file of ``most`` bytes.
+    """Rows of a CSV file of ``most`` bytes, the line end not counted.
 
     A quote that is not closed would swallow the rows behind it, so it ends the job, and so does a row that is longer.
     """
-    held = 0  # of the row that is being read
+    held = commas = 0  # of the row that is being read
+    mark = "\ufeff".encode()  # of byte order: before the first row, and not counted
 
     def lines() -> Iterator[str]:
-        nonlocal held
-        while line := text.readline(most + 3):  # with CR and LF, and a character more
-            held += len(line.rstrip("\r\n").encode("utf-8", "surrogateescape"))
-            if held > most:
-                raise ValueError(f"{path}, line {reader.line_num + 1}: the row is {TOO_LONG}, {most:,} bytes; mend it")
+        nonlocal held, commas
+        while line := text.readline(most + 4):  # with mark, CR and LF, and a character more
+            octets = line.encode("utf-8", "surrogateescape")
+            octets = octets if reader.line_num else octets.removeprefix(mark)
+            if held + len(octets.rstrip(b"\r\n")) > most:
+                raise ValueError(
+                    f"{path}, line {reader.line_num + 1}: the row is {TOO_LONG}, {most:,} bytes; a quote is never "
+                    "closed, perhaps: mend it, or give a larger --max-line-bytes"
+                )
+            held, commas = held + len(octets), commas + octets.count(b",")
+            if commas > _MOST_COMMAS:
+                raise ValueError(f"{path}, line {reader.line_num + 1}: a row of over {_MOST_COMMAS:,} commas; mend it")
             yield line
 
     reader = csv.reader(lines(), strict=True)
     try:
         for row in reader:
-            held = 0
+            held = commas = 0
             yield row
     except csv.Error as error:
         raise ValueError(

@@ -68,8 +68,8 @@ class Lines:
 
     @cached_property
     def too_long(self) -> pa.BooleanArray:
-        """Lines [n] that are longer than ``limits.max_line_bytes``, without their line feed."""
-        rows = np.diff(self.starts, append=len(self.data)) - 1 > self.limits.max_line_bytes
+        """Lines [n] that are longer than ``limits.max_line_bytes``, their ends not counted."""
+        rows = self.ends - self.starts > self.limits.max_line_bytes
         rows[:1] |= self.first_is_cut
         return pa.array(rows)
 
@@ -137,7 +137,7 @@ def read_lines(place: Place, span: Span | None = None, limits: ReadLimits = DEFA
             if not cut:
                 rest.append(block if feed < 0 else block[:feed])
                 held += len(rest[-1])
-                if held > limits.max_line_bytes:
+                if held > limits.max_line_bytes + 1:  # the last may be a carriage return, of the line's end
                     cut, rest = True, [b"".join(rest)[:_SHOWN_BYTES]]
             if feed < 0:
                 continue

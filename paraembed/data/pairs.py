@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import pyarrow.compute as pc
+
 from paraembed.data.aligned import read_aligned
 from paraembed.data.delimited import Role, read_csv, read_tsv, say_the_pair
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.data.lines import read_lines
+from paraembed.data.lines import TOO_LONG, read_lines
 from paraembed.data.parsed import Block, Format
 from paraembed.data.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.data.tables import read_jsonl, read_parquet
@@ -100,6 +102,11 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     blocks = read_lines(place, limits=reading.limits)
     head = next(blocks)
     line = next((text for text in head.text.slice(0, 100).to_pylist() if text and text.strip()), "")
+    if not line and pc.any(head.too_long.slice(0, 100)).as_py() and reading.form == "auto":
+        raise ValueError(
+            f"{place}: its first lines are {TOO_LONG}, {reading.limits.max_line_bytes:,} bytes; give a larger one, or "
+            "say with --format what the file is"
+        )
     form = detect_format(place, line) if reading.form == "auto" else reading.form
     lines = read_lines(place, span, reading.limits) if span else itertools.chain([head], blocks)
     match form:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from paraembed.data.delimited import ROLE_NAMES, Role, assemble, say_the_pair
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits, check_parquet
 from paraembed.data.lines import TOO_LONG, Lines
-from paraembed.data.parquet import READ_BYTES, read_batches
+from paraembed.data.parquet import READ_BYTES, read_batches, unreadable
 from paraembed.data.parsed import Block, TextRows
 from paraembed.files import Place, open_place
 
@@ -35,7 +35,7 @@ def read_parquet(place: Place, columns: Sequence[Role] = (), limits: ReadLimits 
     """
     with _open_parquet(place) as file:
         roles = _names_of_roles(place, file.schema_arrow.names, columns)
-        check_parquet(file.metadata, set(roles.values()), str(place), limits)
+        check_parquet(file, set(roles.values()), str(place), limits)
     row = 0
     for batch in read_batches(partial(_open_parquet, place), list(roles.values()), _BLOCK_ROWS, _BLOCK_BYTES):
         try:
@@ -56,8 +56,7 @@ def _open_parquet(place: Place, in_dictionary: Sequence[str] = ()) -> Iterator[p
         except (pa.ArrowException, OSError) as error:
             if getattr(error, "errno", None):  # the disk's fault, not the file's
                 raise
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{place} is not a whole Parquet file ({reason}); fetch or make it again") from None
+            raise unreadable(str(place), error) from None
 
 
 def _longer(cells: pa.StringArray, most: int) -> pa.BooleanArray:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.data.parquet import READ_BYTES
+from paraembed.data.parquet import READ_BYTES, unreadable
 from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
 from paraembed.embedding.settings import Settings
 
@@ -34,8 +34,7 @@ def open_parquet(source: InputFile, in_dictionary: Sequence[str] = ()) -> Iterat
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):  # the disk's fault, not the file's
             raise
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{source.shown} is not a whole Parquet file ({reason}); make it again") from None
+        raise unreadable(source.shown, error) from None
 
 
 def columns_of(source: InputFile) -> pa.Schema:

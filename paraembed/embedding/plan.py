@@ -192,7 +192,7 @@ def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
     named = settings.text_column, settings.id_column, settings.tree_column, *settings.keep
     columns = [name for name in named if name is not None]
     with open_parquet(source) as file:
-        check_parquet(file.metadata, columns, source.shown, source.limits)
+        check_parquet(file, columns, source.shown, source.limits)
         groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     start = rows = 0
     for group, more in enumerate(groups):

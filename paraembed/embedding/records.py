@@ -11,6 +11,7 @@ from paraembed.compiled import compiled
 BLOCK_BYTES = 8 << 20  # read at a time
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE_FEED, _CARRIAGE_RETURN, _QUOTE, _COMMA = b'\n\r",'
+_NOT_COUNTED = 5  # bytes of a mark of byte order and a line end
 _FIELD_START, _IN_FIELD, _IN_QUOTES, _QUOTE_IN_QUOTES = range(4)
 
 
@@ -35,25 +36,44 @@ def read_records(pieces: Iterable[bytes], kind: str, name: str, most: int) -> It
         kind: ``csv`` or ``tsv`` (records end with LF, CRLF or CR; in CSV not inside of quotes, which open at the
             beginning of a cell only), else lines, which end with LF.
         name: of the file, for messages.
-        most: bytes of a record, without a line feed.
+        most: bytes of a record; its line end and the mark of byte order do not count.
 
     Raises:
         ValueError: a record that is longer.
     """
-    rest = b""
+    rest, before = b"", 0
     for piece in pieces:
         data = rest + piece if rest else piece
         ends = _ends(data, kind)
         stop = int(ends[-1]) if len(ends) else 0
         rest = data[stop:]
-        longest = int(np.diff(ends, prepend=0).max(initial=0)) - 1
-        if max(len(rest), longest) > most:
-            reason = "a quote is never closed, perhaps" if kind == "csv" else "expected one text a line"
-            raise ValueError(f"{name}: a row is longer than --max-line-bytes, {most:,} bytes; {reason}")
+        if max(len(rest) - _NOT_COUNTED, _longest(data, ends, before)) > most:
+            raise _too_long(name, kind, most)
         if stop:
             yield Records(data[:stop], ends)
+        before += stop
     if rest:
-        yield Records(rest, np.array([len(rest)]))
+        ends = np.array([len(rest)])
+        if _longest(rest, ends, before) > most:
+            raise _too_long(name, kind, most)
+        yield Records(rest, ends)
+
+
+def _longest(data: bytes, ends: npt.NDArray[np.int64], before: int) -> int:
+    """Bytes of the longest record that ends there, without line end; ``before`` stand in front of ``data``."""
+    if not len(ends):
+        return 0
+    octets, starts = np.frombuffer(data, np.uint8), np.concatenate(([0], ends[:-1]))
+    if before == 0 and data.startswith(BYTE_ORDER_MARK):
+        starts[0] = len(BYTE_ORDER_MARK)
+    stops = ends - (octets[ends - 1] == _LINE_FEED)
+    stops -= octets[np.maximum(stops - 1, 0)] == _CARRIAGE_RETURN
+    return int((stops - starts).max())
+
+
+def _too_long(name: str, kind: str, most: int) -> ValueError:
+    reason = "a quote is never closed, perhaps" if kind == "csv" else "expected one text a line"
+    return ValueError(f"{name}: a row is longer than --max-line-bytes, {most:,} bytes; {reason}")
 
 
 def _ends(data: bytes, kind: str) -> npt.NDArray[np.int64]:

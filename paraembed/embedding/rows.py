@@ -249,7 +249,7 @@ def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: 
     groups = range(part.start, part.stop)
     done = part.row_in_file
     with open_parquet(source) as file:
-        check_parquet(file.metadata, wanted, source.shown, source.limits, groups)
+        check_parquet(file, wanted, source.shown, source.limits, groups)
     for batch in read_batches(partial(open_parquet, source), wanted, batch_size, records.BLOCK_BYTES, groups):
         columns: dict[str, pa.Array] = {}
         replaced = np.zeros(len(batch), bool)

@@ -126,6 +126,49 @@ def test_a_killed_worker_costs_nothing(corpus, tiny_encoder_folder, unbroken, tm
 
 
 @pytest.mark.ray
+def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_gone_for_good(
+    corpus, tiny_encoder_folder, unbroken, tmp_path, monkeypatch, ray_cluster
+):
+    died, out = tmp_path / "died", tmp_path / "out"
+
+    class Mortal(module.PartWorker):
+        def __init__(self) -> None:
+            if died.exists():  # its machine is gone, and no other has a CPU
+                time.sleep(600)
+            super().__init__()
+
+        def embed(self, weights, source, part, *rest):  # type: ignore[no-untyped-def]
+            if part.row == 20_000 and not died.exists():
+                while len(list(out.glob("part-*.parquet"))) < 20:
+                    time.sleep(0.01)
+                time.sleep(0.5)
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().embed(weights, source, part, *rest)
+
+    monkeypatch.setattr(module, "PartWorker", Mortal)
+    started = time.monotonic()
+    embed(tiny_encoder_folder, [corpus], out, SMALL, workers=2)
+    assert died.exists()
+    assert time.monotonic() - started < 300, "it waited for the worker that does not come back"
+    assert digests(out) == unbroken
+
+
+@pytest.mark.ray
+def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
+    monkeypatch.setattr(module, "_WARN_SECONDS", 0)
+    monkeypatch.setattr(module, "_GIVE_UP_SECONDS", 0)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    absence = module._Absence()
+    for _ in range(3):
+        absence.check(False)
+    assert caplog.text.count("no worker is there since") == 3
+    monkeypatch.delenv("RAY_ADDRESS")
+    with pytest.raises(ChildProcessError, match=r"no worker is there since 0 s: .* run the same command again"):
+        absence.check(False)
+
+
+@pytest.mark.ray
 def test_a_part_that_kills_every_worker_is_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):

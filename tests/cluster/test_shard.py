@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -8,11 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.cluster.shard import shard_pairs
+from paraembed.cluster.shard import read_finished, shard_pairs
 from paraembed.data import pairs
+from paraembed.data.limits import DEFAULT_LIMITS
 from paraembed.data.schemas import PAIRS
 from paraembed.data.shards import ShardSettings
 from paraembed.files import sha256_of, work_folder
@@ -203,10 +206,24 @@ def test_two_runs_at_once_and_unusable_inputs_are_refused(
     (tmp_path / "quoted.csv").write_text('a,b\nc,"d\ne,f\n')
     with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .*; mend it, or give --format tsv"):
         shard_pairs([tmp_path / "quoted.csv"], tmp_path / "out", SETTINGS)
+    (tmp_path / "none.csv").write_text("source,target\n")
+    pq.write_table(pa.table({"source": pa.nulls(0, pa.string()), "target": []}), tmp_path / "none.parquet")
+    for name in ("none.csv", "none.parquet"):
+        with pytest.raises(ValueError, match=f"^{re.escape(name)} has no rows; leave it out"):
+            shard_pairs([*inputs, tmp_path / name], tmp_path / "out", SETTINGS)
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / inputs[0].name).write_text("x\ty\n")
     manifest, _ = shard_pairs([*inputs, tmp_path / "more" / inputs[0].name], tmp_path / "out", SETTINGS)
     assert list(manifest["sources"]) == ["0/pairs.tsv", "1/ppdb", "2/pairs.tsv"]
+
+
+def test_pairs_from_before_the_flag_have_lines_of_its_default(tmp_path: Path) -> None:
+    identity = {"format": "paraembed-pairs-1", "inputs": [], "max_line_bytes": DEFAULT_LIMITS.max_line_bytes}
+    (tmp_path / "manifest.json").write_text('{"format": "paraembed-pairs-1", "inputs": []}')
+    (tmp_path / "_SUCCESS").touch()
+    assert read_finished(tmp_path, identity) == identity
+    with pytest.raises(ValueError, match=r"holds other pairs: max_line_bytes \(was 67108864, is 7\)"):
+        read_finished(tmp_path, {**identity, "max_line_bytes": 7})
 
 
 @pytest.mark.ray
