@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from paraembed.evaluation import bootstrap
@@ -93,7 +92,7 @@ def _right(model: Supervised, task: Task, part: Part, outputs_NK: Tensor) -> dic
         return {measure: first_place(options_NK.numpy())[1] for measure, options_NK in both.items()}
     examples = {"dev": task.dev, "test": task.test}[part]
     if task.threshold is None:
-        right: Vector = (outputs_NK.argmax(1) == torch.from_numpy(examples.labels)).double().numpy()
+        right: Vector = np.equal(outputs_NK.argmax(1).numpy(), examples.labels).astype(np.float64)
         return {"accuracy": right}
     known = [task.threshold] if part == "dev" else [task.threshold, task.dev]
     similarities = np.concatenate([_similarities(model.read(one)[0]) for one in known])
