@@ -23,6 +23,7 @@ from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
 from paraembed.cluster.train_result import PICTURE, draw_result, scores_of, selection_of
 from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_same
 from paraembed.cluster.train_worker import Result, Task, work_on
+from paraembed.data.limits import chunks_of
 from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.report import Report as Scores
@@ -212,15 +213,16 @@ def _check_memory(training: Training, shards: dict[str, Any]) -> None:
 
 
 def about_tokens(pairs: Path, shards: dict[str, Any]) -> int:
-    """How many tokens pair shards have, about, by the sizes of their columns."""
-    shapes = [pq.read_metadata(pairs / shard["name"]) for shard in shards["shards"]]
-    text_bytes: int = sum(
-        group.column(column).total_uncompressed_size
-        for shape in shapes
-        for group in map(shape.row_group, range(shape.num_row_groups))
-        for column in range(group.num_columns)
-        if group.column(column).path_in_schema in {"first", "second"}
-    )
+    """How many tokens pair shards have, about, by the sizes of their columns.
+
+    Raises:
+        OSError: a column is encrypted.
+    """
+    text_bytes = 0
+    for shard in shards["shards"]:
+        with pq.ParquetFile(pairs / shard["name"]) as file:
+            groups = chunks_of(file, range(file.num_row_groups), {"first", "second"})
+            text_bytes += sum(chunk.total_uncompressed_size for chunks in groups for chunk in chunks)
     return text_bytes // _TOKEN_BYTES
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from paraembed.data.hashing import hash_strings
 from paraembed.data.keys import mixed
+from paraembed.data.limits import chunks_of
 from paraembed.embedding.store import Store
 
 _ROWS = 16_384  # read at a time
@@ -47,10 +48,9 @@ def count_duplicates(store: Store, parts: Sequence[str], column: str) -> tuple[i
 def _size(store: Store, part: str, column: str) -> tuple[int, int]:
     """Rows, and bytes that the ids take; the column has no dictionary, so the footer knows."""
     with store.open(part) as raw, pq.ParquetFile(raw) as file:
-        at = file.schema_arrow.get_field_index(column)
-        groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+        groups = chunks_of(file, range(file.num_row_groups), [column])
         rows = int(file.metadata.num_rows)
-        return rows, _ID_BYTES * rows + sum(int(group.column(at).total_uncompressed_size) for group in groups)
+        return rows, _ID_BYTES * rows + sum(chunk.total_uncompressed_size for chunks in groups for chunk in chunks)
 
 
 def _shared_hashes(store: Store, parts: Sequence[str], column: str, partitions: int) -> Iterator[Hashes]:

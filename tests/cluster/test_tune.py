@@ -305,7 +305,7 @@ def test_a_trial_whose_worker_dies_is_tried_again(sample: Path, tmp_path: Path) 
     said = process.communicate()[1]
     assert process.returncode == 0, said
     assert re.search(r"trial [01]: its worker died, or could not begin; it runs again", said)
-    assert "Traceback" not in said
+    assert "Traceback" not in said, said
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
 
 
