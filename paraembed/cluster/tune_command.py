@@ -73,8 +73,8 @@ class Tune:
     retry_failed: bool = False
     """Run the trials that failed before again."""
     protocol: bool = False
-    """Then train the winner on all pairs for the paper's epochs, score it on all of --data, and register it. On gold
-    labels: train it as jobs/finetune.py does, score it on the test part, and register its encoder."""
+    """Then train the winner on all pairs for the paper's epochs, score it on all of --data, and register it.
+    On gold labels: train it as jobs/finetune.py does, score it on the test part, and register its encoder."""
     final_pairs: Path | None = None
     """The pair shards that the winner is trained on; left out, all of --pairs."""
     final_epochs: int | None = None
