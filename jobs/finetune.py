@@ -31,15 +31,14 @@ class Finetune:
     """
 
     task: TaskName
-    """similarity: scores of sentence pairs. entailment: three classes of sentence pairs. sentiment: two classes of
-    sentences. semeval2013, turney: which word means what a phrase means."""
+    """similarity: scores of sentence pairs. entailment: three classes of them. sentiment: two classes of sentences.
+    semeval2013, turney: which word means what a phrase means."""
     data: Path
     """Folder of the sets: sick/, sts/, sst/, phrase/."""
     out: Path
     """Model folder to write; its encoder/ is an encoder folder for every other job."""
     data_set: DataSet | None = None
-    """For similarity: sick, or sts (2012 to 2015, of each set 40 % to train, 10 % to choose by, 50 % to test); none:
-    sick."""
+    """For similarity: sick, or sts (2012 to 2015; of each set 40 % train, 10 % choose, 50 % test); none: sick."""
     words: Path | None = None
     """Word vectors: text rows 'word v1 ... vd', plain or .gz; for the mode scratch."""
     prior: Path | None = None

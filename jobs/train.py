@@ -38,8 +38,8 @@ class Train:
     """Take another architecture than the recipe's; see the README's table, or give a wrong name for the list."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
     evaluate: tuple[str, ...] = ()
-    """Score the encoder before, while and after it is trained on these suites of --data, sts,phrases for instance; the
-    best one is then the result (see --select)."""
+    """Score the encoder before, while and after it is trained on these suites of --data, sts,phrases for instance.
+    The best one is then the result (see --select)."""
     data: Path | None = None
     """Folder of the suites."""
     evaluate_pairs: tuple[Path, ...] = ()

@@ -54,9 +54,9 @@ class BaseRecipe:
     max_tokens: int | None = None
     """A text is read up to this token, by the encoder that comes out, too; none: whole."""
     epochs: int = 10
-    """Passes over the pairs."""
+    """Passes over the pairs, or labelled examples."""
     batch_size: int = 100
-    """Pairs a step and worker."""
+    """Pairs, or labelled examples, a step and worker."""
 
     optimiser: Literal["adam", "adagrad", "sgd"] = "adam"
     """Adam, AdaGrad or plain SGD."""

@@ -26,8 +26,8 @@ class Selection:
     every: float = 1.0
     """Epochs from one evaluation to the next, 0.25 for instance; the end of the training has one, too."""
     select: str | None = None
-    """The encoder with the highest score of this name is the result, sts/2016/mean for instance; none: the mean of
-    the first suite, or its first score."""
+    """The encoder with the highest score of this name is the result, sts/2016/mean for instance.
+    None: the mean of the first suite, or its first score."""
     patience: int | None = None
     """Stop after so many evaluations in a row that are no better than the best; none: train to the end."""
 

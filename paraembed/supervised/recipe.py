@@ -25,11 +25,11 @@ class SupervisedRecipe(BaseRecipe):
     """How an encoder and a head on it are trained on gold labels (Wieting 2016 §4.4); frozen, JSON."""
 
     mode: Mode = "scratch"
-    """scratch: begin with word vectors. universal: begin with a trained encoder; λ_w and λ_c pull back to it (Wieting
-    2016 §4.4.1). features: a trained encoder stays as it is, only the head learns (§4.4.2)."""
+    """scratch: begin with word vectors.
+    universal: begin with a trained encoder; λ_w and λ_c pull back to it (Wieting 2016 §4.4.1).
+    features: a trained encoder stays as it is, only the head learns (§4.4.2)."""
     head_layer: Literal["sigmoid", "none"] = "sigmoid"
-    """A sigmoid layer before the softmax layer, as in Wieting 2016; none: without it, as in the CNN of Wieting 2015
-    (sentiment alone)."""
+    """A sigmoid layer before the softmax layer (Wieting 2016); none: without it, for sentiment (Wieting 2015, CNN)."""
     head_width: int = 150
     """Width of the sigmoid layer h_s."""
     head_penalty: float = 0.0
