@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -233,6 +232,7 @@ def test_three_machines_and_some_that_die(corpus, tiny_encoder_folder, unbroken,
         list(map(str, command)), capture_output=True, text=True, check=False, cwd=tmp_path, timeout=600
     )
     assert done.returncode == 0, done.stderr
-    (killed,) = re.findall(r"^killed (\d)$", done.stdout, re.MULTILINE)  # among what Ray says of dead machines
-    assert min(kills, 2) <= int(killed) <= kills
-    assert digests(tmp_path / "out") == unbroken[100]
+    outs = list((tmp_path / "out").iterdir())
+    assert outs
+    for out in outs:
+        assert digests(out) == unbroken[100]

@@ -1,13 +1,13 @@
 """Embed on three local Ray nodes and kill some, for test_embed_kills.py: ``three_nodes.py ENCODER CORPUS OUT KILLS``.
 
-Prints how many raylets were killed: fewer than KILLS if the run is done before.
+Embeds to OUT/0, OUT/1, … until so many raylets were killed: a run may be done before the next kill.
 """
 
 import os
 import random
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import ray
@@ -24,20 +24,29 @@ def main(encoder: Path, corpus: Path, out: Path, kills: int) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 1, "node_ip_address": "127.0.0.2"})
     nodes = [add(cluster, number) for number in (3, 4)]
     ray.init(address=cluster.address, _node_ip_address="127.0.0.2", log_to_driver=False)
-    draw, killed = random.Random(0), 0
+    draw, killed, runs = random.Random(0), 0, 0
     with ThreadPoolExecutor(1) as other:  # a node can be added by the main thread alone
-        done = other.submit(embed, encoder, [corpus], out, Settings(part_rows=100), workers=4)
-        while killed < kills and not done.done():
-            wanted = len(list(out.glob("part-*.parquet"))) + draw.randrange(1, 8)
-            while len(list(out.glob("part-*.parquet"))) < wanted and not done.done():
-                time.sleep(0.01)
-            cluster.remove_node(nodes.pop(draw.randrange(2)), allow_graceful=False)  # SIGKILL
-            killed += 1
-            nodes.append(add(cluster, 4 + killed))
-        done.result()
-    sys.stdout.write(f"killed {killed}\n")
+        while killed < kills or runs == 0:
+            place = out / str(runs)
+            runs += 1
+            done = other.submit(embed, encoder, [corpus], place, Settings(part_rows=100), workers=4)
+            while killed < kills and wait_for_parts(place, draw.randrange(1, 8), done):
+                cluster.remove_node(nodes.pop(draw.randrange(2)), allow_graceful=False)  # SIGKILL
+                killed += 1
+                nodes.append(add(cluster, 4 + killed))
+            done.result()
     ray.shutdown()
     cluster.shutdown()
+
+
+def wait_for_parts(out: Path, count: int, done: "Future[object]") -> bool:
+    """Wait until there are so many more parts; false if the run is done before."""
+    wanted = len(list(out.glob("part-*.parquet"))) + count
+    while len(list(out.glob("part-*.parquet"))) < wanted:
+        if done.done():
+            return False
+        time.sleep(0.002)
+    return not done.done()
 
 
 def add(cluster: Cluster, number: int) -> object:
