@@ -23,7 +23,8 @@ DEFAULT_RECIPE = "iclr2016/supervised-avg"
 
 @dataclass(frozen=True)
 class Finetune:
-    """Train an encoder with a head on gold labels; the same command again goes on where a stopped or killed run was.
+    """Train an encoder with a head on gold labels; the same command again goes on where a stopped or killed run was,
+    also with another number of --workers.
 
     Modes: scratch (from --words), universal (from a trained encoder, --prior, and pulled back to it), features (that
     encoder stays as it is; only the head learns). The model that is best on the development part is kept; the test

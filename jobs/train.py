@@ -21,7 +21,8 @@ DEFAULT_RECIPE = "iclr2016/avg"
 
 @dataclass(frozen=True)
 class Train:
-    """Train an encoder on pair shards; the same command again goes on where a stopped or killed run was.
+    """Train an encoder on pair shards; the same command again goes on where a stopped or killed run was, also with
+    another number of --workers: every pair still comes once an epoch.
 
     Every field of the recipe is an option below; the defaults shown are those of the recipe that --recipe names.
     """

@@ -185,14 +185,20 @@ class Recipe(BaseRecipe):
             )
 
 
-def idle_in_any(recipe: BaseRecipe) -> list[str]:
-    """Fields that decide nothing, given the others, whatever is trained."""
-    has_weights = _has_weights(recipe)
-    return _named(
+def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_penalty: float = 0.0) -> list[str]:
+    """Fields that decide nothing, given the others, whatever is trained.
+
+    Args:
+        recipe: the fields.
+        has_weights: whether other parameters of the encoder than its word vectors are trained.
+        head_penalty: of the parameters of a head.
+    """
+    return named(
         {
+            "composition_penalty": not has_weights,
             "composition_target": not has_weights or not recipe.composition_penalty,
             "word_penalty update": not recipe.train_words,
-            "penalty_form": not (recipe.word_penalty or (recipe.composition_penalty and has_weights)),
+            "penalty_form": not (recipe.word_penalty or head_penalty or (recipe.composition_penalty and has_weights)),
             "clip_form": recipe.clip is None,
             "scramble_form scramble_swaps": not recipe.scramble,
             "new_words_min_count": recipe.new_words == "unknown",
@@ -208,17 +214,19 @@ def without_effect(recipe: Recipe) -> list[str]:
         "negatives pool pool_workers equal_negatives paired_negatives mega_batches mega_anneal": recipe.objective
         != "margin",
         "contrast_phrases": recipe.objective != "contrastive",
-        "composition_learning_rate composition_penalty": not _has_weights(recipe),
+        "composition_learning_rate": not has_weights(recipe),
         "scramble_time": not recipe.scramble or recipe.mega_batches > 1,
     }
-    return [*dict.fromkeys([*_named(own), *idle_in_any(recipe)])]
+    return [*dict.fromkeys([*named(own), *idle_in_any(recipe, has_weights=has_weights(recipe))])]
 
 
-def _has_weights(recipe: BaseRecipe) -> bool:
+def has_weights(recipe: BaseRecipe) -> bool:
+    """Whether the recipe's encoder has other parameters than its word vectors."""
     return encoder_name(recipe.encoder) not in {"avg", "sum", "word"}
 
 
-def _named(idle: dict[str, bool]) -> list[str]:
+def named(idle: dict[str, bool]) -> list[str]:
+    """The names, one or several to a key, whose value is true."""
     return [name for names, is_idle in idle.items() if is_idle for name in names.split()]
 
 

@@ -1,6 +1,5 @@
 """Gold labels, word vectors or a trained encoder → an encoder with a head on it, on Ray Train."""
 
-import contextlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from paraembed.cluster.placement import Workers, check_gpus, device_of
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
-from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_same
+from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_finished
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.evaluation.selection import as_json
 from paraembed.files import (
@@ -112,14 +111,14 @@ def finetune(tuning: Finetuning, *, overwrite: bool = False) -> Finetuned:
         prior = checkpoint.load(tuning.prior)
         tuning = replace(tuning, recipe=of_prior(tuning.recipe, prior, tuning.asked))
     identity = {"recipe": tuning.recipe.to_dict(), **inputs_identity(tuning, task, prior)}
-    if _is_finished(tuning.out, identity, overwrite):
+    if is_finished(tuning.out, models.read_config, SupervisedRecipe, identity, overwrite, "model"):
         drop_finished(tuning.work, identity)
         say(f"{tuning.out} is trained already by this recipe on this task; nothing to do")
         return Finetuned([], was_finished=True)
     idle = [name for name in idle_fields(tuning.recipe, task.name) if name in tuning.asked]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
-    check_task(tuning, task)
+    check_task(tuning, task, prior)
     with work_folder(tuning.work):
         _prepare(tuning, task, prior, identity, overwrite)
         rows = _train(tuning, task, identity)
@@ -149,7 +148,7 @@ def check_inputs(tuning: Finetuning) -> None:
         raise ValueError(f"the mode {mode} begins with a trained encoder: give --prior ENCODER, and no --words")
 
 
-def check_task(tuning: Finetuning, task: Task) -> None:
+def check_task(tuning: Finetuning, task: Task, prior: Encoder | None) -> None:
     """Raise ValueError where a training could not begin, or its result not be scored; nothing was changed then."""
     recipe, workers = tuning.recipe, tuning.placement.workers
     check_recipe(recipe, task.name)
@@ -171,29 +170,38 @@ def check_task(tuning: Finetuning, task: Task) -> None:
         least = f"{recipe.batch_size} for each of {workers} workers" if workers > 1 else str(recipe.batch_size)
         raise ValueError(
             f"{usable:,} examples to train on (of {len(task.train):,}; the others have a text without a token), and "
-            f"batch_size is {least}; give a smaller --batch-size, or more examples"
+            f"batch_size is {least}; take a smaller one, or give more examples"
         )
-    if tuning.words is not None:
-        check_memory(
-            estimate(tuning.words, recipe, len(tokens.flat), len(task.train), workers, keeps_best=True),
-            available_memory(),
-        )
+    memory = estimate(words_of(tuning, prior), recipe, len(tokens.flat), len(task.train), workers, keeps_best=True)
+    check_memory(memory, available_memory(), cuts_words=prior is None)
 
 
-def of_prior(recipe: SupervisedRecipe, prior: Encoder, asked: Sequence[str] = ()) -> SupervisedRecipe:
+def words_of(tuning: Finetuning, prior: Encoder | None) -> Path | tuple[int, int]:
+    """The word vectors that a training begins with: their file, or rows and width of the trained encoder's."""
+    if prior is None:
+        assert tuning.words is not None
+        return tuning.words
+    rows, width = prior.matrix.shape
+    return rows, width
+
+
+def of_prior(
+    recipe: SupervisedRecipe, prior: Encoder, asked: Sequence[str] = (), otherwise: str = "give --encoder {}"
+) -> SupervisedRecipe:
     """The recipe with what a trained encoder decides: architecture, tokeniser, boundary words, cut.
 
     Args:
         recipe: as asked for.
         prior: the trained encoder.
         asked: fields of the recipe that were changed by hand.
+        otherwise: what to do where the architectures differ; ``{}`` stands for the prior's.
 
     Raises:
         ValueError: the recipe names another architecture, or a field was changed to another value than the prior's.
     """
     wanted, there = encoder_name(recipe.encoder), encoder_name(prior.config)
     if wanted != there:
-        raise ValueError(f"the recipe trains the encoder {wanted}, and --prior is {there}; give --encoder {there}")
+        raise ValueError(f"the recipe trains the encoder {wanted}, and --prior is {there}; {otherwise.format(there)}")
     decided: dict[str, Any] = {
         "encoder": config_from_dict(config_to_dict(prior.config)),
         "tokeniser": prior.tokeniser,
@@ -227,21 +235,6 @@ def untrained_model(recipe: SupervisedRecipe, task: Task, words: Path | None, pr
             f"training part's words; {num_new:,} words got a random vector"
         )
     return Supervised(encoder, Kind.of(task), options_of(recipe), recipe.seed)
-
-
-def _is_finished(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
-    """Whether ``out`` is the model that this training would give.
-
-    Raises:
-        ValueError: ``out`` holds something else, or another model that is not to be overwritten.
-    """
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
-    provenance = models.read_config(out).get("provenance")
-    found = provenance.get("training", {}) if isinstance(provenance, dict) else {}
-    with contextlib.suppress(KeyError, TypeError, ValueError):  # fields that are newer than it have their defaults
-        found = {**found, "recipe": SupervisedRecipe.from_dict(found["recipe"]).to_dict()}
-    return is_same(out, found, identity, overwrite, "model")
 
 
 def _prepare(tuning: Finetuning, task: Task, prior: Encoder | None, identity: dict[str, Any], overwrite: bool) -> None:

@@ -16,8 +16,7 @@ class Workers:
     """Where and how a training runs."""
 
     workers: int = 1
-    """Training processes; each takes its own batches, so the step grows with them.
-    A run may go on with another number: every pair still comes once an epoch, in other batches."""
+    """Training processes; each takes its own batches, so the step grows with them."""
     gpus: bool = False
     """Give each worker a GPU."""
     checkpoint_minutes: float = 5.0

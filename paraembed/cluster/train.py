@@ -1,6 +1,5 @@
 """Pair shards and word vectors → encoder folder, on Ray Data and Ray Train."""
 
-import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import RunAddress, tracked_run
 from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
 from paraembed.cluster.train_result import PICTURE, draw_result, scores_of, selection_of
-from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_same
+from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_finished
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.data.limits import chunks_of
 from paraembed.encoders import encoder_name
@@ -116,7 +115,7 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
     scored_on = evaluating(training.suites, training.selection)
     if scored_on is not None:
         identity["evaluation"] = scored_on.decides
-    if is_trained(training.out, identity, overwrite):
+    if is_finished(training.out, checkpoint.read_config, Recipe, identity, overwrite, "encoder"):
         drop_finished(training.work, identity)
         say(f"{training.out} is trained already by this recipe on these pairs and words; nothing to do")
         return Outcome(None, was_finished=True)
@@ -224,20 +223,6 @@ def about_tokens(pairs: Path, shards: dict[str, Any]) -> int:
             groups = chunks_of(file, range(file.num_row_groups), {"first", "second"})
             text_bytes += sum(chunk.total_uncompressed_size for chunks in groups for chunk in chunks)
     return text_bytes // _TOKEN_BYTES
-
-
-def is_trained(out: Path, identity: dict[str, Any], overwrite: bool) -> bool:
-    """Whether ``out`` is the encoder that this training would give.
-
-    Raises:
-        ValueError: ``out`` holds something else, or another encoder that is not to be overwritten.
-    """
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
-    found = (checkpoint.read_config(out).get("provenance") or {}).get("training", {})
-    with contextlib.suppress(KeyError, TypeError, ValueError):  # fields that are newer than it have their defaults
-        found = {**found, "recipe": Recipe.from_dict(found["recipe"]).to_dict()}
-    return is_same(out, found, identity, overwrite, "encoder")
 
 
 def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any], overwrite: bool) -> None:

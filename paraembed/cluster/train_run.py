@@ -1,5 +1,6 @@
 """What every training on Ray Train has: a work folder that a killed one left, checks of the cluster, the workers."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -13,25 +14,40 @@ from paraembed.cluster.job import say
 from paraembed.cluster.placement import Workers, check_resources, runs_in_process
 from paraembed.cluster.train_worker import Result
 from paraembed.files import differences, empty_folder, read_json
+from paraembed.recipe import BaseRecipe
 from paraembed.training.state import Checkpoints
 
 _RESTARTS = 3  # of the workers, after one of them died
 _PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
 
 
-def is_same(out: Path, found: dict[str, Any], identity: dict[str, Any], overwrite: bool, what: str) -> bool:
-    """Whether a finished output is what a training would give.
+def is_finished(
+    out: Path,
+    read_config: Callable[[Path], dict[str, Any]],
+    kind: type[BaseRecipe],
+    identity: dict[str, Any],
+    overwrite: bool,
+    what: str,
+) -> bool:
+    """Whether an output is what a training would give.
 
     Args:
         out: the output.
-        found: what decided it.
+        read_config: of such a folder.
+        kind: of its recipe.
         identity: what decides the training.
         overwrite: whether another one may be replaced.
         what: that stands there: encoder, model.
 
     Raises:
-        ValueError: it is another one, which is not to be overwritten.
+        ValueError: ``out`` holds something else, or another one, which is not to be overwritten.
     """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    provenance = read_config(out).get("provenance")
+    found = provenance.get("training", {}) if isinstance(provenance, dict) else {}
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # fields that are newer than it have their defaults
+        found = {**found, "recipe": kind.from_dict(found["recipe"]).to_dict()}
     changed = differences(found, identity)
     if changed and not overwrite:
         raise ValueError(f"{out} holds another {what}: {changed}; choose another --out, or replace it with --overwrite")

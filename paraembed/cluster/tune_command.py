@@ -15,7 +15,7 @@ from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import absolute, ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune import Sweep
-from paraembed.cluster.tune_gold import Gold, read_gold
+from paraembed.cluster.tune_gold import Gold, read_gold, without_idle_axes
 from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_protocol import Protocol, Tuned, suites_there, tune_encoder
 from paraembed.cluster.tune_show import best_first, whole_grid
@@ -80,7 +80,7 @@ class Tune:
     final_epochs: int | None = None
     """Epochs over them; left out, the paper's."""
     register: str | None = None
-    """The winner's name in the MLflow registry; left out, paraembed-SPACE."""
+    """The winner's name in the MLflow registry; left out, paraembed-SPACE, of gold labels with task and data set."""
     dry_run: bool = False
     """Print the grid and stop."""
     overwrite: bool = False
@@ -130,6 +130,8 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     points = Points(flags.space, space, dict(map(_setting, flags.fixed)))
     points.check()
     _check_flags(flags, space)
+    if flags.task is not None:
+        points = without_idle_axes(points, flags.task)
     sample = space.tuning_pairs if flags.sample is None else flags.sample or None
     if space.job == "finetune":
         selection = gold_selection(space.selection, flags.task)
@@ -166,14 +168,17 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
 def _check_flags(flags: Tune, space: Space) -> None:
     """Raise ValueError for a flag that a space for gold labels, or one for pairs, has no use for."""
     is_gold = space.job == "finetune"
-    idle = {"pairs": is_gold, "final_pairs": is_gold, "metric": is_gold, "sample": is_gold and bool(flags.sample)}
-    idle |= dict.fromkeys(("task", "data_set", "prior"), not is_gold)
-    on = "gold labels, all of a task's training part, and chooses by its development part" if is_gold else "pairs"
-    for name, is_idle in idle.items():
-        if is_idle and getattr(flags, name) is not None:
-            raise ValueError(
-                f"--{name.replace('_', '-')} is of no use here: the space {flags.space} trains on {on}; leave it out"
-            )
+    names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "prior")
+    idle = [name for name in names if getattr(flags, name) is not None]
+    idle += ["sample"] if is_gold and flags.sample else []
+    of_pairs = ("profile", "pairs_memory_gb") if is_gold else ()
+    idle += [name for name in of_pairs if getattr(flags.placement, name) != getattr(Placement(), name)]
+    if idle:
+        on = "gold labels, all of a task's training part, and chooses by its development part" if is_gold else "pairs"
+        raise ValueError(f"{_flag(idle[0])} is of no use here: the space {flags.space} trains on {on}; leave it out")
+    later = [name for name in ("final_pairs", "final_epochs", "register") if getattr(flags, name) is not None]
+    if later and not flags.protocol:
+        raise ValueError(f"{_flag(later[0])} is of the training after the search; give --protocol, too")
     if is_gold and flags.task is None and not flags.dry_run:
         raise ValueError(
             f"the space {flags.space} trains on gold labels: give --task, one of {', '.join(get_args(TaskName))}; the "
@@ -196,7 +201,9 @@ def _gold(flags: Tune, points: Points) -> tuple[Gold, Points]:
         for path, flag in ((flags.words, "--words"), (flags.prior, "--prior"))
     )
     data, out = _given(flags.data, "--data"), _given(flags.out, "--out")
-    training = Finetuning(points.name, SupervisedRecipe(), flags.task, flags.data_set, data, words, prior, out)
+    training = Finetuning(
+        points.name, SupervisedRecipe(), flags.task, flags.data_set, data, words, prior, out, flags.placement
+    )
     gold, points = read_gold(points, training)
     for note in gold.task.notes:
         say(f"note: {note}")
@@ -254,12 +261,16 @@ def _protocol(flags: Tune, sweep: Sweep) -> Protocol:
     epochs = sweep.points.space.final_epochs if flags.final_epochs is None else flags.final_epochs
     name = flags.register or f"paraembed-{flags.space.replace('/', '-')}"
     if isinstance(sweep.data, Gold):
-        return Protocol(None, epochs, (), name)
+        return Protocol(None, epochs, (), flags.register or f"{name}-{sweep.data.task.name}-{sweep.data.task.data_set}")
     pairs = sweep.data.folder if flags.final_pairs is None else absolute(flags.final_pairs, "--final-pairs")
     there = suites_there(absolute(flags.data, "--data"))
     # Files of pairs, or of phrases to choose from.
     own = [suite for suite in sweep.data.suites if suite.name not in SUITES]
     return Protocol(pairs, epochs, [*own, *there], name)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _given(path: Path | None, flag: str) -> Path:

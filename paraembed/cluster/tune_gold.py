@@ -1,5 +1,7 @@
 """Gold labels as what a sweep's trials train on."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -7,11 +9,19 @@ from typing import Any
 import pyarrow.compute as pc
 
 from paraembed import checkpoint
-from paraembed.cluster.finetune import Finetuning, check_inputs, inputs_identity, of_prior, untrained_model
+from paraembed.cluster.finetune import (
+    Finetuning,
+    check_inputs,
+    check_task,
+    inputs_identity,
+    of_prior,
+    untrained_model,
+    words_of,
+)
 from paraembed.cluster.job import say
-from paraembed.cluster.tune_inputs import check_batches, check_memory_of_trials, differing_recipes
-from paraembed.encoders import Encoder, encoder_name
-from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.cluster.tune_inputs import check_memory_of_trials, differing_recipes
+from paraembed.encoders import Encoder
+from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.tasks import Task, read_task
 from paraembed.tuning.gold import GoldScorer, gold_inputs
 from paraembed.tuning.points import Points
@@ -37,7 +47,7 @@ class Gold:
     prior: Encoder | None
 
     def check(self) -> None:
-        """Nothing: what is missing is said when it is read."""
+        """Nothing: ``read_gold`` has looked at everything."""
 
     def identity(self) -> dict[str, Any]:
         """What decides a trial's result besides its recipe; digests, JSON."""
@@ -59,13 +69,12 @@ class Gold:
         """What the trials share, by ``inputs_key``; arguments as of pairs.
 
         Raises:
-            OSError, ValueError: too few examples, too little memory, or a task that the recipes cannot train.
+            OSError, ValueError: too little memory.
         """
         recipes, train = differing_recipes(points), self.task.train
-        check_batches(recipes, len(train), workers, "examples", "take a larger task")
-        if self.training.words is not None:
-            tokens = sum(pc.sum(pc.binary_length(one)).as_py() for one in train.texts) // _TOKEN_BYTES
-            check_memory_of_trials(recipes, self.training.words, tokens, len(train), workers, concurrent)
+        tokens = sum(pc.sum(pc.binary_length(one)).as_py() for one in train.texts) // _TOKEN_BYTES
+        words = words_of(self.training, self.prior)
+        check_memory_of_trials(recipes, words, tokens, len(train), workers, concurrent)
         found = dict[str, Inputs]()
         for recipe in recipes:
             assert isinstance(recipe, SupervisedRecipe)
@@ -80,37 +89,75 @@ class Gold:
         return found
 
 
+def without_idle_axes(points: Points, task: str) -> Points:
+    """The points without the axes that decide nothing for a task: a sweep would try the same again and again."""
+    space = points.space
+    numbers = range(space.size)
+    fields = [set(_idle_fields(points, number, task)) for number in numbers]
+    idle = set.intersection(*fields)
+    dropped = [name for name, values in space.axes.items() if _fields(name, values) <= idle]
+    if not dropped:
+        return points
+    say(f"not searched, for it decides nothing for the task {task}: {', '.join(dropped)}")
+    axes = {name: values for name, values in space.axes.items() if name not in dropped}
+    return replace(points, space=replace(space, axes=axes))
+
+
+def _idle_fields(points: Points, number: int, task: str) -> list[str]:
+    recipe = points.at(points.space.choices(number)).recipe
+    assert isinstance(recipe, SupervisedRecipe)
+    return idle_fields(recipe, task)
+
+
+def _fields(axis: str, values: Sequence[Any]) -> set[str]:
+    return {name for value in values for name in (value if isinstance(value, Mapping) else (axis,))}
+
+
 def read_gold(points: Points, training: Finetuning) -> tuple[Gold, Points]:
     """Read what trials on gold labels need; what a trained encoder decides is fixed in the points.
 
     Args:
         points: what is searched.
-        training: task, data, words or prior; its recipe is not looked at.
+        training: task, data, words or prior, workers of a trial; its recipe is not looked at.
 
     Raises:
-        OSError, ValueError: a file is missing, the space's mode begins with something else, or the space searches, or
-            ``--set`` fixes, what the trained encoder decides.
+        OSError, ValueError: a file is missing, the space's mode begins with something else, the space searches, or
+            ``--set`` fixes, what the trained encoder decides, or a recipe of the space cannot be trained on the task.
     """
-    first = points.at(dict.fromkeys(points.space.axes, 0)).recipe
-    assert isinstance(first, SupervisedRecipe)
     for name in _OF_ALL:
         if len({getattr(point.recipe, name) for point in points.differing_in({name})}) > 1:
             raise ValueError(f"the space {points.name} searches {name}, and its trials share what that decides: fix it")
-    training = replace(training, recipe=first)
+    found = (point.recipe for point in points.differing_in({"scramble", "head_layer", "batch_size"}))
+    recipes = [recipe for recipe in found if isinstance(recipe, SupervisedRecipe)]
+    with _naming(points):
+        for recipe in recipes:
+            check_recipe(recipe, training.task)
+    largest = max(recipes, key=lambda recipe: recipe.batch_size)
+    training = replace(training, recipe=largest)
     check_inputs(training)
-    task = read_task(training.task, training.data_set, training.data, first.seed)
-    if training.prior is None:
-        return Gold(training, task, None), points
-    prior = checkpoint.load(training.prior)
-    wanted, there = encoder_name(first.encoder), encoder_name(prior.config)
-    if wanted != there:
-        raise ValueError(
-            f"the space {points.name} searches how to train on from the encoder {wanted}, and --prior is {there}; give "
-            "another one, or take another space"
-        )
+    task = read_task(training.task, training.data_set, training.data, largest.seed)
+    prior = None
+    if training.prior is not None:
+        prior = checkpoint.load(training.prior)
+        points = _with_what_it_decides(prior, points, largest)
+    with _naming(points):
+        check_task(training, task, prior)
+    return Gold(training, task, prior), points
+
+
+def _with_what_it_decides(prior: Encoder, points: Points, recipe: SupervisedRecipe) -> Points:
     for name in (*points.columns(), *points.space.fixed, *points.fixed):
         if name.split(".")[0] in _OF_PRIOR:
             raise ValueError(f"{name} is what the encoder at --prior has; no space and no --set can change it")
-    decided = of_prior(first, prior).to_dict()
-    fixed = {**points.fixed, **{name: decided[name] for name in _OF_PRIOR}}
-    return Gold(training, task, prior), replace(points, fixed=fixed)
+    with _naming(points):
+        decided = of_prior(recipe, prior, otherwise="give another one, or take another space").to_dict()
+    return replace(points, fixed={**points.fixed, **{name: decided[name] for name in _OF_PRIOR}})
+
+
+@contextmanager
+def _naming(points: Points) -> Iterator[None]:
+    """Say of which space a ValueError is."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"the space {points.name}: {error}") from None

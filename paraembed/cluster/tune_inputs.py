@@ -93,7 +93,7 @@ class Pairs:
         shards = read_pair_manifest(self.folder)
         kept = shards["counts"]["kept"]
         recipes = differing_recipes(points)
-        check_batches(recipes, kept, workers, "pairs", "give more pairs, a larger --sample")
+        check_batches(recipes, kept, workers)
         check_memory_of_trials(recipes, self.words, about_tokens(self.folder, shards), kept, workers, concurrent)
         found = dict[str, Inputs]()
         for recipe in recipes:
@@ -108,22 +108,25 @@ def differing_recipes(points: Points) -> list[BaseRecipe]:
     return [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
 
 
-def check_batches(recipes: Sequence[BaseRecipe], kept: int, workers: int, noun: str, advice: str) -> None:
-    """Raise ValueError where a recipe's step asks for more pairs, or other examples, than are there."""
+def check_batches(recipes: Sequence[BaseRecipe], kept: int, workers: int) -> None:
+    """Raise ValueError where a recipe's step asks for more pairs than are there."""
     most = max(recipe.batch_size for recipe in recipes)
     if most * workers > kept:
         each, fewer = (f" for each of {workers} workers", " or fewer --workers") if workers > 1 else ("", "")
-        raise ValueError(f"the space has batches of {most:,} {noun}{each}, and there are {kept:,}; {advice}{fewer}")
+        raise ValueError(
+            f"the space has batches of {most:,} pairs{each}, and there are {kept:,}; give more pairs, a larger "
+            f"--sample{fewer}"
+        )
 
 
 def check_memory_of_trials(
-    recipes: Sequence[BaseRecipe], words: Path, tokens: int, kept: int, workers: int, concurrent: int
+    recipes: Sequence[BaseRecipe], words: Path | tuple[int, int], tokens: int, kept: int, workers: int, concurrent: int
 ) -> None:
     """Raise ValueError where this machine has too little memory for its trials.
 
     Args:
         recipes: all that differ in what they take.
-        words: word-vector text file.
+        words: word-vector text file, or rows and width of a trained encoder's matrix.
         tokens: of the texts, about.
         kept: pairs or examples.
         workers: of a trial.
@@ -133,8 +136,9 @@ def check_memory_of_trials(
     takes = {(one.optimiser, one.train_words, one.word_penalty > 0, one.update, one.max_words): one for one in recipes}
     needed = max(estimate(words, recipe, tokens, kept, here).needed for recipe in takes.values())
     available = available_memory()
+    fewer = "keep fewer words with --set max_words=N, or " if isinstance(words, Path) else ""
     if needed > available:
         raise ValueError(
             f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} "
-            "GiB are available; keep fewer words with --set max_words=N, or use a smaller --concurrent"
+            f"GiB are available; {fewer}use a smaller --concurrent"
         )

@@ -144,6 +144,7 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     if this.items() <= done.items():
         return
     tags = {"space": sweep.points.name, "trial": str(tuned.swept.best.number), "fingerprint": fingerprint}
+    tags |= {name: str(value) for name, value in sweep.data.told().items() if value is not None}
     version = register(run, out, protocol.name, tags)
     if version is None:
         say("not registered: MLflow does not answer; the same command tries again")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paraembed.options import check_fields
-from paraembed.recipe import BaseRecipe, idle_in_any
+from paraembed.recipe import BaseRecipe, has_weights, idle_in_any, named
 
 Mode = Literal["scratch", "universal", "features"]
 
@@ -92,12 +92,16 @@ def check_recipe(recipe: SupervisedRecipe, task: str) -> None:
 
 def idle_fields(recipe: SupervisedRecipe, task: str) -> list[str]:
     """Fields that decide nothing for a task, given the others."""
+    has_head, trains_weights = task not in CHOICES, recipe.train_composition and has_weights(recipe)
     idle = {
-        "similarity margin": task not in CHOICES,
-        "head_layer head_width head_penalty": task in CHOICES,
+        "similarity margin": has_head,
+        "head_layer head_width head_penalty": not has_head,
         "head_width ": recipe.head_layer == "none",
+        "composition_learning_rate": not has_head and not trains_weights,
         "loss_form": task != "similarity",
+        "scramble_form": task == "sentiment",  # an example is one text
         "new_words new_words_min_count max_words": recipe.mode == "features",
     }
-    own = [name for names, is_idle in idle.items() if is_idle for name in names.split()]
-    return [*dict.fromkeys([*idle_in_any(recipe), *own])]
+    penalty = recipe.head_penalty if has_head else 0.0
+    in_any = idle_in_any(recipe, has_weights=trains_weights, head_penalty=penalty)
+    return [*dict.fromkeys([*in_any, *named(idle)])]

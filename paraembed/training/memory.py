@@ -52,7 +52,7 @@ class Memory:
 
 
 def estimate(
-    words_file: Path,
+    words: Path | tuple[int, int],
     recipe: BaseRecipe,
     num_tokens: int,
     num_pairs: int,
@@ -65,7 +65,8 @@ def estimate(
     """What a training will take.
 
     Args:
-        words_file: text file of word vectors; its first rows and its size tell how many rows there are.
+        words: text file of word vectors, whose first rows and size tell how many rows there are; or rows and width of
+            a trained encoder's matrix.
         recipe: vocabulary cut, optimiser, penalty.
         num_tokens: of all pairs.
         num_pairs: how many.
@@ -77,8 +78,11 @@ def estimate(
     Raises:
         OSError: the file cannot be read.
     """
-    num_words, width = _shape(words_file)
-    num_words = min(num_words, recipe.max_words or num_words)
+    if isinstance(words, Path):
+        num_words, width = _shape(words)
+        num_words = min(num_words, recipe.max_words or num_words)
+    else:
+        num_words, width = words
     matrix = 4 * num_words * width
     matrices = 0
     if recipe.train_words:
@@ -87,22 +91,23 @@ def estimate(
     pairs = (8 if reads_trees(recipe.encoder) else 4) * num_tokens + 16 * num_pairs
     if most_pair_bytes is not None:
         pairs = min(pairs, most_pair_bytes)
-    words = matrix + _WORD_BYTES * num_words
-    return Memory(num_words, width, words, matrices * matrix, pairs, workers, are_shared, matrix * keeps_best)
+    own = matrix + _WORD_BYTES * num_words
+    return Memory(num_words, width, own, matrices * matrix, pairs, workers, are_shared, matrix * keeps_best)
 
 
-def check_memory(memory: Memory, available: int) -> None:
-    """Raise ValueError where a training needs more bytes than there are."""
+def check_memory(memory: Memory, available: int, *, cuts_words: bool = True) -> None:
+    """Raise ValueError where a training needs more bytes than there are; ``cuts_words``: max_words would help."""
     if memory.needed <= available:
         return
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
     workers += ", which share the words and their copies once all have read them" if memory.are_shared else ""
     workers += f", and the best encoder so far {memory.best / _GIB:,.1f} GiB" if memory.best else ""
+    fewer = "keep fewer words with --max-words, or " if cuts_words else ""
     raise ValueError(
         f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} GiB are "
         f"available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, optimiser "
         f"state and copies of them {memory.copies / _GIB:,.1f} GiB, the pairs {memory.pairs / _GIB:,.1f} GiB{workers}; "
-        "keep fewer words with --max-words, or use fewer workers or a larger machine"
+        f"{fewer}use fewer workers or a larger machine"
     )
 
 

@@ -16,7 +16,7 @@ from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.tune import Sweep, begin
 from paraembed.cluster.tune_command import Tune, tune
-from paraembed.cluster.tune_gold import read_gold
+from paraembed.cluster.tune_gold import read_gold, without_idle_axes
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
@@ -145,7 +145,7 @@ def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(
     (other / "sick").mkdir()
     for path in (data / "sick").iterdir():
         lines = path.read_text().splitlines(keepends=True)
-        (other / "sick" / path.name).write_text("".join(lines[:60]))
+        (other / "sick" / path.name).write_text("".join(lines[:150]))
     with pytest.raises(ValueError, match=r"begun with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
         begun(data / "avg", folder=other)
 
@@ -160,7 +160,7 @@ def test_what_the_prior_decides_is_in_every_recipe(data: Path, tmp_path: Path) -
     with pytest.raises(ValueError, match="tokeniser is what the encoder at --prior has; no space and no --set can"):
         read_gold(replace(points, fixed={"tokeniser": "ptb-v1"}), training)
     with pytest.raises(
-        ValueError, match="from the encoder proj, and --prior is avg; give another one, or take another"
+        ValueError, match="trains the encoder proj, and --prior is avg; give another one, or take another"
     ):
         read_gold(points, replace(training, prior=data / "avg"))
 
@@ -191,15 +191,19 @@ def test_wrong_combinations_are_said_before_anything_runs(data: Path, tmp_path: 
         lambda one: replace(one, data_set="sst"), r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"
     )
     refused(lambda one: replace(one, fixed=("dev_every=100",)), r"dev_every is 100; a trial looks at the development")
+    turney = "acl2017/supervised-gran"
+    refused(lambda one: replace(one, space=turney, task="turney"), r"the space .*: scramble is 0\.\d+, and turney")
+    refused(lambda one: replace(one, fixed=("head_layer=none",)), r"head_layer is none, and the task similarity has a")
+    refused(
+        lambda one: replace(one, placement=replace(one.placement, workers=3)),
+        r"200 examples to train on .* batch_size is 100 for each of 3 workers; take a smaller one",
+    )
+    refused(lambda one: replace(one, placement=replace(one.placement, profile=True)), r"--profile is of no use here")
+    refused(lambda one: replace(one, final_epochs=3), r"--final-epochs is of the training after the search; give --pro")
     gold, points = read_gold(
         Points(NAME, SPACES[NAME]),
         Finetuning(NAME, SupervisedRecipe(), "similarity", None, data, data / "words.txt", None, tmp_path / "m"),
     )
-    with pytest.raises(
-        ValueError,
-        match=r"batches of 100 examples for each of 3 workers, and there are 200; take a larger task or fewer --w",
-    ):
-        gold.inputs(points, workers=3, concurrent=1)
     with pytest.raises(ValueError, match=r"trials at a time need about .* GiB of memory"):
         gold.inputs(points, workers=1, concurrent=10**9)
 
@@ -212,3 +216,17 @@ def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys: pytest.C
     assert "chosen by dev/pearson (the task's development part" in printed.err
     tune(Tune(NAME, dry_run=True, task="sentiment"))
     assert "chosen by dev/accuracy" in capsys.readouterr().err
+
+
+def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    points = Points(NAME, SPACES[NAME])
+    assert without_idle_axes(points, "similarity") is points
+    assert capsys.readouterr().err == ""
+    space = without_idle_axes(points, "turney").space
+    assert points.space.axes.keys() - space.axes.keys() == {"head_width", "head_penalty"}
+    assert points.space.size == space.size * len(points.space.axes["head_width"]) * len(
+        points.space.axes["head_penalty"]
+    )
+    assert (
+        "not searched, for it decides nothing for the task turney: head_width, head_penalty" in capsys.readouterr().err
+    )

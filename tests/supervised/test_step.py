@@ -298,6 +298,16 @@ def test_fields_that_decide_nothing_are_named() -> None:
     assert "loss_form" in idle_fields(PLAIN, "entailment")
     assert {"head_width", "head_penalty"} <= set(idle_fields(PLAIN, "turney"))
     assert "head_width" not in idle_fields(PLAIN, "similarity")
+    assert {"composition_penalty", "penalty_form"} <= set(idle_fields(PLAIN, "similarity"))
+    assert "penalty_form" not in idle_fields(replace(PLAIN, head_penalty=1e-3), "similarity")
+    assert "penalty_form" in idle_fields(replace(PLAIN, head_penalty=1e-3), "turney")
+    proj = replace(PLAIN, encoder=config_from_dict({"name": "proj"}), composition_penalty=1e-3)
+    assert "composition_penalty" not in idle_fields(proj, "similarity")
+    assert "composition_penalty" in idle_fields(replace(proj, mode="features"), "similarity")
+    scrambled = replace(PLAIN, scramble=0.5)
+    assert [task for task in ("similarity", "sentiment") if "scramble_form" in idle_fields(scrambled, task)] == [
+        "sentiment"
+    ]
 
 
 @pytest.mark.parametrize(
