@@ -37,9 +37,9 @@ class GrowingTable:
         cells = [name.rjust(self._widths[name]) for name in self._columns]
         say("  ".join(["trial", "score".rjust(_SCORE), *cells, "epochs", "   time", "status"]))
 
-    def epoch(self, trial: int, epoch: int, score: float) -> None:
+    def epoch(self, trial: int, epoch: int, score: float | None) -> None:
         """Say how far a trial is."""
-        self._show(f"  trial {trial}: epoch {epoch}, {score:.4f}")
+        self._show(f"  trial {trial}: epoch {epoch}, {'no score' if score is None else f'{score:.4f}'}")
 
     def add(self, record: Record) -> None:
         """Write the row of a trial that has ended."""
@@ -51,7 +51,7 @@ class GrowingTable:
         """For example ``   12   0.7012     0.6         1e-05   2/2    3.1 s  finished``."""
         shown = self._points.shown(record.recipe, record.share)
         cells = [value_text(shown[name]).rjust(self._widths[name]) for name in self._columns]
-        score = (f"{record.score:.4f}" if record.curve else "").rjust(_SCORE)
+        score = (f"{record.score:.4f}" if record.counted else "").rjust(_SCORE)
         epochs = f"{len(record.curve)}/{record.recipe['epochs']}".rjust(6)
         status = record.status if not record.reason else f"{record.status}: {record.reason.splitlines()[0]}"
         return "  ".join([f"{record.number:5}", score, *cells, epochs, f"{record.seconds:5.1f} s", status])

@@ -84,7 +84,10 @@ class TrialRuns:
             Metric(key, value, started + int(1000 * epoch.seconds), epoch.epoch)
             for epoch in record.curve
             for key, value in {"score": epoch.score, "loss": epoch.loss, **epoch.metrics}.items()
+            if value is not None
         ]
+        if record.keeps_best and record.counted:
+            metrics.append(Metric("best_score", record.score, ended, record.counted.epoch))
         metrics.append(Metric("seconds", record.seconds, ended, len(record.curve)))
         client.log_batch(run, params=params)
         for start in range(0, len(metrics), _BATCH):

@@ -198,7 +198,7 @@ class LedgerSearch(Searcher):
         concurrent: trials at a time.
         max_failures: more failed trials end the sweep.
         on_record: told of every trial that ends.
-        on_epoch: told of every epoch: trial, epoch, score.
+        on_epoch: told of every epoch: trial, epoch, score or None.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class LedgerSearch(Searcher):
         concurrent: int,
         max_failures: int,
         on_record: Callable[[Record], None],
-        on_epoch: Callable[[int, int, float], None],
+        on_epoch: Callable[[int, int, float | None], None],
     ) -> None:
         super().__init__()
         self.points, self.settings, self.ledger = points, settings, ledger

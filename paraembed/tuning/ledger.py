@@ -5,6 +5,7 @@ where it was, whatever died with it.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,21 +17,32 @@ Status = Literal["finished", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a trial had reached at the end of an epoch.
+    """The end of an epoch.
 
     Attributes:
         epoch: from 1.
-        score: the metric that is maximised; on gold labels, where the best epoch is kept, the highest until then.
-        loss: mean loss a pair over the last steps, without penalties.
-        metrics: all metrics of the suite's sets; on gold labels, of the development part, after that best epoch.
+        score: the metric that is maximised, of the model as this epoch leaves it; None where that is not defined.
+        loss: mean loss a pair, or an example, over the last steps, without penalties.
+        metrics: all metrics of the suite's sets; on gold labels, of the development part.
         seconds: since the trial began, scoring included.
     """
 
     epoch: int
-    score: float
+    score: float | None
     loss: float
     metrics: dict[str, float]
     seconds: float
+
+
+def counting(curve: Sequence[Epoch], keeps_best: bool) -> tuple[float, Epoch | None]:
+    """A trial's score, and the epoch that it is of: the best one, of equal ones the first, or the last one.
+
+    NaN and None where no epoch has a score.
+    """
+    scored = [(one.score, one) for one in curve if one.score is not None]
+    if not scored:
+        return math.nan, None
+    return max(scored, key=lambda both: both[0]) if keeps_best else scored[-1]
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,7 @@ class Record:
         curve: its epochs.
         seconds: that it took.
         ended: when, in seconds since 1970.
+        keeps_best: whether its score is that of its best epoch, or of its last one.
     """
 
     number: int
@@ -58,11 +71,21 @@ class Record:
     curve: tuple[Epoch, ...]
     seconds: float
     ended: float
+    keeps_best: bool = False
 
     @property
     def score(self) -> float:
-        """The last epoch's; NaN where the first one did not end."""
-        return self.curve[-1].score if self.curve else math.nan
+        """That of the epoch that counts; NaN where no epoch has one."""
+        return counting(self.curve, self.keeps_best)[0]
+
+    @property
+    def counted(self) -> Epoch | None:
+        """The epoch that counts; None where no epoch has a score."""
+        return counting(self.curve, self.keeps_best)[1]
+
+    def reached(self, epoch: int) -> float:
+        """Its score when an epoch had ended; NaN where it had none, or did not get there."""
+        return counting(self.curve[:epoch], self.keeps_best)[0] if len(self.curve) >= epoch else math.nan
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON; ``from_dict`` reads them back."""

@@ -32,7 +32,7 @@ def draw_sweep(folder: Path, points: Points, records: Sequence[Record], best: Re
         best: of them.
         metric: name of the score.
     """
-    scored = [record for record in records if record.curve]
+    scored = [record for record in records if record.counted]
     if not scored:
         return []
     shown = [points.shown(record.recipe, record.share) for record in scored]
@@ -115,7 +115,8 @@ def _curves(scored: Sequence[Record], best: Record | None, metric: str) -> Figur
     axes = figure.subplots()
     for record in scored:
         is_best = best is not None and record.number == best.number
-        epochs, scores = [one.epoch for one in record.curve], [one.score for one in record.curve]
+        points = [(one.epoch, one.score) for one in record.curve if one.score is not None]
+        epochs, scores = zip(*points, strict=True)
         axes.plot(
             epochs,
             scores,

@@ -86,7 +86,7 @@ def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[Record]) -> 
     cuts = {}
     epoch = 1
     while settings.asha and epoch < epochs:
-        reached = [one.curve[epoch - 1].score for one in known if len(one.curve) >= epoch]
+        reached = [score for one in known if math.isfinite(score := one.reached(epoch))]
         if reached:
             cuts[epoch] = float(np.percentile(reached, 100 * (1 - 1 / settings.reduction)))
         epoch *= settings.reduction
@@ -126,8 +126,8 @@ def _told(axes: dict[str, BaseDistribution], choices: Mapping[str, int], record:
     """A trial as Optuna knows it: running where no record says more, so that it keeps away from it."""
     if record is None:
         return create_trial(state=TrialState.RUNNING, params=dict(choices), distributions=axes)
-    scores = {one.epoch: one.score for one in record.curve}
-    if record.status == "failed" or not scores or not all(map(math.isfinite, scores.values())):
+    scores = {one.epoch: score for one in record.curve if math.isfinite(score := record.reached(one.epoch))}
+    if record.status == "failed" or not scores:
         return create_trial(state=TrialState.FAIL, params=dict(choices), distributions=axes)
     state = TrialState.COMPLETE if record.status == "finished" else TrialState.PRUNED
     value = record.score if record.status == "finished" else None

@@ -15,7 +15,10 @@ PARQUET, CSV, BEST, RECIPE = "results.parquet", "results.csv", "best.json", "bes
 
 
 def results(points: Points, ledger: Ledger) -> pa.Table:
-    """Trial, status, score, epochs, the searched fields, loss, reason, seconds; the last one alone varies with time."""
+    """Trial, status, score, epochs, the searched fields, loss, reason, seconds; the last one alone varies with time.
+
+    Score and loss are those of the epoch that counts.
+    """
     rows = [_row(points, record) for record in ledger.in_order()]
     names = ["trial", "status", "score", "epochs", *points.columns(), "loss", "reason", "seconds"]
     return pa.table({name: pa.array(_alike([row[name] for row in rows])) for name in names})
@@ -32,22 +35,23 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
     paths = [folder / PARQUET, folder / CSV]
     best = ledger.best()
     if best is not None:
+        assert best.counted is not None
         told = {"trial": best.number, "score": best.score, "share": best.share, "space": points.name}
-        write_json(folder / BEST, {**told, "metrics": best.curve[-1].metrics, "recipe": best.recipe})
+        write_json(folder / BEST, {**told, "metrics": best.counted.metrics, "recipe": best.recipe})
         write_json(folder / RECIPE, best.recipe)
         paths += [folder / BEST, folder / RECIPE]
     return paths
 
 
 def _row(points: Points, record: Record) -> dict[str, Any]:
-    last = record.curve[-1] if record.curve else None
+    counted = record.counted
     return {
         "trial": record.number,
         "status": record.status,
-        "score": last.score if last else None,
+        "score": counted.score if counted else None,
         "epochs": len(record.curve),
         **points.shown(record.recipe, record.share),
-        "loss": last.loss if last else None,
+        "loss": counted.loss if counted else None,
         "reason": record.reason,
         "seconds": record.seconds,
     }

@@ -25,7 +25,7 @@ from paraembed.training.inputs import untrained_encoder
 from paraembed.training.loop import AstrayError, Report, train
 from paraembed.training.pairs import pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
-from paraembed.tuning.ledger import Epoch, Status
+from paraembed.tuning.ledger import Epoch, Status, counting
 from paraembed.words import Words
 
 Metric = Sequence[tuple[float, str]]
@@ -69,7 +69,10 @@ class AnyScorer(Protocol):
     """Gives a model's score, and all metrics: ``Scorer``, or ``gold.GoldScorer``."""
 
     keeps_best: ClassVar[bool]
-    """Whether a trial's score is that of its best epoch so far, or of its last one."""
+    """Whether a trial's score is that of its best epoch so far, or of its last one.
+
+    With the best one, an epoch may be without a score; else that ends the trial.
+    """
 
     def __call__(self, model: Any, /) -> tuple[float, dict[str, float]]:
         """Score a model; ValueError where that is not possible."""
@@ -221,6 +224,7 @@ class Ended:
     reason: str
     curve: tuple[Epoch, ...]
     seconds: float
+    keeps_best: bool = False
 
 
 def run_trial(
@@ -254,7 +258,7 @@ def run_trial(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two spin at OpenMP's barriers on a busy machine
     started = time.monotonic()
-    judge = _Judge(scorer, cut_offs, rank, world, on_epoch)
+    judge = _Judge(scorer, cut_offs, recipe.epochs, rank, world, on_epoch)
     status: Status = "finished"
     reason = ""
     try:
@@ -270,7 +274,7 @@ def run_trial(
         status, reason = "failed", f"{type(error).__name__}: {error}"
     finally:
         torch.set_num_threads(threads)
-    return Ended(status, reason, tuple(judge.curve), time.monotonic() - started)
+    return Ended(status, reason, tuple(judge.curve), time.monotonic() - started, scorer.keeps_best)
 
 
 class _Judge:
@@ -282,11 +286,13 @@ class _Judge:
         self,
         scorer: AnyScorer,
         cut_offs: Mapping[int, float],
+        epochs: int,
         rank: int,
         world: int,
         on_epoch: Callable[[Epoch], None],
     ) -> None:
-        self.scorer, self.cut_offs, self.rank, self.world, self.on_epoch = scorer, cut_offs, rank, world, on_epoch
+        self.scorer, self.cut_offs, self.epochs = scorer, cut_offs, epochs
+        self.rank, self.world, self.on_epoch = rank, world, on_epoch
         self.curve: list[Epoch] = []
         self.started = time.monotonic()
 
@@ -301,17 +307,25 @@ class _Judge:
             raise _EndError(status, reason)
 
     def _verdict(self, report: Report) -> tuple[Status, str]:
+        score, metrics, problem = self._scored(report.epoch)
+        if problem and not self.scorer.keeps_best:
+            return "failed", problem
+        self.curve.append(Epoch(report.epoch, score, report.loss, metrics, time.monotonic() - self.started))
+        self.on_epoch(self.curve[-1])
+        reached, counted = counting(self.curve, self.scorer.keeps_best)
+        if counted is None and report.epoch == self.epochs:
+            return "failed", problem
+        cut = self.cut_offs.get(report.epoch, -math.inf)
+        if reached < cut:
+            return "stopped", f"after epoch {report.epoch} its score {reached:.4f} is below {cut:.4f}"
+        return "finished", ""
+
+    def _scored(self, epoch: int) -> tuple[float | None, dict[str, float], str]:
+        """Score and metrics, or why there are none."""
         try:
             score, metrics = self.scorer(self.model)
         except ValueError as error:
-            return "failed", str(error)
+            return None, {}, str(error)
         if not math.isfinite(score):
-            return "failed", f"the score is {score} after epoch {report.epoch}"
-        if self.scorer.keeps_best and self.curve and self.curve[-1].score >= score:
-            score, metrics = self.curve[-1].score, self.curve[-1].metrics
-        self.curve.append(Epoch(report.epoch, score, report.loss, metrics, time.monotonic() - self.started))
-        self.on_epoch(self.curve[-1])
-        cut = self.cut_offs.get(report.epoch, -math.inf)
-        if score < cut:
-            return "stopped", f"after epoch {report.epoch} its score {score:.4f} is below {cut:.4f}"
-        return "finished", ""
+            return None, {}, f"the score is {score} after epoch {epoch}"
+        return score, metrics, ""

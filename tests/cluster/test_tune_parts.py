@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
-from paraembed.cluster import tune_trials
+from paraembed.cluster import tune_show, tune_trials
 from paraembed.cluster.tracking import tracked_run
 from paraembed.cluster.tune import Sweep, _to_probe, begin, settled
 from paraembed.cluster.tune_command import Tune, _protocol, tune
 from paraembed.cluster.tune_inputs import Pairs
-from paraembed.cluster.tune_show import best_first
+from paraembed.cluster.tune_show import GrowingTable, best_first
 from paraembed.cluster.tune_tracking import TrialRuns
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.data.shards import FORMAT
@@ -256,3 +256,45 @@ def test_a_trial_that_runs_again_has_one_run(tmp_path: Path, monkeypatch: pytest
     ledger.drop_failed()
     assert logged(record(1, [0.1, 0.3])) == {"0": "FINISHED", "1": "FINISHED"}
     assert logged() == {"0": "FINISHED", "1": "FINISHED"}
+
+
+def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.chdir(tmp_path)
+    curve = tuple(
+        Epoch(at, score, 0.5, {} if score is None else {"dev/pearson": score}, 1.0 * at)
+        for at, score in enumerate([0.1, 0.4, None, 0.2], 1)
+    )
+    kept = replace(record(0, []), curve=curve, keeps_best=True)
+    with tracked_run("sweep", tmp_path, tmp_path / "run.json") as run:
+        runs = TrialRuns(run, Ledger(tmp_path / "trials"))
+        for one in (kept, record(1, [0.3, 0.2])):
+            runs.add(one, {})
+        assert run.address is not None
+        client = MlflowClient(uri)
+        experiment = client.get_run(run.address.run_id).info.experiment_id
+    found = {one.data.tags["trial"]: one for one in client.search_runs([experiment]) if "trial" in one.data.tags}
+
+    def history(trial: str, name: str) -> list[tuple[int, float]]:
+        return [(one.step, one.value) for one in client.get_metric_history(found[trial].info.run_id, name)]
+
+    assert history("0", "score") == history("0", "dev/pearson") == [(1, 0.1), (2, 0.4), (4, 0.2)]
+    assert history("0", "best_score") == [(2, 0.4)]
+    assert history("1", "score") == [(1, 0.3), (2, 0.2)]
+    assert "best_score" not in found["1"].data.metrics  # of pairs the last epoch counts
+
+
+def test_the_growing_table_shows_the_score_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tune_show, "_PLAIN_SECONDS", 0.0)
+    table = GrowingTable(POINTS, Ledger(tmp_path), 4, 2)
+    table.epoch(0, 1, None)
+    assert "trial 0: epoch 1, no score" in capsys.readouterr().err
+    plain = replace(record(0, [0.1, 0.4, 0.2]), keeps_best=True)
+    assert table.row(plain).split()[:2] == ["0", "0.4000"]
+    without = replace(plain, curve=tuple(replace(one, score=None) for one in plain.curve), status="failed", reason="no")
+    assert table.row(without).split()[:2] == ["0", "0.4"]  # the margin

@@ -1,6 +1,8 @@
 """Trials on gold labels end where jobs/finetune.py ends; no Ray."""
 
-from dataclasses import replace
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +19,12 @@ from paraembed.supervised.step import SupervisedStep
 from paraembed.supervised.tasks import Examples, Task
 from paraembed.training.best import Evaluation
 from paraembed.training.loop import run_steps
+from paraembed.training.state import Counters
 from paraembed.tuning.gold import GoldInputs, GoldScorer, gold_inputs
+from paraembed.tuning.ledger import Record
 from paraembed.tuning.points import Point
 from paraembed.tuning.probe import trial_seconds
-from paraembed.tuning.trial import inputs_key, run_trial
+from paraembed.tuning.trial import Ended, inputs_key, run_trial
 from paraembed.words import UNKNOWN, Words
 
 RECIPE = SupervisedRecipe(
@@ -48,16 +52,32 @@ def untrained(task: Task, words: Words, recipe: SupervisedRecipe, seed: int) -> 
     return Supervised(encoder, Kind.of(task), options_of(recipe), recipe.seed)
 
 
-def best_on_dev(model: Supervised, task: Task, recipe: SupervisedRecipe) -> float:
-    """The score of the model that jobs/finetune.py keeps."""
+def finetuned(model: Supervised, task: Task, recipe: SupervisedRecipe) -> Counters:
+    """The looks of jobs/finetune.py at the development part."""
 
     def scored(_: int) -> float:
         return score(model, task, "dev").values[task.measure]
 
     data = example_ids(model, task.train)
-    counters = run_steps(model, SupervisedStep(model, recipe), data, len(data), evaluation=Evaluation(scored))
-    assert counters.best is not None
-    return counters.best[2]
+    return run_steps(model, SupervisedStep(model, recipe), data, len(data), evaluation=Evaluation(scored))
+
+
+def record(ended: Ended) -> Record:
+    return Record.from_dict({"number": 0, "choices": {}, "recipe": {}, "share": 1.0, **asdict(ended), "ended": 1e9})
+
+
+@dataclass(frozen=True)
+class Told:
+    """Scores of one epoch after the other; None: not defined."""
+
+    scores: Iterator[float | None]
+    keeps_best: bool = True
+
+    def __call__(self, model: Supervised) -> tuple[float, dict[str, float]]:  # noqa: ARG002 - as scorers have it
+        score = next(self.scores)
+        if score is None:
+            raise ValueError("the correlation of a constant is not defined")
+        return score, {"dev/pearson": score}
 
 
 def read_only(inputs: GoldInputs) -> GoldInputs:
@@ -82,10 +102,43 @@ def test_a_trial_scores_what_finetune_would_keep(task: Task, tiny_words: Words, 
     inputs = read_only(gold_inputs(untrained(task, tiny_words, recipe, seed), task, recipe.mode != "scratch"))
     ended = run_trial(inputs, recipe, 1.0, GoldScorer.of(task), {})
     assert (ended.status, ended.reason, len(ended.curve)) == ("finished", "", 6)
-    reached = [epoch.score for epoch in ended.curve]
-    assert reached == sorted(reached)
-    assert reached[-1] == ended.curve[-1].metrics["dev/pearson"] == best_on_dev(model, task, recipe)
-    assert reached[-1] > 0.1
+    looks = finetuned(model, task, recipe)
+    assert [epoch.score for epoch in ended.curve] == [score for _, _, score in looks.scores]
+    assert [epoch.score for epoch in ended.curve] == [epoch.metrics["dev/pearson"] for epoch in ended.curve]
+    assert looks.best is not None
+    assert record(ended).score == looks.best[2] > 0.1
+
+
+def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task: Task, tiny_words: Words) -> None:
+    inputs = gold_inputs(untrained(task, tiny_words, RECIPE, 1), task, False)
+    scores = [None, 0.2, 0.5, None, 0.3, math.nan]
+    shown: list[float | None] = []
+
+    def run(scores: list[float | None], cut_offs: dict[int, float], keeps_best: bool = True) -> Ended:
+        scorer = Told(iter(scores), keeps_best)
+        return run_trial(inputs, RECIPE, 1.0, scorer, cut_offs, on_epoch=lambda one: shown.append(one.score))
+
+    ended = run(scores, {1: 0.4, 3: 0.5, 5: 0.4})  # it has no score yet, it reached 0.5, it had reached 0.5
+    assert (ended.status, ended.reason) == ("finished", "")
+    assert [one.score for one in ended.curve] == shown == [None, 0.2, 0.5, None, 0.3, None]
+    found = record(ended)
+    assert found.counted == ended.curve[2]
+    assert found.score == 0.5
+    assert [found.reached(epoch) for epoch in range(2, 7)] == [0.2, 0.5, 0.5, 0.5, 0.5]
+    assert math.isnan(found.reached(1))
+    stopped = run(scores, {4: 0.6})
+    assert (stopped.status, len(stopped.curve)) == ("stopped", 4)
+    assert stopped.reason == "after epoch 4 its score 0.5000 is below 0.6000"
+    assert math.isnan(record(stopped).reached(5))
+    never = run([None] * 6, {})
+    assert (never.status, len(never.curve)) == ("failed", 6)
+    assert never.reason == "the correlation of a constant is not defined"
+    assert math.isnan(record(never).score)
+    assert record(never).counted is None
+    last = run([0.2, 0.5, 0.1, 0.4, 0.3, 0.2], {5: 0.25}, keeps_best=False)
+    assert (last.status, record(last).score, record(last).reached(4)) == ("finished", 0.2, 0.4)
+    undefined = run([0.2, None], {}, keeps_best=False)
+    assert (undefined.status, len(undefined.curve)) == ("failed", 1)
 
 
 def test_a_trial_stops_fails_and_is_probed_as_others_are(task: Task, tiny_words: Words) -> None:

@@ -1,17 +1,20 @@
 """What is suggested next, and who is stopped early."""
 
+import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optuna.trial import TrialState
 from ray.tune.schedulers.async_hyperband import _Bracket
 
 from paraembed.tuning.ledger import Epoch, Record
 from paraembed.tuning.points import Points
-from paraembed.tuning.search import SearchSettings, cut_offs, suggest
+from paraembed.tuning.search import SearchSettings, _distribution, _told, cut_offs, suggest
 from tune_spaces import SPACES
 
 SPACE = SPACES["acl2017/avg"]
@@ -82,14 +85,15 @@ def test_failed_and_stopped_trials_do_not_stop_tpe() -> None:
 scores_st = st.lists(st.lists(st.integers(0, 40), min_size=9, max_size=9), min_size=1, max_size=15)
 
 
-@given(scores_st, st.sampled_from([2, 3, 4]))
+@given(scores_st, st.sampled_from([2, 3, 4]), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_one_at_a_time_is_stopped_as_by_rays_asha(curves: list[list[int]], reduction: int) -> None:
+def test_one_at_a_time_is_stopped_as_by_rays_asha(curves: list[list[int]], reduction: int, keeps_best: bool) -> None:
     epochs = 9
     bracket = _Bracket(min_t=1, max_t=epochs, reduction_factor=reduction, s=0)
     how = SearchSettings(asha=True, reduction=reduction)
     records: list[Record] = []
-    for number, curve in enumerate(curves):
+    for number, own in enumerate(curves):
+        curve = list(itertools.accumulate(own, max)) if keeps_best else own
         theirs = epochs
         for epoch in range(1, epochs):
             if bracket.on_result(SimpleNamespace(trial_id=str(number)), epoch, float(curve[epoch - 1])) == "STOP":
@@ -98,7 +102,23 @@ def test_one_at_a_time_is_stopped_as_by_rays_asha(curves: list[list[int]], reduc
         cuts = cut_offs(how, epochs, records)
         ours = next((epoch for epoch in range(1, epochs) if curve[epoch - 1] < cuts.get(epoch, -math.inf)), epochs)
         assert ours == theirs
-        records.append(record(number, {"margin": 0, "word_penalty": 0}, list(map(float, curve[:ours])), ours < epochs))
+        ended = record(number, {"margin": 0, "word_penalty": 0}, list(map(float, own[:ours])), ours < epochs)
+        records.append(replace(ended, keeps_best=keeps_best))
+
+
+def test_an_epoch_without_a_score_sets_no_cut_off_and_tpe_is_told_the_best_until_then() -> None:
+    def kept(number: int, scores: Sequence[float | None], stopped: bool = False) -> Record:
+        plain = record(number, SPACE.choices(number), [0.0] * len(scores), stopped)
+        curve = [replace(one, score=score) for one, score in zip(plain.curve, scores, strict=True)]
+        return replace(plain, curve=tuple(curve), keeps_best=True)
+
+    known = [kept(0, [None, 0.5, None, 0.2]), kept(1, [0.4, 0.1], True), kept(2, [None, None], True)]
+    assert cut_offs(SearchSettings(asha=True, reduction=2), 5, known) == {1: 0.4, 2: 0.45, 4: 0.5}
+    axes = {name: _distribution(values) for name, values in SPACE.axes.items()}
+    told = [_told(axes, one.choices, one) for one in known]
+    assert [one.state for one in told] == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
+    assert (told[0].value, told[0].intermediate_values) == (0.5, {2: 0.5, 3: 0.5, 4: 0.5})
+    assert told[1].intermediate_values == {1: 0.4, 2: 0.4}
 
 
 def test_settings_that_do_not_go_together_are_refused() -> None:

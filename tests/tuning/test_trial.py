@@ -16,9 +16,9 @@ from paraembed.evaluation.sets import Group, Suite
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.tuning.ledger import Epoch, Ledger, Record
-from paraembed.tuning.pictures import CURVES, EFFECTS, PARALLEL, draw_sweep
+from paraembed.tuning.pictures import CURVES, EFFECTS, PARALLEL, _curves, draw_sweep
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import CSV, PARQUET, RECIPE, write_results
+from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, write_results
 from paraembed.tuning.trial import PairInputs, Scorer, needed, run_trial
 from paraembed.words import Words
 from tune_spaces import SPACES
@@ -156,3 +156,33 @@ def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path: Pa
     assert pyarrow.csv.read_csv(tmp_path / "a" / CSV)["status"].to_pylist() == table["status"].to_pylist()
     recipe = Recipe.from_dict(json.loads((tmp_path / "a" / RECIPE).read_text()))
     assert recipe == POINTS.at(SPACES["smoke"].choices(1)).recipe
+
+
+def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "trials")
+    losses = (0.4, 0.3, 0.2)
+
+    def kept(number: int, scores: list[float | None], status: str = "finished") -> Record:
+        plain = record(number, [0.0] * len(scores), status)
+        curve = [
+            replace(one, score=score, loss=loss, metrics={} if score is None else {"dev/pearson": score})
+            for one, score, loss in zip(plain.curve, scores, losses, strict=False)
+        ]
+        return replace(plain, curve=tuple(curve), keeps_best=True)
+
+    for one in (kept(0, [0.1, 0.7, 0.3]), kept(1, [0.6, None, 0.6]), kept(2, [None, None, None], "failed")):
+        ledger.add(one)
+    best = ledger.best()
+    assert best == Ledger(tmp_path / "trials").best() == kept(0, [0.1, 0.7, 0.3])
+    paths = write_results(POINTS, ledger, tmp_path)
+    table = pq.read_table(paths[0])
+    assert (table["score"].to_pylist(), table["loss"].to_pylist()) == ([0.7, 0.6, None], [0.3, 0.4, None])
+    assert table["epochs"].to_pylist() == [3, 3, 3]
+    told = json.loads((tmp_path / BEST).read_text())
+    assert (told["score"], told["metrics"]) == (0.7, {"dev/pearson": 0.7})
+    assert len(draw_sweep(tmp_path, POINTS, ledger.in_order(), best, "dev/pearson")) == 3
+    (axes,) = _curves(ledger.in_order()[:2], best, "dev/pearson").axes
+    assert [line.get_xydata().tolist() for line in axes.lines] == [
+        [[1, 0.1], [2, 0.7], [3, 0.3]],
+        [[1, 0.6], [3, 0.6]],
+    ]
