@@ -83,6 +83,8 @@ def load(folder: str | Path) -> Encoder:
         raise ValueError(f"{folder}: the weights do not fit the encoder in config.json: {error}") from None
     encoder.requires_grad_(False).eval()
     encoder.fingerprint = config["fingerprint"]
+    provenance = config.get("provenance")
+    encoder.provenance = provenance if isinstance(provenance, dict) else {}
     return encoder
 
 

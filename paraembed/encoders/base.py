@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar, Literal, Protocol, overload
+from typing import Any, ClassVar, Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -137,6 +137,7 @@ class Encoder(nn.Module):
         matrix: word matrix W_w, parameter [V, D].
         composition: W_c.
         fingerprint: of the saved folder; empty for an encoder that was not loaded.
+        provenance: of the saved folder, or of the one that this encoder began as; empty where there is none.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class Encoder(nn.Module):
         self.composition = config.build(words.matrix.shape[1], torch.Generator().manual_seed(seed))
         self.composition.for_vocabulary(len(words.vocabulary))
         self.fingerprint = ""
+        self.provenance: dict[str, Any] = {}
 
     @property
     def width(self) -> int:

@@ -221,6 +221,8 @@ def save(
 ) -> None:
     """Write a model folder, whole or not at all; a folder that stands there is replaced.
 
+    The encoder's folder says of the encoder that it began as: on which pairs that was trained, how it was chosen.
+
     Args:
         model: what to save.
         folder: where to.
@@ -233,13 +235,24 @@ def save(
             model.encoder,
             new / "encoder",
             recipe=recipe,
-            provenance={"training": {"task": dataclasses.asdict(model.kind)}},
+            provenance=_encoder_provenance(model),
             model_card=f"The encoder of a {model.kind.task} model, trained with it; see the README.md above.\n",
         )
         save_tensors(model.head.state_dict(), new / "head.safetensors")
         (new / "README.md").write_text(model_card, encoding="utf-8")
         decides = {"kind": dataclasses.asdict(model.kind), "head": dataclasses.asdict(model.options)}
         write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
+
+
+def _encoder_provenance(model: Supervised) -> dict[str, Any]:
+    """What the encoder was trained on: the task, and before that the pairs, by which jobs/evaluate.py knows them."""
+    before = model.encoder.provenance
+    training: dict[str, Any] = {"task": dataclasses.asdict(model.kind)}
+    prior = before.get("training")
+    if isinstance(prior, dict) and prior.get("pairs"):
+        training["pairs"] = prior["pairs"]
+    selected = {"selected": before["selected"]} if before.get("selected") else {}
+    return {"training": training, **selected}
 
 
 def load(folder: str | Path) -> Supervised:

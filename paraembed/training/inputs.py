@@ -137,6 +137,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
     with torch.no_grad():
         for name, tensor in encoder.state_dict().items():  # one may have a row a word, as scaled_avg's has
             wider.state_dict()[name][: len(tensor)] = tensor
+    wider.provenance = encoder.provenance
     return wider, num_new
 
 

@@ -17,13 +17,19 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 import paraembed
+from paraembed import checkpoint
+from paraembed.cluster.evaluate import check_held_out
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.job import run
 from paraembed.cluster.placement import Workers
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gru import GruConfig
+from paraembed.evaluation.candidates import trained
 from paraembed.files import sha256_of, write_json
 from paraembed.supervised.model import load, read_config
 from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.words import read_words
 from tests.jobs.test_bad_input import load_job
 
 pytestmark = pytest.mark.ray
@@ -148,6 +154,30 @@ def test_every_task_from_words_then_universal_then_features(
     )
     assert runs[0].data.params["task"] == "similarity"
     assert "dev/pearson" in runs[0].data.metrics
+
+
+@pytest.mark.parametrize("mode", ["universal", "features"])
+def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data: Path, tmp_path: Path, mode: str) -> None:
+    pairs = tmp_path / "pairs"
+    pairs.mkdir()
+    (pairs / "manifest.json").write_text("{}")
+    trained_on = {"training": {"pairs": sha256_of(pairs / "manifest.json")}}
+    chosen = {"selected": {"metric": "sts/2016/mean", "scores": [[10, 0.5]]}}
+    few = read_words(data / "words.txt", max_words=30)  # so that universal adds words
+    prior = Encoder(AvgConfig(), few, "space", 3)
+    checkpoint.save(prior, tmp_path / "prior", recipe={}, provenance={**trained_on, **chosen}, model_card="")
+    recipe = replace(RECIPE, mode=mode, new_words="random")
+    finetune(tuning(data, tmp_path / "m", recipe=recipe, words=None, prior=tmp_path / "prior"))
+    encoder = trained(tmp_path / "m" / "encoder")
+    assert len(encoder.encoder.vocabulary) > len(few.vocabulary) or mode == "features"
+    with pytest.raises(ValueError, match=r"pairs holds the very pairs that encoder was trained on"):
+        check_held_out(pairs, [encoder])
+    assert encoder.chosen_by == "sts/2016/mean"
+    again = replace(recipe, mode="features")
+    finetune(tuning(data, tmp_path / "n", "entailment", recipe=again, words=None, prior=tmp_path / "m" / "encoder"))
+    provenance = checkpoint.read_config(tmp_path / "n" / "encoder")["provenance"]
+    assert provenance["training"]["pairs"] == trained_on["training"]["pairs"]
+    assert provenance["training"]["task"]["task"] == "entailment"
 
 
 def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
