@@ -26,13 +26,11 @@ class Examples:
         texts: M string arrays [n]: raw text.
         labels: float64 [n]: the gold score, or the number of the class; of choices 0, the right option.
         trees: M string arrays [n] of bracketed trees, as ``paraembed.data.trees`` reads, where the data have them.
-        groups: int32 [n], number of the set that an example is from, in the order of ``Task.sets``.
     """
 
     texts: tuple[pa.StringArray, ...]
     labels: npt.NDArray[np.float64]
     trees: tuple[pa.StringArray, ...] | None = None
-    groups: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -44,16 +42,13 @@ class Examples:
             tuple(one.take(places) for one in self.texts),
             self.labels[rows],
             None if self.trees is None else tuple(one.take(places) for one in self.trees),
-            None if self.groups is None else self.groups[rows],
         )
 
     @classmethod
     def joined(cls, parts: Sequence["Examples"]) -> "Examples":
-        """One behind the other; parts of the same number of texts, with groups or without, and without trees."""
+        """One behind the other; parts of the same number of texts, and without trees."""
         texts = tuple(pa.concat_arrays(side) for side in zip(*(one.texts for one in parts), strict=True))
-        groups = [one.groups for one in parts if one.groups is not None]
-        labels = np.concatenate([one.labels for one in parts])
-        return cls(texts, labels, groups=np.concatenate(groups) if groups else None)
+        return cls(texts, np.concatenate([one.labels for one in parts]))
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,6 @@ class Task:
         notes: what a reader of the scores must know: sets that are missing, files that are not the known ones, parts
             that are not as published.
         split: where the parts were drawn here: what must be saved beside the result.
-        sets: names of the sets by their numbers in ``Examples.groups``.
         threshold: of semeval2013, the labelled pairs behind ``train``: dev and test are pairs like them, and from
             which similarity on a pair is called the same is chosen on these for dev, on these and dev for test.
     """
@@ -87,7 +81,6 @@ class Task:
     measure: Literal["pearson", "accuracy"]
     notes: tuple[str, ...] = ()
     split: Split | None = None
-    sets: tuple[str, ...] = ()
     threshold: Examples | None = None
 
 

@@ -54,13 +54,13 @@ def read_sts(data: Path, seed: int) -> Task:
         )
     parts: list[list[Examples]] = [[], [], []]
     split: Split = {}
-    for number, (name, path) in enumerate(files.items()):
+    for name, path in files.items():
         pairs = read_scored_pairs(path)
         wrong = np.flatnonzero((pairs.scores < 0) | (pairs.scores > 5))
         if len(wrong):
             line = len(read_text(path)) - len(pairs) + int(wrong[0]) + 1  # there may be a header
             raise ValueError(f"{path}, line {line}: the score is {pairs.scores[wrong[0]]:g}; expected 0 to 5")
-        examples = Examples(pairs.texts, pairs.scores, groups=np.full(len(pairs), number, np.int32))
+        examples = Examples(pairs.texts, pairs.scores)
         drawn = drawn_parts(len(pairs), _STS_SHARES, f"sts/{name}", seed)
         for part, rows in zip(parts, drawn, strict=True):
             part.append(examples.take(rows))
@@ -73,7 +73,7 @@ def read_sts(data: Path, seed: int) -> Task:
         *changed_files([(f"sts/{path.parent.name}/{path.name}", path) for path in files.values()]),
     )
     scores = tuple("012345")
-    return Task("similarity", "sts", train, dev, test, scores, 0, "pearson", notes, split, tuple(files))
+    return Task("similarity", "sts", train, dev, test, scores, 0, "pearson", notes, split)
 
 
 def _sick_part(path: Path, task: str) -> Examples:

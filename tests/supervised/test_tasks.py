@@ -131,14 +131,13 @@ def test_turney_parts_are_the_first_680_and_the_rest(data: Path) -> None:
 
 def test_sts_split_of_each_set_does_not_depend_on_the_others(data: Path) -> None:
     task = read_task("similarity", "sts", data, 3)
-    assert task.sets == ("2012/MSRpar", "2015/images")  # not 2016
     assert [len(part) for part in (task.train, task.dev, task.test)] == [8 + 15, 2 + 3, 10 + 21]
     assert (task.classes, task.low) == (("0", "1", "2", "3", "4", "5"), 0)
     assert task.split is not None
-    assert task.train.groups is not None
-    assert task.train.groups.tolist() == [0] * 8 + [1] * 15
+    assert [*task.split] == ["2012/MSRpar", "2015/images"]  # not 2016
     expected = [(f"a{row}", f"b{row}", row / 4) for row in task.split["2012/MSRpar"]["train"]]
-    assert rows(task.train)[:8] == expected
+    expected += [(f"c{row}", f"d{row}", row / 8) for row in task.split["2015/images"]["train"]]
+    assert rows(task.train) == expected
     assert "2012/MSRvid" in task.notes[0]
     assert "23, 5 and 31 pairs of 2 sets" in task.notes[1]
 
