@@ -20,6 +20,7 @@ from paraembed.cluster.tune_show import GrowingTable
 from paraembed.cluster.tune_tracking import TrialRuns
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.files import differences, empty_folder, read_json, write_json
+from paraembed.supervised.parts import write_split
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.pictures import draw_sweep
 from paraembed.tuning.points import Point, Points
@@ -169,6 +170,8 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
         _run_trials(replace(sweep, data=data), ledger, runs)
     paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
+    if isinstance(sweep.data, Gold):
+        paths += write_split(sweep.data.task, sweep.out)
     paths += draw_sweep(sweep.out, sweep.points, ledger.in_order(), best, sweep.metric)
     for path in paths:
         run.artifacts(path)

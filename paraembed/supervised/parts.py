@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paraembed.files import write_json
+
 TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
 DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
 
 Rows = npt.NDArray[np.int64]
 Split = dict[str, dict[str, list[int]]]
 """File → part → numbers of its examples, from 0, ascending."""
+SPLIT = "split.json"
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,14 @@ def drawn_parts(num: int, shares: tuple[float, ...], name: str, seed: int) -> tu
     order = np.random.default_rng([seed, *digest.tolist()]).permutation(num)
     ends = np.cumsum([int(share * num + 1e-9) for share in shares])  # 0.1 · 30 is below 3 in floats
     return tuple(np.sort(part) for part in np.split(order, ends))
+
+
+def write_split(task: Task, folder: Path) -> list[Path]:
+    """Write the split of a task that was drawn here; the path, or none where the parts are published ones."""
+    if task.split is None:
+        return []
+    write_json(folder / SPLIT, task.split)
+    return [folder / SPLIT]
 
 
 def file_of(data: Path, task: str, name: str) -> Path:

@@ -1,11 +1,16 @@
 """jobs/tune.py on gold labels: a small supervised space through Ray, the JSON recipe, what is refused."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from mlflow.tracking import MlflowClient
@@ -14,7 +19,8 @@ import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.placement import Placement
-from paraembed.cluster.tune import Sweep, begin
+from paraembed.cluster.tracking import tracked_run
+from paraembed.cluster.tune import Sweep, begin, run_sweep
 from paraembed.cluster.tune_command import Tune, tune
 from paraembed.cluster.tune_gold import read_gold, without_idle_axes
 from paraembed.encoders import Encoder
@@ -23,12 +29,14 @@ from paraembed.encoders.proj import ProjConfig
 from paraembed.papers import find_supervised_recipe
 from paraembed.supervised.model import read_config
 from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings
 from paraembed.words import read_words
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
 from tune_spaces import SPACES
 
+JOB = Path(__file__).parents[2] / "jobs" / "tune.py"
 NAME = "iclr2016/supervised-avg"
 
 
@@ -230,3 +238,63 @@ def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys: pytest.Cap
     assert (
         "not searched, for it decides nothing for the task turney: head_width, head_penalty" in capsys.readouterr().err
     )
+
+
+def test_the_drawn_split_stands_beside_the_results(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "sts" / "2012").mkdir(parents=True)
+    rows = (f"{number % 6}\t{POSITIVE[number % 20]}\t{NEGATIVE[number % 19]}\n" for number in range(300))
+    (tmp_path / "sts" / "2012" / "MSRpar.tsv").write_text("".join(rows))
+    points = Points(NAME, replace(SPACES[NAME], axes={}), {"tokeniser": "space"})
+    training = Finetuning(
+        NAME, SupervisedRecipe(), "similarity", "sts", tmp_path, data / "words.txt", None, tmp_path / "m"
+    )
+    gold, points = read_gold(points, training)
+    sweep = Sweep(points, points.space.selection, gold, tmp_path / "out", concurrent=1)
+    curve = (Epoch(1, 0.5, 0.1, {"dev/pearson": 0.5}, 1.0),)
+    recipe = points.at({}).recipe.to_dict()
+    Ledger(sweep.trials).add(Record(0, {}, recipe, 1.0, "finished", "", curve, 1.0, 1e9, keeps_best=True))
+    with tracked_run("sweep", sweep.out, sweep.out / "run.json") as run:
+        run_sweep(sweep, run)
+    assert (sweep.out / "results.csv").is_file()
+    split = json.loads((sweep.out / "split.json").read_text())
+    assert split == gold.task.split
+    assert [len(split["2012/MSRpar"][part]) for part in ("train", "dev", "test")] == [120, 30, 150]
+    assert run.address is not None
+    assert "split.json" in {file.path for file in MlflowClient(run.address.uri).list_artifacts(run.address.run_id)}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_killed_driver_goes_on_to_the_same_table(data: Path, tmp_path: Path) -> None:
+    def command(out: Path) -> list[str]:
+        paths = ["--words", str(data / "words.txt"), "--data", str(data), "--out", str(out)]
+        search = ["--search", "tpe", "--trials", "4", "--asha", "--epochs", "150", "--concurrent", "1"]
+        return [sys.executable, str(JOB), NAME, "--task", "similarity", *paths, *search, "--set", "tokeniser=space"]
+
+    cut, trials = tmp_path / "cut", tmp_path / "cut" / "trials"
+    process = subprocess.Popen(command(cut), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    deadline = time.monotonic() + 200
+    while not list(trials.glob("*.json")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    children = psutil.Process(process.pid).children(recursive=True)
+    family = [one for one in children if not one.name().endswith("Agent")]  # these see late that their raylet is gone
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    before = {path.name: path.stat().st_mtime_ns for path in trials.iterdir()}
+    assert 1 <= len(before) < 4
+    assert not (cut / "results.parquet").exists()
+    for out in (cut, tmp_path / "whole"):
+        done = subprocess.run(command(out), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert ("going on with the sweep in" in done.stderr) == (out == cut)
+        assert f"{4 - len(before) if out == cut else 4} trials of 150 epochs" in done.stderr
+    assert before.items() <= {path.name: path.stat().st_mtime_ns for path in trials.iterdir()}.items()
+    tables = [pq.read_table(out / "results.parquet").drop_columns(["seconds"]) for out in (cut, tmp_path / "whole")]
+    assert tables[0].num_rows == 4
+    assert tables[0].equals(tables[1])
+    best = [(out / "best-recipe.json").read_bytes() for out in (cut, tmp_path / "whole")]
+    assert best[0] == best[1]
