@@ -207,7 +207,9 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path:
     assert not (tmp_path / "cut").exists()
     done = subprocess.run(command(data, tmp_path / "cut", *settings), check=True, capture_output=True, text=True)
     assert "going on with the training in" in done.stderr
-    assert "next" in done.stderr or "wrote" in done.stderr
+    out = tmp_path / "cut"
+    wrote = f"wrote {out}; its README.md shows how to use it; its encoder: {out / 'encoder'}"
+    assert wrote in done.stderr.splitlines()
     for name in ("encoder/model.safetensors", "head.safetensors"):
         assert sha256_of(tmp_path / "cut" / name) == sha256_of(tmp_path / "whole" / name)
     configs = [json.loads((tmp_path / one / "config.json").read_text()) for one in ("cut", "whole")]
@@ -240,7 +242,7 @@ def test_bad_input_is_one_line(data: Path, tmp_path: Path, call: Callable[..., s
     )
     assert "unknown recipe 'iclr2016/avg'; allowed: tacl2015/cnn" in call(*plain, "--recipe", "iclr2016/avg")
     assert "sick/SICK_train.txt" in call("--task", "entailment", "--data", tmp_path, "--out", out, "--words", words)
-    assert "batch_size is 5000; give a smaller --batch-size" in call(*plain, "--words", words, "--batch-size", "5000")
+    assert "batch_size is 5000; take a smaller one" in call(*plain, "--words", words, "--batch-size", "5000")
     (out).mkdir()
     (out / "mine.txt").write_text("mine")
     assert "holds no config.json; expected a model folder" in call(*plain, "--words", words)
