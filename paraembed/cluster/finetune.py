@@ -32,6 +32,7 @@ from paraembed.supervised import model as models
 from paraembed.supervised.card import model_card, score_rows
 from paraembed.supervised.examples import is_filled
 from paraembed.supervised.model import Kind, Supervised, options_of
+from paraembed.supervised.parts import write_split
 from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.scores import RESAMPLES, TaskScores, score
 from paraembed.supervised.tasks import Task, read_task
@@ -312,8 +313,7 @@ def _finish(tuning: Finetuning, task: Task, identity: dict[str, Any], counters: 
         unit="example",
         share="share of right answers",
     )
-    if task.split is not None:
-        write_json(tuning.work / "model" / "split.json", task.split)
+    write_split(task, tuning.work / "model")
     with new_folder(tuning.out) as new:
         shutil.copytree(tuning.work / "model", new, dirs_exist_ok=True)
     for note in task.notes:

@@ -231,8 +231,13 @@ def _say_budget(
     probed = _to_probe(sweep, todo)
     recipe = probed[0].recipe
     some = inputs[inputs_key(recipe)]
-    before, _ = scorer(some.model(recipe))
-    say(f"{sweep.metric} is {before:.4f} before training")
+    try:
+        before, _ = scorer(some.model(recipe))
+        say(f"{sweep.metric} is {before:.4f} before training")
+    except ValueError as error:
+        if not scorer.keeps_best:  # else an epoch may be without a score, too
+            raise
+        say(f"no {sweep.metric} before training: {error}")
     noun = "pairs" if isinstance(sweep.data, Pairs) else "examples"
     trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(some):,} {noun} each"
     device = "cuda" if sweep.placement.gpus else "cpu"
