@@ -27,6 +27,7 @@ from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gru import GruConfig
 from paraembed.evaluation.candidates import trained
 from paraembed.files import sha256_of, write_json
+from paraembed.papers import find_supervised_recipe
 from paraembed.supervised.model import load, read_config
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.words import read_words
@@ -180,6 +181,7 @@ def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data: Path, tmp_path: 
     assert provenance["training"]["task"]["task"] == "entailment"
 
 
+@pytest.mark.slow
 def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
     finetune(tuning(data, tmp_path / "two", placement=Workers(workers=2)))
     config = read_config(tmp_path / "two")
@@ -195,7 +197,8 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
 
 def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path: Path) -> None:
     settings = ["--epochs", "60"]
-    subprocess.run(command(data, tmp_path / "whole", *settings), check=True, capture_output=True, timeout=200)
+    recipe = replace(find_supervised_recipe("iclr2016/supervised-avg"), tokeniser="space", epochs=60)
+    finetune(tuning(data, tmp_path / "whole", "sentiment", name="iclr2016/supervised-avg", recipe=recipe))
     process = subprocess.Popen(command(data, tmp_path / "cut", *settings), stderr=subprocess.DEVNULL)
     try:
         states, limit = tmp_path / "cut.training" / "checkpoints", time.monotonic() + 100

@@ -137,7 +137,9 @@ def test_what_older_code_left_is_not_gone_on_from(ray_cluster: None, inputs: lis
 
 
 @pytest.mark.ray
-def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster: None, tmp_path: Path) -> None:
+def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(
+    ray_cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     inputs = []
     for number in range(12):
         inputs.append(tmp_path / f"{number}.tsv")
@@ -161,13 +163,14 @@ def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster: Non
     process.kill()
     process.communicate()
     assert not (tmp_path / "out").exists()
-    done = subprocess.run(list(map(str, job)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert 1 <= done.stderr.count("(parsed before)") < 12
+    capsys.readouterr()
+    shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE)
+    assert 1 <= capsys.readouterr().err.count("(parsed before)") < 12
     assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster: None, tmp_path: Path) -> None:
     source, words = tmp_path / "p.tsv", tmp_path / "words"
     settings = ShardSettings(training_set="pgru2017", rows_per_shard=60)
