@@ -75,8 +75,8 @@ def main(flags: Finetune) -> None:
         asked=changed_fields(flags.settings, base),
     )
     done = finetune(tuning, overwrite=flags.overwrite)
+    print_table(HEAD, done.rows)
     if not done.was_finished:
-        print_table(HEAD, done.rows)
         say(f"wrote {flags.out}; its README.md shows how to use it; its encoder: {flags.out / 'encoder'}")
 
 

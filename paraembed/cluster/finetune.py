@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from paraembed import checkpoint
 from paraembed.cluster.finetune_worker import FinetuneTask, finetune_on
 from paraembed.cluster.job import say
-from paraembed.cluster.placement import Workers, check_gpus, device_of
+from paraembed.cluster.placement import Workers, check_gpus, device_of, workers_here
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
 from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_finished
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
+from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.selection import as_json
 from paraembed.files import (
     digest_of,
@@ -29,8 +30,8 @@ from paraembed.files import (
 )
 from paraembed.papers.supervised import published_for
 from paraembed.supervised import model as models
-from paraembed.supervised.card import model_card, score_rows
-from paraembed.supervised.examples import is_filled
+from paraembed.supervised.card import model_card, saved_rows, score_rows
+from paraembed.supervised.examples import is_filled, tree_merges
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.parts import write_split
 from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
@@ -85,7 +86,7 @@ class Finetuned:
 
     Attributes:
         rows: of a table: part, measure, ours, coverage, published.
-        was_finished: nothing was left to do.
+        was_finished: nothing was left to do; the rows are those of the model that is there.
     """
 
     rows: list[list[str]]
@@ -115,7 +116,7 @@ def finetune(tuning: Finetuning, *, overwrite: bool = False) -> Finetuned:
     if is_finished(tuning.out, models.read_config, SupervisedRecipe, identity, overwrite, "model"):
         drop_finished(tuning.work, identity)
         say(f"{tuning.out} is trained already by this recipe on this task; nothing to do")
-        return Finetuned([], was_finished=True)
+        return Finetuned(saved_rows(models.read_config(tuning.out)["provenance"]), was_finished=True)
     idle = [name for name in idle_fields(tuning.recipe, task.name) if name in tuning.asked]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
@@ -153,6 +154,8 @@ def check_task(tuning: Finetuning, task: Task, prior: Encoder | None) -> None:
     """Raise ValueError where a training could not begin, or its result not be scored; nothing was changed then."""
     recipe, workers = tuning.recipe, tuning.placement.workers
     check_recipe(recipe, task.name)
+    if prior is not None and task.split is not None:
+        _check_split(prior, task, recipe.seed)
     for part in (task.dev, task.test):
         which = "development" if part is task.dev else "test"
         if len(part) < 2:
@@ -173,8 +176,22 @@ def check_task(tuning: Finetuning, task: Task, prior: Encoder | None) -> None:
             f"{usable:,} examples to train on (of {len(task.train):,}; the others have a text without a token), and "
             f"batch_size is {least}; take a smaller one, or give more examples"
         )
-    memory = estimate(words_of(tuning, prior), recipe, len(tokens.flat), len(task.train), workers, keeps_best=True)
+    if reads_trees(recipe.encoder):
+        tree_merges(task.train, tokens, recipe.tokeniser)
+    here = workers_here(workers)
+    memory = estimate(words_of(tuning, prior), recipe, len(tokens.flat), len(task.train), here, keeps_best=True)
     check_memory(memory, available_memory(), cuts_words=prior is None)
+
+
+def _check_split(prior: Encoder, task: Task, seed: int) -> None:
+    """Raise ValueError where a trained encoder has learned from another draw of the set, which the test part has."""
+    for before in models.gold_of(prior.provenance):
+        if before["data_set"] == task.data_set and before["seed"] != seed:
+            raise ValueError(
+                f"--prior was trained on a split of {task.data_set} that was drawn with seed {before['seed']}; seed "
+                f"is {seed} here: what it has learned from would be chosen by or tested on; take --seed "
+                f"{before['seed']}, or another prior"
+            )
 
 
 def words_of(tuning: Finetuning, prior: Encoder | None) -> Path | tuple[int, int]:
@@ -308,7 +325,7 @@ def _finish(tuning: Finetuning, task: Task, identity: dict[str, Any], counters: 
         tuning.work / "model" / _PICTURE,
         title,
         counters.curve,
-        max(1, counters.pairs // max(1, counters.epoch)) if counters.epoch else len(task.train),
+        (counters.pairs - counters.pairs_in_epoch) // counters.epoch if counters.epoch else len(task.train),
         on_the_way=curve,
         unit="example",
         share="share of right answers",

@@ -60,6 +60,11 @@ def runs_in_process(placement: Workers) -> bool:
     return placement.workers == 1 and not (placement.gpus and "RAY_ADDRESS" in os.environ)
 
 
+def workers_here(workers: int) -> int:
+    """How many of so many processes this machine needs memory for: one of a cluster's, which may be elsewhere."""
+    return 1 if "RAY_ADDRESS" in os.environ else workers
+
+
 def device_of(placement: Workers) -> str:
     """What a worker is told of its device: cpu, cuda, or worker: the one that Ray Train gives it."""
     if not placement.gpus:

@@ -1,6 +1,5 @@
 """Pair shards and word vectors → encoder folder, on Ray Data and Ray Train."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from ray.train import DataConfig
 
 from paraembed import checkpoint
 from paraembed.cluster.job import say
-from paraembed.cluster.placement import Placement, check_gpus, device_of
+from paraembed.cluster.placement import Placement, check_gpus, device_of, workers_here
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import RunAddress, tracked_run
@@ -197,7 +196,7 @@ def _save(
 def _check_memory(training: Training, shards: dict[str, Any]) -> None:
     """Raise ValueError where this machine is too small; on a cluster it only reads the words."""
     placement = training.placement
-    workers = 1 if "RAY_ADDRESS" in os.environ else placement.workers
+    workers = workers_here(placement.workers)
     memory = estimate(
         training.words,
         training.recipe,

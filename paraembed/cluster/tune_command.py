@@ -231,12 +231,14 @@ def _say_next(sweep: Sweep, tuned: Tuned) -> None:
 
 def _retraining(sweep: Sweep) -> str:
     """The command that trains the best recipe, up to it."""
+    workers, gpus = sweep.placement.workers, sweep.placement.gpus
+    placed = (f" --workers {workers}" if workers > 1 else "") + (" --gpus" if gpus else "")  # batches are per worker
     if isinstance(sweep.data, Pairs):
-        return "train.py --pairs PAIRS --words WORDS --out ENCODER"
+        return f"train.py --pairs PAIRS --words WORDS --out ENCODER{placed}"
     told = sweep.data.training
     begins = f"--words {told.words}" if told.prior is None else f"--prior {told.prior}"
     data_set = f" --data-set {told.data_set}" if told.data_set else ""
-    return f"finetune.py --task {told.task}{data_set} --data {told.data} {begins} --out MODEL"
+    return f"finetune.py --task {told.task}{data_set} --data {told.data} {begins} --out MODEL{placed}"
 
 
 def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:

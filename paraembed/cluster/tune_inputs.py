@@ -1,6 +1,5 @@
 """Pairs as what a sweep's trials train on; and whether any inputs are enough, and fit into memory."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from paraembed.cluster.job import say
+from paraembed.cluster.placement import workers_here
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import about_tokens
 from paraembed.data.shards import ShardSettings
@@ -132,7 +132,7 @@ def check_memory_of_trials(
         workers: of a trial.
         concurrent: trials at a time.
     """
-    here = 1 if "RAY_ADDRESS" in os.environ else concurrent * workers
+    here = workers_here(concurrent * workers)
     takes = {(one.optimiser, one.train_words, one.word_penalty > 0, one.update, one.max_words): one for one in recipes}
     needed = max(estimate(words, recipe, tokens, kept, here).needed for recipe in takes.values())
     available = available_memory()

@@ -114,7 +114,7 @@ def _finetune(sweep: Sweep, swept: Swept, gold: Gold, protocol: Protocol, run: R
     nest(run, config["fingerprint"])
     scores = config["provenance"]["scores"]
     run.metrics({f"{part}/{name}": value for part, one in scores.items() for name, value in one["values"].items()})
-    return Tuned(swept, out / "encoder", (HEAD, done.rows) if done.rows else None)
+    return Tuned(swept, out / "encoder", (HEAD, done.rows))
 
 
 def _train(sweep: Sweep, swept: Swept, pairs: Pairs, protocol: Protocol, run: Run) -> Tuned:

@@ -45,6 +45,7 @@ class Candidate:
         is_baseline: something to beat: tables show its main score only.
         chosen_by: metric by which it is the best of the encoders of its training; "" where it is the last one.
         trained_on: sha256 of the manifest of its training pairs; "" where that is not known.
+        gold: data sets whose gold labels it was trained on.
     """
 
     label: str
@@ -54,6 +55,7 @@ class Candidate:
     is_baseline: bool = False
     chosen_by: str = ""
     trained_on: str = ""
+    gold: tuple[str, ...] = ()
 
 
 def trained(folder: Path, label: str | None = None) -> Candidate:
@@ -66,8 +68,16 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
     chosen_by = selected.get("metric", "")
     if chosen_by:
         description += f", the best of {len(selected['scores'])} evaluations by {chosen_by}"
-    trained_on = (provenance.get("training") or {}).get("pairs", "")
-    return Candidate(label or folder.name, description, encoder, kind, chosen_by=chosen_by, trained_on=trained_on)
+    training = provenance.get("training") or {}
+    return Candidate(
+        label or folder.name,
+        description,
+        encoder,
+        kind,
+        chosen_by=chosen_by,
+        trained_on=training.get("pairs", ""),
+        gold=tuple(dict.fromkeys(one["data_set"] for one in training.get("gold", ()))),
+    )
 
 
 def untrained(path: Path, max_words: int | None, tokeniser: str) -> Candidate:

@@ -86,6 +86,7 @@ class Report:
                 "description": column.description,
                 "kind": column.kind,
                 "chosen_by": column.chosen_by,
+                "gold": list(column.gold),
                 "scores": {score.name: _json(score) for score in column.scores},
             }
             for column in self.columns
@@ -189,7 +190,9 @@ def compare(candidates: Sequence[Candidate], suites: Sequence[Suite], *, resampl
             raise ValueError(f"{one.label}, {error}") from None
         scores = [score for part in scored for score in part.scores]
         scores += _papers_22(scores)
-        columns.append(Column(one.label, one.description, tuple(scores), one.kind, one.is_baseline, one.chosen_by))
+        columns.append(
+            Column(one.label, one.description, tuple(scores), one.kind, one.is_baseline, one.chosen_by, one.gold)
+        )
         undefined = [name for part in scored for name in part.undefined]
         if undefined:
             notes.append(f"{one.label} has no value for {', '.join(undefined)}: all its predictions are equal there")

@@ -24,6 +24,7 @@ class Column:
         kind: name of the registered encoder; "" where it has none.
         is_baseline: something to beat.
         chosen_by: metric by which it is the best of the encoders of its training; "" where it is the last one.
+        gold: data sets whose gold labels it was trained on.
     """
 
     label: str
@@ -32,6 +33,7 @@ class Column:
     kind: str = ""
     is_baseline: bool = False
     chosen_by: str = ""
+    gold: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,10 @@ def _table(
 
 _TIES = "where a right answer shares the first place, its share of it counts; in brackets: counted as wrong"
 _ON_COVERED = "on covered"
+_GOLD_OF = {"papers-22": "sts"}  # suite → data set, where the names differ
+_AMONG_THEM = "what it learned from is among what is scored here; jobs/finetune.py scores the part that it has not seen"
+_SEEN = {"sts": _AMONG_THEM, "turney": _AMONG_THEM}
+_ONLY_TRAINING = "of the training part, which the published values may be without"
 
 
 def _label(score: Score, suite: str) -> str:
@@ -226,7 +232,7 @@ def _chosen(others: Sequence[Beside], kinds: Sequence[str]) -> list[Beside]:
 
 
 def _notes_on_ours(shown: Sequence[tuple[Column, Sequence[Score]]]) -> list[str]:
-    """Ties; answers of which words are unknown; encoders that were chosen by their scores here."""
+    """Ties; answers of which words are unknown; encoders that were chosen by, or trained on, what is scored here."""
     notes = []
     if any("(" in _value(score) for _, scores in shown for score in scores):
         notes.append(_TIES)
@@ -245,6 +251,12 @@ def _notes_on_ours(shown: Sequence[tuple[Column, Sequence[Score]]]) -> list[str]
                 f"{column.label} was chosen by {column.chosen_by} among the encoders of its training: on those sets "
                 "its score is that of an oracle (Wieting 2017), not of unseen sets"
             )
+        scored_on = {_GOLD_OF.get(_suite_of(score), _suite_of(score)) for score in scores}
+        notes += [
+            f"{column.label} was trained on gold labels of {name}: {_SEEN.get(name, _ONLY_TRAINING)}"
+            for name in column.gold
+            if name in scored_on
+        ]
     return notes
 
 

@@ -1,6 +1,7 @@
 """The README of a model folder, and the rows of its table of scores."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from paraembed.encoders import encoder_name
 from paraembed.supervised.model import Supervised
@@ -25,6 +26,12 @@ def score_rows(
             told = "; ".join(f"{label} {theirs:g}" for label, theirs in beside)
             rows.append([part, name, f"{100 * value:.2f}", between, f"{one.coverage:.1%}", told])
     return rows
+
+
+def saved_rows(provenance: Mapping[str, Any]) -> list[list[str]]:
+    """The rows of a model that was scored before, from its folder's provenance."""
+    scores = {part: TaskScores.from_dict(one) for part, one in provenance["scores"].items()}
+    return score_rows(scores, {measure: [*rows.items()] for measure, rows in provenance["published"].items()})
 
 
 def model_card(

@@ -65,8 +65,7 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
     tokens = tokenise(pa.concat_arrays(examples.texts), encoder.tokeniser)
     merges = None
     if encoder.composition.reads_trees:
-        trees = examples.trees or [pa.nulls(len(examples), pa.string())] * num_texts
-        merges = _merges(pa.concat_arrays(trees), tokens, encoder.tokeniser)
+        merges = tree_merges(examples, tokens, encoder.tokeniser)
     sides = Ragged(word_ids(tokens.flat, encoder.vocabulary), tokens.offsets, merges)
     kept = np.flatnonzero(is_filled(tokens, num_texts))
     texts = sides.take((kept[:, None] + np.arange(num_texts) * len(examples)).reshape(-1))
@@ -87,9 +86,20 @@ def is_filled(tokens: Tokens, num_texts: int) -> npt.NDArray[np.bool_]:
     return filled
 
 
-def _merges(trees: pa.StringArray, tokens: Tokens, tokeniser: str) -> npt.NDArray[np.int32]:
+def tree_merges(examples: Examples, tokens: Tokens, tokeniser: str) -> npt.NDArray[np.int32]:
+    """What the trees of the examples join, as ``Ragged`` holds it; a text without a tree gets the right-branching one.
+
+    Args:
+        examples: n of them.
+        tokens: first texts of all examples, then second ones, and so on.
+        tokeniser: by which they were split.
+
+    Raises:
+        ValueError: a tree does not fit its text.
+    """
+    trees = examples.trees or [pa.nulls(len(examples), pa.string())] * len(examples.texts)
     try:
-        return fitting_trees(trees, tokens).merges
+        return fitting_trees(pa.concat_arrays(trees), tokens).merges
     except TreeError as error:
         hint = "" if tokeniser == "space" else "; trees stand over tokens split at spaces: take --tokeniser space"
         raise ValueError(f"training part, {error}{hint}") from None

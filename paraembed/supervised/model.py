@@ -148,9 +148,12 @@ class Supervised(nn.Module):
         return F.cross_entropy(outputs_NK, targets_N, reduction="none")
 
     def num_right(self, outputs_NK: Tensor, targets_N: Tensor) -> Tensor:
-        """How many answers are right; of similarity: how many are nearest to the right whole score."""
+        """How many answers are right; of similarity: how many are nearest to the right whole score; of choices: one
+        that shares the first place counts by its share, as when it is scored.
+        """
         if isinstance(self.head, ChoiceHead):
-            return (outputs_NK.argmax(1) == 0).sum()
+            is_first_NK = outputs_NK == outputs_NK.amax(1, keepdim=True)
+            return (is_first_NK[:, 0] / is_first_NK.sum(1)).sum()
         if self.kind.task == "similarity":
             steps_K = torch.arange(targets_N.shape[1], dtype=targets_N.dtype, device=targets_N.device)
             return ((expected_scores(outputs_NK, 0) - targets_N @ steps_K).abs() < 0.5).sum()
@@ -235,7 +238,7 @@ def save(
             model.encoder,
             new / "encoder",
             recipe=recipe,
-            provenance=_encoder_provenance(model),
+            provenance=_encoder_provenance(model, recipe, bool(provenance)),
             model_card=f"The encoder of a {model.kind.task} model, trained with it; see the README.md above.\n",
         )
         save_tensors(model.head.state_dict(), new / "head.safetensors")
@@ -244,15 +247,21 @@ def save(
         write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
 
 
-def _encoder_provenance(model: Supervised) -> dict[str, Any]:
-    """What the encoder was trained on: the task, and before that the pairs, by which jobs/evaluate.py knows them."""
+def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
+    """The gold labels that an encoder was trained on, by its provenance: task, data_set, seed of the split."""
+    found: list[dict[str, Any]] = (provenance.get("training") or {}).get("gold", [])
+    return found
+
+
+def _encoder_provenance(model: Supervised, recipe: dict[str, Any], is_trained: bool) -> dict[str, Any]:
+    """What the encoder was trained on, pairs and gold labels, as jobs/evaluate.py knows them; how it was chosen."""
     before = model.encoder.provenance
-    training: dict[str, Any] = {"task": dataclasses.asdict(model.kind)}
-    prior = before.get("training")
-    if isinstance(prior, dict) and prior.get("pairs"):
-        training["pairs"] = prior["pairs"]
-    selected = {"selected": before["selected"]} if before.get("selected") else {}
-    return {"training": training, **selected}
+    gold = [*gold_of(before)]
+    if is_trained and recipe["mode"] != "features":
+        gold.append({"task": model.kind.task, "data_set": model.kind.data_set, "seed": recipe["seed"]})
+    pairs = (before.get("training") or {}).get("pairs")
+    known = {"gold": gold, **({"pairs": pairs} if pairs else {})}
+    return {"training": known, **({"selected": before["selected"]} if before.get("selected") else {})}
 
 
 def load(folder: str | Path) -> Supervised:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from paraembed.encoders import encoder_name
 from paraembed.options import check_fields
 from paraembed.recipe import BaseRecipe, has_weights, idle_in_any, named
 
@@ -86,6 +87,11 @@ def check_recipe(recipe: SupervisedRecipe, task: str) -> None:
         )
     if task in CHOICES and recipe.scramble:
         raise ValueError(f"scramble is {recipe.scramble}, and {task} asks for the order of two words; allowed: 0")
+    if task in CHOICES and not recipe.train_words and not has_weights(recipe):
+        raise ValueError(
+            f"train_words is off, the encoder {encoder_name(recipe.encoder)} has no other parameters and the head of "
+            f"{task} has none: nothing is left to train; set train_words, or take another encoder"
+        )
     if task != "sentiment" and recipe.head_layer == "none":
         raise ValueError(f"head_layer is none, and the task {task} has a sigmoid layer; allowed: sigmoid")
 

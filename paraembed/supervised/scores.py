@@ -29,20 +29,13 @@ class TaskScores:
         values: measure → value: pearson and spearman of similarity, accuracy of classes.
         intervals: measure → 95 % bootstrap interval, where one was asked for.
         num_examples: how many there are.
-        num_tokens: of their texts.
-        num_unknown: tokens without a word vector.
+        coverage: share of their texts' tokens that have a word vector, 0 to 1.
     """
 
     values: Mapping[str, float]
     num_examples: int
-    num_tokens: int
-    num_unknown: int
+    coverage: float
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-    @property
-    def coverage(self) -> float:
-        """Share of the tokens that have a word vector, 0 to 1."""
-        return 1 - self.num_unknown / max(1, self.num_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -52,6 +45,12 @@ class TaskScores:
             "examples": self.num_examples,
             "coverage": self.coverage,
         }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> "TaskScores":
+        """What ``to_dict`` returned."""
+        intervals = {name: (low, high) for name, (low, high) in saved["intervals"].items()}
+        return cls(saved["values"], saved["examples"], saved["coverage"], intervals)
 
 
 def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> TaskScores:
@@ -82,7 +81,7 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
                 drawn[measure] = bootstrap.shares(right, resamples, name)
     found = {measure: bootstrap.interval(one) for measure, one in drawn.items()}
     intervals = {measure: one for measure, one in found.items() if one is not None}
-    return TaskScores(values, len(examples), num_tokens, num_unknown, intervals)
+    return TaskScores(values, len(examples), 1 - num_unknown / max(1, num_tokens), intervals)
 
 
 def _right(model: Supervised, task: Task, part: Part, outputs_NK: Tensor) -> dict[str, Vector]:

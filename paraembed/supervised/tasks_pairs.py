@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from paraembed.data.similarity import read_scored_pairs
 from paraembed.evaluation.cells import Cells, read_cells, read_text
@@ -70,10 +71,23 @@ def read_sts(data: Path, seed: int) -> Task:
         *_missing_sets(list(files)),
         f"drawn here: {len(train):,}, {len(dev):,} and {len(test):,} pairs of {len(files)} sets for train, dev and "
         "test; the paper's 4,481, 1,207 and 6,060 of 20 sets are others",
+        f"of these {_repeated(dev, train):,} of dev and {_repeated(test, train):,} of test stand in train, too: the "
+        "sets repeat pairs, within and across years",
         *changed_files([(f"sts/{path.parent.name}/{path.name}", path) for path in files.values()]),
     )
     scores = tuple("012345")
     return Task("similarity", "sts", train, dev, test, scores, 0, "pearson", notes, split)
+
+
+def _repeated(part: Examples, train: Examples) -> int:
+    """How many pairs stand in the training part, in either order, apart from case."""
+    known = {*_unordered(train)}
+    return sum(pair in known for pair in _unordered(part))
+
+
+def _unordered(examples: Examples) -> list[frozenset[str]]:
+    first, second = (pc.utf8_lower(one).to_pylist() for one in examples.texts)
+    return [frozenset(pair) for pair in zip(first, second, strict=True)]
 
 
 def _sick_part(path: Path, task: str) -> Examples:

@@ -21,7 +21,7 @@ from paraembed import checkpoint
 from paraembed.cluster.evaluate import check_held_out
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.job import run
-from paraembed.cluster.placement import Workers
+from paraembed.cluster.placement import Workers, workers_here
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gru import GruConfig
@@ -178,10 +178,40 @@ def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data: Path, tmp_path: 
     finetune(tuning(data, tmp_path / "n", "entailment", recipe=again, words=None, prior=tmp_path / "m" / "encoder"))
     provenance = checkpoint.read_config(tmp_path / "n" / "encoder")["provenance"]
     assert provenance["training"]["pairs"] == trained_on["training"]["pairs"]
-    assert provenance["training"]["task"]["task"] == "entailment"
+    learned = [{"task": "similarity", "data_set": "sick", "seed": RECIPE.seed}]
+    assert provenance["training"]["gold"] == (learned if mode == "universal" else [])  # features: it stays as it is
+    assert encoder.gold == (("sick",) if mode == "universal" else ())
 
 
-@pytest.mark.slow
+def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "sts" / "2012").mkdir(parents=True)
+    rows = (f"{number % 6}\t{POSITIVE[number % 20]}\t{NEGATIVE[number % 19]}\n" for number in range(300))
+    (tmp_path / "sts" / "2012" / "MSRpar.tsv").write_text("".join(rows))
+    gold = {"gold": [{"task": "similarity", "data_set": "sts", "seed": 1}]}
+    prior = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 3)
+    checkpoint.save(prior, tmp_path / "prior", recipe={}, provenance={"training": gold}, model_card="")
+    recipe = replace(RECIPE, mode="universal", seed=2)
+    plain = tuning(tmp_path, tmp_path / "m", recipe=recipe, data_set="sts", words=None, prior=tmp_path / "prior")
+    with pytest.raises(ValueError, match=r"drawn with seed 1; seed is 2 here: .* take --seed 1, or another prior"):
+        finetune(plain)
+    assert not plain.work.exists()
+    finetune(replace(plain, recipe=replace(recipe, seed=1, epochs=1)))
+    assert models_gold(tmp_path / "m") == gold["gold"] * 2
+
+
+def models_gold(folder: Path) -> list[dict[str, Any]]:
+    """What a model's encoder says that it was trained on."""
+    gold: list[dict[str, Any]] = checkpoint.read_config(folder / "encoder")["provenance"]["training"]["gold"]
+    return gold
+
+
+def test_a_clusters_workers_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert workers_here(16) == 16
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    assert workers_here(16) == 1
+
+
 def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
     finetune(tuning(data, tmp_path / "two", placement=Workers(workers=2)))
     config = read_config(tmp_path / "two")
@@ -271,16 +301,25 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(
     assert "the recipe trains the encoder lstm, and --prior is avg" in call(*prior, "--encoder", "lstm")
     turney = ("--task", "turney", *plain[2:-3], data, "--out", tmp_path / "out", *words)
     assert "turney asks for the order of two words" in call(*turney, "--scramble", "0.5")
-    assert [path.name for path in tmp_path.iterdir()] == ["sick"]
+    assert "nothing is left to train; set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")
+    (tmp_path / "sst").mkdir()
+    for name in ("train", "dev", "test"):
+        (tmp_path / "sst" / f"{name}.txt.gz").write_bytes(gzip.compress(b"(4 (4 good1) (2 don't))\n(0 bad1)\n" * 30))
+    trees = ("--task", "sentiment", *plain[2:], *words, "--encoder", "recursive", "--batch-size", "2")
+    assert "trees stand over tokens split at spaces: take --tokeniser space" in call(*trees)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sick", "sst"]
 
 
 def test_a_run_killed_behind_its_end_leaves_nothing(data: Path, tmp_path: Path) -> None:
-    finetune(tuning(data, tmp_path / "m"))
+    first = finetune(tuning(data, tmp_path / "m"))
     work = tmp_path / "m.training"
     work.mkdir()
     identity = read_config(tmp_path / "m")["provenance"]["training"]
     write_json(work / "identity.json", identity)
-    assert finetune(tuning(data, tmp_path / "m")).was_finished
+    again = finetune(tuning(data, tmp_path / "m"))
+    assert again.was_finished
+    assert again.rows == first.rows
+    assert {row[0] for row in again.rows} == {"dev", "test"}
     assert not work.exists()
 
 

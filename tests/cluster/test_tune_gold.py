@@ -21,7 +21,7 @@ from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.tracking import tracked_run
 from paraembed.cluster.tune import Sweep, begin, run_sweep
-from paraembed.cluster.tune_command import Tune, tune
+from paraembed.cluster.tune_command import Tune, _retraining, tune
 from paraembed.cluster.tune_gold import read_gold, without_idle_axes
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
@@ -250,6 +250,9 @@ def test_the_drawn_split_stands_beside_the_results(data: Path, tmp_path: Path) -
     )
     gold, points = read_gold(points, training)
     sweep = Sweep(points, points.space.selection, gold, tmp_path / "out", concurrent=1)
+    assert _retraining(sweep).endswith(f"--words {data / 'words.txt'} --out MODEL")
+    on_two = replace(sweep, placement=Placement(workers=2))  # whose batches are twice as large
+    assert _retraining(on_two).endswith("--out MODEL --workers 2")
     curve = (Epoch(1, 0.5, 0.1, {"dev/pearson": 0.5}, 1.0),)
     recipe = points.at({}).recipe.to_dict()
     Ledger(sweep.trials).add(Record(0, {}, recipe, 1.0, "finished", "", curve, 1.0, 1e9, keeps_best=True))

@@ -148,6 +148,20 @@ def test_an_encoder_that_was_chosen_on_the_very_sets_is_marked(
     assert not notes["pit2015"]
 
 
+def test_an_encoder_that_was_trained_on_gold_labels_is_marked_on_their_sets(encoder: Encoder) -> None:
+    candidate = Candidate("mine", "", encoder, "avg", gold=("sts", "sick"))
+    report = compare([candidate], [ALL_STS, single("sick"), single("pit2015")], resamples=0)
+    notes = {table.head[0]: [note for note in table.notes if "gold labels" in note] for table in report.tables()}
+    for suite in ("sts", "papers-22"):
+        (note,) = notes[suite]
+        assert note.startswith("mine was trained on gold labels of sts: what it learned from is among what is scored")
+    assert notes["sick"] == [
+        "mine was trained on gold labels of sick: of the training part, which the published values may be without"
+    ]
+    assert notes["pit2015"] == []
+    assert report.json()["encoders"][0]["gold"] == ["sts", "sick"]
+
+
 def test_notes_of_a_suite_stand_under_its_own_table(encoder: Encoder) -> None:
     report = one(encoder, replace(ALL_STS, notes=("a note",)), single("sick"))
     assert [("a note" in table.notes) for table in report.tables(brief=True)] == [True, False]

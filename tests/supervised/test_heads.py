@@ -7,6 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.similarities import best_threshold, first_place
 from paraembed.supervised.heads import (
     ChoiceHead,
@@ -16,6 +18,9 @@ from paraembed.supervised.heads import (
     score_targets,
     similarity_loss,
 )
+from paraembed.supervised.model import Kind, Supervised, options_of
+from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.words import Words
 
 Array = npt.NDArray[np.float64]
 
@@ -161,6 +166,15 @@ def test_choices_are_judged_by_the_suites_rules() -> None:
     pairs = torch.stack([torch.stack([bigram, bigram]), torch.stack([bigram, word])])
     cosines = ChoiceHead("semeval2013", "cosine", 1)(pairs).numpy()[:, 0].astype(np.float64)
     assert best_threshold(cosines, np.array([1.0, 0.0])) == 0.5
+
+
+def test_who_shares_the_first_place_is_right_by_his_share(tiny_words: Words) -> None:
+    model = Supervised(
+        Encoder(AvgConfig(), tiny_words, "space"), Kind("turney", "turney", (), 0), options_of(SupervisedRecipe())
+    )
+    outputs = torch.tensor([[0.5] * 10, [0.9] + [0.2] * 9, [0.9, 0.9] + [0.2] * 8, [0.2] + [0.9] * 9])
+    assert model.num_right(outputs, torch.zeros(4)).item() == pytest.approx(1 / 10 + 1 + 1 / 2)
+    assert first_place(outputs.numpy())[1].sum() == pytest.approx(1 / 10 + 1 + 1 / 2)
 
 
 def test_a_zero_vector_has_a_finite_gradient() -> None:
