@@ -102,8 +102,7 @@ def embed(
     store: Store = Folder(fresh_folder(replaced.path)) if replaced else home
     run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as held:
-        if replaced and replaced.path.exists():
-            held.enter_context(locked(replaced.path))
+        is_held = replaced is not None and _hold(held, replaced)
         reports = held.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not todo and not replaced and manifest.is_finished(store, reports):
@@ -136,10 +135,20 @@ def embed(
                 "parts_retried": tries.total(),
             }
             if replaced:
+                if not is_held:
+                    _hold(held, replaced)  # another run may have begun there meanwhile
                 swap(Path(store.place), replaced.path)
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
+
+
+def _hold(held: ExitStack, folder: Folder) -> bool:
+    """Keep other runs from a folder until ``held`` ends; False where there is none."""
+    is_there = folder.path.exists()
+    if is_there:
+        held.enter_context(locked(folder.path))
+    return is_there
 
 
 def dry_run(

@@ -29,11 +29,12 @@ from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import inputs
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
+from paraembed.embedding.swap import fresh_folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.recursive import RecursiveConfig
-from paraembed.files import sha256_of
+from paraembed.files import locked, sha256_of
 from tests.embedding.without_ray import build
 
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -276,6 +277,31 @@ def test_another_encoder_is_refused_and_overwrite_swaps(corpus, tiny_encoder_fol
     assert embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True).embedded == 21
     assert digests(out) == unbroken
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
+
+
+@pytest.mark.ray
+def test_overwrite_leaves_alone_what_another_run_began_meanwhile(corpus, tiny_encoder_folder, unbroken, tmp_path):
+    out, ended = tmp_path / "out", threading.Event()
+
+    def other_run() -> None:
+        while not fresh_folder(out).exists():
+            time.sleep(0.002)
+        out.mkdir()
+        with locked(out):
+            ended.wait()
+
+    other = threading.Thread(target=other_run)
+    other.start()
+    try:
+        with pytest.raises(ValueError, match=r"another run is writing to .*/out; wait for it, or stop it"):
+            embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True)
+        assert list(out.iterdir()) == []
+    finally:
+        ended.set()
+        other.join()
+    assert embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True).embedded == 0
+    assert digests(out) == unbroken
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.ray
