@@ -20,6 +20,7 @@ from infra import warm
 ROOT = Path(__file__).parents[2]
 INDEX = "https://download.pytorch.org/whl/${DEVICE}"
 WARM = "python /app/warm.py"
+CUDA_OF_TORCH = {"2.13": {"cu126", "cu130"}}  # pytorch/FBGEMM pull request 5976: none for cu128
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -48,6 +49,15 @@ def test_one_argument_chooses_cpu_or_cuda() -> None:
     assert "constraints.txt" in install  # the version is the pinned one
 
 
+def test_the_cuda_version_is_one_that_torch_is_built_for() -> None:
+    (pinned,) = re.findall(r"^torch==(\d+\.\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    places = ("infra/Dockerfile", "infra/README.md", "infra/kuberay-overlays/gpu/kustomization.yaml")
+    for place in places:
+        named = {*re.findall(r"\bcu\d{3}\b", (ROOT / place).read_text())}
+        assert "cu130" in named, place
+        assert named <= CUDA_OF_TORCH[pinned], place
+
+
 def test_what_is_installed_is_pinned() -> None:
     for line in of("RUN"):
         for command in line.split("&&"):
@@ -55,7 +65,8 @@ def test_what_is_installed_is_pinned() -> None:
             if words[:2] == ["apt-get", "install"]:
                 names = [word for word in words[2:] if not word.startswith("-")]
                 assert names
-                assert all(re.fullmatch(r"[a-z0-9-]+=[\d.]+\*", name) for name in names), names
+                assert all(re.fullmatch(r"[a-z0-9-]+=[\d.:]+\*", name) for name in names), names
+                assert {name.split("=")[0] for name in names} == {"openssh-client", "rsync", "wget"}  # ray up, KubeRay
             if words[:2] == ["pip", "install"]:
                 assert "--no-cache-dir" in words
                 assert "--constraint" in words or re.search(r"torch==\$\(sed ", command)
