@@ -94,7 +94,7 @@ class Job:
     def __init__(self, key: str, *, work: EmbedWorkload, inputs: Inputs, folder: Path) -> None:
         self._folder, self.skipped, self.turns = folder / key, "", list[Turn]()
         texts = {"large": inputs.large, "few": inputs.small, "many": inputs.small}.get(key, inputs.texts)
-        part_rows = {"few": max(1, work.small_rows // 4), "many": work.small_part_rows}.get(key, work.part_rows)
+        part_rows = work.small_part_rows if key == "many" else work.part_rows  # few and large: peaks of equal parts
         dtype = "float16" if key == "float16" else "float32"
         flags = {"encoder": inputs.encoder, "input": texts, "out": self._folder, "dtype": dtype, "part-rows": part_rows}
         given = [part for name, value in flags.items() for part in (f"--{name}", str(value))]
