@@ -88,6 +88,22 @@ def load(folder: str | Path) -> Encoder:
     return encoder
 
 
+def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
+    """The gold labels that an encoder was trained on: ``task``, ``data_set`` and ``seed`` of the split of each.
+
+    Args:
+        provenance: of the encoder; whatever has not this form says nothing.
+    """
+    training = provenance.get("training")
+    found = training.get("gold") if isinstance(training, dict) else None
+    wanted = {"task": str, "data_set": str, "seed": int}
+    return [
+        one
+        for one in (found if isinstance(found, list) else ())
+        if isinstance(one, dict) and all(isinstance(one.get(name), kind) for name, kind in wanted.items())
+    ]
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """``config.json`` of an encoder folder.
 

@@ -185,7 +185,7 @@ def check_task(tuning: Finetuning, task: Task, prior: Encoder | None) -> None:
 
 def _check_split(prior: Encoder, task: Task, seed: int) -> None:
     """Raise ValueError where a trained encoder has learned from another draw of the set, which the test part has."""
-    for before in models.gold_of(prior.provenance):
+    for before in checkpoint.gold_of(prior.provenance):
         if before["data_set"] == task.data_set and before["seed"] != seed:
             raise ValueError(
                 f"--prior was trained on a split of {task.data_set} that was drawn with seed {before['seed']}; seed "

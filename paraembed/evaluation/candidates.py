@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.checkpoint import load, read_config
+from paraembed.checkpoint import gold_of, load, read_config
 from paraembed.encoders import Embedded, Encoder, encoder_name
 from paraembed.encoders.avg import AvgConfig
 from paraembed.words import read_words
@@ -76,7 +76,7 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
         kind,
         chosen_by=chosen_by,
         trained_on=training.get("pairs", ""),
-        gold=tuple(dict.fromkeys(one["data_set"] for one in training.get("gold", ()))),
+        gold=tuple(dict.fromkeys(one["data_set"] for one in gold_of(provenance))),
     )
 
 

@@ -247,16 +247,10 @@ def save(
         write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
 
 
-def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
-    """The gold labels that an encoder was trained on, by its provenance: task, data_set, seed of the split."""
-    found: list[dict[str, Any]] = (provenance.get("training") or {}).get("gold", [])
-    return found
-
-
 def _encoder_provenance(model: Supervised, recipe: dict[str, Any], is_trained: bool) -> dict[str, Any]:
     """What the encoder was trained on, pairs and gold labels, as jobs/evaluate.py knows them; how it was chosen."""
     before = model.encoder.provenance
-    gold = [*gold_of(before)]
+    gold = checkpoint.gold_of(before)
     if is_trained and recipe["mode"] != "features":
         gold.append({"task": model.kind.task, "data_set": model.kind.data_set, "seed": recipe["seed"]})
     pairs = (before.get("training") or {}).get("pairs")

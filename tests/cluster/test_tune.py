@@ -251,12 +251,11 @@ def command(sample: Path, out: Path) -> list[str]:
     return [sys.executable, str(JOB), "smoke", *(str(part) for pair in more.items() for part in pair)]
 
 
-def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> None:
-    whole = command(sample, tmp_path / "sweep")
-    process = subprocess.Popen(whole, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    trials = tmp_path / "sweep" / "trials"
+def kill_after_a_trial(command: list[str], sweep: Path) -> None:
+    """Run a sweep until its first trial has ended, then end its driver by SIGKILL, and wait for all that it started."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     deadline = time.monotonic() + 250
-    while not list(trials.glob("*.json")):
+    while not list((sweep / "trials").glob("*.json")):
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -266,6 +265,11 @@ def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> No
     process.communicate()
     _, alive = psutil.wait_procs(family, timeout=30)
     assert not alive
+
+
+def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> None:
+    whole = command(sample, tmp_path / "sweep")
+    kill_after_a_trial(whole, tmp_path / "sweep")
     before = records(tmp_path / "sweep")
     assert 1 <= len(before) < 4
     assert not (tmp_path / "sweep" / "results.csv").exists()

@@ -1,16 +1,13 @@
 """jobs/tune.py on gold labels: a small supervised space through Ray, the JSON recipe, what is refused."""
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow.parquet as pq
 import pytest
 from mlflow.tracking import MlflowClient
@@ -34,6 +31,7 @@ from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings
 from paraembed.words import read_words
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
+from tests.cluster.test_tune import kill_after_a_trial
 from tune_spaces import SPACES
 
 JOB = Path(__file__).parents[2] / "jobs" / "tune.py"
@@ -275,18 +273,7 @@ def test_a_killed_driver_goes_on_to_the_same_table(data: Path, tmp_path: Path) -
         return [sys.executable, str(JOB), NAME, "--task", "similarity", *paths, *search, "--set", "tokeniser=space"]
 
     cut, trials = tmp_path / "cut", tmp_path / "cut" / "trials"
-    process = subprocess.Popen(command(cut), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    deadline = time.monotonic() + 200
-    while not list(trials.glob("*.json")):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    children = psutil.Process(process.pid).children(recursive=True)
-    family = [one for one in children if not one.name().endswith("Agent")]  # these see late that their raylet is gone
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert not alive
+    kill_after_a_trial(command(cut), cut)
     before = {path.name: path.stat().st_mtime_ns for path in trials.iterdir()}
     assert 1 <= len(before) < 4
     assert not (cut / "results.parquet").exists()

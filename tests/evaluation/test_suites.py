@@ -163,13 +163,23 @@ def test_a_kept_encoder_says_how_it_was_chosen_and_on_which_pairs(tiny_encoder_f
     shutil.copytree(tiny_encoder_folder, tmp_path / "encoder")
     config = json.loads((tmp_path / "encoder" / "config.json").read_text())
     config["provenance"] = {
-        "training": {"pairs": "5a0f"},
+        "training": {
+            "pairs": "5a0f",
+            "gold": [
+                {"task": "similarity", "data_set": "sts", "seed": 1},
+                {"task": "entailment", "data_set": "sick", "seed": 1},
+                {"task": "similarity", "data_set": "sick", "seed": 1},
+                {"task": "turney"},  # not in this form
+                "sst",
+            ],
+        },
         "selected": {"metric": "sts/2016/mean", "scores": [[10, 0.5], [20, 0.6]]},
     }
     (tmp_path / "encoder" / "config.json").write_text(json.dumps(config))
     found = trained(tmp_path / "encoder")
     assert found.description.endswith(", the best of 2 evaluations by sts/2016/mean")
     assert (found.chosen_by, found.trained_on) == ("sts/2016/mean", "5a0f")
+    assert found.gold == ("sts", "sick")
 
 
 def test_missing_sets_are_noted(folder: Path) -> None:
