@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -45,17 +46,41 @@ _LINE_BYTES = 1 << 16
 
 
 def require_file(place: Place) -> None:
-    """Raise FileNotFoundError or IsADirectoryError, in words for a user, unless ``place`` is a file."""
+    """Raise FileNotFoundError, IsADirectoryError or ValueError unless ``place`` is a regular file.
+
+    A FIFO, socket or device is refused: reading it may wait forever or never end.
+    """
     if isinstance(place, Path):
-        is_folder, exists = place.is_dir(), place.exists()
+        is_folder, exists, is_regular = place.is_dir(), place.exists(), place.is_file()
     else:
         filesystem, path = resolve(place)
         kind = filesystem.get_file_info(path).type
         is_folder, exists = kind == pa.fs.FileType.Directory, kind != pa.fs.FileType.NotFound
+        is_regular = kind == pa.fs.FileType.File
     if is_folder:
         raise IsADirectoryError(f"{_shown(place)} is a folder; a file is expected")
     if not exists:
         raise FileNotFoundError(f"{_shown(place)} does not exist; check the path")
+    if not is_regular:
+        raise _not_regular(place)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file of this machine for reading.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError: as ``require_file``.
+    """
+    require_file(path)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO put there since would wait
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _not_regular(path)
+    return os.fdopen(handle, "rb")
+
+
+def _not_regular(place: Place) -> ValueError:
+    return ValueError(f"{_shown(place)} is a FIFO, socket or device; a regular file is expected: save its data first")
 
 
 def to_place(text: str) -> Place:
@@ -79,11 +104,18 @@ def _shown(place: Place) -> str:
 
 
 def size_of(place: Place) -> int:
-    """Bytes of a file."""
+    """Bytes of a file.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError: as ``require_file``.
+    """
     if isinstance(place, Path):
         return place.stat().st_size
     filesystem, path = resolve(place)
-    return int(filesystem.get_file_info(path).size)
+    info = filesystem.get_file_info(path)
+    if info.type != pa.fs.FileType.File:
+        require_file(place)
+    return int(info.size)
 
 
 def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
@@ -105,11 +137,11 @@ def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
 @contextmanager
 def open_place(place: Place) -> Iterator[IO[bytes]]:
     """Open a file for reading, its bytes as they are."""
-    if isinstance(place, Path):
-        with place.open("rb") as file:
+    filesystem, path = (None, str(place)) if isinstance(place, Path) else resolve(place)
+    if filesystem is None or isinstance(filesystem, pa.fs.LocalFileSystem):
+        with open_regular(Path(path)) as file:
             yield file
     else:
-        filesystem, path = resolve(place)
         with filesystem.open_input_file(path) as stream:
             yield stream
 
@@ -292,7 +324,7 @@ def open_binary(path: Path) -> Iterator[BinaryFile]:
         ValueError: the gzip stream is broken or cut off; said when the reading gets there.
     """
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             yield gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is not a whole gzip file ({error}); fetch or make it again") from None
@@ -301,7 +333,7 @@ def open_binary(path: Path) -> Iterator[BinaryFile]:
 def sha256_of(place: Place) -> str:
     """SHA-256 of a file, hexadecimal."""
     if isinstance(place, Path):
-        with place.open("rb") as file:
+        with open_regular(place) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
     with open_place(place) as stream:
@@ -353,8 +385,8 @@ def read_json(path: Path) -> Any:
         FileNotFoundError, IsADirectoryError: as said.
         ValueError: not JSON.
     """
-    require_file(path)
-    return json_value(path.read_bytes(), str(path))
+    with open_regular(path) as file:
+        return json_value(file.read(), str(path))
 
 
 def json_value(data: bytes, name: str) -> Any:

@@ -3,6 +3,10 @@
 import bz2
 import gzip
 import hashlib
+import os
+import re
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -11,13 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.files import (
+    cut_at_lines,
     differences,
     digest_of,
     is_compressed,
     new_folder,
     open_binary,
+    open_regular,
     read_blocks,
     read_json,
+    read_span,
     require_file,
     sha256_of,
     write_file,
@@ -168,3 +175,37 @@ def test_a_folder_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 )
 def test_differences_are_named(before: Any, now: Any, expected: str) -> None:
     assert differences(before, now) == expected
+
+
+def endless_files(folder: Path) -> list[Path | str]:
+    """A FIFO that nobody writes to, a link to it, a socket, a device that never ends, and its URI."""
+    os.mkfifo(folder / "fifo")
+    (folder / "link").symlink_to(folder / "fifo")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "socket"))
+    return [folder / "fifo", folder / "link", folder / "socket", Path("/dev/zero"), "file:///dev/zero"]
+
+
+@pytest.mark.timeout(20)
+def test_files_that_never_end_are_not_opened(tmp_path: Path) -> None:
+    readers: list[Callable[[Any], object]] = [
+        require_file,
+        sha256_of,
+        lambda place: next(read_blocks(place, 10)),
+        is_compressed,
+        lambda place: cut_at_lines(place, 10),
+        lambda place: next(read_span(place, (0, 5), 10)),
+    ]
+    local: list[Callable[[Any], object]] = [read_json, lambda path: open_binary(path).__enter__().read(1)]
+    for place in endless_files(tmp_path):
+        for reader in readers + (local if isinstance(place, Path) else []):
+            with pytest.raises(ValueError, match=re.escape(str(place).removeprefix("file://"))):
+                reader(place)
+
+
+@pytest.mark.timeout(20)
+def test_a_file_that_becomes_a_fifo_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.setattr("paraembed.files.require_file", lambda _: None)  # it looked a moment earlier
+    with pytest.raises(ValueError, match="fifo"):
+        open_regular(tmp_path / "fifo")

@@ -1,0 +1,80 @@
+"""Fuzzing of readers: seeded cases, a time limit for each, and the only errors that a user may see."""
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+CASES = int(os.environ.get("PARAEMBED_FUZZ_CASES", "5000"))
+FIRST_SEED = int(os.environ.get("PARAEMBED_FUZZ_SEED", "0"))
+_SECONDS = 10.0
+_MESSAGE = 4000  # characters; a user reads it on a terminal
+
+
+class TooSlowError(AssertionError):
+    """A case took longer than its time limit."""
+
+
+def run(case: Callable[[random.Random], str], cases: int = CASES) -> Counter[str]:
+    """Run a target with seeds 0, 1, …; count how its cases end.
+
+    A case makes its input from the generator it gets, reads it and asserts what must hold. It returns a label such as
+    ``"read"``; ``ValueError`` and ``OSError``, which a user sees as one line, are counted as ``"refused"``. Every other
+    exception fails the test and names the seed: ``PARAEMBED_FUZZ_SEED=17 PARAEMBED_FUZZ_CASES=1`` runs that case again.
+    The caller asserts that the labels it cares about occur, so that a generator that makes only rubbish is noticed.
+
+    Raises:
+        AssertionError: a case failed, or took over 10 seconds.
+    """
+    ends: Counter[str] = Counter()
+    for seed in range(FIRST_SEED, FIRST_SEED + cases):
+        try:
+            with _time_limit():
+                ends[case(random.Random(seed))] += 1
+        except (ValueError, OSError) as error:
+            ends["refused"] += 1
+            message = str(error)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        else:
+            continue
+        assert 0 < len(message.strip()) < _MESSAGE, f"seed {seed}: a message of {len(message):,} characters"
+    return ends
+
+
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TooSlowError(f"over {_SECONDS:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def mutated(data: bytes, draw: random.Random, tokens: tuple[bytes, ...] = ()) -> bytes:
+    """Bytes with one to four small changes: cut off, doubled, swapped, overwritten, or with a token of the format."""
+    for _ in range(draw.randint(1, 4)):
+        at, stop = sorted(draw.choices(range(len(data) + 1), k=2))
+        stop = min(stop, at + draw.choice((1, 2, 8, 64)))
+        match draw.randrange(6):
+            case 0:
+                data = data[:at]
+            case 1:
+                data = data[:at] + data[stop:]
+            case 2:
+                data = data[:stop] + data[at:]
+            case 3:
+                data = data[:at] + draw.randbytes(stop - at) + data[stop:]
+            case 4:
+                data = data[:at] + draw.choice(tokens or (b"\0", b"\n", b"\r", b'"', b"\xff", b",")) + data[stop:]
+            case _:
+                data = data[:at] + data[at:stop] * draw.choice((2, 3, 50)) + data[stop:]
+    return data
