@@ -5,22 +5,58 @@ fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
 
 from paraembed import folder_config
+from paraembed.checked import Count, Range
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
+from paraembed.encoders.base import BoundaryTokens
 from paraembed.files import new_folder
 from paraembed.folder_config import check_files, write_config
-from paraembed.tensors import load_tensors, save_tensors
+from paraembed.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.text import check_tokeniser
 from paraembed.words import Words, load_vocabulary, save_vocabulary, unknown_row
 
 FORMAT = "paraembed-encoder-2"
 _DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")
 _FILES = ("model.safetensors", "words.txt")
+
+
+class _Training(TypedDict):
+    pairs: NotRequired[str | None]
+    gold: NotRequired[list[Any]]
+
+
+class _Selected(TypedDict):
+    metric: str
+    scores: list[Any]
+
+
+class _Data(TypedDict):
+    pairs: NotRequired[Count | None]
+    halvings: NotRequired[str | None]
+
+
+class _Provenance(TypedDict):
+    """What jobs read of it."""
+
+    training: NotRequired[_Training | None]
+    selected: NotRequired[_Selected | None]
+    data: NotRequired[_Data | None]
+
+
+class _Config(TypedDict):
+    encoder: dict[str, Any]
+    tokeniser: str
+    boundary_tokens: BoundaryTokens
+    max_tokens: Annotated[int, Range(1, 2**31 - 1)] | None
+    files: dict[str, str]
+    fingerprint: str
+    recipe: NotRequired[dict[str, Any] | None]
+    provenance: NotRequired[_Provenance | None]
 
 
 def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: dict[str, Any], model_card: str) -> str:
@@ -65,26 +101,32 @@ def load(folder: str | Path) -> Encoder:
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
     matrix = tensors.get("matrix")
-    if matrix is None or matrix.shape[0] != len(vocabulary):
+    if matrix is None or matrix.ndim != 2 or matrix.dtype != torch.float32 or not matrix.shape[1]:
+        raise ValueError(f"{folder}/model.safetensors has no word matrix 'matrix' of float32 [V, D]")
+    if matrix.shape[0] != len(vocabulary):
         raise ValueError(f"{folder}: words.txt has {len(vocabulary)} words, the word matrix has other rows")
+    options = config_from_dict(config["encoder"])
+    with torch.device("meta"):  # shapes alone: a configuration may ask for more memory than there is
+        composition = options.build(matrix.shape[1], torch.Generator())
+        composition.for_vocabulary(len(vocabulary))
+    expected = {f"composition.{name}": tensor for name, tensor in composition.state_dict().items()}
+    check_tensors(
+        tensors, {"matrix": matrix, **expected}, f"{folder}: the weights do not fit the encoder in config.json"
+    )
     # NumPy asks Linux for huge pages: random rows cost a fifth less than in PyTorch's memory (40k x 300).
     tensors["matrix"] = matrix = torch.from_numpy(np.array(matrix.numpy()))
     with torch.random.fork_rng(devices=[]):
         encoder = Encoder(
-            config_from_dict(config["encoder"]),
+            options,
             Words(vocabulary, matrix.numpy()),
             config["tokeniser"],
             boundary_tokens=config["boundary_tokens"],
             max_tokens=config["max_tokens"],
         )
-    try:
-        encoder.load_state_dict(tensors, assign=True)
-    except RuntimeError as error:
-        raise ValueError(f"{folder}: the weights do not fit the encoder in config.json: {error}") from None
+    encoder.load_state_dict(tensors, assign=True)
     encoder.requires_grad_(False).eval()
     encoder.fingerprint = config["fingerprint"]
-    provenance = config.get("provenance")
-    encoder.provenance = provenance if isinstance(provenance, dict) else {}
+    encoder.provenance = config.get("provenance") or {}
     return encoder
 
 
@@ -92,15 +134,13 @@ def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
     """The gold labels that an encoder was trained on: ``task``, ``data_set`` and ``seed`` of the split of each.
 
     Args:
-        provenance: of the encoder; whatever has not this form says nothing.
+        provenance: of the encoder; labels in another form are left out.
     """
-    training = provenance.get("training")
-    found = training.get("gold") if isinstance(training, dict) else None
     wanted = {"task": str, "data_set": str, "seed": int}
     return [
-        one
-        for one in (found if isinstance(found, list) else ())
-        if isinstance(one, dict) and all(isinstance(one.get(name), kind) for name, kind in wanted.items())
+        labels
+        for labels in (provenance.get("training") or {}).get("gold", [])
+        if isinstance(labels, dict) and all(isinstance(labels.get(name), kind) for name, kind in wanted.items())
     ]
 
 
@@ -110,4 +150,5 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: as for ``load``.
     """
-    return folder_config.read_config(folder, FORMAT, _DECIDES, _FILES, "an encoder folder, as jobs/train.py writes")
+    what = "an encoder folder, as jobs/train.py writes"
+    return folder_config.read_config(folder, FORMAT, _Config, _DECIDES, _FILES, what)

@@ -24,6 +24,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.fs
 
+from paraembed.checked import MOST_BYTES, json_value
+
 log = logging.getLogger(__name__)
 
 BinaryFile = io.BufferedReader | gzip.GzipFile
@@ -378,23 +380,20 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
     """Read a JSON file.
 
+    Args:
+        path: the file.
+        kind: type hint that its value must have; see ``paraembed.checked``.
+        most_bytes: a longer file is refused.
+
     Raises:
-        FileNotFoundError, IsADirectoryError: as said.
-        ValueError: not JSON.
+        FileNotFoundError, IsADirectoryError, ValueError: as ``open_regular``.
+        ValueError: not JSON, or a value that does not have the type.
     """
     with open_regular(path) as file:
-        return json_value(file.read(), str(path))
-
-
-def json_value(data: bytes, name: str) -> Any:
-    """The value of JSON text; ``name`` is for the ValueError that says that it is none."""
-    try:
-        return json.loads(data)
-    except ValueError as error:
-        raise ValueError(f"{name} is not JSON: {error}") from None
+        return json_value(file.read(most_bytes + 1), str(path), kind, most_bytes)
 
 
 def sync_folder(folder: Path) -> None:

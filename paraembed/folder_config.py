@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paraembed.checked import checked
 from paraembed.files import digest_of, read_json, require_file, sha256_of, write_json
 
 
@@ -23,12 +24,15 @@ def write_config(folder: Path, form: str, decides: dict[str, Any], files: Sequen
     return fingerprint
 
 
-def read_config(folder: Path, form: str, decides: Sequence[str], files: Sequence[str], what: str) -> dict[str, Any]:
-    """What ``write_config`` wrote.
+def read_config(
+    folder: Path, form: str, kind: Any, decides: Sequence[str], files: Sequence[str], what: str
+) -> dict[str, Any]:
+    """Read what ``write_config`` wrote.
 
     Args:
         folder: to look into.
         form: the format that is expected.
+        kind: typed dictionary of the configuration, with ``files`` and ``fingerprint``.
         decides: names of the values on which the fingerprint depends, but for ``files``.
         files: the files that it must name, and no others.
         what: what the folder should be, for messages: ``an encoder folder, as jobs/train.py writes``.
@@ -46,12 +50,13 @@ def read_config(folder: Path, form: str, decides: Sequence[str], files: Sequence
     config = read_json(folder / "config.json")
     if not isinstance(config, dict) or config.get("format") != form:
         raise ValueError(f"{folder}/config.json is not of format {form!r}; expected {what}")
-    decided = {key: config.get(key) for key in (*decides, "files")}
-    if not isinstance(decided["files"], dict) or set(decided["files"]) != set(files):
+    config = checked(kind, config, f"{folder}/config.json")
+    decided = {key: config[key] for key in (*decides, "files")}
+    if set(decided["files"]) != set(files):
         raise ValueError(f"{folder}/config.json must name {' and '.join(files)}, no other file, with digests")
-    if digest_of(decided) != config.get("fingerprint"):
+    if digest_of(decided) != config["fingerprint"]:
         raise ValueError(f"{folder}/config.json does not match its fingerprint; it was changed after it was written")
-    return config
+    return dict(config)
 
 
 def check_files(folder: Path, config: dict[str, Any]) -> None:

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from paraembed import checkpoint
 from paraembed.benchmarks.generated import draw_texts, draw_words, word_chances
+from paraembed.checked import check_fields
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import MAX_WIDTH
 from paraembed.files import read_blocks
-from paraembed.options import check_fields
 from paraembed.text import Tokens, tokenise
 from paraembed.words import UNKNOWN, Words
 

@@ -15,9 +15,9 @@ import torch
 from scipy.optimize import brentq
 
 from paraembed.benchmarks.generated import ZIPF, draw_texts, draw_words, word_chances
+from paraembed.checked import check_fields
 from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict
 from paraembed.encoders.base import MAX_WIDTH
-from paraembed.options import check_fields
 from paraembed.ragged import Ragged
 from paraembed.training.rows import distinct
 from paraembed.words import Words

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paraembed.benchmarks.generated import draw_texts, draw_words, word_chances
+from paraembed.checked import check_fields
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.encoders.base import MAX_WIDTH
-from paraembed.options import check_fields
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.words import Words

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed import checkpoint, folder_config
+from paraembed.checked import check_fields
 from paraembed.encoders import Encoder
 from paraembed.files import new_folder
 from paraembed.folder_config import check_files, write_config
-from paraembed.options import check_fields
 from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.recipe import CHOICES, HEAD_RANGES, SupervisedRecipe
 from paraembed.supervised.tasks import DataSet, Examples, Task, TaskName

@@ -1,0 +1,354 @@
+"""Check values against type hints: JSON that comes from disk, and the fields of dataclasses that a user fills in.
+
+Hints are frozen dataclasses (which are built), typed dictionaries (further keys are allowed), ``list``, ``tuple``,
+``dict[str, …]``, ``Literal``, unions, ``Any`` and plain types. Types are exact, so True is no int; an int is good for a
+float. Integers fit in 64 bits and floats are finite, unless ``Annotated`` gives a ``Range``.
+"""
+
+import dataclasses
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+MOST_BYTES = 64 << 20
+"""Most bytes of a JSON file, unless its reader says otherwise."""
+_MOST_NESTED = 100  # what reads JSON calls itself once or twice a level, and Python ends it at 1,000 calls
+_SHOWN = 80  # characters of a value in a message
+
+Kind = TypeVar("Kind")
+Reader = Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Smallest and largest number, both allowed; NaN is allowed where ``nan`` is set."""
+
+    low: float
+    high: float
+    nan: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high or (self.nan and value != value)  # noqa: PLR0124 - NaN
+
+
+_INT64 = Range(-(2**63), 2**63 - 1)
+_FINITE = Range(-sys.float_info.max, sys.float_info.max)
+Count = Annotated[int, Range(0, 2**63 - 1)]
+AnyFloat = Annotated[float, Range(-math.inf, math.inf, nan=True)]
+"""A float that may be infinite or NaN, as losses are."""
+
+
+class MismatchError(ValueError):
+    """A value has another type, or is out of range.
+
+    Attributes:
+        path: keys and positions that lead to the value, innermost first.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.path: list[str] = []
+
+    def located(self) -> str:
+        """The message with the path of the value: ``parts[3].rows is -1; allowed: …``."""
+        path = "".join(reversed(self.path)).removeprefix(".")
+        return f"{path or 'the value'}{self}"
+
+
+class _WrongTypeError(MismatchError):
+    def __init__(self, value: Any, expected: str) -> None:
+        super().__init__(f" is {_shown(value)}; expected {expected}")
+
+
+def json_value(data: bytes, where: str, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
+    """Parse JSON text and check the value.
+
+    Args:
+        data: JSON in UTF-8, UTF-16 or UTF-32.
+        where: name of the file, for messages.
+        kind: type hint that the value must have.
+        most_bytes: longer text is refused.
+
+    Raises:
+        ValueError: not JSON, too long, nested too deeply, a key that occurs twice in one object, half of a surrogate
+            pair, or a value that does not have the type.
+    """
+    if len(data) > most_bytes:
+        raise ValueError(f"{where} has over {most_bytes >> 20} MiB; JSON of this kind is shorter")
+    try:
+        text = data.decode(json.detect_encoding(data))
+        value = json.loads(text, object_pairs_hook=_without_repeated_keys)
+        if re.search(r"\\u[dD][89a-fA-F]", text):
+            json.dumps(value, ensure_ascii=False).encode()
+        _check_depth(value)
+    except RecursionError:
+        raise ValueError(f"{where} is nested too deeply; allowed: {_MOST_NESTED} levels") from None
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{where} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{where} is not JSON: {error}") from None
+    return checked(kind, value, where)
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"an object has the key {_shown(repeated)} more than once")
+    return values
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_MOST_NESTED + 1):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, dict | list)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return
+    raise RecursionError
+
+
+def checked(kind: type[Kind], value: Any, where: str) -> Kind:
+    """Return a value of a type, made of JSON values.
+
+    Args:
+        kind: type hint.
+        value: what JSON gave.
+        where: name of the file, for the message.
+
+    Raises:
+        ValueError: the value, or one within it, has another type; names its path, and what is allowed.
+    """
+    try:
+        made: Kind = _reader(kind)(value)
+    except MismatchError as error:
+        raise ValueError(f"{where}: {error.located()}") from None
+    return made
+
+
+def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: str = "") -> None:
+    """Check every field of a dataclass against its type and its range.
+
+    Args:
+        options: the dataclass.
+        ranges: smallest and largest value of numbers, both allowed, by field.
+        of: what the fields belong to, for the message.
+
+    Raises:
+        ValueError: a value that is not allowed; names field, value and what is allowed.
+    """
+    for field in dataclasses.fields(options):
+        limits = Range(*ranges[field.name]) if field.name in ranges else None
+        try:
+            _reader(field.type, limits)(getattr(options, field.name))
+        except MismatchError as error:
+            error.path.append(field.name)
+            raise ValueError(f"{of}: {error.located()}" if of else error.located()) from None
+
+
+@cache
+def _reader(hint: Any, limits: Range | None = None) -> Reader:
+    """The function that checks a value against a hint and returns it."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda value: value
+    if origin is Annotated:
+        return _reader(*arguments)
+    if origin is NotRequired:
+        return _reader(arguments[0])
+    if origin in {Union, UnionType}:
+        return _union(hint, limits)
+    if origin in {list, tuple}:
+        return _sequence(origin, arguments)
+    if origin is dict:
+        return _mapping(_reader(arguments[1]))
+    if is_typeddict(hint):
+        return _typed_dict(hint)
+    if dataclasses.is_dataclass(hint):
+        return _dataclass(hint)
+    return _plain(hint, limits)
+
+
+def _plain(hint: Any, limits: Range | None) -> Reader:
+    if get_origin(hint) is Literal:
+        allowed = get_args(hint)
+
+        def read_choice(value: Any) -> Any:
+            if not any(type(value) is type(choice) and value == choice for choice in allowed):
+                raise MismatchError(f" is {_shown(value)}; allowed: {', '.join(map(str, allowed))}")
+            return value
+
+        return read_choice
+    if limits is None:
+        limits = {int: _INT64, float: _FINITE}.get(hint)
+
+    def read(value: Any) -> Any:
+        if type(value) is not hint and not (hint is float and type(value) is int):
+            raise _WrongTypeError(value, _name(hint))
+        if limits is not None and type(value) in {int, float} and value not in limits:
+            raise MismatchError(f" is {_shown(value)}; allowed: {_span(limits)}")
+        return value
+
+    return read
+
+
+def _union(hint: Any, limits: Range | None) -> Reader:
+    members = [_reader(member, limits) for member in get_args(hint) if member is not NoneType]
+    allows_none = NoneType in get_args(hint)
+
+    def read(value: Any) -> Any:
+        if value is None and allows_none:
+            return None
+        for member in members:
+            try:
+                return member(value)
+            except _WrongTypeError as error:
+                if error.path:
+                    raise
+        raise _WrongTypeError(value, _name(hint))
+
+    return read
+
+
+def _sequence(kind: Any, arguments: tuple[Any, ...]) -> Reader:
+    fixed = kind is tuple and (len(arguments) != 2 or arguments[1] is not Ellipsis)
+    readers = [_reader(argument) for argument in arguments if argument is not Ellipsis]
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise _WrongTypeError(value, "list")
+        if fixed and len(value) != len(readers):
+            raise MismatchError(f" has {len(value)} values; expected {len(readers)}")
+        made, position = [], 0
+        try:
+            for position, item in enumerate(value):
+                made.append(readers[position if fixed else 0](item))
+        except MismatchError as error:
+            error.path.append(f"[{position}]")
+            raise
+        return kind(made)
+
+    return read
+
+
+def _mapping(reader: Reader) -> Reader:
+    def read(value: Any) -> dict[str, Any]:
+        return _items(value, dict.fromkeys(_require_object(value), reader))
+
+    return read
+
+
+def _typed_dict(kind: Any) -> Reader:
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {name: _reader(hint) for name, hint in hints.items()}
+
+    def read(value: Any) -> dict[str, Any]:
+        _require_keys(_require_object(value), {name: hints[name] for name in kind.__required_keys__})
+        return value | _items({name: value[name] for name in fields if name in value}, fields)
+
+    return read
+
+
+def _dataclass(kind: Any) -> Reader:
+    """Fields that do not count in comparisons are of this run alone: files do not have them."""
+    hints = get_type_hints(kind, include_extras=True)
+    saved = [field for field in dataclasses.fields(kind) if field.compare]
+    fields = {field.name: _reader(hints[field.name]) for field in saved}
+    missing = dataclasses.MISSING
+    required = {
+        field.name: hints[field.name]
+        for field in saved
+        if field.default is missing and field.default_factory is missing
+    }
+
+    def read(value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        _require_keys(_require_object(value), required)
+        if unknown := [name for name in value if name not in fields]:
+            raise MismatchError(f" has the unknown field {_shown(unknown[0])}; allowed: {', '.join(fields)}")
+        try:
+            return kind(**_items(value, fields))
+        except MismatchError:
+            raise
+        except ValueError as error:
+            raise MismatchError(f": {error}") from None
+
+    return read
+
+
+def _require_object(value: Any) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise _WrongTypeError(value, "object")
+    return value
+
+
+def _require_keys(value: dict[str, Any], required: Mapping[str, Any]) -> None:
+    for name, hint in required.items():
+        if name not in value:
+            error = MismatchError(f" is missing; expected {_name(hint)}")
+            error.path.append(f".{name}")
+            raise error
+
+
+def _items(value: dict[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
+    made, name = {}, ""
+    try:
+        for name, item in value.items():
+            made[name] = readers[name](item)
+    except MismatchError as error:
+        error.path.append(f".{name}" if re.fullmatch(r"[\w-]{1,80}", name) else f"[{_shown(name)}]")
+        raise
+    return made
+
+
+def _name(hint: Any) -> str:
+    """A type for a message."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is NoneType:
+        return "none"
+    if origin is Annotated:
+        return _name(arguments[0])
+    if origin is Literal:
+        return ", ".join(map(str, arguments))
+    if origin in {Union, UnionType}:
+        return " or ".join(map(_name, arguments))
+    if origin is dict or is_typeddict(hint):
+        return "object"
+    return str(getattr(origin or hint, "__name__", hint))
+
+
+def _span(limits: Range) -> str:
+    if limits == _FINITE:
+        return "finite numbers"
+    return f"{limits.low:g} or more" if limits.high == _INT64.high else f"{limits.low:g} to {limits.high:g}"
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, cut to some length."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
