@@ -174,26 +174,26 @@ def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: st
 def _reader(hint: Any, limits: Range | None = None) -> Reader:
     """The function that checks a value against a hint and returns it."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return lambda value: value
-    if origin is Annotated:
-        return _reader(*arguments)
-    if origin is NotRequired:
-        return _reader(arguments[0])
-    if origin in {Union, UnionType}:
-        return _union(hint, limits)
-    if origin in {list, tuple}:
-        return _sequence(origin, arguments)
-    if origin is dict:
-        return _mapping(_reader(arguments[1]))
-    if is_typeddict(hint):
-        return _typed_dict(hint)
-    if dataclasses.is_dataclass(hint):
-        return _dataclass(hint)
-    return _plain(hint, limits)
+    if origin in {Annotated, NotRequired}:
+        reader = _reader(*arguments)
+    elif origin in {Union, UnionType}:
+        reader = _union(hint, limits)
+    elif origin in {list, tuple}:
+        reader = _sequence(origin, arguments)
+    elif origin is dict:
+        reader = _mapping(_reader(arguments[1]))
+    elif is_typeddict(hint):
+        reader = _typed_dict(hint)
+    elif dataclasses.is_dataclass(hint):
+        reader = _dataclass(hint)
+    else:
+        reader = _plain(hint, limits)
+    return reader
 
 
 def _plain(hint: Any, limits: Range | None) -> Reader:
+    if hint is Any:
+        return lambda value: value
     if get_origin(hint) is Literal:
         allowed = get_args(hint)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from paraembed.files import require_file
 
+_TYPES = {torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.uint8}
 _MESSAGE = 300  # characters of a name or of an error of safetensors
 
 
@@ -41,6 +42,10 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     # Copied one by one: in the file a tensor may begin anywhere, and the last digits of products depend on where.
     tensors = {name: loaded.pop(name).clone() for name in list(loaded)}
     for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPES:
+            raise ValueError(
+                f"{path}: {name[:_MESSAGE]!r} is {_described(tensor)}; no file of this package has this type"
+            )
         if not _is_finite(tensor):
             rows = (~tensor.isfinite()).reshape(len(tensor) if tensor.ndim else 1, -1).any(dim=1)
             row = int(rows.nonzero()[0])

@@ -116,7 +116,7 @@ def finetune(tuning: Finetuning, *, overwrite: bool = False) -> Finetuned:
     if is_finished(tuning.out, models.read_config, SupervisedRecipe, identity, overwrite, "model"):
         drop_finished(tuning.work, identity)
         say(f"{tuning.out} is trained already by this recipe on this task; nothing to do")
-        return Finetuned(saved_rows(models.read_config(tuning.out)["provenance"]), was_finished=True)
+        return Finetuned(saved_rows(models.read_config(tuning.out)["provenance"], str(tuning.out)), was_finished=True)
     idle = [name for name in idle_fields(tuning.recipe, task.name) if name in tuning.asked]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")

@@ -1,12 +1,13 @@
 """The README of a model folder, and the rows of its table of scores."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
+from paraembed.checked import checked
 from paraembed.encoders import encoder_name
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.recipe import SupervisedRecipe
-from paraembed.supervised.scores import TaskScores
+from paraembed.supervised.scores import SavedScores, TaskScores
 from paraembed.supervised.tasks import Task
 
 HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
@@ -28,10 +29,26 @@ def score_rows(
     return rows
 
 
-def saved_rows(provenance: Mapping[str, Any]) -> list[list[str]]:
-    """The rows of a model that was scored before, from its folder's provenance."""
-    scores = {part: TaskScores.from_dict(one) for part, one in provenance["scores"].items()}
-    return score_rows(scores, {measure: [*rows.items()] for measure, rows in provenance["published"].items()})
+class _Scored(TypedDict):
+    """What ``saved_rows`` reads of a model's provenance."""
+
+    scores: dict[str, SavedScores]
+    published: dict[str, dict[str, float]]
+
+
+def saved_rows(provenance: Mapping[str, Any], where: str) -> list[list[str]]:
+    """The rows of a model that was scored before, from its folder's provenance.
+
+    Args:
+        provenance: of the model.
+        where: its folder, for messages.
+
+    Raises:
+        ValueError: the provenance holds no scores.
+    """
+    saved = checked(_Scored, provenance, f"{where}/config.json: provenance")
+    scores = {part: TaskScores.from_dict(values) for part, values in saved["scores"].items()}
+    return score_rows(scores, {measure: [*rows.items()] for measure, rows in saved["published"].items()})
 
 
 def model_card(

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed import checkpoint, folder_config
-from paraembed.checked import check_fields
+from paraembed.checked import check_fields, checked
 from paraembed.encoders import Encoder
 from paraembed.files import new_folder
 from paraembed.folder_config import check_files, write_config
 from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.recipe import CHOICES, HEAD_RANGES, SupervisedRecipe
 from paraembed.supervised.tasks import DataSet, Examples, Task, TaskName
-from paraembed.tensors import load_tensors, save_tensors
+from paraembed.tensors import check_tensors, load_tensors, save_tensors
 
 FORMAT = "paraembed-supervised-1"
 _DECIDES = ("kind", "head")
@@ -52,26 +52,14 @@ class Kind:
     classes: tuple[str, ...]
     low: int
 
-    @classmethod
-    def read(cls, values: Any) -> "Kind":
-        """From what JSON has of it.
-
-        Raises:
-            ValueError: it is none.
-        """
-        expected = {one.name for one in dataclasses.fields(cls)}
-        if not isinstance(values, dict) or set(values) != expected:
-            raise ValueError(f"kind is {str(values)[:80]}; expected an object of {', '.join(sorted(expected))}")
-        task, data_set, classes, low = values["task"], values["data_set"], values["classes"], values["low"]
-        if task not in get_args(TaskName) or data_set not in get_args(DataSet):
-            raise ValueError(f"kind is {str(values)[:80]}; allowed tasks: {', '.join(get_args(TaskName))}")
-        if not isinstance(classes, list) or not all(isinstance(one, str) for one in classes):
-            raise ValueError(f"classes are {str(classes)[:80]}; expected a list of names")
-        if not (len(classes) == 0 if task in CHOICES else 2 <= len(classes) <= _MOST_CLASSES):
-            raise ValueError(f"the task {task} has {len(classes)} classes; expected 2 to {_MOST_CLASSES}, of choices 0")
-        if type(low) is not int or abs(low) > _MOST_CLASSES:
-            raise ValueError(f"low is {str(low)[:80]}; expected a whole number")
-        return cls(task, data_set, tuple(classes), low)
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        check_fields(self, {"low": (-_MOST_CLASSES, _MOST_CLASSES)})
+        num_classes = len(self.classes)
+        if not (num_classes == 0 if self.task in CHOICES else 2 <= num_classes <= _MOST_CLASSES):
+            raise ValueError(
+                f"the task {self.task} has {num_classes} classes; expected 2 to {_MOST_CLASSES}, of choices 0"
+            )
 
     @classmethod
     def of(cls, task: Task) -> "Kind":
@@ -93,17 +81,13 @@ class HeadOptions:
         """Raise ValueError for a value that is not allowed."""
         check_fields(self, HEAD_RANGES)
 
-    @classmethod
-    def read(cls, values: Any) -> "HeadOptions":
-        """From what JSON has of it.
 
-        Raises:
-            ValueError: it is none.
-        """
-        expected = {one.name for one in dataclasses.fields(cls)}
-        if not isinstance(values, dict) or set(values) != expected:
-            raise ValueError(f"head is {str(values)[:80]}; expected an object of {', '.join(sorted(expected))}")
-        return cls(**values)
+class _Config(TypedDict):
+    kind: dict[str, Any]
+    head: dict[str, Any]
+    files: dict[str, str]
+    fingerprint: str
+    provenance: NotRequired[dict[str, Any] | None]
 
 
 class Supervised(nn.Module):
@@ -268,15 +252,15 @@ def load(folder: str | Path) -> Supervised:
     folder = Path(folder)
     config = read_config(folder)
     check_files(folder, config)
-    try:
-        kind, options = Kind.read(config["kind"]), HeadOptions.read(config["head"])
-    except ValueError as error:
-        raise ValueError(f"{folder}/config.json: {error}") from None
-    model = Supervised(checkpoint.load(folder / "encoder"), kind, options)
-    try:
-        model.head.load_state_dict(load_tensors(folder / "head.safetensors"))
-    except RuntimeError as error:
-        raise ValueError(f"{folder}: the weights do not fit the head in config.json: {error}") from None
+    kind = checked(Kind, config["kind"], f"{folder}/config.json: kind")
+    options = checked(HeadOptions, config["head"], f"{folder}/config.json: head")
+    encoder = checkpoint.load(folder / "encoder")
+    tensors = load_tensors(folder / "head.safetensors")
+    with torch.device("meta"):  # shapes alone, as ``checkpoint.load``
+        expected = _head(kind, encoder.width, options, torch.Generator()).state_dict()
+    check_tensors(tensors, expected, f"{folder}: the weights do not fit the head in config.json")
+    model = Supervised(encoder, kind, options)
+    model.head.load_state_dict(tensors)
     return model.requires_grad_(False).eval()
 
 
@@ -286,4 +270,5 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: as for ``load``.
     """
-    return folder_config.read_config(folder, FORMAT, _DECIDES, _FILES, "a model folder, as jobs/finetune.py writes")
+    what = "a model folder, as jobs/finetune.py writes"
+    return folder_config.read_config(folder, FORMAT, _Config, _DECIDES, _FILES, what)

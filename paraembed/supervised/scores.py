@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from torch import Tensor
 
+from paraembed.checked import Count
 from paraembed.evaluation import bootstrap
 from paraembed.evaluation.correlation import Vector, pearson, spearman
 from paraembed.evaluation.similarities import best_threshold, first_place
@@ -19,6 +20,15 @@ RESAMPLES = 1000
 
 
 Part = Literal["dev", "test"]
+
+
+class SavedScores(TypedDict):
+    """``TaskScores`` as JSON."""
+
+    values: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    examples: Count
+    coverage: float
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,7 @@ class TaskScores:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The values of ``SavedScores``."""
         return {
             "values": dict(self.values),
             "intervals": {name: list(one) for name, one in self.intervals.items()},
@@ -47,10 +57,9 @@ class TaskScores:
         }
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> "TaskScores":
-        """What ``to_dict`` returned."""
-        intervals = {name: (low, high) for name, (low, high) in saved["intervals"].items()}
-        return cls(saved["values"], saved["examples"], saved["coverage"], intervals)
+    def from_dict(cls, saved: SavedScores) -> "TaskScores":
+        """The scores that ``to_dict`` wrote."""
+        return cls(saved["values"], saved["examples"], saved["coverage"], saved["intervals"])
 
 
 def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> TaskScores:
