@@ -20,16 +20,20 @@ class Flags:
 
     Attributes:
         folder: Folder or URI that jobs/embed.py wrote to.
-        encoder: Folder of the encoder; some rows are embedded again then, from the inputs where they were.
+        encoder: Folder of the encoder; embeds a sample of the rows again and compares them. Needs --input.
+        input: Input files of the output, or folders or URIs above them. No other file is read for --encoder.
     """
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     encoder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = ()
 
 
 def main(flags: Flags) -> None:
     """Verify and print."""
-    checks = verify(to_place(flags.folder), flags.encoder)
+    if flags.input and flags.encoder is None:
+        raise ValueError("--input is read for --encoder alone; give --encoder FOLDER, or leave --input out")
+    checks = verify(to_place(flags.folder), flags.encoder, flags.input)
     width = max(len(one.found) for one in checks)
     rows = [(one.name, "ok" if one.ok else "FAILED", one.found.ljust(width)) for one in checks]
     print_table(("check", "result", "found".ljust(width)), rows)

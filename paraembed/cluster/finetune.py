@@ -292,7 +292,7 @@ def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[lis
         rows = _finish(tuning, task, identity, result.counters, run)
         run.tags({"fingerprint": models.read_config(tuning.out)["fingerprint"]})
         run.artifacts(tuning.out, "model")
-    rate = result.counters.pairs / result.counters.seconds
+    rate = result.counters.pairs / max(result.counters.seconds, 1e-9)
     say(f"trained on {result.counters.pairs:,} examples in {duration(result.counters.seconds)}: {rate:,.0f} examples/s")
     return rows
 

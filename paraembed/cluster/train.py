@@ -143,7 +143,7 @@ def _train(
             raise ValueError(result.error)
         if counters.skipped_pairs:
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
-        rate = counters.pairs / counters.seconds
+        rate = counters.pairs / max(counters.seconds, 1e-9)
         run.metrics({"pairs_per_second/mean": rate, "training_seconds": counters.seconds})
         selected, scores = selection_of(scored_on, counters), None
         if selected is not None:

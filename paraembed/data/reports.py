@@ -4,12 +4,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from paraembed.files import write_file
+from paraembed.checked import Count, checked
+from paraembed.files import read_json, write_file
 
 SAMPLED = 100
 """Refused rows shown, a reason and input."""
+
+
+class _Rejected(TypedDict):
+    line: Count
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -26,12 +32,12 @@ class SourceReport:
         version: of PPDB, ``1.0`` or ``2.0`` (which adds the entailment), ``mixed``; None for another format.
     """
 
-    read: int
-    parsed: int
-    refused: dict[str, int]
+    read: Count
+    parsed: Count
+    refused: dict[str, Count]
     sample: list[dict[str, Any]] = field(default_factory=list)
-    groups: list[int] = field(default_factory=list)
-    lines: int = 0
+    groups: list[Count] = field(default_factory=list)
+    lines: Count = 0
     version: str | None = None
 
 
@@ -41,9 +47,16 @@ def save_report(report: SourceReport, path: Path) -> None:
 
 
 def load_report(path: Path) -> SourceReport:
-    """Read what ``save_report`` wrote."""
-    values = json.loads(path.read_bytes())
-    return SourceReport(**values)
+    """Read what ``save_report`` wrote.
+
+    Raises:
+        ValueError: the file is no report.
+    """
+    report: SourceReport = read_json(path, SourceReport)
+    checked(list[_Rejected], report.sample, f"{path}: sample")
+    if sum(report.groups) != report.parsed:
+        raise ValueError(f"{path}: its groups have {sum(report.groups)} rows, parsed is {report.parsed}")
+    return report
 
 
 def sum_counts(counts: Sequence[dict[str, int]]) -> dict[str, int]:

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from paraembed.data.filters import FilterOptions, effective_size, num_tokens
 from paraembed.data.hashing import pair_keys
 from paraembed.data.keys import mixed, text_column
+from paraembed.data.shards import check_shard, read_manifest
 from paraembed.data.training_sets import set_of
-from paraembed.files import SUCCESS, read_json
+from paraembed.files import SUCCESS
 
 Rows = npt.NDArray[np.int64]
 
@@ -208,6 +209,7 @@ def _pair_shards(folder: Path) -> Iterator[pa.Table]:
     """The texts of the pair shards in a folder, some thousand pairs at a time."""
     if not (folder / SUCCESS).is_file():
         raise FileNotFoundError(f"{folder} holds no finished pair shards; write them with jobs/shard.py")
-    for shard in read_json(folder / "manifest.json")["shards"]:
+    for shard in read_manifest(folder)["shards"]:
+        check_shard(folder / shard["name"], None)
         for batch in pq.ParquetFile(folder / shard["name"]).iter_batches(columns=["first", "second"]):
             yield pa.table(batch)

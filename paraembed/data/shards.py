@@ -10,7 +10,7 @@ What comes out depends on the input files and the settings alone, not on how man
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.checked import Count
 from paraembed.data.delimited import Role
 from paraembed.data.filters import FilterOptions
+from paraembed.data.parquet import unreadable
 from paraembed.data.parsed import Format
 from paraembed.data.reports import SourceReport
 from paraembed.data.schemas import PAIRS
 from paraembed.data.statistics import Counts, count_pairs
-from paraembed.files import write_file
+from paraembed.files import read_json, require_file, write_file
 from paraembed.text import check_tokeniser
 
 FORMAT = "paraembed-pairs-1"
@@ -32,6 +34,43 @@ SUBSETS_FORMAT = "paraembed-pair-subsets-1"
 """Of a folder whose folders are pair shards."""
 
 Mask = npt.NDArray[np.bool_]
+
+
+class _Entry(TypedDict):
+    name: Any
+    rows: NotRequired[Count]
+    sha256: NotRequired[str]
+
+
+class _Manifest(TypedDict):
+    shards: list[_Entry]
+
+
+class _TrainingEntry(TypedDict):
+    rows: Count
+
+
+class _Counts(TypedDict):
+    kept: Count
+
+
+class _SourceCounts(TypedDict):
+    pairs: Count
+    duplicates: Count
+
+
+class _Settings(TypedDict):
+    halvings: NotRequired[str | None]
+
+
+class TrainingManifest(TypedDict):
+    """What a training reads of a manifest."""
+
+    shards: list[_TrainingEntry]
+    counts: _Counts
+    sources: dict[str, _SourceCounts]
+    settings: _Settings
+
 
 GROUP_ROWS = 65_536
 REPEATING = ["relation", "source"]
@@ -162,6 +201,39 @@ def write_shard(
     for name, counted_table in (("lengths", counted.lengths), ("words", counted.words)):
         pq.write_table(counted_table, counts / name)
     return {"name": plan.name, "rows": table.num_rows, "sha256": digest}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of pair shards; their names are file names of the folder.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no manifest, or it is not one of pair shards.
+    """
+    manifest: dict[str, Any] = read_json(folder / "manifest.json", _Manifest)
+    names = [shard["name"] for shard in manifest["shards"]]
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ValueError(f"{folder}/manifest.json names a file outside its folder: {str(name)[:80]!r}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{folder}/manifest.json names a shard more than once; shard the pairs again")
+    return manifest
+
+
+def check_shard(path: Path, num_rows: int | None) -> int:
+    """Return the rows of a pair shard; raise ValueError where it is none, or has not ``num_rows``."""
+    require_file(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, found = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(str(path), error) from None
+    for name in ("first", "second"):
+        column = schema.get_field_index(name)
+        if column < 0 or (found and schema.field(column).type not in {pa.string(), pa.large_string()}):
+            raise ValueError(f"{path} is not a pair shard: it has no column {name!r} of strings")
+    if num_rows not in {None, found}:
+        raise ValueError(f"{path} has {found} rows, the manifest says {num_rows}; shard the pairs again")
+    return int(found)
 
 
 def load_counts(folder: Path) -> Counts:

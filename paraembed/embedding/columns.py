@@ -109,7 +109,7 @@ def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
     if settings.tree_column is not None:
         _column(source, schema, "--tree-column", settings.tree_column, _is_text)
     if settings.id_column is not None:
-        id_field = _column(source, schema, "--id-column", settings.id_column, _is_id)
+        id_field = _column(source, schema, "--id-column", settings.id_column, is_id)
     return [id_field, *(_column(source, schema, "--keep", name, _any) for name in settings.keep)]
 
 
@@ -150,5 +150,6 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _is_id(kind: pa.DataType) -> bool:
+def is_id(kind: pa.DataType) -> bool:
+    """Whether a column of this type can identify rows."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))

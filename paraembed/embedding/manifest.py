@@ -14,15 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paraembed.checked import checked
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
-from paraembed.embedding.plan import Part, Plan, checked, inputs_identity, plan_from_json
+from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Store, is_there, read_bytes, read_json, write_json
 from paraembed.files import SUCCESS, differences, digest_of
@@ -37,6 +38,7 @@ OnDuplicateId = Literal["fail", "keep"]
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
 _OF_A_RUN = {"seconds", "stamp", "size", "made_of"}  # of a report: what the manifest does not hold
+MOST_JSON_BYTES = 1 << 30  # of plan and manifest: some hundred bytes a part
 _LOOKERS = 16  # threads that ask for finished parts; an answer of an object store takes 20 ms and more
 
 
@@ -53,6 +55,13 @@ class Run:
     encoder: str
     tokeniser: str
     plan: Plan
+
+
+class _PlanFile(TypedDict):
+    format: Any
+    encoder: str
+    tokeniser: str
+    plan: Any
 
 
 def check_folder(store: Store) -> bool:
@@ -106,14 +115,13 @@ def read_run(store: Store) -> Run:
     Raises:
         FileNotFoundError, ValueError: its plan is missing or damaged.
     """
-    value = read_json(store, PLAN)
+    value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
     try:
-        if value["format"] != FORMAT:
-            raise ValueError(f"format is {value['format']!r}, not {FORMAT!r}")
-        if not isinstance(value["encoder"], str) or not isinstance(value["tokeniser"], str):
-            raise TypeError("encoder and tokeniser must be names")
-        return Run(value["encoder"], value["tokeniser"], plan_from_json(value["plan"]))
-    except (KeyError, TypeError, ValueError) as error:
+        run = checked(_PlanFile, value, PLAN)
+        if run["format"] != FORMAT:
+            raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMAT!r}")
+        return Run(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]))
+    except ValueError as error:
         raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start afresh") from None
 
 
@@ -162,8 +170,8 @@ def finished_parts(store: Store, run: Run) -> dict[str, PartReport]:
 
 def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
     try:
-        report = checked(PartReport, read_json(store, f"{REPORTS}/{part.name}.json"))
-    except (OSError, ValueError, TypeError):
+        report: PartReport = read_json(store, f"{REPORTS}/{part.name}.json", PartReport)
+    except (OSError, ValueError):
         return None  # missing or damaged: the part is embedded again
     of_this = made_of(run.encoder, run.tokeniser, run.plan.inputs[part.file], part, run.plan.settings)
     if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, of_this):
@@ -174,7 +182,7 @@ def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
         same = (bool(stamp) and stamp == report.stamp) or store.sha256(part.name) == report.sha256
         if same and report.n_rejected:
             same = store.sha256(rejected_name(part.name)) == report.rejected_sha256
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):  # ValueError: a FIFO, socket or device
         return None
     return replace(report, stamp=stamp, size=size) if same else None  # of a store that it was copied to, perhaps
 
@@ -183,7 +191,7 @@ def is_committed(store: Store) -> bool:
     """Whether ``_SUCCESS`` is there and holds the manifest's digest."""
     try:
         return read_bytes(store, SUCCESS).decode().strip() == store.sha256(MANIFEST)
-    except (FileNotFoundError, UnicodeDecodeError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):
         return False
 
 
@@ -192,9 +200,10 @@ def is_finished(store: Store, reports: dict[str, PartReport]) -> bool:
     if not is_committed(store):
         return False
     try:
-        return bool(read_json(store, MANIFEST)["parts"] == _entries(reports))
-    except (ValueError, KeyError, TypeError):
+        manifest: dict[str, Any] = read_json(store, MANIFEST, dict[str, Any], MOST_JSON_BYTES)
+    except ValueError:
         return False
+    return manifest.get("parts") == _entries(reports)
 
 
 def uncommit(store: Store) -> None:
@@ -267,7 +276,7 @@ def _check_parts(store: Store, reports: dict[str, PartReport]) -> None:
 def _is_there_still(store: Store, report: PartReport) -> bool:
     try:
         same = store.stamp(report.name) == report.stamp if report.stamp else store.size(report.name) == report.size
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):
         return False
     return same and (not report.n_rejected or is_there(store, rejected_name(report.name)))
 

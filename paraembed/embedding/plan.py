@@ -8,11 +8,11 @@ beginning, once, and then its parts can be entered like those of text.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 
+from paraembed.checked import Count, checked
 from paraembed.data.limits import check_parquet
 from paraembed.embedding import records
 from paraembed.embedding.columns import carried_fields, open_parquet
@@ -23,7 +23,6 @@ from paraembed.files import read_blocks
 MAX_PART_BYTES = 64 << 20  # text of a part: what the reader of a compressed file hands over in one piece
 Cut = tuple[int, int, int]
 """Of a part: its first byte or row group, the one behind its last, and its rows."""
-Fields = TypeVar("Fields")
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,12 @@ class Part:
     """
 
     name: str
-    file: int
-    start: int
-    stop: int
-    rows: int
-    row: int
-    row_in_file: int
+    file: Count
+    start: Count
+    stop: Count
+    rows: Count
+    row: Count
+    row_in_file: Count
 
 
 @dataclass(frozen=True)
@@ -67,22 +66,19 @@ class Plan:
         return {**asdict(self), "inputs": [file.to_json() for file in self.inputs]}
 
 
-def plan_from_json(value: dict[str, Any]) -> Plan:
+def plan_from_json(value: Any) -> Plan:
     """The plan that ``Plan.to_json`` wrote.
 
     Raises:
         ValueError: a field is missing, unknown or of another type, a part's name is not its place in the plan, or the
             parts do not follow each other, every row in one.
     """
-    try:
-        plan = Plan(
-            tuple(checked(InputFile, {**file, "columns": tuple(file["columns"])}) for file in value["inputs"]),
-            checked(Settings, {**value["settings"], "keep": tuple(value["settings"]["keep"])}),
-            tuple(checked(Part, part) for part in value["parts"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not a plan of this version: {error}") from None
+    plan = checked(Plan, value, "plan")
     check_settings(plan.settings)
+    if not plan.parts:
+        raise ValueError("plan: it has no parts")
+    if plan.rows >= 2**63:
+        raise ValueError(f"plan: its parts have {plan.rows} rows, more than 64-bit row numbers count")
     before = Part("", -1, 0, 0, 0, 0, 0)
     for number, part in enumerate(plan.parts):
         if part.name != part_name(number, len(plan.parts)):
@@ -99,31 +95,6 @@ def plan_from_json(value: dict[str, Any]) -> Plan:
             raise ValueError(f"{part.name} does not follow the part before it")
         before = part
     return plan
-
-
-def checked(kind: type[Fields], values: dict[str, Any]) -> Fields:
-    """A dataclass of values that were read from JSON.
-
-    Raises:
-        TypeError: a field is missing, unknown, or of another type.
-    """
-    made = kind(**values)
-    for name, hint in get_type_hints(kind).items():
-        if not _fits(getattr(made, name), hint):
-            raise TypeError(f"{name} is {getattr(made, name)!r}")
-    return made
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a field's type."""
-    allowed = get_args(hint)
-    if get_origin(hint) is Literal:
-        return value in allowed
-    if get_origin(hint) is UnionType:
-        return any(_fits(value, one) for one in allowed)
-    if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(_fits(one, allowed[0]) for one in value)
-    return type(value) is hint or (hint is float and type(value) is int)
 
 
 def part_name(number: int, count: int) -> str:

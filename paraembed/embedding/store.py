@@ -18,12 +18,13 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 import pyarrow.fs
 
+from paraembed.checked import MOST_BYTES, json_value
 from paraembed.files import (
     Place,
     json_bytes,
-    json_value,
     locked,
     name_of,
+    require_file,
     resolve,
     sha256_of,
     sync_folder,
@@ -128,6 +129,7 @@ class Folder:
 
     def open(self, name: str) -> AbstractContextManager[Any]:
         """See ``Store``."""
+        require_file(self.path / name)
         file: AbstractContextManager[Any] = pa.OSFile(str(self.path / name))
         return file
 
@@ -151,6 +153,7 @@ class Folder:
 
     def size(self, name: str) -> int:
         """See ``Store``."""
+        require_file(self.path / name)
         return (self.path / name).stat().st_size
 
     def make_folder(self, name: str) -> None:
@@ -247,18 +250,18 @@ class Remote:
 
 
 def is_there(store: Store, name: str) -> bool:
-    """Whether a store has a file."""
+    """Whether a store has a file; a FIFO, socket or device is none."""
     try:
         with store.open(name):
             return True
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):
         return False
 
 
-def read_bytes(store: Store, name: str) -> bytes:
-    """A small file."""
+def read_bytes(store: Store, name: str, most_bytes: int = MOST_BYTES) -> bytes:
+    """A small file, or the first bytes of a larger one: one more than ``most_bytes``."""
     with store.open(name) as file:
-        return bytes(file.read())
+        return bytes(file.read(most_bytes + 1))
 
 
 def write_json(store: Store, name: str, value: Any) -> None:
@@ -266,14 +269,14 @@ def write_json(store: Store, name: str, value: Any) -> None:
     store.write(name, lambda file: file.write(json_bytes(value)))
 
 
-def read_json(store: Store, name: str) -> Any:
-    """Read a JSON file.
+def read_json(store: Store, name: str, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
+    """Read a JSON file; arguments as of ``paraembed.files.read_json``.
 
     Raises:
         FileNotFoundError: it is not there.
-        ValueError: not JSON.
+        ValueError: not JSON, or a value that does not have the type.
     """
     try:
-        return json_value(read_bytes(store, name), f"{store}/{name}")
+        return json_value(read_bytes(store, name, most_bytes), f"{store}/{name}", kind, most_bytes)
     except FileNotFoundError:
         raise FileNotFoundError(f"{store}/{name} does not exist; check the path") from None

@@ -1,22 +1,24 @@
 """Read an output again and compare it with its manifest: every row once, nothing else, nothing changed."""
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paraembed.checked import Count, checked, json_value
 from paraembed.data.schemas import embeddings_schema
-from paraembed.embedding.again import differing_rows
-from paraembed.embedding.columns import OUTPUT_FIELDS
+from paraembed.embedding.again import compare_sample
+from paraembed.embedding.columns import OUTPUT_FIELDS, is_id
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.manifest import (
     COUNTS,
     FORMAT,
     MANIFEST,
+    MOST_JSON_BYTES,
     OTHER_COUNTS,
     PLAN,
     columns_of,
@@ -24,11 +26,12 @@ from paraembed.embedding.manifest import (
 )
 from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
-from paraembed.embedding.settings import Dtype
+from paraembed.embedding.settings import Dtype, IdKind
 from paraembed.embedding.store import Store, is_there, open_store, read_bytes, read_json
 from paraembed.files import SUCCESS, Place
 
 _ROWS = 16_384  # read at a time
+_REJECTED_BYTES = 1 << 30  # of a list of rejected rows
 _SCALE = "scale"  # of int8 vectors
 _MEND = "the same jobs/embed.py command again mends it"
 
@@ -46,6 +49,49 @@ class Check:
     name: str
     ok: bool
     found: str
+
+
+class _Counts(TypedDict):
+    rows: Count
+    n_tokens: Count
+    n_unknown: Count
+    n_cut: Count
+    n_without_tree: Count
+    n_replaced: Count
+    n_clipped: Count
+    n_rejected: Count
+    n_null_ids: Count
+
+
+class _Part(_Counts):
+    name: str
+    sha256: str
+    rejected_sha256: str
+
+
+class _Settings(TypedDict):
+    dtype: Dtype
+    id_kind: IdKind
+    id_column: NotRequired[str | None]
+
+
+class _Fingerprints(TypedDict):
+    encoder: str
+
+
+class _Manifest(_Counts):
+    n_duplicate_ids: Count
+    schema: list[tuple[str, str]]
+    id_column: str
+    settings: _Settings
+    fingerprints: _Fingerprints
+    parts: list[_Part]
+
+
+class _Rejected(TypedDict):
+    source: str
+    row: Count
+    reason: str
 
 
 class _Findings:
@@ -66,7 +112,7 @@ class _Findings:
         return Check(name, not wrong, "; ".join(wrong[:3]) + more if wrong else right)
 
 
-def verify(out: Place, encoder: Path | None = None) -> list[Check]:
+def verify(out: Place, encoder: Path | None = None, inputs: Sequence[str] = ()) -> list[Check]:
     """Read an output again, all of it, and compare it with its manifest.
 
     Each part is read twice, for its digest and for its rows; ids that are no row numbers are read once more, twice
@@ -75,6 +121,8 @@ def verify(out: Place, encoder: Path | None = None) -> list[Check]:
     Args:
         out: folder or URI that jobs/embed.py wrote to.
         encoder: folder of the encoder that embedded; where given, some rows are embedded again and compared.
+        inputs: files, folders and URIs below which input files are read for that. Whoever made ``out`` chose the
+            paths in its plan, so no other file is opened.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no folder there.
@@ -98,13 +146,18 @@ def verify(out: Place, encoder: Path | None = None) -> list[Check]:
     _verify_names(names, manifest, found)
     row = 0
     for number, part in enumerate(manifest["parts"]):
-        if part["name"] == part_name(number, len(manifest["parts"])) and is_there(store, part["name"]):
-            _verify_part(store, part, row, manifest, found)
+        if part["name"] == part_name(number, len(manifest["parts"])):
+            if is_there(store, part["name"]):
+                _verify_part(store, part, row, manifest, found)
+            else:
+                found.add("parts", f"{part['name']} is missing, or is no regular file; {_MEND}")
         row += part["rows"] + part["n_rejected"]
         _verify_rejected(store, part, found)
     _verify_all(store, manifest, found)
+    num_compared = 0
     if encoder is not None:
-        for problem in differing_rows(store, encoder):
+        num_compared, problems = compare_sample(store, encoder, inputs, _rows_of_parts(manifest))
+        for problem in problems:
             found.add("sample", problem)
     rows, n_tokens, n_unknown = found.counted
     checks = [
@@ -119,7 +172,16 @@ def verify(out: Place, encoder: Path | None = None) -> list[Check]:
         found.check("vectors", "finite; zeros where a text has no tokens"),
         found.check("tokens", f"{n_tokens:,}, of them {n_unknown:,} unknown"),
     ]
-    return checks if encoder is None else [*checks, found.check("sample", "the same, embedded again")]
+    return (
+        checks
+        if encoder is None
+        else [*checks, found.check("sample", f"{num_compared:,} rows, the same embedded again")]
+    )
+
+
+def _rows_of_parts(manifest: dict[str, Any]) -> list[tuple[str, int]]:
+    """Name and rows of the input of each part."""
+    return [(part["name"], part["rows"] + part["n_rejected"]) for part in manifest["parts"]]
 
 
 def _ids_line(manifest: dict[str, Any]) -> str:
@@ -135,36 +197,22 @@ def _is_numbered(manifest: dict[str, Any]) -> bool:
 
 
 def _read_manifest(store: Store) -> dict[str, Any]:
-    manifest, where = read_json(store, MANIFEST), f"{store}/{MANIFEST}"
+    manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{where} is not of format {FORMAT!r}")
-    counts = dict.fromkeys((*COUNTS, *OTHER_COUNTS), int)
-    others = {"schema": list, "id_column": str, "settings": dict, "fingerprints": dict, "parts": list}
-    _require(where, manifest, {**counts, "n_duplicate_ids": int, **others})
-    _require(where, manifest["settings"], {"dtype": str, "id_kind": str})
-    for part in manifest["parts"]:
-        _require(where, part, {**counts, "name": str, "sha256": str, "rejected_sha256": str})
-    _require(where, manifest["fingerprints"], {"encoder": str})
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in manifest["schema"]):
-        raise ValueError(f"{where}: 'schema' is no list of names and types")
-    return manifest
-
-
-def _require(where: str, values: Any, kinds: dict[str, type]) -> None:
-    for name, kind in kinds.items():
-        if not isinstance(values, dict) or not isinstance(values.get(name), kind):
-            raise ValueError(f"{where}: {name!r} is missing or no {kind.__name__}")
+    known: dict[str, Any] = dict(checked(_Manifest, manifest, where))
+    if sum(rows for _, rows in _rows_of_parts(known)) >= 2**63:
+        raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers count")
+    return known
 
 
 def _verify_names(there: set[str], manifest: dict[str, Any], found: _Findings) -> None:
     names = [part["name"] for part in manifest["parts"]]
     for number, name in enumerate(names):
         if name != part_name(number, len(names)):  # also keeps a manifest from naming a file outside the folder
-            found.add("parts", f"{name!r} should be {part_name(number, len(names))!r}")
-        elif name not in there:
-            found.add("parts", f"{name} is missing; {_MEND}")
+            found.add("parts", f"{name[:80]!r} should be {part_name(number, len(names))!r}")
     for name in sorted(there - {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}):
-        found.add("parts", f"{name} is not in the manifest")
+        found.add("parts", f"{name!r} is not in the manifest")
 
 
 def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[str, Any], found: _Findings) -> None:
@@ -210,9 +258,14 @@ def _verify_rejected(store: Store, part: dict[str, Any], found: _Findings) -> No
     if not is_there(store, name) or store.sha256(name) != part["rejected_sha256"]:
         found.add("rejected", f"{name} is missing or differs; {_MEND}")
         return
-    rows = [json.loads(line) for line in read_bytes(store, name).decode().split("\n")[:-1]]
-    if len(rows) != part["n_rejected"] or not all({"source", "row", "reason"} <= row.keys() for row in rows):
-        found.add("rejected", f"{name} has {len(rows)} rows, the manifest says {part['n_rejected']}")
+    lines = read_bytes(store, name, _REJECTED_BYTES).split(b"\n")[:-1]
+    if len(lines) != part["n_rejected"]:
+        found.add("rejected", f"{name} has {len(lines)} rows, the manifest says {part['n_rejected']}")
+    try:
+        for number, line in enumerate(lines, 1):
+            json_value(line, f"{name}, line {number}", _Rejected)
+    except ValueError as error:
+        found.add("rejected", str(error))
 
 
 def _verify_batch(batch: pa.RecordBatch, name: str, found: _Findings) -> tuple[int, int, int]:
@@ -258,12 +311,13 @@ def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
     at = schema.get_field_index("embedding")
     if at < 1 or not pa.types.is_fixed_size_list(fields[at].type) or fields[0].name != manifest["id_column"]:
         return False
-    dtype = manifest["settings"]["dtype"]
-    if dtype not in get_args(Dtype):
+    if not (fields[0].type == pa.int64() if _is_numbered(manifest) else is_id(fields[0].type)):
         return False
-    contract = embeddings_schema(fields[0], fields[1:at], fields[at].type.list_size, dtype)
-    return bool(schema.equals(contract)) and columns_of(schema) == manifest["schema"]
+    width = fields[at].type.list_size
+    contract = embeddings_schema(fields[0], fields[1:at], width, manifest["settings"]["dtype"])
+    columns = [tuple(column) for column in columns_of(schema)]
+    return width > 0 and bool(schema.equals(contract)) and columns == manifest["schema"]
 
 
-def _schema_line(schema: list[list[str]]) -> str:
+def _schema_line(schema: Sequence[Sequence[str]]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in schema)

@@ -75,7 +75,7 @@ def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
     tables = []
     num_refused = 0
     if path.is_dir():
-        names = [shard["name"] for shard in read_pair_manifest(path)["shards"]]
+        names = [shard["name"] for shard in read_pair_manifest(path, for_training=False)["shards"]]
         tables += [pq.read_table(path / name, columns=["first", "second"]) for name in names]
     else:
         for block in _blocks(path):

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from paraembed.data.shards import FORMAT
+from paraembed.checked import checked
+from paraembed.data.shards import FORMAT, TrainingManifest, check_shard, read_manifest
 from paraembed.encoders import Encoder
 from paraembed.files import SUCCESS, read_json, require_file, sha256_of
 from paraembed.recipe import BaseRecipe
@@ -18,8 +19,12 @@ from paraembed.words import END, START, Words, add_random_words, read_words, wor
 _BLOCK_ROWS = 65_536
 
 
-def read_pair_manifest(folder: Path) -> dict[str, Any]:
+def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, Any]:
     """The manifest of finished pair shards.
+
+    Args:
+        folder: of the shards.
+        for_training: whether the counts that a training needs must be there, and add up.
 
     Raises:
         FileNotFoundError, ValueError: no finished pair shards there, or one of them was changed.
@@ -28,19 +33,24 @@ def read_pair_manifest(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder} does not exist; expected pair shards, as jobs/shard.py writes")
     if not (folder / SUCCESS).is_file():
         raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or run it again")
-    manifest = read_json(folder / "manifest.json")
-    form = manifest.get("format") if isinstance(manifest, dict) else None
+    where = f"{folder}/manifest.json"
+    form = checked(dict[str, Any], read_json(folder / "manifest.json"), where).get("format")
     if form != FORMAT:
-        raise ValueError(f"{folder} is of format {form!r}; expected {FORMAT!r}, from jobs/shard.py")
+        raise ValueError(f"{folder} is of format {str(form)[:80]!r}; expected {FORMAT!r}, from jobs/shard.py")
     if read_json(folder / SUCCESS) != {"manifest_sha256": sha256_of(folder / "manifest.json")}:
-        raise ValueError(f"{folder}/manifest.json was changed after it was written; shard the pairs again")
+        raise ValueError(f"{where} was changed after it was written; shard the pairs again")
+    manifest = read_manifest(folder)
     for shard in manifest["shards"]:
-        if not isinstance(shard["name"], str) or Path(shard["name"]).name != shard["name"]:
-            raise ValueError(f"{folder}/manifest.json names a file outside its folder: {shard['name']!r}")
         require_file(folder / shard["name"])
-        if sha256_of(folder / shard["name"]) != shard["sha256"]:
+        if sha256_of(folder / shard["name"]) != shard.get("sha256"):
             raise ValueError(f"{folder / shard['name']} differs from its digest in the manifest; shard the pairs again")
-    return dict(manifest)
+        shard["rows"] = check_shard(folder / shard["name"], shard.get("rows"))
+    if for_training:
+        counted = checked(TrainingManifest, manifest, where)
+        num_rows = sum(shard["rows"] for shard in counted["shards"])
+        if num_rows != counted["counts"]["kept"]:
+            raise ValueError(f"{where}: counts.kept is {counted['counts']['kept']}, the shards have {num_rows} rows")
+    return manifest
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,9 @@ class _Saver:
         rank, world = self.step.rank, self.step.world
         saved, problem = None, ""
         try:
-            saved = load_state(self.checkpoints.folder, self.decides) if self.checkpoints else None
+            weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
+            expected = {**weights, **self.step.state()}
+            saved = load_state(self.checkpoints.folder, self.decides, expected) if self.checkpoints else None
         except ValueError as error:
             problem = str(error)
         if saved is not None:

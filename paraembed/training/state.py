@@ -8,13 +8,16 @@ No state of a random generator is in it: every draw of a run is f(seed, epoch) o
 """
 
 import logging
+import math
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from torch import Tensor
 
+from paraembed.checked import AnyFloat, Count, checked
 from paraembed.files import differences, digest_of, new_folder, read_json, sha256_of, write_json
 
 FORMAT = "paraembed-state-1"
@@ -58,18 +61,18 @@ class Counters:
         scores: step, pairs done and score of every evaluation; None for a score that is not defined.
     """
 
-    epoch: int = 0
-    pairs_in_epoch: int = 0
-    step: int = 0
-    pairs: int = 0
-    skipped_pairs: int = 0
+    epoch: Count = 0
+    pairs_in_epoch: Count = 0
+    step: Count = 0
+    pairs: Count = 0
+    skipped_pairs: Count = 0
     seconds: float = 0.0
-    loss: float = 0.0
-    active: float = 0.0
-    unreported_steps: int = 0
-    curve: list[tuple[int, int, float, float]] = field(default_factory=list)
-    workers: list[tuple[int, int]] = field(default_factory=list)
-    scores: list[tuple[int, int, float | None]] = field(default_factory=list)
+    loss: AnyFloat = 0.0
+    active: AnyFloat = 0.0
+    unreported_steps: Count = 0
+    curve: list[tuple[Count, Count, AnyFloat, AnyFloat]] = field(default_factory=list)
+    workers: list[tuple[Count, Count]] = field(default_factory=list)
+    scores: list[tuple[Count, Count, AnyFloat | None]] = field(default_factory=list)
 
     @property
     def last_loss(self) -> float:
@@ -87,10 +90,17 @@ class Counters:
         """The counters that ``asdict`` or JSON made of it.
 
         Raises:
-            KeyError, TypeError: these are no counters.
+            ValueError: these are no counters.
         """
-        pairs = {name: [tuple(one) for one in values[name]] for name in ("curve", "workers", "scores")}
-        return cls(**{**values, **pairs})
+        return checked(cls, values, "counters")
+
+
+class _Body(TypedDict):
+    """``state.json``."""
+
+    counters: dict[str, Any]
+    decides: dict[str, Any]
+    tensors: str
 
 
 def save_state(
@@ -124,20 +134,32 @@ def save_state(
         shutil.rmtree(path)
 
 
-def load_state(folder: Path, decides: dict[str, Any]) -> tuple[Counters, dict[str, Tensor]] | None:
+def load_state(
+    folder: Path, decides: dict[str, Any], expected: Mapping[str, Tensor] | None = None
+) -> tuple[Counters, dict[str, Tensor]] | None:
     """The last whole checkpoint below ``folder``; None if there is none.
+
+    Args:
+        folder: of the checkpoints.
+        decides: as for ``save_state``.
+        expected: tensors that a whole checkpoint has, by name, for their types and shapes.
 
     Raises:
         ValueError: it is of a run that something else decides; the message names what.
     """
-    from paraembed.tensors import load_tensors  # noqa: PLC0415
+    from paraembed.tensors import check_tensors, load_tensors  # noqa: PLC0415
 
     damaged = []
     for path in reversed(_checkpoints(folder)):
         try:
             body = _read_body(path)
             counters, tensors = Counters.from_dict(body["counters"]), load_tensors(path / "state.safetensors")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if expected is not None:
+                wanted = {**expected, **_of_the_best(counters, expected)}
+                check_tensors({name: tensors[name] for name in wanted if name in tensors}, wanted, "state.safetensors")
+            if counters.pairs_in_epoch >= decides.get("pairs", math.inf):
+                raise ValueError(f"pairs_in_epoch is {counters.pairs_in_epoch}, an epoch has {decides['pairs']}")
+        except (OSError, ValueError) as error:
             damaged.append(f"{path.name} ({error})")
             continue
         if changed := differences(body["decides"], decides):
@@ -154,11 +176,18 @@ def load_state(folder: Path, decides: dict[str, Any]) -> tuple[Counters, dict[st
     return None
 
 
+def _of_the_best(counters: Counters, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The best encoder's tensors, which a checkpoint has where that is not the encoder of its own step."""
+    if counters.best is None or counters.best[0] == counters.step:
+        return {}
+    return {f"best.{name.removeprefix('encoder.')}": of for name, of in expected.items() if name.startswith("encoder.")}
+
+
 def _read_body(path: Path) -> dict[str, Any]:
-    body = read_json(path / "state.json")
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
+    body: dict[str, Any] = read_json(path / "state.json", _Body)
+    if body.get("format") != FORMAT:
         raise ValueError(f"state.json is not of format {FORMAT}")
-    if body.pop("sha256") != digest_of(body):
+    if body.pop("sha256", None) != digest_of(body):
         raise ValueError("state.json differs from its digest")
     if sha256_of(path / "state.safetensors") != body["tensors"]:
         raise ValueError("state.safetensors differs from its digest")

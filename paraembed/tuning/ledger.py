@@ -8,8 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from paraembed.checked import AnyFloat, Count, Range, checked
 from paraembed.files import read_json, write_json
 
 Status = Literal["finished", "stopped", "failed"]
@@ -27,10 +28,10 @@ class Epoch:
         seconds: since the trial began, scoring included.
     """
 
-    epoch: int
+    epoch: Count
     score: float | None
-    loss: float
-    metrics: dict[str, float]
+    loss: AnyFloat
+    metrics: dict[str, AnyFloat]
     seconds: float
 
 
@@ -62,10 +63,10 @@ class Record:
         keeps_best: whether its score is that of its best epoch, or of its last one.
     """
 
-    number: int
-    choices: dict[str, int]
+    number: Count
+    choices: dict[str, Count]
     recipe: dict[str, Any]
-    share: float
+    share: Annotated[float, Range(0, 1)]
     status: Status
     reason: str
     curve: tuple[Epoch, ...]
@@ -92,9 +93,17 @@ class Record:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Record":
-        """The record that ``to_dict`` wrote."""
-        return cls(**{**values, "curve": tuple(Epoch(**one) for one in values["curve"])})
+    def from_dict(cls, values: dict[str, Any], where: str = "record") -> "Record":
+        """The record that ``to_dict`` wrote.
+
+        Args:
+            values: the record as JSON has it.
+            where: file that it comes from, for messages.
+
+        Raises:
+            ValueError: these are not the values of a record.
+        """
+        return checked(cls, values, where)
 
 
 class Ledger:
@@ -110,8 +119,10 @@ class Ledger:
         self.records: dict[int, Record] = {}
         for path in sorted(folder.glob("*.json")):
             try:
-                record = Record.from_dict(read_json(path))
-            except (TypeError, KeyError, AttributeError) as error:
+                record = Record.from_dict(read_json(path), path.name)
+                if path != self._path(record.number):
+                    raise ValueError(f"its number is {record.number}")
+            except ValueError as error:
                 raise ValueError(
                     f"{path} is no record of a trial ({error}); remove it to run the trial again"
                 ) from None

@@ -351,7 +351,7 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
         "1 of 4,999 rows repeat the id of another",
         f"1 rows of the input could not be read; the reasons are in {out / '_rejected'}",
     ]
-    assert all(check.ok for check in verify(out, tiny_encoder_folder))
+    assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(source)]))
 
 
 @pytest.mark.ray

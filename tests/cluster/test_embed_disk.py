@@ -71,7 +71,7 @@ def test_a_full_disk_keeps_what_is_done_and_the_same_command_goes_on(
     build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
     assert digests(out) == digests(tmp_path / "unbroken")
     assert digests(out).items() >= before.items()
-    assert all(check.ok for check in verify(out, tiny_encoder_folder))
+    assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(corpus)]))
 
 
 def test_a_read_only_place_is_said_in_words(corpus, tiny_encoder_folder, disk):

@@ -137,7 +137,7 @@ def test_every_crash_point(corpus, tiny_encoder_folder, unbroken, tmp_path, of_d
     assert killed == len(of_driver)
     assert not list(crashes.iterdir())
     assert digests(out) == unbroken[1000]
-    assert all(check.ok for check in verify(out, tiny_encoder_folder))
+    assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(corpus)]))
 
 
 @pytest.mark.slow

@@ -427,20 +427,20 @@ def test_rows_are_embedded_again_and_compared(tiny_encoder_folder, tiny_words, t
     folder, part = tmp_path / "out", "part-00001-of-00003.parquet"
     settings = replace(SETTINGS, dtype=dtype, normalize=True, dim=3)
     build(tiny_encoder_folder, table, settings, folder)
-    assert all(check.ok for check in verify(folder, tiny_encoder_folder))
-    assert verify(folder, tiny_encoder_folder)[-1].name == "sample"
+    assert all(check.ok for check in verify(folder, tiny_encoder_folder, [str(table)]))
+    assert verify(folder, tiny_encoder_folder, [str(table)])[-1].name == "sample"
     swapped = pq.read_table(folder / part)["embedding"].take([1, 0, 2]).combine_chunks()
     rewrite(folder / part, lambda rows: rows.set_column(1, rows.schema.field("embedding"), swapped))
     sign(folder)
     assert not failed(folder)
-    assert [check.found for check in verify(folder, tiny_encoder_folder) if not check.ok] == [
+    assert [check.found for check in verify(folder, tiny_encoder_folder, [str(table)]) if not check.ok] == [
         f"{part} has another vector in its row 0"
     ]
     other = tmp_path / "other"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
-    assert "the rows are by" in verify(folder, other)[-1].found
+    assert "the rows are by" in verify(folder, other, [str(table)])[-1].found
     table.unlink()
-    assert "cannot be embedded again" in verify(folder, tiny_encoder_folder)[-1].found
+    assert "cannot be embedded again" in verify(folder, tiny_encoder_folder, [str(table)])[-1].found
 
 
 def test_the_folder_reads_as_one_table(out):

@@ -98,7 +98,7 @@ def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
     if options.against is not None:
         disagreement.check_against(options.against, labels)
     if options.margin_pairs is not None:
-        read_pair_manifest(options.margin_pairs)
+        read_pair_manifest(options.margin_pairs, for_training=False)
     if options.tagged is not None:
         tagged.read_tagged(options.tagged)
     runs.check_runs(options.runs)

@@ -59,7 +59,7 @@ def read_some_pairs(folder: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
     Raises:
         FileNotFoundError, ValueError: no finished pair shards there.
     """
-    shards = read_pair_manifest(folder)["shards"]
+    shards = read_pair_manifest(folder, for_training=False)["shards"]
     sizes = [int(shard["rows"]) for shard in shards]
     drawn = np.random.default_rng(0).permutation(sum(sizes))[:MOST_PAIRS]
     order = np.argsort(drawn)
