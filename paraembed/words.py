@@ -1,12 +1,14 @@
 """Word-vector files ↔ vocabulary and matrix; the unknown word.
 
-The text format is one row a word: ``word v1 … vd``, separated by single spaces, plain or gzipped; word2vec's
-header line (``rows width``) is accepted. The unknown word is the row ``UUUNKKK`` where the file has one (the papers'
-authors' files do), else the mean of the rows beyond the vocabulary cut (Wieting 2015 §5), else the mean of all rows.
+The text format is one row a word: ``word v1 … vd``, separated by single spaces, plain or gzipped. word2vec's header
+line (``rows width``) is accepted, and must be right. The unknown word is the row ``UUUNKKK`` where the file has one
+(the papers' authors' files do), else the mean of the rows beyond the vocabulary cut (Wieting 2015 §5), else the mean of
+all rows.
 """
 
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.lines import read_lines
+from paraembed.data.lines import Lines, read_lines
+from paraembed.files import open_regular
 
 UNKNOWN = "UUUNKKK"
 START, END = "<S>", "</S>"
 """Boundary words. Upper-case, as UNKNOWN is: no lower-cased token is one of them."""
+
+_LAST_ROWS = 20  # that show how numbers are written
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +96,8 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
 
     Raises:
         FileNotFoundError, IsADirectoryError: as said.
-        ValueError: empty or binary file, a row of another width, a value that is no number (file and line named).
+        ValueError: empty or binary file, a row of another width, a value that is no number, a header that contradicts
+            the rows, a file that is cut off (file and line named).
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out to keep every word")
@@ -129,9 +135,14 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
 
 def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
     """Words [n] and vectors float32 [n, d] of a file, some thousand rows at a time."""
-    width = 0
+    width = num_rows = 0
+    header: tuple[int, int] | None = None
+    last_rows, is_ended = list[str](), True
     for lines in read_lines(path):
-        skip = int(lines.first == 0 and _is_header(lines.text[0].as_py()))
+        is_ended = lines.is_ended
+        if lines.first == 0:
+            header = _header(lines.text[0].as_py())
+        skip = int(lines.first == 0 and header is not None)
         text, number = pc.utf8_rtrim(lines.text.slice(skip), " "), lines.first + 1 + skip
         if not len(text):
             continue
@@ -141,24 +152,62 @@ def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
         without_word = pc.fill_null(pc.starts_with(text, " "), True).to_numpy(zero_copy_only=False)
         bad = np.flatnonzero((counts != width + 1) | (counts < 2) | without_word)
         if len(bad):
-            raise ValueError(f"{path}, line {number + int(bad[0])}: {_fault(text[int(bad[0])].as_py(), width)}")
+            raise ValueError(f"{path}, line {number + int(bad[0])}: {_fault(lines, int(bad[0]) + skip, width)}")
+        if header is not None and header[1] != width:
+            raise ValueError(
+                f"{path}, line 1: the header says {header[1]:,} values a word, the rows have {width:,}; mend or drop it"
+            )
         is_value = np.tile(np.arange(width + 1) > 0, len(text))
         words = cells.flatten().filter(pa.array(~is_value)).to_pylist()
+        num_rows += len(words)
+        last_rows = [*last_rows, *text[-_LAST_ROWS:].to_pylist()][-_LAST_ROWS:]
         yield words, _parse(cells.flatten().filter(pa.array(is_value)), width, path, number)
     if not width:
         raise ValueError(f"{path} holds no rows; expected text rows 'word v1 … vd'")
+    if header is not None and header[0] != num_rows:
+        raise ValueError(
+            f"{path}, line 1: the header says {header[0]:,} words, the file has {num_rows:,}; fetch it again, or mend "
+            "or drop the header"
+        )
+    if not is_ended:
+        _check_end(path, num_rows + (header is not None), last_rows, has_header=header is not None)
 
 
-def _is_header(line: str | None) -> bool:
-    """Whether this is word2vec's first line: number of rows, width."""
-    cells = (line or "").split(" ")
-    return len(cells) == 2 and all(cell.isdigit() for cell in cells)
+def _header(line: str | None) -> tuple[int, int] | None:
+    """Number of rows and width, if this is word2vec's first line."""
+    match = re.fullmatch("([0-9]{1,18}) ([0-9]{1,18}) *", line or "")
+    return (int(match[1]), int(match[2])) if match else None
 
 
-def _fault(line: str | None, width: int) -> str:
-    if line is None:
-        return "not UTF-8; expected text rows 'word v1 … vd'"
-    word, *values = line.split(" ")
+def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool) -> None:
+    """Raise ValueError where a file without a line feed at its end seems to be cut within its last number.
+
+    The rest of a number is another number. Programs that write a header end every line with a line feed. In a file
+    without a header, the last number shows the cut where it alone has fewer decimals than all others. Where neither
+    decides, there is a warning.
+
+    Args:
+        path: the file.
+        number: of its last line.
+        rows: its last rows.
+        has_header: whether it begins with a header.
+    """
+    values = [value for row in rows for value in row.split(" ")[1:]]
+    decimals = [len(value.partition(".")[2]) for value in values]
+    is_shorter = len(values) > 1 and len(set(decimals[:-1])) == 1 and decimals[-1] < decimals[0] > 1
+    if has_header or is_shorter or not values[-1][-1:].isdigit():
+        raise ValueError(
+            f"{path}, line {number}: the file ends in the last value, {values[-1][:40]!r}, without a line feed, so it "
+            "may be cut off; fetch it again, or end its last line"
+        )
+    log.warning("%s: the last line has no line feed; if the file was cut off, its last value is wrong", path)
+
+
+def _fault(lines: Lines, row: int, width: int) -> str:
+    for is_unreadable, reason in lines.tests():
+        if is_unreadable[row].as_py():
+            return f"{reason.replace('invalid', 'not')}; expected text rows 'word v1 … vd'"
+    word, *values = lines.text[row].as_py().rstrip(" ").split(" ")
     what = f"a word with {len(values)} values" if word else "no word"
     return (
         f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces, as in the rows "
@@ -222,5 +271,23 @@ def save_vocabulary(vocabulary: pa.StringArray, path: Path) -> None:
 
 
 def load_vocabulary(path: Path) -> pa.StringArray:
-    """Read what ``save_vocabulary`` wrote; words may hold any character but a line feed."""
-    return pa.array(path.read_bytes().decode("utf-8").split("\n")[:-1], pa.string())
+    """Read what ``save_vocabulary`` wrote; words may hold any character but a line feed.
+
+    Raises:
+        ValueError: not UTF-8, no line feed at the end, or a word that occurs twice.
+    """
+    with open_regular(path) as file:
+        data = file.read()
+    try:
+        *words, rest = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8") from None
+    if rest:
+        raise ValueError(f"{path}, line {len(words) + 1}: no line feed at the end; the file is cut off")
+    vocabulary = pa.array(words, pa.string())
+    if len(pc.unique(vocabulary)) < len(words):
+        lines = dict[str, int]()
+        row = next(row for row, word in enumerate(words) if lines.setdefault(word, row) != row)
+        raise ValueError(f"{path}, line {row + 1}: {words[row][:80]!r} is in line {lines[words[row]] + 1}, too")
+    return vocabulary

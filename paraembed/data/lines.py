@@ -2,7 +2,7 @@
 
 import codecs
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +35,7 @@ class Lines:
         ends: int64 [n], before the line's end (LF or CRLF).
         first_is_cut: whether the first line is the beginning of one that is too long to be kept.
         limits: a line that is longer is null, whatever it says.
+        is_ended: whether the last line has a line end in the file.
     """
 
     first: int
@@ -43,6 +44,7 @@ class Lines:
     ends: Positions
     first_is_cut: bool = False
     limits: ReadLimits = DEFAULT_LIMITS
+    is_ended: bool = True
 
     @classmethod
     def of(
@@ -149,7 +151,7 @@ def read_lines(place: Place, span: Span | None = None, limits: ReadLimits = DEFA
     except ValueError as error:
         raise ValueError(f"{error}; last whole line: {number}") if number else error from None
     if rest:
-        yield Lines.of(b"".join([*rest, b"\n"]), number, cut, limits)
+        yield replace(Lines.of(b"".join([*rest, b"\n"]), number, cut, limits), is_ended=False)
     elif not number:
         raise ValueError(f"{place} is empty; expected UTF-8 text, plain or compressed")
 
