@@ -68,7 +68,7 @@ def main(flags: Shard) -> None:
     rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
     rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
     print_table(["rows", "count"], [[name, f"{count:,}"] for name, count in rows.items()])
-    pairs = flags.out / next(iter(manifest.get("subsets", {"": 0})))
+    pairs = flags.out / next(iter(manifest.get("subsets", {"": 0})), "")
     say(
         f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {flags.out}; "
         f"next: python jobs/train.py --pairs {pairs} --words VECTORS.txt.gz --out ENCODER"

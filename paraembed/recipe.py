@@ -136,12 +136,12 @@ class BaseRecipe:
         Raises:
             ValueError: unknown field, encoder, option or value, with what is allowed.
         """
+        if not isinstance(values, dict):
+            raise ValueError(f"a recipe is {str(values)[:80]}; expected an object with a recipe's fields")
         allowed = [one.name for one in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(allowed))
         if unknown:
-            raise ValueError(f"a recipe has no field {unknown[0]!r}; allowed: {', '.join(allowed)}")
-        if not isinstance(values.get("encoder", {}), dict):
-            raise ValueError(f'encoder is {values["encoder"]!r}; expected an object such as {{"name": "avg"}}')
+            raise ValueError(f"a recipe has no field {unknown[0][:80]!r}; allowed: {', '.join(allowed)}")
         encoder = {"encoder": config_from_dict(values["encoder"])} if "encoder" in values else {}
         return cls(**{**values, **encoder})
 

@@ -80,7 +80,7 @@ class Tokens:
 def check_tokeniser(name: str) -> None:
     """Raise ValueError, with the names that are allowed, unless ``name`` is a tokeniser."""
     if name not in TOKENISERS:
-        raise ValueError(f"unknown tokeniser {name!r}; allowed: {', '.join(TOKENISERS)}")
+        raise ValueError(f"unknown tokeniser {name[:80]!r}; allowed: {', '.join(TOKENISERS)}")
 
 
 def tokenise(texts: pa.StringArray, tokeniser: str) -> Tokens:

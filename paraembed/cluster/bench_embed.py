@@ -123,7 +123,7 @@ class Job:
             last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
             raise ValueError(f"{self._name} ended with status {done.returncode}: {last[0] if last else 'no word'}")
         paths = [*(self._folder / REPORTS).glob("part-*.parquet.json")]
-        reports = [read_json(path) for path in paths]
+        reports = [read_json(path, dict[str, Any]) for path in paths]
         first = min(path.stat().st_mtime - one["seconds"] for path, one in zip(paths, reports, strict=True))
         self.turns.append(
             JobTurn(

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import ray
 import ray.data
 
+from paraembed.checked import checked
 from paraembed.cluster.job import say
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import tracked_run
@@ -117,6 +118,7 @@ def shard_pairs(
     }
     finished = read_finished(out, identity, overwrite)
     if finished is not None:
+        checked(shards.FinishedManifest, finished, f"{out}/manifest.json")
         say(f"{out} is complete already ({finished['counts']['kept']:,} pairs); nothing to do")
         return finished, True
     task = _Task(parts, settings, vocabulary, workers, rejected_sample, limits)
@@ -182,9 +184,7 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
         raise ValueError(f"{out} is a file; --out needs a folder, new or empty")
     if not (out / SUCCESS).is_file() or not (out / "manifest.json").is_file():
         raise ValueError(f"{out} holds something that jobs/shard.py did not write; choose another --out or empty it")
-    manifest: dict[str, Any] = read_json(out / "manifest.json")
-    if not isinstance(manifest, dict):
-        raise ValueError(f"{out}/manifest.json holds no object; expected what jobs/shard.py writes")
+    manifest: dict[str, Any] = read_json(out / "manifest.json", dict[str, Any])
     manifest.setdefault("max_line_bytes", DEFAULT_LIMITS.max_line_bytes)  # an older one has none
     ours = manifest.get("format") in {shards.FORMAT, shards.SUBSETS_FORMAT}
     changed = differences(*({key: one.get(key) for key in identity if key != "format"} for one in (manifest, identity)))

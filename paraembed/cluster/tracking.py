@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param
 from mlflow.exceptions import MlflowException
@@ -23,6 +23,7 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
+from paraembed.checked import json_value
 from paraembed.cluster.session import in_submitted_job
 from paraembed.files import read_json, write_json
 
@@ -31,6 +32,13 @@ _DIGEST_DIGITS = 36  # of a data set, in MLflow's tables
 _BATCH = 500  # metrics a call: 0.07-0.35 ms each in a batch, 6 ms each alone (SQLite)
 
 log = logging.getLogger(__name__)
+
+
+class _Memo(TypedDict):
+    """The run that a job wrote down to resume it."""
+
+    uri: str
+    run_id: str
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,8 @@ class Run:
             return
         self.address = self.address or reopen()
         self._client = MlflowClient(self.address.uri) if self.address else None
-        missed = [json.loads(line) for line in self._spool.read_text(encoding="utf-8").splitlines()]
+        lines = self._spool.read_bytes().splitlines()
+        missed = [json_value(line, f"{self._spool}, line {at}", tuple[str, Any]) for at, line in enumerate(lines, 1)]
         if all(self._sent(kind, value) for kind, value in missed):
             self._spool.unlink()
             log.warning("MLflow answers again; it has got what it missed")
@@ -232,7 +241,7 @@ def _open(name: str, out: Path, memo: Path | None) -> RunAddress | None:
 
 def _open_in(uri: str, artifacts: str | None, name: str, memo: Path | None) -> RunAddress:
     """The run that ``memo`` remembers, if it is of this store, or a new one."""
-    remembered = read_json(memo) if memo and memo.exists() else {}
+    remembered = read_json(memo, _Memo) if memo and memo.exists() else {}
     if remembered.get("uri") == _public(uri):
         MlflowClient(uri).update_run(remembered["run_id"], status="RUNNING")
         return RunAddress(uri, remembered["run_id"])

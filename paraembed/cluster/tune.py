@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import ray
 import torch
 
+from paraembed.checked import Range
 from paraembed.cluster.job import say
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.progress import duration
@@ -29,6 +30,12 @@ from paraembed.tuning.search import SearchSettings, suggest
 from paraembed.tuning.table import write_results
 from paraembed.tuning.trial import AnyScorer, Inputs, inputs_key
 from tune_spaces.space import Selection
+
+
+class _Saved(TypedDict):
+    """What ``sweep.json`` decides of a resumed sweep."""
+
+    concurrent: NotRequired[Annotated[int, Range(1, 2**31 - 1)] | None]
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ class Swept:
 def settled(sweep: Sweep, overwrite: bool) -> Sweep:
     """The sweep with its trials at a time: those asked for, those that it was begun with, or as many as fit."""
     saved = sweep.out / "sweep.json"
-    before = read_json(saved).get("concurrent") if saved.is_file() and not overwrite else None
+    before = read_json(saved, _Saved).get("concurrent") if saved.is_file() and not overwrite else None
     return replace(sweep, concurrent=sweep.concurrent or before or concurrency(sweep))
 
 
@@ -99,7 +106,7 @@ def begin(sweep: Sweep, overwrite: bool) -> None:
     """
     identity, saved = _identity(sweep), sweep.out / "sweep.json"
     if saved.is_file():
-        before = read_json(saved)
+        before = read_json(saved, _Saved)
         # A difference in one is often the cause of those that follow.
         told = (differences({name: before.get(name)}, {name: value}) for name, value in identity.items())
         changed = next(filter(None, told), "")
@@ -159,6 +166,8 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
         OSError, ValueError: the inputs will not do, or too many trials failed.
     """
     ledger = Ledger(sweep.trials)
+    for record in ledger.in_order():
+        sweep.points.check_record(record, sweep.num_trials)
     if sweep.retry_failed:
         ledger.drop_failed()
     data = sweep.data.drawn(sweep.out, sweep.settings.seed, concurrency(sweep))

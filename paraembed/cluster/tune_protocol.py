@@ -138,7 +138,7 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     out, memo = tuned.encoder, sweep.out / "registered.json"
     assert out is not None
     fingerprint = checkpoint.read_config(out)["fingerprint"]
-    done = read_json(memo) if memo.exists() else {}
+    done = read_json(memo, dict[str, Any]) if memo.exists() else {}
     where = done.get("uri") if run.address is None else without_credentials(run.address.uri)
     this = {"name": protocol.name, "fingerprint": fingerprint, "uri": where}
     if this.items() <= done.items():

@@ -63,6 +63,19 @@ class _Settings(TypedDict):
     halvings: NotRequired[str | None]
 
 
+class _AllCounts(_Counts):
+    read: Count
+    duplicates: Count
+    reasons: dict[str, Count]
+
+
+class FinishedManifest(TypedDict):
+    """What jobs/shard.py reads of the manifest of a finished output."""
+
+    counts: _AllCounts
+    subsets: NotRequired[dict[str, Count]]
+
+
 class TrainingManifest(TypedDict):
     """What a training reads of a manifest."""
 

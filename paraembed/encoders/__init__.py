@@ -98,11 +98,11 @@ def config_from_dict(values: dict[str, Any]) -> AnyConfig:
         ValueError: unknown encoder or option, with those that are allowed.
     """
     if not isinstance(values, dict) or not isinstance(values.get("name"), str):
-        raise ValueError(f'encoder is {values!r}; expected an object such as {{"name": "avg"}}')
+        raise ValueError(f'encoder is {repr(values)[:80]}; expected an object such as {{"name": "avg"}}')
     options = dict(values)
     name = options.pop("name")
     if name not in ENCODERS:
-        raise ValueError(f"unknown encoder {name!r}; allowed: {', '.join(ENCODERS)}")
+        raise ValueError(f"unknown encoder {name[:80]!r}; allowed: {', '.join(ENCODERS)}")
     check_options(name, options)
     return ENCODERS[name](**options)
 
@@ -112,4 +112,4 @@ def check_options(name: str, options: Iterable[str]) -> None:
     allowed = [field.name for field in fields(ENCODERS[name])]
     unknown = sorted(set(options) - set(allowed))
     if unknown:
-        raise ValueError(f"encoder {name!r} has no option {unknown[0]!r}; allowed: {', '.join(allowed) or 'none'}")
+        raise ValueError(f"encoder {name!r} has no option {unknown[0][:80]!r}; allowed: {', '.join(allowed) or 'none'}")

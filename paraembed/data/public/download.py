@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from paraembed.checked import Count
 from paraembed.data.public.remote import Answer, BrokenError, StaleError, UnreachableError, open_at
 from paraembed.data.public.sources import Source
 from paraembed.files import read_json, write_json
@@ -38,6 +39,14 @@ class Progress:
     received: int
     total: int | None
     note: str = ""
+
+
+class _State(TypedDict):
+    """What is noted of a part."""
+
+    url: str
+    validator: str
+    total: Count | None
 
 
 Report = Callable[[Progress], None]
@@ -131,7 +140,10 @@ def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, A
     """
     if not part.exists() or not _state_of(part).exists():
         return {}
-    state: dict[str, Any] = read_json(_state_of(part))
+    try:
+        state: dict[str, Any] = read_json(_state_of(part), _State)
+    except ValueError:
+        return {}
     of_use = state["url"] == source.url and (state["validator"] or digest_known)
     return state if of_use and (state["total"] is None or _size(part) <= state["total"]) else {}
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import join
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import tyro
 
@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 
 FETCHED = "fetched.json"
 _SAY_EVERY = 5.0  # seconds
+
+
+class _Record(TypedDict):
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,7 @@ def _check_present(source: Source, path: Path, expected: str | None) -> None:
 
 def _records(cache: Path) -> dict[str, dict[str, Any]]:
     path = cache / FETCHED
-    records: dict[str, dict[str, Any]] = read_json(path) if path.exists() else {}
+    records: dict[str, dict[str, Any]] = read_json(path, dict[str, _Record]) if path.exists() else {}
     return records
 
 
