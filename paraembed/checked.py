@@ -20,6 +20,7 @@ from typing import (
     NotRequired,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -144,7 +145,7 @@ def checked(kind: type[Kind], value: Any, where: str) -> Kind:
         ValueError: the value, or one within it, has another type; names its path, and what is allowed.
     """
     try:
-        made: Kind = _reader(kind)(value)
+        made: Kind = _reader(cast("Any", kind))(value)
     except MismatchError as error:
         raise ValueError(f"{where}: {error.located()}") from None
     return made
@@ -164,7 +165,7 @@ def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: st
     for field in dataclasses.fields(options):
         limits = Range(*ranges[field.name]) if field.name in ranges else None
         try:
-            _reader(field.type, limits)(getattr(options, field.name))
+            _reader(cast("Any", field.type), limits)(getattr(options, field.name))
         except MismatchError as error:
             error.path.append(field.name)
             raise ValueError(f"{of}: {error.located()}" if of else error.located()) from None
@@ -302,7 +303,7 @@ def _dataclass(kind: Any) -> Reader:
 
 
 def _require_object(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
+    if not isinstance(value, dict):
         raise _WrongTypeError(value, "object")
     return value
 
