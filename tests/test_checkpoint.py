@@ -1,7 +1,9 @@
 """Encoder folders: what is saved comes back bit by bit, and nothing else is taken for it."""
 
 import json
+import os
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import paraembed
 from paraembed.checkpoint import load, read_config, save
@@ -181,6 +184,84 @@ def test_words_of_another_encoder_are_refused(folder: Path) -> None:
     (folder / "words.txt").write_text("UUUNKKK\none\n")
     rewrite(folder, lambda config: config["files"].update({"words.txt": sha256_of(folder / "words.txt")}))
     with pytest.raises(ValueError, match=r"words\.txt has 2 words, the word matrix has other rows"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"boundary_tokens": "sideways"},
+            r"config\.json: boundary_tokens is 'sideways'; allowed: none, start, end, both",
+        ),
+        ({"boundary_tokens": 3}, r"config\.json: boundary_tokens is 3"),
+        ({"max_tokens": 0}, r"config\.json: max_tokens is 0; allowed: 1 to"),
+        ({"max_tokens": True}, r"config\.json: max_tokens is True; expected int"),
+        ({"max_tokens": float("nan")}, r"config\.json: max_tokens is nan; expected int"),
+        ({"max_tokens": 10**30}, r"config\.json: max_tokens is 10{30}; allowed"),
+        ({"encoder": {"name": "lstm", "width": 65_536}}, r"weights do not fit .*'composition\..* is missing"),
+        ({"encoder": []}, r"config\.json: encoder is \[\]; expected object"),
+        ({"provenance": {"training": {"gold": 3}}}, r"config\.json: provenance\.training\.gold is 3; expected list"),
+        ({"provenance": []}, r"config\.json: provenance is \[\]; expected object"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_no_encoder_has_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
+    rewrite(folder, lambda config: config.update(changes))
+    with pytest.raises(ValueError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, tiny_words: Words, value: float) -> None:
+    matrix = tiny_words.matrix.copy()
+    matrix[[7, 9], 2] = value
+    encoder = Encoder(AvgConfig(), Words(tiny_words.vocabulary, matrix), "space")
+    save(encoder, tmp_path / "e", recipe={}, provenance={}, model_card="")
+    with pytest.raises(ValueError, match=r"model\.safetensors: 'matrix' has a NaN or infinite value in its row 7"):
+        load(tmp_path / "e")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32, torch.bool])
+def test_weights_of_another_type_are_refused(folder: Path, tiny_words: Words, dtype: torch.dtype) -> None:
+    save_file({"matrix": torch.from_numpy(tiny_words.matrix.copy()).to(dtype)}, folder / "model.safetensors")
+    rewrite(
+        folder, lambda config: config["files"].update({"model.safetensors": sha256_of(folder / "model.safetensors")})
+    )
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "words.txt", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["FIFO", "loop", "folder", "zeros"])
+def test_what_is_no_file_is_refused_at_once(folder: Path, name: str, kind: str) -> None:
+    (folder / name).unlink()
+    match kind:
+        case "FIFO":
+            os.mkfifo(folder / name)
+        case "loop":
+            (folder / name).symlink_to(folder / name)
+        case "folder":
+            (folder / name).mkdir()
+        case _:
+            (folder / name).symlink_to("/dev/zero")
+    with pytest.raises((ValueError, OSError), match=re.escape(name)):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"UUUNKKK\nthe\nthe\n", r"words\.txt, line 3: 'the' is in line 2, too"),
+        (b"UUUNKKK\n\xff\n", r"words\.txt, line 2: not UTF-8"),
+        (b"UUUNKKK\nthe", r"words\.txt, line 2: no line feed at the end"),
+        (b"UUUNKKK\r\nthe\r\n", r"no row 'UUUNKKK'"),
+    ],
+)
+def test_a_damaged_vocabulary_is_refused_with_its_line(folder: Path, data: bytes, message: str) -> None:
+    (folder / "words.txt").write_bytes(data)
+    rewrite(folder, lambda config: config["files"].update({"words.txt": sha256_of(folder / "words.txt")}))
+    with pytest.raises(ValueError, match=message):
         load(folder)
 
 

@@ -119,6 +119,13 @@ REFUSED = {
     "NaN": (b"the 1 2 3\ncat 4 nan 6\n", "line 2: 'nan' is not a finite number"),
     "infinity": (b"the 1 2 3\ncat 4 5 6\nsat 1e39 1 1\n", "line 3: '1e39' is not a finite number"),
     "not UTF-8": ("the 1 2 3\nétage 4 5 6\n".encode("latin-1"), "line 2: not UTF-8"),
+    "header of more rows": (b"4 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 words, the file has 2"),
+    "header of fewer rows": (b"1 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 1 words, the file has 2"),
+    "header of another width": (b"2 4\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 values a word, .* have 3"),
+    "cut off, with a header": (b"2 3\nthe 1 2 3\ncat 4 5 6.2", "line 3: the file ends in the last value, '6.2'"),
+    "cut off within decimals": (b"the 1.25 2.50 3.75\ncat 4.00 5.00 6.2", "line 2: .* in the last value, '6.2'"),
+    "cut off behind the point": (b"the 1 2 3\ncat 4 5 6.", "line 2: .* in the last value, '6.'"),
+    "too long a line": (b"the 1 2 3\n" + b"x" * (65 << 20) + b" 1 2 3\n", "line 2: longer than"),
     "not UTF-8 at once": ("é 1 2 3\n".encode("latin-1"), "line 1: not UTF-8"),
 }
 

@@ -42,6 +42,8 @@ def compare_sample(
         FileNotFoundError, NotADirectoryError, ValueError: the encoder's folder will not do.
     """
     encoder = checkpoint.load(encoder_folder)
+    if not inputs:
+        return 0, ["needs the input files: name them, or folders or URIs above them, with --input"]
     try:
         run = read_run(store)
     except (OSError, ValueError) as error:

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -441,6 +442,71 @@ def test_rows_are_embedded_again_and_compared(tiny_encoder_folder, tiny_words, t
     assert "the rows are by" in verify(folder, other, [str(table)])[-1].found
     table.unlink()
     assert "cannot be embedded again" in verify(folder, tiny_encoder_folder, [str(table)])[-1].found
+
+
+def test_the_sample_reads_only_what_the_user_names(tiny_encoder_folder, table, out, tmp_path):
+    def sample(*inputs: object) -> tuple[bool, str]:
+        check = verify(out, tiny_encoder_folder, [str(one) for one in inputs])[-1]
+        return check.ok, check.found
+
+    for named in (table, tmp_path, f"file://{tmp_path}", f"{tmp_path}/../{tmp_path.name}"):
+        assert sample(named) == (True, "7 rows, the same embedded again")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "looped").symlink_to(tmp_path / "looped")
+    for named in (tmp_path / "other", tmp_path / "t.parque", tmp_path / "looped", "s3://bucket/t"):
+        assert sample(named)[0] is False
+    assert sample() == (False, "needs the input files: name them, or folders or URIs above them, with --input")
+    plan = (out / "_plan.json").read_text()
+    fifo = tmp_path / "other" / "f.parquet"
+    os.mkfifo(fifo)
+    for path in (fifo, "/dev/zero", f"{tmp_path}/other/../t.parquet?", tmp_path / "looped"):
+        (out / "_plan.json").write_text(plan.replace(str(table), str(path)))
+        assert sample(tmp_path, "/dev")[0] is False
+
+
+def test_a_sample_of_no_rows_or_of_other_parts_is_not_ok(tiny_encoder_folder, table, out):
+    whole = json.loads((out / "_plan.json").read_text())
+    for change in (
+        lambda plan: plan.update(parts=[]),
+        lambda plan: plan.update(parts=plan["parts"][:1]),
+        lambda plan: plan["parts"][2].update(rows=2),
+        lambda plan: plan["inputs"][0].update(size=1),
+        lambda plan: plan["inputs"][0].update(limits={"max_line_bytes": 1}),
+        lambda plan: plan["parts"][0].update(row=10**30),
+    ):
+        value = json.loads(json.dumps(whole))
+        change(value["plan"])
+        (out / "_plan.json").write_text(json.dumps(value))
+        assert not verify(out, tiny_encoder_folder, [str(table)])[-1].ok
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "loop", "folder"])
+@pytest.mark.parametrize("name", ["_SUCCESS", "_manifest.json", "_plan.json", "part-00001-of-00003.parquet"])
+def test_what_is_no_file_is_found_at_once(tiny_encoder_folder, table, out, name, kind):
+    (out / name).unlink()
+    if kind == "FIFO":
+        os.mkfifo(out / name)
+    elif kind == "loop":
+        (out / name).symlink_to(out / name)
+    else:
+        (out / name).mkdir()
+    assert not all(check.ok for check in verify(out, tiny_encoder_folder, [str(table)]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values: values["parts"][1].update(rows=-3),
+        lambda values: values["parts"][1].update(rows=2**63 - 1, n_rejected=2**63 - 1),
+        lambda values: values["settings"].update(dtype="int4"),
+        lambda values: values["schema"].append(["x"]),
+        lambda values: values.update(parts={}),
+    ],
+    ids=["negative", "over int64", "dtype", "schema", "parts"],
+)
+def test_a_manifest_of_other_types_is_found(out, change):
+    sign(out, change)
+    assert failed(out) == {"manifest"}
 
 
 def test_the_folder_reads_as_one_table(out):

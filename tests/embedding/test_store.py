@@ -154,6 +154,30 @@ def test_going_on_asks_for_every_part_and_reads_none(server, texts, tiny_encoder
     assert build(tiny_encoder_folder, texts, SETTINGS, uri) == {}  # read again, and found to be the same
 
 
+def test_verify_asks_no_server_that_a_plan_names(server, texts, tiny_encoder_folder, tmp_path, monkeypatch):
+    """Keys of the user, server of whoever wrote the plan."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "victim")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    server.objects["in/t.txt"] = texts.read_bytes()
+    build(tiny_encoder_folder, [server.uri("in/t.txt")], SETTINGS, tmp_path / "out")
+    port = f"127.0.0.1:{server.server_port}"
+    assert port in (tmp_path / "out" / "_plan.json").read_text()
+    server.asked.clear()
+    for named in ((), (str(tmp_path),), ("s3://bucket/other",), ("s3://bucket/in/t",)):
+        assert not verify(tmp_path / "out", tiny_encoder_folder, named)[-1].ok
+    assert not server.asked
+    for named in (server.uri("in"), server.uri("in/t.txt"), server.uri()):
+        assert verify(tmp_path / "out", tiny_encoder_folder, [named])[-1].found.startswith("9 rows")
+    plan = (tmp_path / "out" / "_plan.json").read_text()
+    with serving() as stranger:
+        (tmp_path / "out" / "_plan.json").write_text(plan.replace(port, f"127.0.0.1:{stranger.server_port}"))
+        assert verify(tmp_path / "out", tiny_encoder_folder, [server.uri("in")])[-1].ok  # options are the user's
+        (tmp_path / "out" / "_plan.json").write_text(plan.replace("/in/t.txt", "/in/%2e%2e/secret/t.txt"))
+        assert not verify(tmp_path / "out", tiny_encoder_folder, [server.uri("in")])[-1].ok
+        assert not stranger.asked
+    assert not any("secret" in asked for asked in server.asked)
+
+
 def test_verify_finds_what_was_changed(server, texts, tiny_encoder_folder):
     uri = server.uri("out")
     build(tiny_encoder_folder, texts, SETTINGS, uri)
