@@ -175,7 +175,7 @@ def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
 
 def _header(line: str | None) -> tuple[int, int] | None:
     """Number of rows and width, if this is word2vec's first line."""
-    match = re.fullmatch("([0-9]{1,18}) ([0-9]{1,18}) *", line or "")
+    match = re.fullmatch("([0-9]{1,100}) ([0-9]{1,100}) *", line or "")
     return (int(match[1]), int(match[2])) if match else None
 
 

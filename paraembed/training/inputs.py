@@ -99,11 +99,14 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
         OSError, ValueError: as ``read_words``.
     """
     words = read_words(words_file, recipe.max_words)
+    num_tokens = pc.sum(counts.field("counts")).as_py()
+    if not num_tokens:
+        raise ValueError("the texts to train on have no tokens; give others")
     known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
     covered = pc.sum(counts.field("counts").filter(known)).as_py() or 0
     words, num_random = with_new_words(words, counts, recipe)
     num_words, width = words.matrix.shape
-    coverage = Coverage(num_words, width, covered / pc.sum(counts.field("counts")).as_py(), num_random)
+    coverage = Coverage(num_words, width, covered / num_tokens, num_random)
     encoder = Encoder(
         recipe.encoder,
         _with_boundary_words(words, recipe),
@@ -128,6 +131,8 @@ def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> 
     known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
     often = pc.greater_equal(counts.field("counts"), recipe.new_words_min_count)
     new = counts.field("values").filter(pc.and_(often, pc.invert(known))).sort()
+    if pc.any(pc.match_substring(new, "\n")).as_py():
+        raise ValueError("a token of the pairs holds a line feed, which no vocabulary can; shard the pairs again")
     return add_random_words(words, new, recipe.seed), len(new)
 
 
