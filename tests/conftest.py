@@ -16,6 +16,7 @@ from paraembed.words import UNKNOWN, Words
 
 torch.set_num_threads(1)  # two threads spin at barriers as soon as Ray runs beside them
 
+_RUNS_RAY = {"cluster", "end_to_end", "jobs"}  # folders
 VOCABULARY = [UNKNOWN, "the", "a", "cat", "dog", "sat", "ran", "on", "mat", "home", ".", ","]
 
 
@@ -39,3 +40,11 @@ def ray_cluster() -> Iterator[None]:
     """One Ray for the whole test session; tests that use it carry the marker ``ray``."""
     with ray_session(2):
         yield
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that run Ray in one process of pytest-xdist; the others fill the second core."""
+    for item in items:
+        if "ray_cluster" in getattr(item, "fixturenames", ()) or item.path.parent.name in _RUNS_RAY:
+            item.add_marker(pytest.mark.xdist_group("ray"))
