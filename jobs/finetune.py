@@ -17,6 +17,7 @@ from paraembed.papers import find_supervised_recipe
 from paraembed.supervised.card import HEAD
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.tasks import DataSet, TaskName
+from paraembed.training.inputs import MIN_COVERAGE
 
 DEFAULT_RECIPE = "iclr2016/supervised-avg"
 
@@ -50,6 +51,8 @@ class Finetune:
     """Take another architecture than the recipe's."""
     settings: Annotated[SupervisedRecipe, tyro.conf.arg(name="")] = field(default_factory=SupervisedRecipe)
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
+    min_coverage: float = MIN_COVERAGE
+    """Minimum fraction of the training part's tokens that have a word vector; 0: no minimum."""
     overwrite: bool = False
     """Replace another model at --out, and drop another training that was begun there."""
 
@@ -73,6 +76,7 @@ def main(flags: Finetune) -> None:
         out=out,
         placement=flags.placement,
         asked=changed_fields(flags.settings, base),
+        min_coverage=flags.min_coverage,
     )
     done = finetune(tuning, overwrite=flags.overwrite)
     print_table(HEAD, done.rows)

@@ -15,6 +15,7 @@ from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.train_evaluation import Selection, read_sets
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe, without_effect
+from paraembed.training.inputs import MIN_COVERAGE
 
 DEFAULT_RECIPE = "iclr2016/avg"
 
@@ -47,6 +48,8 @@ class Train:
     """Files of scored pairs to score it on, besides or instead: score, sentence1, sentence2, separated by tabs."""
     selection: Annotated[Selection, tyro.conf.arg(name="")] = field(default_factory=Selection)
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
+    min_coverage: float = MIN_COVERAGE
+    """Minimum fraction of the pairs' tokens that have a word vector; 0: no minimum."""
     overwrite: bool = False
     """Replace another encoder at --out, and drop another training that was begun there."""
 
@@ -63,7 +66,10 @@ def main(flags: Train) -> None:
     idle = [name for name in without_effect(flags.settings) if name in changed]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
-    training = Training(flags.recipe, flags.settings, pairs, words, out, flags.placement, suites, flags.selection)
+    training = Training(
+        *(flags.recipe, flags.settings, pairs, words, out, flags.placement, suites, flags.selection),
+        min_coverage=flags.min_coverage,
+    )
     outcome = train_encoder(training, overwrite=flags.overwrite)
     if outcome.scores:
         print_table(*outcome.scores.table())

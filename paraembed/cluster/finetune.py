@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,16 @@ from paraembed.cluster.placement import Workers, check_gpus, device_of, workers_
 from paraembed.cluster.progress import duration
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
-from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_finished
+from paraembed.cluster.train_run import (
+    COVERAGE,
+    begins,
+    check_words,
+    checkpoints_of,
+    clear,
+    drop_finished,
+    fit,
+    is_finished,
+)
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.selection import as_json
@@ -38,12 +47,22 @@ from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fie
 from paraembed.supervised.scores import RESAMPLES, TaskScores, score
 from paraembed.supervised.tasks import Task, read_task
 from paraembed.text import tokenise
-from paraembed.training.inputs import encoder_for, with_words_of
+from paraembed.training.inputs import (
+    MIN_COVERAGE,
+    Coverage,
+    check_coverage,
+    check_min_coverage,
+    coverage_of,
+    encoder_for,
+    with_words_of,
+)
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.picture import ScoreCurve, draw_training
 from paraembed.training.state import Counters
+from paraembed.words import Words
 
 _PICTURE = "training.png"
+_TRAINING_PART = "the training part"
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,8 @@ class Finetuning:
         out: model folder to write. Until it is there the work stands in ``<out>.training``.
         placement: workers, GPUs, checkpoints.
         asked: fields of the recipe that were changed by hand, which are named where they decide nothing.
+        min_coverage: fraction of the training part's tokens that must have a vector of their own; it does not decide
+            the result.
     """
 
     name: str
@@ -73,6 +94,11 @@ class Finetuning:
     out: Path
     placement: Workers = field(default_factory=Workers)
     asked: tuple[str, ...] = ()
+    min_coverage: float = MIN_COVERAGE
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a minimum coverage that is no fraction."""
+        check_min_coverage(self.min_coverage)
 
     @property
     def work(self) -> Path:
@@ -234,40 +260,54 @@ def of_prior(
     return replace(recipe, **decided)
 
 
-def untrained_model(recipe: SupervisedRecipe, task: Task, words: Path | None, prior: Encoder | None) -> Supervised:
-    """The model before training; how many words have a vector is said."""
-    tokens = tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser)
-    counts = pc.value_counts(tokens.flat)
+def untrained_model(
+    recipe: SupervisedRecipe, task: Task, words: Path | None, prior: Encoder | None
+) -> tuple[Supervised, Coverage]:
+    """Return the model before training, and how much of the training part its words cover."""
+    counts = pc.value_counts(tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser).flat)
     if prior is None:
         assert words is not None
         encoder, coverage = encoder_for(words, counts, recipe)
-        say(
-            f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {words.name} cover "
-            f"{coverage.covered:.1%} of the training part's words; {coverage.num_random:,} words got a random one"
-        )
+    elif recipe.mode == "features":
+        encoder, own = prior, Words(prior.vocabulary, prior.matrix.detach().numpy())
+        coverage = coverage_of(counts, own.vocabulary, own)
     else:
-        known = pc.sum(counts.field("counts").filter(pc.is_in(counts.field("values"), value_set=prior.vocabulary)))
-        encoder, num_new = (prior, 0) if recipe.mode == "features" else with_words_of(prior, counts, recipe)
-        say(
-            f"the prior's {len(prior.vocabulary):,} words cover {(known.as_py() or 0) / len(tokens.flat):.1%} of the "
-            f"training part's words; {num_new:,} words got a random vector"
-        )
-    return Supervised(encoder, Kind.of(task), options_of(recipe), recipe.seed)
+        encoder, coverage = with_words_of(prior, counts, recipe)
+    return Supervised(encoder, Kind.of(task), options_of(recipe), recipe.seed), coverage
+
+
+def check_model_words(coverage: Coverage, tuning: Finetuning) -> None:
+    """Say how much of the training part the words cover; ValueError where it is less than ``min_coverage``."""
+    say(
+        f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {_vectors(tuning)} cover "
+        f"{coverage.covered:.1%} of the training part's words; {coverage.num_random:,} words got a random one"
+    )
+    check_coverage(coverage, tuning.min_coverage, _vectors(tuning), _TRAINING_PART)
+
+
+def _vectors(tuning: Finetuning) -> str:
+    return tuning.words.name if tuning.words else f"the prior {tuning.prior.name}" if tuning.prior else ""
 
 
 def _prepare(tuning: Finetuning, task: Task, prior: Encoder | None, identity: dict[str, Any], overwrite: bool) -> None:
     """Put the untrained model into the work folder, or find the same training there.
 
     Raises:
-        ValueError: the folder holds another training, which is not to be dropped, or something else.
+        ValueError: the folder holds another training, which is not to be dropped, or something else; or the words
+            cover too few of the training part's tokens.
     """
     work = tuning.work
+    inputs = tuning.recipe, task, tuning.words, prior
     if not begins(work, identity, overwrite, "jobs/finetune.py"):
+        about = tuning.min_coverage, _vectors(tuning), _TRAINING_PART
+        check_words(work, *about, lambda: untrained_model(*inputs)[1])
         return
-    model = untrained_model(tuning.recipe, task, tuning.words, prior)
+    model, coverage = untrained_model(*inputs)
+    check_model_words(coverage, tuning)
     clear(work)
     models.save(model, work / "untrained", recipe=identity["recipe"], provenance={}, model_card="Untrained.\n")
     write_json(work / "identity.json", identity)
+    write_json(work / COVERAGE, asdict(coverage))
 
 
 def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,16 @@ from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import RunAddress, tracked_run
 from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
 from paraembed.cluster.train_result import PICTURE, draw_result, scores_of, selection_of
-from paraembed.cluster.train_run import begins, checkpoints_of, clear, drop_finished, fit, is_finished
+from paraembed.cluster.train_run import (
+    COVERAGE,
+    begins,
+    check_words,
+    checkpoints_of,
+    clear,
+    drop_finished,
+    fit,
+    is_finished,
+)
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.data.limits import chunks_of
 from paraembed.encoders import encoder_name
@@ -31,7 +40,13 @@ from paraembed.model_card import Selected, model_card
 from paraembed.recipe import Recipe
 from paraembed.training.additive import shares_words
 from paraembed.training.growing import MemoryLimit
-from paraembed.training.inputs import read_pair_manifest, untrained_encoder
+from paraembed.training.inputs import (
+    MIN_COVERAGE,
+    check_coverage,
+    check_min_coverage,
+    read_pair_manifest,
+    untrained_encoder,
+)
 from paraembed.training.loop import check_num_pairs
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.pairs import pair_columns
@@ -58,6 +73,7 @@ class Training:
         suites: what to score the encoder on, before, while and after it is trained. Without any, the last step's
             encoder is the result.
         selection: how often, and which encoder is kept.
+        min_coverage: fraction of the pairs' tokens that must have a vector of their own; it does not decide the result.
     """
 
     name: str
@@ -68,6 +84,11 @@ class Training:
     placement: Placement = field(default_factory=Placement)
     suites: Sequence[Suite] = ()
     selection: Selection = field(default_factory=Selection)
+    min_coverage: float = MIN_COVERAGE
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a minimum coverage that is no fraction."""
+        check_min_coverage(self.min_coverage)
 
     @property
     def work(self) -> Path:
@@ -228,12 +249,17 @@ def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any
     """Put the untrained encoder into the work folder, or find the same training there.
 
     Raises:
-        ValueError: the folder holds another training, which is not to be dropped, or something else.
+        ValueError: the folder holds another training, which is not to be dropped, or something else; or the words
+            cover too few of the pairs' tokens.
     """
-    work = training.work
+    work, words = training.work, training.words
+    about = training.min_coverage, words.name, "the pairs"
+    inputs = words, training.pairs, shards, training.recipe
     if not begins(work, identity, overwrite, "jobs/train.py"):
+        check_words(work, *about, lambda: untrained_encoder(*inputs)[1])
         return
-    encoder, coverage = untrained_encoder(training.words, training.pairs, shards, training.recipe)
+    encoder, coverage = untrained_encoder(*inputs)
+    check_coverage(coverage, *about)
     say(
         f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {training.words.name} cover "
         f"{coverage.covered:.1%} of the pairs' words; {coverage.num_random:,} words got a random one"
@@ -241,6 +267,7 @@ def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any
     clear(work)
     checkpoint.save(encoder, work / "untrained", recipe=identity["recipe"], provenance={}, model_card="Untrained.\n")
     write_json(work / "identity.json", identity)
+    write_json(work / COVERAGE, asdict(coverage))
 
 
 def _fit(

@@ -15,7 +15,10 @@ from paraembed.cluster.placement import Workers, check_resources, runs_in_proces
 from paraembed.cluster.train_worker import Result
 from paraembed.files import differences, empty_folder, read_json
 from paraembed.recipe import BaseRecipe
+from paraembed.training.inputs import Coverage, check_coverage
 from paraembed.training.state import Checkpoints
+
+COVERAGE = "coverage.json"
 
 _RESTARTS = 3  # of the workers, after one of them died
 _PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
@@ -80,6 +83,24 @@ def begins(work: Path, identity: dict[str, Any], overwrite: bool, job: str) -> b
     elif any(entry.name not in {"untrained", ".untrained.tmp"} for entry in work.iterdir()):
         raise ValueError(f"{work} holds something that {job} did not write; move it away")
     return True
+
+
+def check_words(work: Path, least: float, vectors: str, texts: str, count: Callable[[], Coverage]) -> None:
+    """Check the word coverage of a training that is resumed, as before its first step.
+
+    Args:
+        work: its folder.
+        least: fraction of the tokens that must have a vector of their own.
+        vectors: name of the word-vector file or encoder.
+        texts: what the tokens are of, for the message.
+        count: counts it again, for a training that an earlier version began.
+
+    Raises:
+        ValueError: the words cover less than ``least``.
+    """
+    saved = work / COVERAGE
+    coverage = Coverage.from_dict(read_json(saved)) if saved.is_file() else count()
+    check_coverage(coverage, least, vectors, texts)
 
 
 def drop_finished(work: Path, identity: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from paraembed.data.shards import ShardSettings
 from paraembed.evaluation.suites import SUITES
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.tasks import DataSet, TaskName
+from paraembed.training.inputs import MIN_COVERAGE
 from paraembed.tuning.choosing import gold_selection, read_selection, selection_by
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings, suggest
@@ -59,6 +60,8 @@ class Tune:
     settings: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
     metric: str | None = None
     """Maximise another score than the space's, papers-22/mean for instance."""
+    min_coverage: float = MIN_COVERAGE
+    """Minimum fraction of the training tokens that have a word vector; 0: no minimum."""
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="[FIELD=VALUE ...]")] = ()
     """Fields of the recipe with another value than the space's, the same in all trials: max_words=50000."""
     epochs: int | None = None
@@ -90,7 +93,7 @@ class Tune:
         """Raise ValueError for a number that is not allowed."""
         most = 2**31 - 1
         ranges = {"epochs": (1, most), "final_epochs": (1, most), "sample": (0, most)}
-        ranges |= {"concurrent": (1, 10_000), "max_failures": (0, most)}
+        ranges |= {"concurrent": (1, 10_000), "max_failures": (0, most), "min_coverage": (0, 1)}
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
@@ -191,7 +194,7 @@ def _pairs(flags: Tune, selection: Selection, sample: int | None) -> Pairs:
     suites = read_selection(selection, data)
     for suite in suites:
         say(*suite.notes)
-    return Pairs(_given(flags.pairs, "--pairs"), _given(flags.words, "--words"), suites, sample)
+    return Pairs(_given(flags.pairs, "--pairs"), _given(flags.words, "--words"), suites, sample, flags.min_coverage)
 
 
 def _gold(flags: Tune, points: Points) -> tuple[Gold, Points]:
@@ -202,7 +205,8 @@ def _gold(flags: Tune, points: Points) -> tuple[Gold, Points]:
     )
     data, out = _given(flags.data, "--data"), _given(flags.out, "--out")
     training = Finetuning(
-        points.name, SupervisedRecipe(), flags.task, flags.data_set, data, words, prior, out, flags.placement
+        *(points.name, SupervisedRecipe(), flags.task, flags.data_set, data, words, prior, out, flags.placement),
+        min_coverage=flags.min_coverage,
     )
     gold, points = read_gold(points, training)
     for note in gold.task.notes:

@@ -12,6 +12,7 @@ from paraembed import checkpoint
 from paraembed.cluster.finetune import (
     Finetuning,
     check_inputs,
+    check_model_words,
     check_task,
     inputs_identity,
     of_prior,
@@ -69,7 +70,7 @@ class Gold:
         """What the trials share, by ``inputs_key``; arguments as of pairs.
 
         Raises:
-            OSError, ValueError: too little memory.
+            OSError, ValueError: too little memory, or the words cover too few of the training part's tokens.
         """
         recipes, train = differing_recipes(points), self.task.train
         tokens = sum(pc.sum(pc.binary_length(one)).as_py() for one in train.texts) // _TOKEN_BYTES
@@ -79,7 +80,8 @@ class Gold:
         for recipe in recipes:
             assert isinstance(recipe, SupervisedRecipe)
             if inputs_key(recipe) not in found:
-                model = untrained_model(recipe, self.task, self.training.words, self.prior)
+                model, coverage = untrained_model(recipe, self.task, self.training.words, self.prior)
+                check_model_words(coverage, self.training)
                 some = gold_inputs(model, self.task, self.prior is not None)
                 found[inputs_key(recipe)] = some
                 if some.num_dropped:

@@ -16,7 +16,7 @@ from paraembed.evaluation.selection import suites_digest
 from paraembed.evaluation.sets import Suite
 from paraembed.files import require_file, sha256_of
 from paraembed.recipe import BaseRecipe, Recipe
-from paraembed.training.inputs import read_pair_manifest
+from paraembed.training.inputs import MIN_COVERAGE, read_pair_manifest
 from paraembed.training.memory import available_memory, estimate
 from paraembed.tuning.points import Points
 from paraembed.tuning.trial import DECIDES_INPUTS, Inputs, Metric, Scorer, inputs_key, read_inputs
@@ -36,12 +36,14 @@ class Pairs:
         words: word-vector text file.
         suites: which sets the metric is of.
         sample: pairs of the tuning set, drawn; None: all.
+        min_coverage: fraction of the pairs' tokens that must have a vector of their own; it does not decide the result.
     """
 
     folder: Path
     words: Path
     suites: tuple[Suite, ...] = ()
     sample: int | None = None
+    min_coverage: float = MIN_COVERAGE
 
     def check(self) -> None:
         """Raise OSError or ValueError unless shards and vectors are there."""
@@ -88,7 +90,8 @@ class Pairs:
             concurrent: trials at a time.
 
         Raises:
-            ValueError: too few pairs, or too little memory, for one of the recipes.
+            ValueError: too few pairs, or too little memory, for one of the recipes; or the words cover too few of the
+                pairs' tokens.
         """
         shards = read_pair_manifest(self.folder)
         kept = shards["counts"]["kept"]
@@ -99,7 +102,9 @@ class Pairs:
         for recipe in recipes:
             assert isinstance(recipe, Recipe)
             if inputs_key(recipe) not in found:
-                found[inputs_key(recipe)] = read_inputs(self.words, self.folder, shards, recipe)
+                found[inputs_key(recipe)] = read_inputs(
+                    self.words, self.folder, shards, recipe, min_coverage=self.min_coverage
+                )
         return found
 
 

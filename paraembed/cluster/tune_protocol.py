@@ -123,7 +123,9 @@ def _train(sweep: Sweep, swept: Swept, pairs: Pairs, protocol: Protocol, run: Ru
     assert protocol.pairs is not None
     recipe = replace(Recipe.from_dict(swept.best.recipe), epochs=protocol.epochs)
     out = sweep.out / "encoder"
-    training = Training(f"{sweep.points.name} winner", recipe, protocol.pairs, pairs.words, out, sweep.placement)
+    name = f"{sweep.points.name} winner"
+    least = pairs.min_coverage
+    training = Training(name, recipe, protocol.pairs, pairs.words, out, sweep.placement, min_coverage=least)
     train_encoder(training, overwrite=True)  # the folder is the sweep's own
     nest(run, checkpoint.read_config(out)["fingerprint"])
     before = untrained(pairs.words, recipe.max_words, recipe.tokeniser)

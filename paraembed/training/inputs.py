@@ -1,5 +1,7 @@
 """What a training starts from: finished pair shards, and the untrained encoder."""
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,14 @@ from paraembed.files import SUCCESS, read_json, require_file, sha256_of
 from paraembed.recipe import BaseRecipe
 from paraembed.words import END, START, Words, add_random_words, read_words, word_row
 
+MIN_COVERAGE = 0.2
+"""Fraction of the tokens that must have a vector of their own, unless the user sets another one."""
+_LOW_COVERAGE = 0.5
+_NUM_MISSING = 10
+_SHOWN_CHARACTERS = 30
 _BLOCK_ROWS = 65_536
+
+log = logging.getLogger(__name__)
 
 
 def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, Any]:
@@ -55,19 +64,96 @@ def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How well word vectors cover the pairs.
+    """How many tokens of the training texts have a vector.
 
     Attributes:
         num_words: rows of the word matrix, random ones included.
         width: length of a word vector.
-        covered: share of the pairs' tokens that have a vector of the file, 0 to 1.
-        num_random: words of the pairs that got a random vector.
+        covered: fraction of the tokens that have a pretrained vector, 0 to 1.
+        num_random: words that got a random vector.
+        with_vector: fraction of the tokens that have a pretrained vector or a random one of their own, 0 to 1.
+        missing: the most frequent words without a pretrained vector, with their counts.
     """
 
     num_words: int
     width: int
     covered: float
     num_random: int
+    with_vector: float
+    missing: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> "Coverage":
+        """Read what ``dataclasses.asdict`` and JSON made of a coverage."""
+        return cls(**{**saved, "missing": tuple((word, count) for word, count in saved["missing"])})
+
+
+def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words) -> Coverage:
+    """Count the tokens that have a vector.
+
+    Args:
+        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` makes them.
+        pretrained: words that have a pretrained vector.
+        words: these and the words with a random vector.
+    """
+    tokens = pa.table({"word": counts.field("values"), "count": counts.field("counts")})
+    total = pc.sum(tokens["count"]).as_py() or 1
+    is_known, has_vector = (pc.is_in(tokens["word"], value_set=known) for known in (pretrained, words.vocabulary))
+    covered, with_vector = (
+        (pc.sum(tokens["count"].filter(chosen)).as_py() or 0) / total for chosen in (is_known, has_vector)
+    )
+    most_frequent = [("count", "descending"), ("word", "ascending")]
+    missing = tokens.filter(pc.invert(is_known)).sort_by(most_frequent).slice(0, _NUM_MISSING).to_pylist()
+    return Coverage(
+        *words.matrix.shape,
+        covered,
+        num_random=len(words.vocabulary) - len(pretrained),
+        with_vector=with_vector,
+        missing=tuple((row["word"], row["count"]) for row in missing),
+    )
+
+
+def check_min_coverage(least: float) -> None:
+    """Raise ValueError where a minimum coverage is no fraction."""
+    if not 0 <= least <= 1:
+        raise ValueError(f"--min-coverage is {least:g}; it must be a fraction from 0 (no check) to 1, for example 0.2")
+
+
+def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -> None:
+    """Warn where under half of the tokens have a pretrained vector.
+
+    Args:
+        coverage: of the training texts.
+        least: fraction of the tokens that must have a vector of their own, random ones included; 0: any.
+        vectors: name of the word-vector file or encoder.
+        texts: what the tokens are of, for the message.
+
+    Raises:
+        ValueError: fewer tokens than ``least`` have a vector of their own; names the most frequent missing words.
+    """
+    is_too_low = coverage.with_vector < least
+    if not is_too_low and coverage.covered >= _LOW_COVERAGE:
+        return
+    missing = ", ".join(f"{word[:_SHOWN_CHARACTERS]!r} ({count:,})" for word, count in coverage.missing)
+    fact = (
+        f"{vectors} has a vector for {coverage.covered:.1%} of the tokens of {texts}; the most frequent words without "
+        f"one: {missing}"
+    )
+    if not is_too_low:
+        random = f" ({coverage.num_random:,} words got a random vector)" if coverage.num_random else ""
+        log.warning("warning: %s%s; %s", fact, random, _REMEDIES)
+        return
+    raise ValueError(
+        f"{fact}. At least {least:.1%} of the tokens must have one (--min-coverage {least:g}); {_REMEDIES}, or train "
+        "all the same with --min-coverage 0"
+    )
+
+
+_REMEDIES = (
+    "split the texts with the tokenizer that the words were made with (--tokeniser, for pairs that of jobs/shard.py), "
+    "check that the texts are lower-cased, as words are when they are read, give other --words (or another --prior), "
+    "or give each missing word a vector of its own with --new-words random (and --new-words-min-count)"
+)
 
 
 def untrained_encoder(
@@ -98,15 +184,11 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
     Raises:
         OSError, ValueError: as ``read_words``.
     """
-    words = read_words(words_file, recipe.max_words)
-    num_tokens = pc.sum(counts.field("counts")).as_py()
-    if not num_tokens:
+    if not pc.sum(counts.field("counts")).as_py():
         raise ValueError("the texts to train on have no tokens; give others")
-    known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
-    covered = pc.sum(counts.field("counts").filter(known)).as_py() or 0
-    words, num_random = with_new_words(words, counts, recipe)
-    num_words, width = words.matrix.shape
-    coverage = Coverage(num_words, width, covered / num_tokens, num_random)
+    pretrained = read_words(words_file, recipe.max_words)
+    words = with_new_words(pretrained, counts, recipe)
+    coverage = coverage_of(counts, pretrained.vocabulary, words)
     encoder = Encoder(
         recipe.encoder,
         _with_boundary_words(words, recipe),
@@ -118,8 +200,8 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
     return encoder, coverage
 
 
-def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Words, int]:
-    """Words with a random vector for each counted token that has none, where the recipe wants that, and how many.
+def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> Words:
+    """Words with a random vector for each counted token that has none, where the recipe wants that.
 
     Args:
         words: with vectors.
@@ -127,20 +209,22 @@ def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> 
         recipe: whether, from how many occurrences on, seed.
     """
     if recipe.new_words != "random":
-        return words, 0
+        return words
     known = pc.is_in(counts.field("values"), value_set=words.vocabulary)
     often = pc.greater_equal(counts.field("counts"), recipe.new_words_min_count)
     new = counts.field("values").filter(pc.and_(often, pc.invert(known))).sort()
     if pc.any(pc.match_substring(new, "\n")).as_py():
         raise ValueError("a token of the pairs holds a line feed, which no vocabulary can; shard the pairs again")
-    return add_random_words(words, new, recipe.seed), len(new)
+    return add_random_words(words, new, recipe.seed)
 
 
-def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, int]:
-    """A trained encoder with random vectors for words that are new to it, and how many; its own stay as they are."""
-    words, num_new = with_new_words(Words(encoder.vocabulary, encoder.matrix.detach().numpy()), counts, recipe)
-    if not num_new:
-        return encoder, 0
+def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
+    """A trained encoder with random vectors for words that are new to it, and the coverage; its own vectors stay."""
+    pretrained = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
+    words = with_new_words(pretrained, counts, recipe)
+    coverage = coverage_of(counts, pretrained.vocabulary, words)
+    if not coverage.num_random:
+        return encoder, coverage
     wider = Encoder(
         encoder.config,
         words,
@@ -153,7 +237,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
         for name, tensor in encoder.state_dict().items():  # one may have a row a word, as scaled_avg's has
             wider.state_dict()[name][: len(tensor)] = tensor
     wider.provenance = encoder.provenance
-    return wider, num_new
+    return wider, coverage
 
 
 def _with_boundary_words(words: Words, recipe: BaseRecipe) -> Words:

@@ -21,7 +21,7 @@ from paraembed.evaluation.sets import Suite
 from paraembed.ragged import Ragged
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.training.exchange import gather_texts
-from paraembed.training.inputs import untrained_encoder
+from paraembed.training.inputs import check_coverage, untrained_encoder
 from paraembed.training.loop import AstrayError, Report, train
 from paraembed.training.pairs import pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
@@ -189,7 +189,9 @@ def inputs_key(recipe: BaseRecipe) -> str:
     return json.dumps([*values, reads_trees(recipe.encoder)])
 
 
-def read_inputs(words: Path, pairs: Path, shards: Mapping[str, Any], recipe: Recipe) -> PairInputs:
+def read_inputs(
+    words: Path, pairs: Path, shards: Mapping[str, Any], recipe: Recipe, *, min_coverage: float = 0.0
+) -> PairInputs:
     """The inputs of a recipe, as ``cluster.train`` makes them.
 
     Args:
@@ -197,8 +199,13 @@ def read_inputs(words: Path, pairs: Path, shards: Mapping[str, Any], recipe: Rec
         pairs: folder of pair shards.
         shards: its manifest.
         recipe: vocabulary, boundary words, cut, seed.
+        min_coverage: fraction of the pairs' tokens that must have a vector of their own.
+
+    Raises:
+        OSError, ValueError: as ``untrained_encoder`` and ``check_coverage``.
     """
-    encoder, _ = untrained_encoder(words, pairs, dict(shards), recipe)
+    encoder, coverage = untrained_encoder(words, pairs, dict(shards), recipe)
+    check_coverage(coverage, min_coverage, words.name, "the pairs")
     files = [pairs / shard["name"] for shard in shards["shards"]]
     columns = pair_columns(pq.read_schema(files[0]), reads_trees(recipe.encoder))
     blocks = (

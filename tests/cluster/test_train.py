@@ -63,6 +63,17 @@ def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return uri
 
 
+def test_words_that_cover_nothing_end_the_job_before_its_work(sample: Path, tmp_path: Path) -> None:
+    vectors, out = tmp_path / "vectors.txt", tmp_path / "encoder"
+    vectors.write_text("zzthe 1 2\nzza 3 4\n")
+    for least in (0.2, 0.01):
+        with pytest.raises(ValueError, match=r"vectors.txt has a vector for 0\.0%.* 'the' \("):
+            train_encoder(Training("test", RECIPE, sample / "pairs", vectors, out, HERE, min_coverage=least))
+    with pytest.raises(ValueError, match="--min-coverage is nan"):
+        Training("test", RECIPE, sample / "pairs", vectors, out, HERE, min_coverage=float("nan"))
+    assert [path.name for path in tmp_path.iterdir()] == ["vectors.txt"]
+
+
 def fit(
     sample: Path,
     out: Path,
