@@ -66,15 +66,7 @@ def main(flags: Finetune) -> None:
     if flags.encoder is not None:
         base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
     tuning = Finetuning(
-        name=flags.recipe,
-        recipe=flags.settings,
-        task=flags.task,
-        data_set=flags.data_set,
-        data=data,
-        words=words,
-        prior=prior,
-        out=out,
-        placement=flags.placement,
+        *(flags.recipe, flags.settings, flags.task, flags.data_set, data, words, prior, out, flags.placement),
         asked=changed_fields(flags.settings, base),
         min_coverage=flags.min_coverage,
     )

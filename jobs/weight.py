@@ -11,6 +11,7 @@ from paraembed import checkpoint
 from paraembed.cluster.job import run, say
 from paraembed.cluster.session import absolute
 from paraembed.cluster.tracking import tracked_run
+from paraembed.escape import markdown
 from paraembed.evaluation.weighting import SMOOTHING, Sources, baseline
 
 
@@ -61,7 +62,7 @@ def main(flags: Weight) -> None:
     with tracked_run(f"weight {flags.weighting}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})
         made = baseline(flags.weighting, sources)
-        card = f"# {made.name}\n\nAn {made.description}; nothing of it was trained by paraembed.\n"
+        card = f"# {made.name}\n\nAn {markdown(made.description)}; nothing of it was trained by paraembed.\n"
         fingerprint = checkpoint.save(made.encoder, out, recipe={}, provenance=made.provenance, model_card=card)
         tracked.tags({"fingerprint": fingerprint})
     say(f"wrote {flags.out}: {made.description}", f"next: python jobs/evaluate.py --encoder {flags.out} …")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paraembed.encoders import config_to_dict
+from paraembed.escape import markdown, markdown_row
 from paraembed.evaluation.report import Report
 from paraembed.recipe import Recipe
 
@@ -82,12 +83,12 @@ def model_card(
     """
     options = config_to_dict(recipe.encoder)
     encoder = options.pop("name")
-    rows = "\n".join(f"| {source} | {count:,} |" for source, count in sources.items())
+    rows = "\n".join(markdown_row((source, f"{count:,}")) for source, count in sources.items())
     rest = {key: value for key, value in recipe.to_dict().items() if key != "encoder"}
-    settings = "\n".join(f"| {key} | {value} |" for key, value in {**options, **rest}.items())
+    settings = "\n".join(markdown_row((key, str(value))) for key, value in {**options, **rest}.items())
     table = f"\n#{scores.markdown()}" if scores else ""
-    which = f"\nO{selected.in_words()[1:]}.\n" if selected else ""
-    return f"""# {encoder} ({name})
+    which = f"\nO{markdown(selected.in_words()[1:])}.\n" if selected else ""
+    return f"""# {encoder} ({markdown(name)})
 
 A paraphrastic text encoder, trained by paraembed; last mean loss {loss:.4f}.
 {which}

@@ -16,6 +16,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
+from paraembed.cluster.job import say
 from paraembed.cluster.session import absolute
 from paraembed.cluster.tracking import tracked_run
 from paraembed.encoders import Encoder
@@ -30,6 +31,7 @@ from paraembed.evaluation.scoring import RESAMPLES
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
 from paraembed.evaluation.weighting import BASELINES, MADE_OF, Sources, baselines
+from paraembed.training.inputs import LOW_COVERAGE
 
 HEURISTICS = "ppdb-heuristics"
 """Word overlap, strict and lemmatised, as two baselines; as a suite: those, on the phrases of PPDB."""
@@ -110,6 +112,7 @@ def evaluate(flags: Evaluation) -> Outcome:
         settings |= settings.pop("options")
         tracked.params({name: value for name, value in settings.items() if value})
         report = compare(candidates, suites, resamples=flags.resamples)
+        _warn_of_unknown_words(report)
         remove_earlier(out)
         written = report.write(out)
         if flags.analyses:
@@ -184,6 +187,18 @@ def check_held_out(held_out: Path | None, candidates: Sequence[Candidate]) -> No
             raise ValueError(
                 f"--held-out {held_out} holds the very pairs that {one.label} was trained on; give pairs that it has "
                 "not seen (--margin-pairs takes any)"
+            )
+
+
+def _warn_of_unknown_words(report: Report) -> None:
+    """Name each candidate whose vocabulary has few of the tokens that it was scored on."""
+    for column in report.columns:
+        sets = [score for score in column.scores if not (score.is_mean or score.is_pooled)]
+        tokens, unknown = (sum(getattr(score, name) for score in sets) for name in ("num_tokens", "num_unknown"))
+        if tokens - unknown < LOW_COVERAGE * tokens:
+            say(
+                f"warning: {column.label} has a vector for {1 - unknown / tokens:.1%} of the tokens of the sets; check "
+                "its --words and its tokenizer: the scores are mostly those of the unknown word"
             )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from paraembed import checkpoint
 from paraembed.cluster.train_evaluation import Evaluating
+from paraembed.evaluation.analyses.drawing import shortened
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.report import compare
@@ -16,6 +17,7 @@ from paraembed.training.state import Counters
 
 PICTURE = "training.png"
 _MOST_SCORES = 45  # lines of the picture
+_LABEL = 60  # characters
 
 log = logging.getLogger(__name__)
 
@@ -58,4 +60,4 @@ def _changes(scores: Scores | None) -> list[ScoreChange]:
     lines = [pair for pair in zip(after, before, strict=True) if not pair[0].is_pooled]
     if len(lines) > _MOST_SCORES:
         lines = [pair for pair in lines if pair[0].is_mean] or lines[:_MOST_SCORES]
-    return [ScoreChange(one.label, other.value, one.value, one.is_mean) for one, other in lines]
+    return [ScoreChange(shortened(one.label, _LABEL), other.value, one.value, one.is_mean) for one, other in lines]

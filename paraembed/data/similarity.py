@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.data.lines import Lines, read_lines
+from paraembed.escape import printable
 
 HEADER = "score\tsentence1\tsentence2"
 _EXPECTED = "expected three columns, separated by tabs: score, first sentence, second sentence"
@@ -62,7 +63,7 @@ def read_scored_pairs(path: Path) -> ScoredPairs:
             second.append(other)
     if not scores:
         raise ValueError(f"{path} holds no pairs; {_EXPECTED}")
-    name = path.name.removesuffix(".gz").removesuffix(".tsv")
+    name = printable(path.name.removesuffix(".gz").removesuffix(".tsv"))
     return ScoredPairs(name, np.array(scores), pa.array(first, pa.string()), pa.array(second, pa.string()))
 
 

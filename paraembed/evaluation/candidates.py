@@ -13,6 +13,7 @@ import pyarrow as pa
 from paraembed.checkpoint import gold_of, load, read_config
 from paraembed.encoders import Embedded, Encoder, encoder_name
 from paraembed.encoders.avg import AvgConfig
+from paraembed.escape import printable
 from paraembed.words import read_words
 
 
@@ -62,7 +63,8 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
     """The encoder of a folder; raises what ``load`` does."""
     encoder = load(folder)
     kind = encoder_name(encoder.config)
-    description = f"{kind} in {folder.name}, fingerprint {encoder.fingerprint[:12]}"
+    name = printable(folder.name)
+    description = f"{kind} in {name}, fingerprint {encoder.fingerprint[:12]}"
     provenance: dict[str, Any] = read_config(folder).get("provenance") or {}
     selected = provenance.get("selected") or {}
     chosen_by = selected.get("metric", "")
@@ -70,7 +72,7 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
         description += f", the best of {len(selected['scores'])} evaluations by {chosen_by}"
     training = provenance.get("training") or {}
     return Candidate(
-        label or folder.name,
+        label or name,
         description,
         encoder,
         kind,
@@ -83,7 +85,7 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
 def untrained(path: Path, max_words: int | None, tokeniser: str) -> Candidate:
     """The plain average of a word-vector file; raises what ``read_words`` does."""
     words = read_words(path, max_words)
-    description = f"average of {len(words.vocabulary):,} word vectors from {path.name}, untrained"
+    description = f"average of {len(words.vocabulary):,} word vectors from {printable(path.name)}, untrained"
     return Candidate("untrained", description, Encoder(AvgConfig(), words, tokeniser), is_baseline=True)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paraembed.escape import csv_cell, listed, markdown, markdown_row
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.correlation import Vector
 from paraembed.evaluation.scoring import (
@@ -68,14 +69,15 @@ class Report:
 
     def markdown(self) -> str:
         """A Markdown document, means in bold."""
-        lines = ["# Scores", "", *(f"* {column.label}: {column.description}" for column in self.columns)]
+        lines = ["# Scores", "", *_markdown_list([f"{one.label}: {one.description}" for one in self.columns])]
         for table in self.tables():
-            lines += ["", f"## {table.title}", "", _markdown_row(table.head), "|---|" + "---:|" * (len(table.head) - 1)]
+            head = [markdown_row(table.head), "|---|" + "---:|" * (len(table.head) - 1)]
+            lines += ["", f"## {markdown(table.title)}", "", *head]
             for row, bold in zip(table.rows, table.bold, strict=True):
-                lines.append(_markdown_row([f"**{cell}**" if cell else "" for cell in row] if bold else row))
-            lines += ["", *(f"* {note}" for note in table.notes)] if table.notes else []
+                lines.append(markdown_row([f"**{cell}**" if cell else "" for cell in row] if bold else row))
+            lines += ["", *_markdown_list(table.notes)] if table.notes else []
         if self.notes:
-            lines += ["", "## Notes", "", *(f"* {note}" for note in self.notes)]
+            lines += ["", "## Notes", "", *_markdown_list(self.notes)]
         return "\n".join(lines) + "\n"
 
     def json(self) -> dict[str, Any]:
@@ -119,7 +121,8 @@ class Report:
                 for measure, value in score.values.items():
                     bounds = score.intervals.get(measure, ("", ""))
                     remark = f"over {score.num_covered} pairs without an unknown word" * measure.endswith(COVERED)
-                    rows.writerow((column.label, column.kind, score.name, measure, value, *bounds, *counts, remark))
+                    row = (column.label, column.kind, score.name, measure, value, *bounds, *counts, remark)
+                    rows.writerow(map(csv_cell, row))
         for one in self._beside():
             for name, cell in one.cells.items():
                 remarks = ["recomputed over the same sets"] * cell.is_recomputed
@@ -195,7 +198,7 @@ def compare(candidates: Sequence[Candidate], suites: Sequence[Suite], *, resampl
         )
         undefined = [name for part in scored for name in part.undefined]
         if undefined:
-            notes.append(f"{one.label} has no value for {', '.join(undefined)}: all its predictions are equal there")
+            notes.append(f"{one.label} has no value for {listed(undefined, 100)}: all its predictions are equal there")
         predictions |= {(one.label, name): values for part in scored for name, values in part.predictions.items()}
     return Report(tuple(columns), tuple(notes), predictions, {suite.name: suite.notes for suite in suites})
 
@@ -208,8 +211,8 @@ def _papers_22(scores: Sequence[Score]) -> list[Score]:
     return [mean_score(there, PAPERS_22, f"{mean_of(there, 'set')} of the papers' 22")]
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _markdown_list(notes: Sequence[str]) -> list[str]:
+    return [f"* {markdown(note)}" for note in notes]
 
 
 def _json(score: Score) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paraembed.data.similarity import ScoredPairs
+from paraembed.escape import file_stem
 from paraembed.evaluation import bootstrap
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
 from paraembed.evaluation.correlation import Vector, pearson, spearman
@@ -276,7 +277,7 @@ def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
 
 def metric_name(name: str, measure: str, score: Score) -> str:
     """A score's name in MLflow: ``name/measure``; of a mean the name alone, with ``_spearman`` for Spearman's."""
-    name = re.sub(r"[^/\w.\- :]", "_", name)  # what MLflow takes
+    name = file_stem(re.sub(r"[^/\w.\- :]", "_", name))  # what MLflow takes: few characters, at most 250
     if score.is_mean or score.is_pooled:
         return name if measure == "pearson" else f"{name}_{measure}"
     return f"{name}/{measure}"

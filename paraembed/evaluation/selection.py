@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders import Embedded
+from paraembed.escape import listed
 from paraembed.evaluation.candidates import Candidate, TextEncoder
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
@@ -37,7 +38,7 @@ def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
         mean = f"{suites[0].name}/mean"
         return mean if mean in allowed else first[0]
     if name not in allowed:
-        raise ValueError(f"--select {name}: the sets give no such score; allowed: {', '.join(allowed)}")
+        raise ValueError(f"--select {name}: the sets give no such score; allowed: {listed(allowed, 50)}")
     return name
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paraembed.data.similarity import ScoredPairs, read_scored_pairs
+from paraembed.escape import listed
 from paraembed.evaluation.known_files import changed_files
 from paraembed.evaluation.loaders import (
     read_bigrams,
@@ -109,7 +110,7 @@ def _read_sets(paths: Sequence[Path]) -> tuple[ScoredPairs, ...]:
     name, times = Counter(pairs.name for pairs in sets).most_common(1)[0]
     if times > 1:
         same = [str(path) for path, pairs in zip(paths, sets, strict=True) if pairs.name == name]
-        raise ValueError(f"{times} sets are named {name!r} ({', '.join(same)}); rename or leave out all but one")
+        raise ValueError(f"{times} sets are named {name!r} ({listed(same)}); rename or leave out all but one")
     for path, pairs in zip(paths, sets, strict=True):
         if pairs.name in _TAKEN:
             raise ValueError(f"{path}: {pairs.name!r} is the name of a score over several sets; rename the file")

@@ -9,6 +9,7 @@ is the linear map I - UUᵀ of a ``proj``. These are fitted once, on a corpus th
 encoder: a vector depends on its text alone, where the original code fits them on whatever is scored at the time.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,10 @@ from paraembed.encoders.base import BATCH_SIZE
 from paraembed.encoders.proj import ProjConfig
 from paraembed.evaluation.candidates import Candidate
 from paraembed.files import sha256_of
+from paraembed.training.inputs import LOW_COVERAGE
 from paraembed.words import Words, read_words, unknown_row, word_ids
+
+log = logging.getLogger(__name__)
 
 BASELINES = ("avg", "sif", "sif-common", "inverse-frequency", "l1")
 SMOOTHING = 1e-3
@@ -237,6 +241,12 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
         return l1_weights(vocabulary, checkpoint.load(sources.trained)), f", weighted by |v|₁ of {sources.trained.name}"
     assert sources.counts is not None
     counts, total = read_counts(sources.counts, vocabulary)
+    if counts.sum() < LOW_COVERAGE * total:
+        log.warning(
+            "warning: %s has a vector for %.1f%% of the counts in %s; check that both are of one language "
+            "and tokenizer",
+            *(sources.words.name, 100 * counts.sum() / total, sources.counts.name),
+        )
     of = f"with p(w) from {sources.counts.name}"
     if name == "inverse-frequency":
         unknown, rest = unknown_row(vocabulary), 1 - counts.sum() / total

@@ -5,6 +5,7 @@ from typing import Any, TypedDict
 
 from paraembed.checked import checked
 from paraembed.encoders import encoder_name
+from paraembed.escape import markdown, markdown_row
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import SavedScores, TaskScores
@@ -70,11 +71,11 @@ def model_card(
         "entailment": '["a man plays a guitar"], ["a man is playing music"]',
     }.get(task.name)
     usage = f"model.predict({one})" if one else 'model.encoder.encode(["air current", "wind"])'
-    table = "\n".join(f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *rows))
-    settings = "\n".join(f"| {key} | {value} |" for key, value in recipe.to_dict().items())
-    notes = "".join(f"* {note}\n" for note in task.notes)
+    table = "\n".join(map(markdown_row, (HEAD, ["---"] * len(HEAD), *rows)))
+    settings = "\n".join(markdown_row((key, str(value))) for key, value in recipe.to_dict().items())
+    notes = "".join(f"* {markdown(note)}\n" for note in task.notes)
     sizes = ", ".join(f"{part} {len(getattr(task, part)):,}" for part in ("train", "dev", "test"))
-    return f"""# {task.name} on {task.data_set}: {encoder_name(model.encoder.config)} ({name}, {recipe.mode})
+    return f"""# {task.name} on {task.data_set}: {encoder_name(model.encoder.config)} ({markdown(name)}, {recipe.mode})
 
 A paraphrastic encoder with a supervised head, trained by paraembed ({sizes} examples). The model of the highest score
 on the development part was kept; the test part was scored once.

@@ -20,7 +20,8 @@ from paraembed.words import END, START, Words, add_random_words, read_words, wor
 
 MIN_COVERAGE = 0.2
 """Fraction of the tokens that must have a vector of their own, unless the user sets another one."""
-_LOW_COVERAGE = 0.5
+LOW_COVERAGE = 0.5
+"""Fraction of the tokens under which a warning says that few have a vector."""
 _NUM_MISSING = 10
 _SHOWN_CHARACTERS = 30
 _BLOCK_ROWS = 65_536
@@ -132,7 +133,7 @@ def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -
         ValueError: fewer tokens than ``least`` have a vector of their own; names the most frequent missing words.
     """
     is_too_low = coverage.with_vector < least
-    if not is_too_low and coverage.covered >= _LOW_COVERAGE:
+    if not is_too_low and coverage.covered >= LOW_COVERAGE:
         return
     missing = ", ".join(f"{word[:_SHOWN_CHARACTERS]!r} ({count:,})" for word, count in coverage.missing)
     fact = (

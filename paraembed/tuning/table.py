@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from paraembed.escape import csv_cell
 from paraembed.files import write_file, write_json
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
@@ -30,8 +31,10 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
     The recipe is what ``jobs/train.py --recipe FILE`` takes, or of gold labels ``jobs/finetune.py``.
     """
     table = results(points, ledger)
+    shown = pa.table({name: [csv_cell(cell) for cell in column] for name, column in table.to_pydict().items()})
+    shown = shown.cast(table.schema)
     write_file(folder / PARQUET, lambda file: pq.write_table(table, file))
-    write_file(folder / CSV, lambda file: pyarrow.csv.write_csv(table, file))
+    write_file(folder / CSV, lambda file: pyarrow.csv.write_csv(shown, file))
     paths = [folder / PARQUET, folder / CSV]
     best = ledger.best()
     if best is not None:

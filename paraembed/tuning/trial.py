@@ -16,6 +16,7 @@ import torch
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
+from paraembed.escape import listed
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.sets import Suite
 from paraembed.ragged import Ragged
@@ -153,7 +154,7 @@ class Scorer:
         metrics = metrics_of(encoder, self.suites)
         missing = [name for _, name in self.metric if name not in metrics]
         if missing:
-            raise ValueError(f"{missing[0]} is not among the scores: {', '.join(metrics)}")
+            raise ValueError(f"{missing[0]} is not among the scores: {listed(metrics, 50)}")
         return sum(weight * metrics[name] for weight, name in self.metric), metrics
 
 

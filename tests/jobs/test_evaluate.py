@@ -1,8 +1,10 @@
 """jobs/evaluate.py as a user runs it: the table, the files, the MLflow run, one clear line for every mistake."""
 
+import csv
 import importlib.util
 import json
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -22,6 +24,7 @@ from paraembed.files import sha256_of
 
 JOB = Path(__file__).parents[2] / "jobs" / "evaluate.py"
 PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"
+SENTENCES = "5\tthe secret cat\tthe cat\n1\ta secret dog\ton mat\n3\ta cat on\tthe mat\n"
 VECTORS = "UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\na 1 1 0\ndog -1 2 1\non 3 1 -1\nmat 0 -1 2\n"
 
 
@@ -160,6 +163,52 @@ def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(
     table = Table("t", ("set", "pairs", "mine"), (("a", "1,000", "0.5"), ("mean", "", "")), (False, True), ())
     assert job.blocks(table, None) == [(["set", "pairs", "mine"], [["a", "1,000", "0.5"], ["mean", "", ""]])]
     assert [head for head, _ in job.blocks(table, 12)] == [["set", "pairs"], ["set", "mine"]]  # 4 + 2 + 5 is 11
+
+
+def test_texts_are_written_where_they_were_asked_for_alone(evaluate: Callable[[str], int], folder: Path) -> None:
+    (folder / "mine.tsv").write_text(SENTENCES)
+    line = "--encoder encoder --words vectors.txt --pairs mine.tsv --resamples 0"
+
+    def written(out: Path) -> str:
+        return "".join(path.read_text() for path in out.iterdir() if path.suffix != ".png")
+
+    assert evaluate(f"{line} --out without") == 0
+    assert "the secret cat" not in written(folder / "without")
+    assert (folder / "without" / "disagreement-pairs-mine.csv").read_text().startswith("set,row,encoder,")
+    assert evaluate(f"{line} --out with --show-texts") == 0
+    assert "the secret cat" in written(folder / "with")
+
+
+def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
+    evaluate: Callable[[str], int],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    job: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    label = "=1+1 <b>[x](e.test) `c`"
+    (folder / "encoder").rename(folder / label)
+    sets = [b"<script>alert(1).tsv", b"a|b\nc.tsv", b"caf\xe9.tsv", b"n" * 230 + b".tsv"]
+    for name in sets:
+        (folder / os.fsdecode(name)).write_text(SENTENCES)
+    flags = ["--encoder", label, "--words", "vectors.txt", "--resamples", "0", "--out", "out"]
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", *flags, "--pairs", *map(os.fsdecode, sets)])
+    assert run(job.main, job.Evaluation) == 0
+    assert "goes on without" not in capsys.readouterr().err
+    out = folder / "out"
+    document, page = (out / "scores.md").read_text(), (out / "report.html").read_text()
+    for text in (document, page):
+        assert "<script" not in text
+        assert "<b>" not in text
+        assert "&lt;script&gt;alert(1)" in text
+    assert "\\[x\\](e.test" in document
+    assert "a\\|b\ufffdc" in document
+    assert "caf\ufffd" in document
+    rows = [row for path in out.glob("*.csv") for row in csv.reader(path.open(newline=""))]
+    cells = {cell for row in rows for cell in row}
+    assert f"'{label}" in cells
+    assert not any(cell.startswith("=") for cell in cells)
+    assert len(list(out.glob("disagreement-*.csv"))) == len(sets)
 
 
 def test_pairs_of_the_training_are_not_held_out(folder: Path) -> None:

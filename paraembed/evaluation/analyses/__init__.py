@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from paraembed.escape import csv_cell, file_stem
 from paraembed.evaluation.analyses import (
     data_amount,
     disagreement,
@@ -116,7 +117,7 @@ def remove_earlier(out: Path) -> None:
 
 
 def _write(analysis: Analysis, content: Content, out: Path) -> Analysis:
-    files = {f"{table.name}.csv": _csv(table) for table in content.tables}
+    files = {f"{file_stem(table.name)}.csv": _csv(table) for table in content.tables}
     if content.picture:
         files[f"{analysis.heading.name}.png"] = content.picture
     for name, data in files.items():
@@ -131,6 +132,6 @@ def _put(file: BinaryIO, data: bytes) -> None:
 def _csv(table: Table) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.head)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in table.rows)
+    writer.writerow(map(csv_cell, table.head))
+    writer.writerows(["" if cell is None else csv_cell(cell) for cell in row] for row in table.rows)
     return text.getvalue().encode()

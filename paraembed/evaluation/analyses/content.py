@@ -33,6 +33,8 @@ class AnalysisOptions:
     """Pairs for the margin statistic: pair shards of jobs/shard.py."""
     tagged: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Tagged sentences for the gates of a GRAN: CoNLL-U, or lines of token, tag and maybe label, tab-separated."""
+    show_texts: bool = False
+    """Write the texts of pairs on which two encoders disagree to files and MLflow; without it, their row numbers."""
     runs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FOLDER|FILE ...]")] = ()
     """Runs on several amounts of data: encoder folders, or one table (.csv or .tsv; columns pairs, order, score, …)."""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from paraembed.escape import listed
 from paraembed.evaluation.analyses.content import CannotMakeError, Cell, Content, Heading, Inputs, Table
 from paraembed.evaluation.analyses.drawing import new_figure, plain_text, shortened, tidy, to_png
 from paraembed.evaluation.analyses.errors import gold_scale, on_gold_scale
@@ -30,6 +31,7 @@ def most_apart(one: Vector, other: Vector, count: int) -> tuple[npt.NDArray[np.i
 def make(inputs: Inputs) -> Content:
     """Tables of pairs, and a picture of all of them."""
     one, other = _which(inputs)
+    shows_texts = inputs.options.show_texts
     labels = inputs.labels[one], inputs.labels[other]
     tables, panels = [], []
     for pool in text_pools(inputs):
@@ -37,10 +39,11 @@ def make(inputs: Inputs) -> Content:
         first, second = (on_gold_scale(pool.predicted[at], *scale) for at in (one, other))
         above, below = most_apart(first, second, NUM_PAIRS)
         rows = [
-            _row(pool, at, float(first[at]), float(second[at]), labels)
+            (pool.sets[at], *_which_pair(pool, at, shows_texts), *_values(pool, at, first[at], second[at], labels))
             for at in np.concatenate([above, below]).tolist()
         ]
-        head = ("set", "first text", "second text", *labels, "gold", "nearer to gold")
+        named = ("first text", "second text") if shows_texts else ("row",)
+        head = ("set", *named, *labels, "gold", "nearer to gold")
         tables.append(Table(f"{HEADING.name}-{pool.name.replace('/', '-')}", pool.name, head, tuple(rows), 2))
         panels.append((pool.name, pool.gold, first, second))
     text = (
@@ -48,6 +51,8 @@ def make(inputs: Inputs) -> Content:
         f"highest): the {NUM_PAIRS} pairs that the first scores highest above the second, then the {NUM_PAIRS} that it "
         "scores lowest below it. In the picture every pair is a point."
     )
+    if not shows_texts:
+        text += " A row is the number of a pair in its set, from 1; --show-texts writes the texts themselves."
     return Content(text, tuple(tables), draw(panels, labels), tables_matter=True)
 
 
@@ -81,7 +86,7 @@ def check_against(against: str, labels: Sequence[str]) -> None:
     if against not in labels[1:]:
         raise ValueError(
             f"--against is {against!r}; it must be the label of another encoder than the first: "
-            + (", ".join(labels[1:]) or "there is none, add one")
+            + (listed(labels[1:]) or "there is none, add one")
         )
 
 
@@ -101,8 +106,13 @@ def _which(inputs: Inputs) -> tuple[int, int]:
     return 0, 1
 
 
-def _row(pool: Pool, at: int, one: float, other: float, labels: tuple[str, str]) -> tuple[Cell, ...]:
+def _which_pair(pool: Pool, at: int, shows_texts: bool) -> tuple[Cell, ...]:
+    return (pool.first[at].as_py(), pool.second[at].as_py()) if shows_texts else (int(pool.rows[at]),)
+
+
+def _values(pool: Pool, at: int, first: float, second: float, labels: tuple[str, str]) -> tuple[Cell, ...]:
+    """Return both scores on the gold scale, the gold score, and whose score is nearer to it."""
     gold = float(pool.gold[at])
-    errors = abs(one - gold), abs(other - gold)
+    errors = abs(first - gold), abs(second - gold)
     nearer = "both" if errors[0] == errors[1] else labels[int(errors[1] < errors[0])]
-    return pool.sets[at], pool.first[at].as_py(), pool.second[at].as_py(), one, other, gold, nearer
+    return float(first), float(second), gold, nearer

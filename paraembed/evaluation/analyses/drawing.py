@@ -18,6 +18,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 PUBLISHED = "#8a8a8a"
 """What a paper printed."""
 DPI = 120
+_TITLE = 60  # characters
 
 plain_text = rc_context({"text.parse_math": False})
 """Decorator of whatever draws: a word, a label or a file's name may hold a $."""
@@ -52,7 +53,7 @@ def to_png(figure: Figure) -> bytes:
 
 def tidy(axes: Axes, title: str = "", grid: Literal["both", "x", "y"] = "both") -> None:
     """A title at the left, a faint grid, no box."""
-    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_title(shortened(title, _TITLE), loc="left", fontsize=10)  # a long one would take all of the picture
     axes.set_axisbelow(True)
     axes.grid(visible=True, axis=grid, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

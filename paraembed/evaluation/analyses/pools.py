@@ -24,6 +24,7 @@ class Pool:
     Attributes:
         name: ``sts``: the sets of all years; ``sick/test``: one set.
         sets: name of the set of each pair [n].
+        rows: number of each pair in its set, from 1, int64 [n].
         first: string array [n].
         second: string array [n].
         gold: float64 [n].
@@ -33,6 +34,7 @@ class Pool:
 
     name: str
     sets: tuple[str, ...]
+    rows: npt.NDArray[np.int64]
     first: pa.StringArray
     second: pa.StringArray
     gold: Vector
@@ -100,6 +102,7 @@ def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tok
     return Pool(
         name,
         tuple(name for name, pairs in members for _ in range(len(pairs))),
+        np.concatenate([np.arange(1, len(pairs) + 1) for _, pairs in members]),
         first,
         second,
         np.concatenate([pairs.scores for _, pairs in members]),

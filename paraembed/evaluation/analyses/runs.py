@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
+from paraembed.escape import listed
 from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import Column, compare
@@ -93,7 +94,7 @@ def read_runs(path: Path) -> list[Run]:
     unknown = [cell for cell in head if cell not in COLUMNS]
     if "pairs" not in head or unknown or not {"score", "accuracy"} & {*head} or len({*head}) < len(head):
         raise ValueError(
-            f"{path}, line 1: the columns are {', '.join(head) or 'none'}; expected pairs, score or accuracy or both, "
+            f"{path}, line 1: the columns are {listed(head) or 'none'}; expected pairs, score or accuracy or both, "
             f"and maybe others of {', '.join(COLUMNS)}, once each"
         )
     try:
