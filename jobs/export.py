@@ -9,6 +9,7 @@ import tyro
 
 from paraembed import checkpoint
 from paraembed.cluster.job import run, say
+from paraembed.cluster.progress import doing
 from paraembed.cluster.session import absolute
 from paraembed.cluster.tracking import tracked_run
 from paraembed.encoders import encoder_name
@@ -44,10 +45,12 @@ def main(flags: Export) -> None:
         raise IsADirectoryError(f"{flags.out} is a folder; give --out the name of a file, such as vectors.txt.gz")
     if out.exists() and not flags.overwrite:
         raise ValueError(f"{flags.out} is there already; choose another --out, or replace it with --overwrite")
+    doing(f"reading {folder.name}")
     encoder = checkpoint.load(folder)
     words = words_of(encoder)
     num_words, width = words.matrix.shape
     out.parent.mkdir(parents=True, exist_ok=True)
+    doing(f"writing {out.name}")
     with tracked_run(f"export {flags.to}", out) as tracked:
         tracked.params({"encoder": str(folder), "to": flags.to, "out": str(out)})
         tracked.tags({"fingerprint": encoder.fingerprint, "sha256": write_word2vec(words, out)})

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.cluster.job import print_table, run
+from paraembed.cluster.progress import doing
 from paraembed.embedding.verify import verify
 from paraembed.files import to_place
 
@@ -33,6 +34,7 @@ def main(flags: Flags) -> None:
     """Verify and print."""
     if flags.input and flags.encoder is None:
         raise ValueError("--input is read for --encoder alone; give --encoder FOLDER, or leave --input out")
+    doing(f"reading {flags.folder}")
     checks = verify(to_place(flags.folder), flags.encoder, flags.input)
     width = max(len(one.found) for one in checks)
     rows = [(one.name, "ok" if one.ok else "FAILED", one.found.ljust(width)) for one in checks]

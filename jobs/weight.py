@@ -9,6 +9,7 @@ import tyro
 
 from paraembed import checkpoint
 from paraembed.cluster.job import run, say
+from paraembed.cluster.progress import doing
 from paraembed.cluster.session import absolute
 from paraembed.cluster.tracking import tracked_run
 from paraembed.escape import markdown
@@ -61,7 +62,8 @@ def main(flags: Weight) -> None:
     )
     with tracked_run(f"weight {flags.weighting}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})
-        made = baseline(flags.weighting, sources)
+        doing(f"reading the words of {flags.words.name}")
+        made = baseline(flags.weighting, sources, progress=doing)
         card = f"# {made.name}\n\nAn {markdown(made.description)}; nothing of it was trained by paraembed.\n"
         fingerprint = checkpoint.save(made.encoder, out, recipe={}, provenance=made.provenance, model_card=card)
         tracked.tags({"fingerprint": fingerprint})

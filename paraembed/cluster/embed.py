@@ -12,7 +12,7 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.job import print_table, say
-from paraembed.cluster.progress import duration
+from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.embedding import manifest
@@ -100,6 +100,7 @@ def embed(
         raise ValueError(f"--max-rejected is {limits.max_rejected}; it must be at least 0")
     replaced = home if overwrite and isinstance(home, Folder) else None
     store: Store = Folder(fresh_folder(replaced.path)) if replaced else home
+    doing("planning the parts")
     run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as held:
         is_held = replaced is not None and _hold(held, replaced)
@@ -128,6 +129,7 @@ def embed(
                     reports[report.name] = report
             if changed := changed_inputs(files):
                 raise ValueError(f"{changed[0].shown} changed while it was embedded; {home.afresh}")
+            doing("checking and committing the parts")
             written = manifest.commit(store, run, reports, limits.on_duplicate_id)
             measured = {
                 "rows_per_second": sum(part.rows for part in todo) / (time.perf_counter() - started),
@@ -167,6 +169,7 @@ def dry_run(
         ValueError, OSError: as ``embed``.
     """
     loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading)
+    doing("planning the parts, embedding a sample")
     found = estimate(loaded, make_plan(files, settings), workers)
     lines = [
         ("rows", f"{found.rows:,}"),
@@ -187,8 +190,10 @@ def _prepared(
     """The encoder, the input files, and the settings with what follows from both; all are checked."""
     check_workers(workers)
     manifest.check_folder(home)
+    doing(f"reading {encoder.name}")
     loaded = checkpoint.load(encoder)
     check_dim(settings, loaded.width)
+    doing("finding and hashing the input files")
     files = list_inputs(inputs, reading)
     _check_apart(inputs, files, home)
     return loaded, files, complete_settings(settings, files, reads_trees(loaded.config))

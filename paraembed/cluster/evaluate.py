@@ -17,6 +17,7 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from paraembed.cluster.job import say
+from paraembed.cluster.progress import doing
 from paraembed.cluster.session import absolute
 from paraembed.cluster.tracking import tracked_run
 from paraembed.encoders import Encoder
@@ -99,6 +100,7 @@ def evaluate(flags: Evaluation) -> Outcome:
     """
     check(flags)
     flags = with_absolute_paths(flags)
+    doing("reading the sets")
     suites = read_all(flags)
     candidates = find_candidates(flags)
     out = flags.out
@@ -107,23 +109,26 @@ def evaluate(flags: Evaluation) -> Outcome:
     check_options(flags.options, [one.label for one in candidates])
     _check_out(out)
     made: tuple[Analysis, ...] = ()
+    doing("opening MLflow")
     with tracked_run(f"evaluate {candidates[0].description}", out) as tracked:
         settings = asdict(flags)
         settings |= settings.pop("options")
         tracked.params({name: value for name, value in settings.items() if value})
-        report = compare(candidates, suites, resamples=flags.resamples)
+        report = compare(candidates, suites, resamples=flags.resamples, progress=doing)
         _warn_of_unknown_words(report)
         remove_earlier(out)
         written = report.write(out)
         if flags.analyses:
-            made = analyse(report, candidates, suites, flags.options, out)
+            made = analyse(report, candidates, suites, flags.options, out, doing)
             written += tuple(path for one in made for path in one.files)
             written += (write_html(report, made, out),)
+        doing(f"logging {len(written)} files")
         for path in written:
             tracked.artifacts(path)
         tracked.metrics(report.metrics())
         tracked.tags({f"sets behind {name}": str(count) for name, count in report.num_sets().items()})
     not_made = tuple(f"{one.heading.title}: {one.reason}" for one in made if one.reason)
+    doing("")
     return Outcome(report, written, out, not_made)
 
 
@@ -258,16 +263,20 @@ def read_all(flags: Evaluation) -> list[Suite]:
 
 def find_candidates(flags: Evaluation) -> list[Candidate]:
     """The candidates of an evaluation: encoders, the untrained average of the words, baselines."""
-    candidates = [find_candidate(text) for text in flags.encoder]
+    candidates = []
+    for number, text in enumerate(flags.encoder, start=1):
+        doing(f"reading encoder {number} of {len(flags.encoder)}")
+        candidates.append(find_candidate(text))
     encoders = [one.encoder for one in candidates if isinstance(one.encoder, Encoder)]
     tokeniser = encoders[0].tokeniser if encoders else "ptb-v1"
     wanted = {*names_in(flags.baseline), *names_in(flags.suite)}
     if flags.words:
+        doing(f"reading the words of {flags.words.name}")
         candidates.append(untrained(flags.words, flags.max_words, tokeniser))
         weighted = [name for name in BASELINES if name in wanted]
         folder = flags.trained or next((Path(text) for text in flags.encoder if Path(text).is_dir()), None)
         sources = Sources(flags.words, flags.counts, flags.corpus, folder, flags.max_words, tokeniser)
-        candidates += baselines(weighted, sources) if weighted else []
+        candidates += baselines(weighted, sources, doing) if weighted else []
     return unique_labels([*candidates, *(overlap_candidates() if wanted & {HEURISTICS, "all"} else [])])
 
 

@@ -13,7 +13,7 @@ from paraembed import checkpoint
 from paraembed.cluster.finetune_worker import FinetuneTask, finetune_on
 from paraembed.cluster.job import say
 from paraembed.cluster.placement import Workers, check_gpus, device_of, workers_here
-from paraembed.cluster.progress import duration
+from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
 from paraembed.cluster.train_run import (
@@ -133,6 +133,7 @@ def finetune(tuning: Finetuning, *, overwrite: bool = False) -> Finetuned:
     """
     check_gpus(tuning.placement)
     check_inputs(tuning)
+    doing(f"reading the sets of {tuning.task}")
     task = read_task(tuning.task, tuning.data_set, tuning.data, tuning.recipe.seed)
     prior = None
     if tuning.prior is not None:
@@ -302,6 +303,7 @@ def _prepare(tuning: Finetuning, task: Task, prior: Encoder | None, identity: di
         about = tuning.min_coverage, _vectors(tuning), _TRAINING_PART
         check_words(work, *about, lambda: untrained_model(*inputs)[1])
         return
+    doing(f"reading {_vectors(tuning)}")
     model, coverage = untrained_model(*inputs)
     check_model_words(coverage, tuning)
     clear(work)
@@ -313,6 +315,7 @@ def _prepare(tuning: Finetuning, task: Task, prior: Encoder | None, identity: di
 def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[list[str]]:
     work, placement = tuning.work, tuning.placement
     name = f"finetune {tuning.name} {task.name} {tuning.recipe.mode}"
+    doing("starting Ray and MLflow")
     with tracked_run(name, tuning.out, work / "run.json") as run, ray_session(placement.workers):
         run.tags({"recipe": tuning.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
         run.params(identity["recipe"])
@@ -329,6 +332,7 @@ def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[lis
         result = fit(finetune_on, told, placement, work, "finetune")
         if result.counters is None:
             raise ValueError(result.error)
+        doing("scoring and writing the model")
         rows = _finish(tuning, task, identity, result.counters, run)
         run.tags({"fingerprint": models.read_config(tuning.out)["fingerprint"]})
         run.artifacts(tuning.out, "model")

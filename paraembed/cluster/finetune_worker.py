@@ -11,6 +11,7 @@ import ray.train.torch
 import torch
 
 from paraembed.cluster.job import say
+from paraembed.cluster.progress import doing
 from paraembed.cluster.tracking import Run, RunAddress, system_metrics
 from paraembed.cluster.train_worker import Reporter, agree, result_of
 from paraembed.supervised import model as models
@@ -66,6 +67,7 @@ def _train(task: FinetuneTask) -> Counters:
     model, data, problem = None, None, ""
     try:
         model = models.load(task.work / "untrained").requires_grad_().to(device)
+        doing("reading the examples")
         data = example_ids(model, task.task.train)
     except (ValueError, OSError, torch.OutOfMemoryError) as error:
         problem = str(error)
@@ -74,6 +76,7 @@ def _train(task: FinetuneTask) -> Counters:
     assert data is not None
     if rank == 0 and data.num_dropped:
         say(f"{data.num_dropped:,} of {len(task.task.train):,} examples have a text without a token, and are left out")
+    doing("training: the first steps")
     run = Run(task.run if rank == 0 else None)
     show = Reporter(run, rank, "examples", "right")
     try:

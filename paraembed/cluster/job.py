@@ -12,6 +12,7 @@ from typing import TypeVar
 import ray.exceptions
 import tyro
 
+from paraembed.cluster.progress import doing, over_status, shown_status
 from paraembed.files import without_credentials, write_stream
 
 Flags = TypeVar("Flags")
@@ -39,10 +40,9 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         signal.signal(signal.SIGTERM, _stop)
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     try:
-        if default is None:
-            main(tyro.cli(flags, config=style))
-        else:
-            main(tyro.cli(flags, config=style, default=default(sys.argv[1:])))
+        values = tyro.cli(flags, config=style, **({} if default is None else {"default": default(sys.argv[1:])}))
+        with shown_status():
+            main(values)
     except KeyboardInterrupt:
         say("stopped; the same command continues from what is finished")
         return STOPPED
@@ -57,12 +57,12 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
 
 def say(*lines: str) -> None:
     """Write lines to the user (stderr; results go to files); a password in a URI is left out."""
-    write_stream(sys.stderr, without_credentials("".join(f"{line}\n" for line in lines)))
+    write_stream(sys.stderr, over_status(without_credentials("".join(f"{line}\n" for line in lines))))
 
 
 class _WithoutPasswords(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return without_credentials(super().format(record))
+        return over_status(without_credentials(super().format(record)))
 
 
 def _in_words(error: Exception) -> str:
@@ -99,6 +99,7 @@ def flag_value(arguments: Sequence[str], flag: str) -> str | None:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table to stdout; columns after the first are right-aligned."""
+    doing("")
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, ["-" * width for width in widths], *rows):
         cells = (

@@ -17,6 +17,7 @@ import ray.data
 
 from paraembed.checked import checked
 from paraembed.cluster.job import say
+from paraembed.cluster.progress import doing
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import tracked_run
 from paraembed.data import shards
@@ -99,6 +100,7 @@ def shard_pairs(
     vocabulary = read_vocabulary(words, max_words) if words else None
     row_rules(settings, vocabulary)
     reading = reading_of(settings, limits)
+    doing("reading the beginnings of the inputs")
     names_of_sources = names[:: len(inputs) // len(sources)]
     heads = list(map(partial(_first_block, reading=reading), sources, names_of_sources))
     parts = [
@@ -106,6 +108,7 @@ def shard_pairs(
         for source, name, head in zip(sources, names_of_sources, heads, strict=True)
         for span in spans_of(source, head.form)
     ]
+    doing(f"hashing {len(inputs):,} inputs")
     identity = {
         "format": shards.FORMAT,
         "settings": json.loads(json.dumps(asdict(settings))),
@@ -123,6 +126,7 @@ def shard_pairs(
         return finished, True
     task = _Task(parts, settings, vocabulary, workers, rejected_sample, limits)
     work = out.with_name(f".{out.name}.partial")
+    doing("starting Ray and MLflow")
     with work_folder(work), tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
         _begin(work, {**identity, "rejected_sample": rejected_sample})
         about = {"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **asdict(limits)}
@@ -307,7 +311,9 @@ def _parse_all(task: _Task, parsed: Sequence[Path], partitions: int) -> list[Sou
     data = ray.data.from_items(rows, override_num_blocks=len(rows))
     parse = partial(_parse, task=task, parsed=parsed, partitions=partitions)
     pool = ray.data.TaskPoolStrategy(size=min(task.workers, len(rows)))
-    for row in data.map(parse, num_cpus=1, compute=pool).iter_rows():
+    doing(f"parsing {len(rows):,} parts")
+    for number, row in enumerate(data.map(parse, num_cpus=1, compute=pool).iter_rows(), start=1):
+        doing(f"parsing: part {number:,} of {len(rows):,} is done")
         if row["error"]:
             if not any(map(Path.exists, map(_report_path, parsed))):
                 shutil.rmtree(parsed[0].parent, ignore_errors=True)  # nothing to go on from; tasks may still write
@@ -361,7 +367,10 @@ def _write_all(
         staying = {number: np.load(masks[number], mmap_mode="r") for number, _ in plan.groups}
         return shards.write_shard(plan, parsed, staying, folder, work / plan.name, first_ranks)
 
-    entries = list(_each(write, plans, task.workers))
+    entries: list[dict[str, Any]] = []
+    for entry in _each(write, plans, task.workers):
+        doing(f"writing: shard {len(entries) + 1:,} of {len(plans):,}")
+        entries.append(entry)
     counts = merge_counts([shards.load_counts(work / plan.name) for plan in plans])
     write_json(folder / "lengths.json", length_histogram(counts))
     write_file(folder / "vocabulary.parquet", lambda file: pq.write_table(counts.words, file))
@@ -406,7 +415,9 @@ def _drop_duplicates(
     def find(partition: int) -> list[RowNumbers]:
         return find_duplicates(by_partition, partition, partitions, first_ranks)
 
-    for found in _each(find, range(partitions), workers):
+    doing("finding duplicates")
+    for number, found in enumerate(_each(find, range(partitions), workers), start=1):
+        doing(f"finding duplicates: partition {number:,} of {partitions:,}")
         for mask, rows in zip(stays, found, strict=True):
             mask[rows] = False
 

@@ -14,7 +14,7 @@ from ray.train import DataConfig
 from paraembed import checkpoint
 from paraembed.cluster.job import say
 from paraembed.cluster.placement import Placement, check_gpus, device_of, workers_here
-from paraembed.cluster.progress import duration
+from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import RunAddress, tracked_run
 from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
@@ -124,6 +124,7 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
     Raises:
         OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is no number.
     """
+    doing(f"checking the digests of {training.pairs.name}")
     shards = read_pair_manifest(training.pairs)
     require_file(training.words)
     check_gpus(training.placement)
@@ -152,6 +153,7 @@ def _train(
     training: Training, shards: dict[str, Any], identity: dict[str, Any], scored_on: Evaluating | None
 ) -> Scores | None:
     work, placement = training.work, training.placement
+    doing("starting Ray and MLflow")
     with tracked_run(f"train {training.name}", training.out, work / "run.json") as run, ray_session(placement.workers):
         # What a run that goes on may change is a tag: MLflow refuses another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
@@ -164,6 +166,7 @@ def _train(
             raise ValueError(result.error)
         if counters.skipped_pairs:
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
+        doing("scoring and writing the encoder")
         rate = counters.pairs / max(counters.seconds, 1e-9)
         run.metrics({"pairs_per_second/mean": rate, "training_seconds": counters.seconds})
         selected, scores = selection_of(scored_on, counters), None
@@ -258,6 +261,7 @@ def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any
     if not begins(work, identity, overwrite, "jobs/train.py"):
         check_words(work, *about, lambda: untrained_encoder(*inputs)[1])
         return
+    doing(f"counting the tokens of {training.pairs.name}, reading {words.name}")
     encoder, coverage = untrained_encoder(*inputs)
     check_coverage(coverage, *about)
     say(

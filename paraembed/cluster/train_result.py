@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paraembed import checkpoint
+from paraembed.cluster.progress import doing
 from paraembed.cluster.train_evaluation import Evaluating
 from paraembed.evaluation.analyses.drawing import shortened
 from paraembed.evaluation.candidates import Candidate, trained
@@ -36,7 +37,7 @@ def scores_of(work: Path, suites: Sequence[Suite]) -> Scores | None:
     """Scores of the encoder that is kept, and of the untrained one; None where one of them has no score."""
     before = Candidate("untrained", "before training", checkpoint.load(work / "untrained"), is_baseline=True)
     try:
-        return compare([trained(work / "trained"), before], suites)
+        return compare([trained(work / "trained"), before], suites, progress=doing)
     except ValueError as error:
         log.warning("no scores of the finished encoder: %s", error)
         return None

@@ -1,6 +1,7 @@
 """What a training worker does: read the pairs, train, report; Ray Train runs it, or for one worker the job itself."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from paraembed import checkpoint
 from paraembed.cluster import metrics
 from paraembed.cluster.job import say
-from paraembed.cluster.progress import ProgressLine, duration
+from paraembed.cluster.progress import ProgressLine, doing, duration, shown_status
 from paraembed.cluster.session import quiet
 from paraembed.cluster.tracking import Run, RunAddress, system_metrics
 from paraembed.cluster.train_evaluation import Evaluating
@@ -103,7 +104,8 @@ def _train(task: Task) -> Counters:
         encoder = checkpoint.load(task.work / "untrained").requires_grad_().to(device)
         if encoder.matrix.device.type == "cpu":  # allocated by NumPy, on huge pages: see training.optim
             encoder.matrix.data = torch.from_numpy(encoder.matrix.detach().numpy().copy())
-        pairs = _pairs(encoder, task, notes)
+        with shown_status() if rank == 0 else nullcontext():
+            pairs = _pairs(encoder, task, notes)
     except (ValueError, OSError, torch.OutOfMemoryError) as error:
         problem = str(error)
     agree(problem, world, torch.device(device))
@@ -113,6 +115,7 @@ def _train(task: Task) -> Counters:
         say(*([str(pairs)] if isinstance(pairs, MappedPairs) else []), *notes.lines(encoder))
         if world > 1:
             say(exchanged(encoder, recipe, world))
+    doing("training: the first steps")
     run = Run(task.run if rank == 0 else None)
     show = Reporter(run, rank, warns_of_collapse=recipe.objective == "margin")
     try:
@@ -139,7 +142,7 @@ def _train(task: Task) -> Counters:
 
 def _pairs(encoder: Encoder, task: Task, notes: "_Notes") -> Ragged:
     pairs = pairs_to_ids(
-        _blocks(encoder, notes),
+        _blocks(encoder, notes, task.num_pairs),
         encoder.vocabulary,
         encoder.composition.reads_trees,
         max_tokens=encoder.max_tokens,
@@ -202,13 +205,17 @@ class _Notes:
         return lines
 
 
-def _blocks(encoder: Encoder, notes: _Notes) -> Iterator[pa.Table]:
+def _blocks(encoder: Encoder, notes: _Notes, total: int) -> Iterator[pa.Table]:
     """The blocks of this worker's dataset, in order, counted on the way."""
     quiet()
+    doing("reading the pairs")
     shard = ray.train.get_dataset_shard("train")
+    num_read = 0
     for block in shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow"):
         notes.add(block, encoder)
         yield block
+        num_read += len(block)
+        doing(f"reading the pairs: {num_read:,} of {total:,}")
 
 
 class Reporter:

@@ -13,7 +13,7 @@ import torch
 from paraembed.checked import Range
 from paraembed.cluster.job import say
 from paraembed.cluster.placement import Placement
-from paraembed.cluster.progress import duration
+from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.tracking import Run
 from paraembed.cluster.tune_gold import Gold
 from paraembed.cluster.tune_inputs import Pairs
@@ -177,6 +177,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     is_left = any(number not in ledger.records for number in range(sweep.num_trials))
     if is_left and len(ledger.failed()) <= sweep.max_failures:
         _run_trials(replace(sweep, data=data), ledger, runs)
+    doing("writing and drawing the results")
     paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
     if isinstance(sweep.data, Gold):
@@ -200,6 +201,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
 def _run_trials(sweep: Sweep, ledger: Ledger, runs: TrialRuns) -> None:
     points, placement = sweep.points, sweep.placement
     concurrent = concurrency(sweep)
+    doing("reading what the trials train on, and the words")
     inputs = sweep.data.inputs(points, placement.workers, concurrent)
     scorer = sweep.data.scorer(sweep.selection.metric)
     table = GrowingTable(points, ledger, sweep.num_trials, concurrent)
@@ -237,6 +239,7 @@ def _say_budget(
     sweep: Sweep, inputs: Mapping[str, Inputs], scorer: AnyScorer, todo: Sequence[int], concurrent: int
 ) -> None:
     """Say what the sweep will take, and what it has to beat."""
+    doing("measuring how long a trial takes")
     probed = _to_probe(sweep, todo)
     recipe = probed[0].recipe
     some = inputs[inputs_key(recipe)]

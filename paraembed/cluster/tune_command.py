@@ -12,6 +12,7 @@ import tyro
 from paraembed.cluster.finetune import Finetuning
 from paraembed.cluster.job import print_table, say
 from paraembed.cluster.placement import Placement
+from paraembed.cluster.progress import doing
 from paraembed.cluster.session import absolute, ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune import Sweep
@@ -191,6 +192,7 @@ def _check_flags(flags: Tune, space: Space) -> None:
 
 def _pairs(flags: Tune, selection: Selection, sample: int | None) -> Pairs:
     data = None if flags.data is None else absolute(flags.data, "--data")
+    doing("reading the sets")
     suites = read_selection(selection, data)
     for suite in suites:
         say(*suite.notes)
@@ -208,6 +210,7 @@ def _gold(flags: Tune, points: Points) -> tuple[Gold, Points]:
         *(points.name, SupervisedRecipe(), flags.task, flags.data_set, data, words, prior, out, flags.placement),
         min_coverage=flags.min_coverage,
     )
+    doing(f"reading the sets of {flags.task}")
     gold, points = read_gold(points, training)
     for note in gold.task.notes:
         say(f"note: {note}")

@@ -10,6 +10,7 @@ from paraembed import checkpoint
 from paraembed.cluster.finetune import finetune
 from paraembed.cluster.job import say
 from paraembed.cluster.placement import check_gpus, check_resources
+from paraembed.cluster.progress import doing
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
 from paraembed.cluster.train import Training, train_encoder
@@ -66,11 +67,13 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
     Raises:
         OSError, ValueError: an input or output will not do, or too many trials failed.
     """
+    doing("checking the inputs")
     sweep.data.check()
     if protocol is not None and protocol.pairs is not None:
         read_pair_manifest(protocol.pairs)
     check_gpus(sweep.placement)
     joins = "RAY_ADDRESS" in os.environ  # then the cluster says how many trials there are at a time
+    doing("starting Ray and MLflow")
     with work_folder(sweep.out):
         if not joins:
             sweep = settled(sweep, overwrite)
@@ -129,7 +132,7 @@ def _train(sweep: Sweep, swept: Swept, pairs: Pairs, protocol: Protocol, run: Ru
     train_encoder(training, overwrite=True)  # the folder is the sweep's own
     nest(run, checkpoint.read_config(out)["fingerprint"])
     before = untrained(pairs.words, recipe.max_words, recipe.tokeniser)
-    report = compare([trained(out), before], protocol.suites)
+    report = compare([trained(out), before], protocol.suites, progress=doing)
     for path in report.write(sweep.out / "scores"):
         run.artifacts(path, "scores")
     run.metrics(report.metrics())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paraembed.cluster.job import say
-from paraembed.cluster.progress import ProgressLine, duration
+from paraembed.cluster.progress import ProgressLine, doing, duration
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.pictures import value_text
 from paraembed.tuning.points import Points
@@ -35,6 +35,7 @@ class GrowingTable:
     def begin(self) -> None:
         """Write the head."""
         cells = [name.rjust(self._widths[name]) for name in self._columns]
+        doing("")
         say("  ".join(["trial", "score".rjust(_SCORE), *cells, "epochs", "   time", "status"]))
 
     def epoch(self, trial: int, epoch: int, score: float | None) -> None:

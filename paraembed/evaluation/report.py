@@ -5,8 +5,9 @@ Tables show scores ×100, as the papers do, and unknown tokens in %; JSON, CSV a
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from paraembed.evaluation.scoring import (
     COVERED,
     RESAMPLES,
     Score,
+    Scored,
     mean_of,
     mean_score,
     metric_name,
@@ -169,13 +171,20 @@ class Report:
         return tuple(folder / f"scores.{kind}" for kind in ("json", "md", "csv"))
 
 
-def compare(candidates: Sequence[Candidate], suites: Sequence[Suite], *, resamples: int = RESAMPLES) -> Report:
+def compare(
+    candidates: Sequence[Candidate],
+    suites: Sequence[Suite],
+    *,
+    resamples: int = RESAMPLES,
+    progress: Callable[[str], object] = lambda _: None,
+) -> Report:
     """Score candidates on suites.
 
     Args:
         candidates: what to score.
         suites: on what.
         resamples: of the bootstrap behind the 95 % intervals; 0: no intervals.
+        progress: called with what is being done.
 
     Raises:
         ValueError: a score that is not defined, with the names of candidate and set; two candidates of one label.
@@ -188,7 +197,7 @@ def compare(candidates: Sequence[Candidate], suites: Sequence[Suite], *, resampl
     notes: list[str] = []
     for one in candidates:
         try:
-            scored = [score_with_predictions(one.encoder, suite, resamples=resamples) for suite in suites]
+            scored = _scored(one, suites, resamples, progress)
         except ValueError as error:
             raise ValueError(f"{one.label}, {error}") from None
         scores = [score for part in scored for score in part.scores]
@@ -201,6 +210,23 @@ def compare(candidates: Sequence[Candidate], suites: Sequence[Suite], *, resampl
             notes.append(f"{one.label} has no value for {listed(undefined, 100)}: all its predictions are equal there")
         predictions |= {(one.label, name): values for part in scored for name, values in part.predictions.items()}
     return Report(tuple(columns), tuple(notes), predictions, {suite.name: suite.notes for suite in suites})
+
+
+def _scored(
+    candidate: Candidate, suites: Sequence[Suite], resamples: int, progress: Callable[[str], object]
+) -> list[Scored]:
+    """Score a candidate on suites, and say on which of all sets."""
+    total = sum(len(group.sets) for suite in suites for group in suite.groups)
+    numbers = count(1)
+
+    def on_set(name: str) -> None:
+        progress(f"scoring {candidate.label}: set {next(numbers)} of {total}, {name}")
+
+    scored = []
+    for suite in suites:
+        progress(f"scoring {candidate.label}: embedding the texts of {suite.name}")
+        scored.append(score_with_predictions(candidate.encoder, suite, resamples=resamples, on_set=on_set))
+    return scored
 
 
 def _papers_22(scores: Sequence[Score]) -> list[Score]:

@@ -105,7 +105,13 @@ def score_suite(encoder: TextEncoder | PairScorer, suite: Suite, *, resamples: i
     return score_with_predictions(encoder, suite, resamples=resamples).scores
 
 
-def score_with_predictions(encoder: TextEncoder | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> Scored:
+def score_with_predictions(
+    encoder: TextEncoder | PairScorer,
+    suite: Suite,
+    *,
+    resamples: int = RESAMPLES,
+    on_set: Callable[[str], object] = lambda _: None,
+) -> Scored:
     """Score each set, the mean of each group's sets and their pairs pooled, the mean of the groups' means, of all sets.
 
     Sets of a group without a name have no mean. Every distinct text is encoded once.
@@ -115,11 +121,12 @@ def score_with_predictions(encoder: TextEncoder | PairScorer, suite: Suite, *, r
             only, and has no value where a correlation is not defined.
         suite: on what.
         resamples: of the bootstrap behind the 95 % intervals; 0: no intervals.
+        on_set: called with the name of each set before it is scored.
 
     Raises:
         ValueError: a score that is not defined (constant or NaN predictions), with the set's name.
     """
-    scorer = _Scorer(Similarities(encoder, suite), suite, resamples)
+    scorer = _Scorer(Similarities(encoder, suite), suite, resamples, on_set)
     lines: list[Score] = []
     means: list[Score] = []
     members: list[Score] = []
@@ -145,14 +152,17 @@ _Measured = tuple[dict[str, float], dict[str, Vector]]
 class _Scorer:
     """Scores the sets of a suite, and remembers what was predicted."""
 
-    def __init__(self, similarities: Similarities, suite: Suite, resamples: int) -> None:
-        self.similarities, self.suite, self.resamples = similarities, suite, resamples
+    def __init__(
+        self, similarities: Similarities, suite: Suite, resamples: int, on_set: Callable[[str], object]
+    ) -> None:
+        self.similarities, self.suite, self.resamples, self.on_set = similarities, suite, resamples, on_set
         self.predictions: dict[str, Vector] = {}
         self.undefined: list[str] = []
 
     def line(self, group: Group, one: AnySet) -> Score:
         """The score of one set."""
         name = "/".join(filter(None, (self.suite.name, group.name, one.name)))
+        self.on_set(name)
         label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), one.name)))
         measured = self._tried(name, lambda: self._measured(one, name))
         score = self._line(name, label, measured, len(one), self.similarities.counts(one))

@@ -10,7 +10,7 @@ encoder: a vector depends on its text alone, where the original code fits them o
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,20 +87,25 @@ class Baseline:
     provenance: dict[str, Any]
 
 
-def baselines(names: Sequence[str], sources: Sources) -> list[Candidate]:
+def baselines(
+    names: Sequence[str], sources: Sources, progress: Callable[[str], object] = lambda _: None
+) -> list[Candidate]:
     """Candidates for a report; see ``baseline``."""
     words = read_words(sources.words, sources.max_words)
-    made = [baseline(name, sources, words) for name in names]
+    made = [baseline(name, sources, words, progress) for name in names]
     return [Candidate(one.name, one.description, one.encoder, is_baseline=True) for one in made]
 
 
-def baseline(name: str, sources: Sources, words: Words | None = None) -> Baseline:
+def baseline(
+    name: str, sources: Sources, words: Words | None = None, progress: Callable[[str], object] = lambda _: None
+) -> Baseline:
     """One of ``BASELINES``.
 
     Args:
         name: which one.
         sources: what it is made of.
         words: what ``sources.words`` holds, where it has been read already.
+        progress: called with what is being done.
 
     Raises:
         OSError, ValueError: unknown name; a file that it needs is not given, or cannot be read.
@@ -109,6 +114,7 @@ def baseline(name: str, sources: Sources, words: Words | None = None) -> Baselin
         raise ValueError(f"unknown baseline {name!r}; allowed: {', '.join(BASELINES)}")
     if words is None:
         words = read_words(sources.words, sources.max_words)
+    progress(f"weighting the words: {name}")
     weights, how = _weights(name, sources, words.vocabulary)
     scaled = Words(words.vocabulary, (words.matrix * weights[:, None]).astype(np.float32))
     encoder = Encoder(AvgConfig(), scaled, sources.tokeniser).requires_grad_(False).eval()
@@ -116,7 +122,7 @@ def baseline(name: str, sources: Sources, words: Words | None = None) -> Baselin
     used = {"words": sources.words, **_used(name, sources)}
     if name == "sif-common":
         assert sources.corpus is not None
-        encoder, share = without_common(encoder, _texts(sources.corpus), sources.removed)
+        encoder, share = without_common(encoder, _texts(sources.corpus), sources.removed, progress)
         components = "its first common component" + (f"s ({sources.removed})" if sources.removed > 1 else "")
         of += f", less {components}, {share:.0%} of the squared length of the texts of {sources.corpus.name}"
     digests = {
@@ -155,7 +161,9 @@ def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
     return weights
 
 
-def without_common(encoder: Encoder, texts: pa.StringArray, removed: int = 1) -> tuple[Encoder, float]:
+def without_common(
+    encoder: Encoder, texts: pa.StringArray, removed: int = 1, progress: Callable[[str], object] = lambda _: None
+) -> tuple[Encoder, float]:
     """An ``avg`` without what its vectors of some texts have in common.
 
     That is (I - UUᵀ)·g(x), with the first right singular vectors U [D, removed] of the matrix of all vectors, not
@@ -165,6 +173,7 @@ def without_common(encoder: Encoder, texts: pa.StringArray, removed: int = 1) ->
         encoder: an ``avg``.
         texts: string array, to fit on.
         removed: how many singular vectors.
+        progress: called with what is being done.
 
     Returns:
         A ``proj``, and the share of the vectors' squared length that it takes away, 0 to 1.
@@ -177,6 +186,7 @@ def without_common(encoder: Encoder, texts: pa.StringArray, removed: int = 1) ->
         raise ValueError(f"removed is {removed}, and vectors have {width} numbers; allowed: 1 to {width - 1}")
     moments_DD = np.zeros((width, width))
     for start in range(0, len(texts), BATCH_SIZE):
+        progress(f"fitting sif-common: text {start:,} of {len(texts):,}")
         vectors_ND = encoder.embed(texts.slice(start, BATCH_SIZE)).vectors.astype(np.float64)
         moments_DD += vectors_ND.T @ vectors_ND
     powers, axes_DD = np.linalg.eigh(moments_DD)  # ascending

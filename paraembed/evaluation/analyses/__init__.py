@@ -56,7 +56,12 @@ ANALYSES: tuple[tuple[Heading, Callable[[Inputs], Content]], ...] = (
 
 
 def analyse(
-    report: Report, candidates: Sequence[Candidate], suites: Sequence[Suite], options: AnalysisOptions, out: Path
+    report: Report,
+    candidates: Sequence[Candidate],
+    suites: Sequence[Suite],
+    options: AnalysisOptions,
+    out: Path,
+    progress: Callable[[str], object] = lambda _: None,
 ) -> tuple[Analysis, ...]:
     """Make every analysis that can be made from what is there, and write its picture and its tables.
 
@@ -66,6 +71,7 @@ def analyse(
         suites: what they were scored on.
         options: what a user adds.
         out: folder for ``<analysis>.png`` and ``<table>.csv``; made if it is not there.
+        progress: called with what is being done.
 
     Returns:
         Each analysis of ``ANALYSES``; one that cannot be made says why.
@@ -79,7 +85,8 @@ def analyse(
     out.mkdir(parents=True, exist_ok=True)
     inputs = Inputs(report, tuple(candidates), tuple(suites), options)
     made = []
-    for heading, make in ANALYSES:
+    for number, (heading, make) in enumerate(ANALYSES, start=1):
+        progress(f"analysis {number} of {len(ANALYSES)}: {heading.title}")
         try:
             content = make(inputs)
         except CannotMakeError as error:
