@@ -93,13 +93,15 @@ def check_words(work: Path, least: float, vectors: str, texts: str, count: Calla
         least: fraction of the tokens that must have a vector of their own.
         vectors: name of the word-vector file or encoder.
         texts: what the tokens are of, for the message.
-        count: counts it again, for a training that an earlier version began.
+        count: counts it again, where it was not saved or cannot be read.
 
     Raises:
         ValueError: the words cover less than ``least``.
     """
-    saved = work / COVERAGE
-    coverage = Coverage.from_dict(read_json(saved)) if saved.is_file() else count()
+    try:
+        coverage = Coverage.from_dict(read_json(work / COVERAGE))
+    except (OSError, TypeError, KeyError, ValueError):
+        coverage = count()
     check_coverage(coverage, least, vectors, texts)
 
 

@@ -5,6 +5,7 @@ import numpy.typing as npt
 from scipy import stats
 
 Vector = npt.NDArray[np.float64]
+_LARGEST = 1e100
 
 
 def cosine(first_NH: npt.NDArray[np.float32], second_NH: npt.NDArray[np.float32]) -> Vector:
@@ -47,6 +48,11 @@ def _check(predicted: Vector, gold: Vector) -> None:
         if not np.isfinite(values).all():
             number = int(np.argmin(np.isfinite(values))) + 1
             raise ValueError(f"number {number} of the {what} is {values[number - 1]}; a correlation needs finite ones")
+        largest = float(np.abs(values).max())
+        if largest > _LARGEST:
+            raise ValueError(
+                f"one of the {what} is of size {largest:g}; allowed: up to {_LARGEST:g}, for squares are summed"
+            )
         # scipy's own limit, below which rounding decides the result.
         if np.std(values) <= 1e-13 * abs(np.mean(values)):
             raise ValueError(

@@ -216,6 +216,8 @@ class _Scorer:
             return self._correlations(self.predictions[name], one.scores, name)
         if not self.similarities.has_vectors:
             return {}, {}
+        if not len(one):
+            raise ValueError("the set is empty; a score takes at least one question")
         if isinstance(one, ThresholdPairs):
             train, test = (self.similarities.of(part.first, part.second) for part in (one.train, one.test))
             same = test >= best_threshold(train, one.train.scores)

@@ -18,6 +18,7 @@ from paraembed.evaluation.known_files import changed_files
 from paraembed.supervised.parts import Examples, Task, file_of
 
 _NEUTRAL = 2
+_MOST_CHARACTERS = 20_000  # of a line; the longest of SST has 1,500, and a tree's constituents take its square
 _PARTS = ("train", "dev", "test")
 _PIECES = re.compile(r"\(|\)|[^\s()]+")
 _TWO_WORDS = re.compile("\\((.) ([^\\s()]+)\xa0([^\\s()]+)\\)")  # "8\xa01\\/2" is a word there, and two to a tokeniser
@@ -77,6 +78,8 @@ def _examples(chosen: list[_Constituent]) -> Examples:
 
 
 def _constituents(line: str, where: str) -> Iterator[_Constituent]:
+    if len(line) > _MOST_CHARACTERS:
+        _refuse(where, f"{len(line):,} characters; allowed: up to {_MOST_CHARACTERS:,}")
     words: list[str] = []
     opened: list[tuple[int, int, int | None]] = []  # where it begins in the line, and among the words; its label
     before = ""
