@@ -148,13 +148,13 @@ def _suite(
 
 
 def _there(data: Path, suite: str, name: str) -> Path:
-    if not (data / name).is_file():
+    if not (data / name).exists():
         raise FileNotFoundError(f"{data / name} does not exist; the suite {suite!r} needs it")
     return data / name
 
 
 def _some(data: Path, suite: str, names: Sequence[str]) -> list[str]:
-    there = [name for name in names if (data / name).is_file()]
+    there = [name for name in names if (data / name).exists()]
     if not there:
         raise FileNotFoundError(f"{data} has none of {', '.join(names)}; the suite {suite!r} needs one of them")
     return there

@@ -48,7 +48,7 @@ def read_sts(folder: Path) -> Suite:
         notes = _missing_sets(groups)
         files = [(f"sts/{path.parent.name}/{path.name}", path) for paths in years.values() for path in paths]
         benchmark = root / "benchmark" / "dev.tsv"
-        if benchmark.is_file():
+        if benchmark.exists():
             groups.append(Group("benchmark", (read_scored_pairs(benchmark),), has_mean=False))
             files.append(("sts/benchmark/dev.tsv", benchmark))
             notes += (_BENCHMARK,)

@@ -18,7 +18,7 @@ from paraembed.evaluation.known_files import changed_files
 from paraembed.supervised.parts import Examples, Task, file_of
 
 _NEUTRAL = 2
-_MOST_CHARACTERS = 20_000  # of a line; the longest of SST has 1,500, and a tree's constituents take its square
+_MOST_CHARACTERS = 20_000  # of a line; the longest of SST has 700, and a tree's constituents take its square
 _PARTS = ("train", "dev", "test")
 _PIECES = re.compile(r"\(|\)|[^\s()]+")
 _TWO_WORDS = re.compile("\\((.) ([^\\s()]+)\xa0([^\\s()]+)\\)")  # "8\xa01\\/2" is a word there, and two to a tokeniser
