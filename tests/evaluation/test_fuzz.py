@@ -305,7 +305,7 @@ def test_scores_are_finite_or_an_error_names_the_set(tiny_words: Words) -> None:
         "plain", np.array([0.0, 1.0, 2.0]), pa.array(["the cat", "dog", "a"]), pa.array(["a", "mat", "on"])
     )
     compare(
-        [trained], [Suite("sts", (Group("", (plain,)),))], resamples=9
+        [trained, *overlap_candidates()], [Suite("sts", (Group("", (plain,)),))], resamples=9
     )  # compiles, which takes longer than a case may
 
     def case(draw: Draw) -> str:
