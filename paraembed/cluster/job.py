@@ -40,7 +40,10 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         signal.signal(signal.SIGTERM, _stop)
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     try:
-        values = tyro.cli(flags, config=style, **({} if default is None else {"default": default(sys.argv[1:])}))
+        if default is None:
+            values = tyro.cli(flags, config=style)
+        else:
+            values = tyro.cli(flags, config=style, default=default(sys.argv[1:]))
         with shown_status():
             main(values)
     except KeyboardInterrupt:

@@ -31,31 +31,31 @@ def test_durations_for_a_reader(seconds: float, text: str) -> None:
 
 
 def test_a_terminal_shows_one_line_after_two_seconds_and_erases_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     status = Status(100.0)
     status.set("set 7 of 33")
     status.draw(101.9)
-    assert sys.stderr.getvalue() == ""
+    assert terminal.getvalue() == ""
     status.draw(102.1)
     status.set("set 8\n of " + "3" * 1000)
     status.draw(175)
-    first, second = sys.stderr.getvalue().split("\x1b[K\r")[:2]
+    first, second = terminal.getvalue().split("\x1b[K\r")[:2]
     assert first == "\rset 7 of 33 (2 s)"
     assert second.startswith("\rset 8\ufffd of 33")
     assert len(second) == 80  # a longer line would wrap, and could not be rewritten
     status.set("")
-    assert sys.stderr.getvalue().endswith("\r\x1b[K")
+    assert terminal.getvalue().endswith("\r\x1b[K")
     status.draw(200)
-    assert sys.stderr.getvalue().endswith("\r\x1b[K")
+    assert terminal.getvalue().endswith("\r\x1b[K")
 
 
 def test_elsewhere_a_line_comes_every_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", terminal := io.StringIO())
     status = Status(0.0)
     for second in range(95):
         status.set(f"set {second} of 95")
         status.draw(second)
-    assert sys.stderr.getvalue().splitlines() == [
+    assert terminal.getvalue().splitlines() == [
         "set 30 of 95 (30 s)",
         "set 60 of 95 (1 min 00 s)",
         "set 90 of 95 (1 min 30 s)",
@@ -79,12 +79,12 @@ def test_messages_are_written_over_the_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_progress_line_is_silent_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     line = ProgressLine(10)
     line.show("epoch 1")
     line.close()
-    assert sys.stderr.getvalue() == ""
+    assert terminal.getvalue() == ""
     monkeypatch.setattr("paraembed.cluster.progress.QUIET_SECONDS", 0.0)
     line.show("epoch 2")
     line.close()
-    assert sys.stderr.getvalue() == "\repoch 2\x1b[K\n"
+    assert terminal.getvalue() == "\repoch 2\x1b[K\n"
