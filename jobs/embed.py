@@ -11,7 +11,7 @@ import tyro
 from paraembed.cluster.embed import Limits, dry_run, embed
 from paraembed.cluster.job import run, say
 from paraembed.cluster.session import absolute, absolute_place
-from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.embedding.manifest import OnDuplicateId
 from paraembed.embedding.settings import Compression, Dtype, IdKind, Settings
 
@@ -32,7 +32,7 @@ class Flags:
         text_column: Column with the texts; needed for all but .txt.
         id_column: Column that identifies a row; without it ids are made, as --id-kind says.
         id_kind: Ids made: 'row' numbers the rows of all files from 0; 'file-row' is 'a.txt:17', from 0 in each file.
-        keep: Columns to carry to the output, or all; for .txt 'text'.
+        keep: Columns to carry to the output, or all, but of .jsonl each by name; for .txt 'text'.
         tree_column: Column with binary trees of the texts, for an encoder that reads them; 'tree' where there is one.
         dtype: Numbers of a vector; for int8 a column 'scale' is added: vector = scale * embedding.
         normalize: Divide vectors by their length.
@@ -68,14 +68,16 @@ class Flags:
     overwrite: bool = False
     dry_run: bool = False
     price_per_hour: float | None = None
-    reading: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
+    reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
 
 
 def main(flags: Flags) -> None:
     """Embed, and say what to do next."""
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     encoder, out = absolute(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
-    inputs = [str(absolute_place(one, "--input")) for one in flags.input]
+    inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]
+    if flags.price_per_hour is not None and not flags.dry_run:
+        raise ValueError(f"--price-per-hour is {flags.price_per_hour}, but a cost is printed with --dry-run alone")
     if flags.dry_run:
         price, reading = flags.price_per_hour, flags.reading
         dry_run(encoder, inputs, out, settings, workers=flags.workers, price_per_hour=price, reading=reading)

@@ -1,5 +1,6 @@
 """Embed files on Ray: plan, parts by actors, commit. Ray schedules; the folder's manifest says what is done."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.job import print_table, say
 from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import check_workers, ray_session
-from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate
@@ -29,7 +30,6 @@ from paraembed.embedding.worker import Done, Weights
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
 from paraembed.files import Place, locked, without_credentials
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -60,7 +60,7 @@ class Limits:
 
     max_rejected: int | None = None
     on_duplicate_id: OnDuplicateId = "fail"
-    reading: ReadLimits = DEFAULT_LIMITS
+    reading: TableLimits = DEFAULT_TABLE_LIMITS
 
 
 def embed(
@@ -142,6 +142,7 @@ def embed(
                 swap(Path(store.place), replaced.path)
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
+    _say_multi_line(run.plan, reports)
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
 
 
@@ -161,13 +162,15 @@ def dry_run(
     *,
     workers: int = 2,
     price_per_hour: float | None = None,
-    reading: ReadLimits = DEFAULT_LIMITS,
+    reading: TableLimits = DEFAULT_TABLE_LIMITS,
 ) -> None:
     """Print what ``embed`` would take, from two seconds of it; nothing is written.
 
     Raises:
         ValueError, OSError: as ``embed``.
     """
+    if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
+        raise ValueError(f"--price-per-hour is {price_per_hour}; give a number from 0 on")
     loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading)
     doing("planning the parts, embedding a sample")
     found = estimate(loaded, make_plan(files, settings), workers)
@@ -185,7 +188,7 @@ def dry_run(
 
 
 def _prepared(
-    encoder: Path, inputs: Sequence[str | Path], home: Store, settings: Settings, workers: int, reading: ReadLimits
+    encoder: Path, inputs: Sequence[str | Path], home: Store, settings: Settings, workers: int, reading: TableLimits
 ) -> tuple[Encoder, tuple[InputFile, ...], Settings]:
     """The encoder, the input files, and the settings with what follows from both; all are checked."""
     check_workers(workers)
@@ -193,20 +196,26 @@ def _prepared(
     doing(f"reading {encoder.name}")
     loaded = checkpoint.load(encoder)
     check_dim(settings, loaded.width)
-    doing("finding and hashing the input files")
-    files = list_inputs(inputs, reading)
+    doing("finding the input files")
+    files = list_inputs(inputs, reading, _show_files)
     _check_apart(inputs, files, home)
     return loaded, files, complete_settings(settings, files, reads_trees(loaded.config))
+
+
+def _show_files(done: int, total: int) -> None:
+    doing(f"hashing the input files, {done:,} of {total:,} done")
 
 
 def _check_apart(inputs: Sequence[str | Path], files: Sequence[InputFile], home: Store) -> None:
     """Raise ValueError where output and inputs lie in each other: a run would take its own parts for input."""
     there = comparable(home.path if isinstance(home, Folder) else home.place)
-    for asked in inputs:
-        folder = comparable(str(asked).partition("**")[0] if "**" in str(asked) else asked)
-        is_file = any(comparable(file.place) == folder for file in files)
-        if not is_file and (there.is_relative_to(folder) or would_find(str(asked), there / part_name(0, 1))):
-            raise ValueError(f"--out {home} lies in the input {without_credentials(str(asked))}; choose one beside it")
+    paths = {file.path for file in files}
+    for argument in map(str, inputs):
+        if (argument if "://" in argument else str(Path(argument).absolute())) in paths:
+            continue
+        folder = comparable(argument.partition("**")[0] if "**" in argument else argument)
+        if there.is_relative_to(folder) or would_find(argument, there / part_name(0, 1)):
+            raise ValueError(f"--out {home} lies in the input {without_credentials(argument)}; choose one beside it")
     for file in files:
         if comparable(file.place).is_relative_to(there):
             raise ValueError(f"the input {file.shown} lies in --out {home}; choose another --out")
@@ -292,3 +301,17 @@ def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) ->
     ):
         if written[name]:
             say(f"{written[name]:,} {what}")
+
+
+def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
+    """How many rows of CSV have line breaks in their cells: two stray quotes can join many lines to one legal row."""
+    num_rows = sum(report.n_multi_line for report in reports.values())
+    if not num_rows:
+        return
+    part = max(plan.parts, key=lambda part: reports[part.name].longest_lines)
+    longest = reports[part.name]
+    say(
+        f"{num_rows:,} rows have line breaks inside of quoted cells; the longest has {longest.longest_lines:,} lines "
+        f"and begins in {plan.inputs[part.file].shown}, line {longest.longest_first:,}: if its quotes are stray, mend "
+        "them or give a smaller --max-field-lines"
+    )

@@ -100,7 +100,9 @@ def absolute(path: Path, flag: str) -> Path:
 
 
 def absolute_place(text: str, flag: str) -> Place:
-    """As ``absolute``; a URI stays as it is."""
+    """As ``absolute``; a URI stays as it is. ValueError also for a text that is empty or white space."""
+    if not text.strip():
+        raise ValueError(f"{flag} is {text!r}; give a path or a URI, or . for the working folder")
     place = to_place(text)
     return place if isinstance(place, str) else absolute(place, flag)
 

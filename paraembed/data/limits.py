@@ -31,7 +31,22 @@ class ReadLimits:
             raise ValueError(f"--max-inflation is {self.max_inflation}; it must be at least 1")
 
 
+@dataclass(frozen=True)
+class TableLimits(ReadLimits):
+    """``ReadLimits``, and how far a quoted cell of CSV may reach."""
+
+    max_field_lines: int = 1000
+    """Most lines of a quoted CSV cell; where a quote is not closed by then, its line is rejected."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        super().__post_init__()
+        if self.max_field_lines < 1:
+            raise ValueError(f"--max-field-lines is {self.max_field_lines}; it must be at least 1")
+
+
 DEFAULT_LIMITS = ReadLimits()
+DEFAULT_TABLE_LIMITS = TableLimits()
 
 
 def check_parquet(

@@ -1,35 +1,51 @@
 """Which columns of the inputs go where: texts, ids, trees, and what is carried to the output."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.data.parquet import READ_BYTES, unreadable
+from paraembed.embedding import records
 from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
 from paraembed.embedding.settings import Settings
+from paraembed.files import read_blocks, require_file
 
 ROW_FIELD, TREE_FIELD = "row", "tree"
 OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")
 SCALE_FIELD = "scale"
 ALL = ("all",)
+_NAMES, _NAME_CHARACTERS = 20, 100  # of columns in a message
+_footers: dict[tuple[str, int, str, str], pq.FileMetaData] = {}
 
 
 @contextmanager
 def open_parquet(source: InputFile, in_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """Open a Parquet input; the columns ``in_dictionary``, of strings, are read as dictionary arrays.
 
+    The footer of the file that a process opened last is kept: with 100,000 row groups, parsing it takes a second, and
+    every part of the file opens it several times.
+
     Raises:
         ValueError: it cannot be read; said also when a read inside of the block fails.
     """
+    require_file(source.place)
     filesystem, path = locate(source.path)
+    key = source.path, source.size, source.sha256, source.stamp
+    options = {"buffer_size": READ_BYTES, "read_dictionary": list(in_dictionary)}
     try:
         with (
             filesystem.open_input_file(path) as raw,
-            pq.ParquetFile(raw, buffer_size=READ_BYTES, read_dictionary=list(in_dictionary)) as file,
+            pq.ParquetFile(raw, metadata=_footers.get(key), **options) as file,
         ):
+            if key not in _footers:
+                _footers.clear()
+                _footers[key] = file.metadata
             yield file
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):  # the disk's fault, not the file's
@@ -59,14 +75,21 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
     if settings.keep == ALL:
         schema = columns_of(inputs[0])
         if inputs[0].kind == "jsonl":
-            said = _said(schema, _any)
-            raise ValueError(f"--keep all needs columns that the file declares; of JSON lines name them: {said}")
+            known = _names(schema, _any)
+            raise ValueError(f"--keep all needs columns that the file declares; of JSON lines name them: {known}")
         settings = replace(settings, keep=tuple(name for name in schema.names if name != settings.id_column))
-    if reads_trees and settings.tree_column is None and settings.text_column not in {None, TREE_FIELD}:
-        schemas = map(columns_of, inputs)
-        if any(TREE_FIELD in schema.names and _is_text(schema.field(TREE_FIELD).type) for schema in schemas):
-            return replace(settings, tree_column=TREE_FIELD)
+    is_open = reads_trees and settings.tree_column is None and settings.text_column not in {None, TREE_FIELD}
+    if is_open and any(map(_has_trees, inputs)):
+        return replace(settings, tree_column=TREE_FIELD)
     return settings
+
+
+def _has_trees(source: InputFile) -> bool:
+    """Whether an input has trees as text under their usual name."""
+    schema = columns_of(source)
+    if TREE_FIELD in schema.names:
+        return _is_text(schema.field(TREE_FIELD).type)
+    return source.kind == "jsonl" and bool(keys_found(source, [TREE_FIELD]))
 
 
 def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.Field]:
@@ -76,16 +99,14 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
         ValueError: columns that do not fit the inputs, or each other.
     """
     made = (*OUTPUT_FIELDS, SCALE_FIELD) if settings.dtype == "int8" else OUTPUT_FIELDS
-    names = [settings.id_field, *settings.keep]
-    for name in names:
-        if names.count(name) > 1 or name in made:
-            raise ValueError(f"column {name!r} would stand twice in the output ({', '.join([*names, *made])})")
+    names = [settings.id_field, *settings.keep, *made]
+    if repeated := _repeated(names):
+        raise ValueError(f"column {repeated!r} would stand twice in the output ({shortened(names)}); leave one out")
     if settings.id_kind == "file-row":
         if settings.id_column is not None:
             raise ValueError(f"--id-kind file-row makes ids, --id-column {settings.id_column!r} names them; give one")
-        names = [file.name for file in inputs]
-        if twice := [name for at, name in enumerate(names) if name in names[:at]]:
-            raise ValueError(f"two inputs are called {twice[0]!r}, so their file:row ids would be; give their folder")
+        if repeated := _repeated([file.name for file in inputs]):
+            raise ValueError(f"two inputs are called {repeated!r}, so their file:row ids would be; give their folder")
     fields = [_fields(file, settings) for file in inputs]
     for file, others in zip(inputs, fields, strict=True):
         for field, first in zip(others, fields[0], strict=True):
@@ -97,6 +118,18 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
     return fields[0]
 
 
+def _repeated(names: Sequence[str]) -> str | None:
+    """The first name that occurs twice; None: each occurs once."""
+    counts = Counter(names)
+    return next((name for name, count in counts.items() if count > 1), None)
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Names for a message; of many the first ones, and how many more there are."""
+    shown = [name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}…" for name in names[:_NAMES]]
+    return ", ".join(shown) + (f", and {len(names) - _NAMES:,} more" if len(names) > _NAMES else "")
+
+
 def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
     id_field = pa.field(settings.id_field, pa.int64() if settings.id_kind == "row" else pa.string(), nullable=False)
     if source.kind == "text":
@@ -104,7 +137,10 @@ def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     schema = columns_of(source)
     if settings.text_column is None:
-        raise ValueError(f"{source.shown} needs --text-column, one of: {_said(schema, _is_text)}")
+        raise ValueError(f"{source.shown} needs --text-column, one of: {_names(schema, _is_text)}")
+    if source.kind == "jsonl":  # keys are read from all rows, see ``check_keys``
+        id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
+        return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     _column(source, schema, "--text-column", settings.text_column, _is_text)
     if settings.tree_column is not None:
         _column(source, schema, "--tree-column", settings.tree_column, _is_text)
@@ -119,7 +155,7 @@ def _check_text(source: InputFile, settings: Settings) -> None:
         if column is not None:
             raise ValueError(f"{flag} is {column!r}, but {source.shown} is text without columns; leave it out")
     if settings.keep not in ((), (TEXT_FIELD,)):
-        raise ValueError(f"--keep is {' '.join(settings.keep)}; a text file has the column {TEXT_FIELD!r} alone")
+        raise ValueError(f"--keep is {shortened(settings.keep)}; a text file has the column {TEXT_FIELD!r} alone")
 
 
 def _column(
@@ -127,15 +163,65 @@ def _column(
 ) -> pa.Field:
     at = schema.get_field_index(name)
     if at < 0:
-        raise ValueError(f"{source.shown} has no column {name!r}; {flag} can be: {_said(schema, allowed)}")
+        raise ValueError(f"{source.shown} has no column {name!r}; {flag} can be: {_names(schema, allowed)}")
     kind = schema.field(at).type
     if not allowed(kind):
-        raise ValueError(f"{source.shown}: {flag} {name!r} is {kind}; it can be: {_said(schema, allowed)}")
+        raise ValueError(f"{source.shown}: {flag} {name!r} is {kind}; it can be: {_names(schema, allowed)}")
     return pa.field(name, kind)
 
 
-def _said(schema: pa.Schema, allowed: Callable[[pa.DataType], bool]) -> str:
-    return ", ".join(field.name for field in schema if allowed(field.type)) or "none of its columns"
+def _names(schema: pa.Schema, allowed: Callable[[pa.DataType], bool]) -> str:
+    return shortened([field.name for field in schema if allowed(field.type)]) or "none of its columns"
+
+
+def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
+    """Raise ValueError where no row of JSON lines has a key that is asked for.
+
+    A row of every file must have the text, a row of any file each other key. Rows are read until all keys are found.
+    """
+    named = [("--tree-column", settings.tree_column), ("--id-column", settings.id_column)]
+    flags = {name: flag for flag, name in [*named, *(("--keep", name) for name in settings.keep)] if name is not None}
+    missing = flags.keys() - {key for file in inputs for key in file.columns}
+    for file in inputs:
+        text = {settings.text_column or ""} - {*file.columns}
+        found = keys_found(file, text | missing)
+        if text - found:
+            raise _no_key(file, "--text-column", *text)
+        missing -= found
+    for name in sorted(missing):
+        raise _no_key(inputs[0], flags[name], name)
+
+
+def _no_key(file: InputFile, flag: str, key: str) -> ValueError:
+    known = shortened(file.columns) or "none of the keys of its first rows"
+    return ValueError(f"{file.shown} has no column {key!r}; {flag} can be: {known}")
+
+
+def keys_found(source: InputFile, keys: Collection[str]) -> set[str]:
+    """Those of some keys that rows of a JSON lines file have; reads it until all are found."""
+    forms = [b"\\", *(json.dumps(key, ensure_ascii=False).encode("utf-8", "replace") for key in keys)]
+    missing = set(keys)
+    if not missing:
+        return set()
+    for some in source.cut_records(read_blocks(source.place, records.BLOCK_BYTES, source.limits.max_inflation), 0):
+        if not any(form in some.data for form in forms):  # a key is written as it is, or with a backslash
+            continue
+        for start, stop in pairwise([0, *some.ends.tolist()]):
+            line = some.data[start:stop]
+            if any(form in line for form in forms):
+                missing -= _keys_of(line.removeprefix(records.BYTE_ORDER_MARK))
+                if not missing:
+                    return set(keys)
+    return set(keys) - missing
+
+
+def _keys_of(line: bytes) -> set[str]:
+    """The keys of a line, where it is a JSON object."""
+    try:
+        value = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return set()
+    return set(value) if isinstance(value, dict) else set()
 
 
 def _any(_: pa.DataType) -> bool:

@@ -1,23 +1,25 @@
 """Find the input files: from what a user names to files of one known kind, with their digests."""
 
-import csv
-import io
 import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
+from pyarrow import csv
 
-from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.embedding.records import BYTE_ORDER_MARK, read_records
+from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.embedding.records import BYTE_ORDER_MARK, Kind, Records, Table, read_records
 from paraembed.files import (
     Place,
     is_compressed,
@@ -32,7 +34,6 @@ from paraembed.files import (
     without_credentials,
 )
 
-Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 TEXT_FIELD = "text"
 KNOWN = ".txt (one text a line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
 _KINDS: dict[str, Kind] = {".txt": "text", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -46,6 +47,7 @@ _NO_TEXT = {
 }
 _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
+_DECIDING = ("max_line_bytes", "max_field_lines")
 _LOOKERS = 16  # threads that ask for stamps; an answer of an object store takes 20 ms and more
 
 log = logging.getLogger(__name__)
@@ -60,12 +62,15 @@ class InputFile:
         name: path below the folder or glob that was given, or the file's name; ``file:row`` ids begin with it.
         kind: how rows stand in it.
         compressed: gzip, bz2 or zst: readable from the start only.
-        columns: their names; of JSON lines, the keys of the first 1,000; of Parquet none, its footer has them.
+        columns: their names; of JSON lines, the keys of the first 1,000 of its first MiB, or of its first line; of
+            Parquet none, its footer has them.
         size: bytes as stored.
         sha256: of the bytes as stored.
         stamp: from before they were read: size and time of change (ns), on an object store size and ETag; to see
             whether the file was changed since. It is not written anywhere, nor are the limits.
         limits: what is read of it at most.
+        max_line_bytes: of CSV, limit of a row over several lines: it decides which lines are rejected.
+        max_field_lines: of CSV, limit of a quoted cell: it decides that, too.
     """
 
     path: str
@@ -76,7 +81,9 @@ class InputFile:
     size: int
     sha256: str
     stamp: str = field(default="", compare=False)
-    limits: ReadLimits = field(default=DEFAULT_LIMITS, compare=False)
+    limits: TableLimits = field(default=DEFAULT_TABLE_LIMITS, compare=False)
+    max_line_bytes: int = DEFAULT_TABLE_LIMITS.max_line_bytes
+    max_field_lines: int = DEFAULT_TABLE_LIMITS.max_field_lines
 
     @property
     def place(self) -> Place:
@@ -94,13 +101,29 @@ class InputFile:
         return without_credentials(self.path)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, without credentials."""
+        """The fields as JSON values, without credentials, and without limits that are the default."""
         values = asdict(replace(self, path=self.shown))
         del values["stamp"], values["limits"]
-        return values
+        others = self.other_limits()
+        return {name: value for name, value in values.items() if name not in _DECIDING or name in others}
+
+    def other_limits(self) -> dict[str, int]:
+        """The limits that decide which lines are rejected, by name, where they are not the default."""
+        limits = {name: getattr(self, name) for name in _DECIDING}
+        return {name: value for name, value in limits.items() if value != getattr(DEFAULT_TABLE_LIMITS, name)}
+
+    def cut_records(self, pieces: Iterable[bytes], start: int) -> Iterator[Records]:
+        """Cut the bytes of the file from ``start`` on, where a record begins, into records; see ``read_records``."""
+        most = self.max_line_bytes if self.kind == "csv" else self.limits.max_line_bytes
+        table = Table(len(self.columns), self.max_field_lines, start == 0)
+        return read_records(pieces, self.kind, self.shown, most, table)
 
 
-def list_inputs(asked: Sequence[str | Path], limits: ReadLimits = DEFAULT_LIMITS) -> tuple[InputFile, ...]:
+def list_inputs(
+    asked: Sequence[str | Path],
+    limits: TableLimits = DEFAULT_TABLE_LIMITS,
+    progress: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+) -> tuple[InputFile, ...]:
     """Look at the input files: there, all of one known kind, not empty, not binary.
 
     Args:
@@ -108,6 +131,7 @@ def list_inputs(asked: Sequence[str | Path], limits: ReadLimits = DEFAULT_LIMITS
             globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a
             folder or glob are taken in the order of their names.
         limits: what is read of each at most.
+        progress: is called with the number of files that were looked at, and of all.
 
     Raises:
         FileNotFoundError: as said; also a link in a folder that leads nowhere.
@@ -115,12 +139,15 @@ def list_inputs(asked: Sequence[str | Path], limits: ReadLimits = DEFAULT_LIMITS
     """
     if not asked:
         raise ValueError(f"no input is given; expected files, folders or globs of {KNOWN}")
-    found = [pair for one in asked for pair in _find(str(one))]
-    targets = [place.resolve() if isinstance(place, Path) else place for place, _ in found]
-    if len(set(targets)) < len(targets):
-        repeated = next(target for at, target in enumerate(targets) if target in targets[:at])
+    places = [pair for argument in asked for pair in _find(str(argument))]
+    counts = Counter(comparable(place) if isinstance(place, Path) else place for place, _ in places)
+    if len(counts) < len(places):
+        repeated = counts.most_common(1)[0][0]
         raise ValueError(f"{without_credentials(str(repeated))} is given twice, or linked to; give every input once")
-    files = [_look_at(place, name, limits) for place, name in found]
+    files = []
+    for place, name in places:
+        files.append(_look_at(place, name, limits))
+        progress(len(files), len(places))
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
         raise ValueError(f"inputs of several kinds are mixed ({', '.join(kinds)}); embed each kind to its own --out")
@@ -163,6 +190,10 @@ def locate(text: str) -> tuple[pa.fs.FileSystem, str]:
 
 def _find(text: str) -> list[tuple[Place, str]]:
     """The files that one argument names, each with its name below what was given."""
+    if not text.strip():
+        raise ValueError(
+            f"an input is {text!r}; give a file, a folder or a glob of {KNOWN}, or . for the working folder"
+        )
     _check_name(text if "://" in text else str(Path(text).absolute()))
     shown = without_credentials(text)
     filesystem, path = locate(text)
@@ -216,7 +247,11 @@ def comparable(place: Place) -> PurePath:
     """A path for comparing: of a local file without links, of a URI with scheme and bucket, without its options."""
     if isinstance(place, str) and "://" in place and not place.startswith("file://"):
         return PurePosixPath(without_credentials(place).partition("?")[0])
-    return Path(locate(str(place))[1]).resolve()
+    path = Path(locate(str(place))[1])
+    try:
+        return path.resolve()
+    except RuntimeError:  # of pathlib, until Python 3.13
+        raise ValueError(f"{path} is a symbolic link that leads to itself; remove it, or give another path") from None
 
 
 def _with_path(uri: str, path: str) -> str:
@@ -272,41 +307,50 @@ def _check_name(path: str) -> None:
         raise ValueError(f"the name {os.fsencode(path)!r} is not UTF-8; rename the file") from None
 
 
-def _look_at(place: Place, name: str, limits: ReadLimits) -> InputFile:
+def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
     require_file(place)
     stamp = _stamp(place)
     kind = kind_of(name)
     shown = without_credentials(str(place))
     if kind is None:
         raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
+    columns, compressed = tuple[str, ...](), False
     if kind == "parquet":
         with open_place(place) as file:
-            head = file.read(4)
+            _check_head(kind, file.read(4), shown)
     else:
-        head = next(read_blocks(place, _LOOKED_AT), b"")
+        compressed = is_compressed(place)
+        with closing(read_blocks(place, _LOOKED_AT, limits.max_inflation)) as pieces:
+            head = next(pieces, b"")
+            _check_head(kind, head, shown)
+            columns = _columns(kind, chain([head], pieces), shown, limits)
+    if len(set(columns)) < len(columns):
+        repeated = Counter(columns).most_common(1)[0][0]
+        raise ValueError(f"{shown}: column {repeated!r} stands twice in the header; rename one")
+    found = size_of(place), sha256_of(place), stamp, limits
+    deciding = {name: getattr(limits, name) for name in _DECIDING} if kind == "csv" else {}
+    return InputFile(str(place), name, kind, compressed, columns, *found, **deciding)
+
+
+def _check_head(kind: Kind, head: bytes, shown: str) -> None:
+    """Raise ValueError where a file's first bytes say that it is empty, or of another kind."""
     if not head:
         raise ValueError(f"{shown} is empty; expected {KNOWN}")
     if kind == "parquet":
+        if head == b"PARE":
+            raise ValueError(f"{shown} is an encrypted Parquet file; give it decrypted")
         if head != b"PAR1":
             raise ValueError(f"{shown} is not a Parquet file (it does not begin with PAR1); give text the suffix .txt")
     elif b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
         raise ValueError(f"{shown} is {what}; expected UTF-8 text: name it by its kind, or convert it")
-    columns = _columns(kind, head, shown, limits)
-    if len(set(columns)) < len(columns):
-        repeated = next(column for at, column in enumerate(columns) if column in columns[:at])
-        raise ValueError(f"{shown}: column {repeated!r} stands twice in the header; rename one")
-    compressed = kind != "parquet" and is_compressed(place)
-    found = size_of(place), sha256_of(place), stamp, limits
-    return InputFile(str(place), name, kind, compressed, columns, *found)
 
 
-def _columns(kind: Kind, head: bytes, shown: str, limits: ReadLimits) -> tuple[str, ...]:
-    """Names of the columns, from the first bytes of a file."""
-    if kind == "parquet":
-        return ()
+def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimits) -> tuple[str, ...]:
+    """Names of the columns, from the first records of a file."""
     if kind == "text":
         return (TEXT_FIELD,)
-    records = next(read_records([head], kind, shown, limits.max_line_bytes))
+    table = Table(0, limits.max_field_lines, from_start=True)
+    records = next(read_records(pieces, kind, shown, limits.max_line_bytes, table))
     if kind == "jsonl":
         keys: dict[str, None] = {}
         ends = records.ends[:_LINES_LOOKED_AT]
@@ -317,11 +361,36 @@ def _columns(kind: Kind, head: bytes, shown: str, limits: ReadLimits) -> tuple[s
                 continue  # cut off by the end of ``head``, or to be rejected when it is read
             keys.update(dict.fromkeys(value if isinstance(value, dict) else ()))
         return tuple(keys)
-    header = records.data[: records.ends[0]].removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if kind == "csv" else csv.QUOTE_NONE
-    return tuple(next(csv.reader(io.StringIO(header, newline=""), delimiter=delimiter(kind), quoting=quoting)))
+    return _header(records, kind, shown)
 
 
-def delimiter(kind: Kind) -> str:
-    """What stands between the cells of a row."""
-    return "\t" if kind == "tsv" else ","
+def _header(records: Records, kind: Kind, shown: str) -> tuple[str, ...]:
+    """The cells of the first record; names that are not UTF-8 have U+FFFD in place of the bytes."""
+    header = records.data[: records.ends[0]].removeprefix(BYTE_ORDER_MARK) if len(records.ends) else b""
+    if not header.strip(b"\r\n"):
+        raise ValueError(f"{shown}: the first line is empty; expected the names of the columns")
+    if records.faults[0]:
+        raise ValueError(f"{shown}, line 1, the header: {records.fault(0)}")
+    numbers = [str(number) for number in range(records.cells[0])]
+    (row,) = parse_table(header, kind, numbers, numbers).to_pylist()
+    return tuple(cell.decode("utf-8", "replace") for cell in row.values())
+
+
+def parse_table(data: bytes, kind: Kind, columns: Sequence[str], wanted: Sequence[str]) -> pa.Table:
+    """Some columns, binary, of rows of CSV or TSV that ``read_records`` kept."""
+    return csv.read_csv(
+        pa.BufferReader(data),
+        csv.ReadOptions(use_threads=False, column_names=columns, block_size=len(data) + 1),
+        csv.ParseOptions(
+            delimiter="\t" if kind == "tsv" else ",",
+            quote_char='"' if kind == "csv" else False,
+            newlines_in_values=kind == "csv",
+            ignore_empty_lines=False,
+        ),
+        csv.ConvertOptions(
+            check_utf8=False,
+            column_types=dict.fromkeys(columns, pa.binary()),
+            include_columns=wanted,
+            strings_can_be_null=False,
+        ),
+    )

@@ -37,7 +37,8 @@ OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejecte
 OnDuplicateId = Literal["fail", "keep"]
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
-_OF_A_RUN = {"seconds", "stamp", "size", "made_of"}  # of a report: what the manifest does not hold
+_MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}
+_OF_A_RUN = {"seconds", "stamp", "size", "made_of", *_MULTI_LINE}  # of a report: what the manifest does not hold
 MOST_JSON_BYTES = 1 << 30  # of plan and manifest: some hundred bytes a part
 _LOOKERS = 16  # threads that ask for finished parts; an answer of an object store takes 20 ms and more
 

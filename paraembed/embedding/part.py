@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,7 +21,7 @@ from paraembed.data.trees import TreeError
 from paraembed.embedding.columns import carried_fields
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
-from paraembed.embedding.rows import Rows, read_part
+from paraembed.embedding.rows import NO_MULTI_LINE, MultiLine, Rows, read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.embedding.store import Store, write_json
 from paraembed.embedding.vectors import finish
@@ -53,6 +55,11 @@ class PartReport:
         stamp: of the file, where the store has such a thing; see ``Store``.
         size: of the file, in bytes.
         made_of: digest of everything that the file's bytes depend on; see ``made_of``.
+        n_multi_line: rows of CSV with line breaks inside of their cells.
+        n_line_breaks: line breaks inside of these; the lines of a CSV file are those of its header, the rows and
+            rejected rows of its parts, and these.
+        longest_lines: lines of the longest of these rows.
+        longest_first: number of its first line in the input file, from 1.
     """
 
     name: str
@@ -72,11 +79,15 @@ class PartReport:
     stamp: str = ""
     size: int = -1
     made_of: str = ""
+    n_multi_line: int = 0
+    n_line_breaks: int = 0
+    longest_lines: int = 0
+    longest_first: int = 0
 
 
 def made_of(encoder: str, tokeniser: str, source: InputFile, part: Part, settings: Settings) -> str:
     """Digest of everything that the bytes of a part depend on; ``encoder`` is its fingerprint."""
-    return digest_of([encoder, tokeniser, inputs_identity((source,), settings), asdict(part), asdict(settings)])
+    return digest_of([encoder, tokeniser, inputs_identity((source,), settings), part.to_json(), asdict(settings)])
 
 
 @dataclass
@@ -86,6 +97,7 @@ class _Found:
     rejected: IO[bytes]
     counts: Counter[str] = field(default_factory=Counter)
     null_id: str = ""
+    multi_line: MultiLine = NO_MULTI_LINE
 
 
 def rejected_name(part: str) -> str:
@@ -99,7 +111,8 @@ def embed_part(
     """Embed a part into ``store`` and write its report beside it; the same bytes every time.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
-    from 0 in its file. That file is there before the part, and the part before its report: a report means both.
+    from 0 in its file; those of CSV also with ``line``, the number of their one line, from 1. That file is there before
+    the part, and the part before its report: a report means both.
 
     Memory, beside the encoder: what ``paraembed.embedding.rows`` says, tokens of a batch (about 10 times its text),
     12 · H bytes a row of a batch, and twice the 32 MB of a row group; nothing grows with the part. Measured with H =
@@ -148,6 +161,8 @@ def embed_part(
         seconds=seconds,
         rejected_sha256=rejected_sha256,
         null_id=found.null_id,
+        longest_lines=found.multi_line.longest,
+        longest_first=found.multi_line.line,
         stamp=store.stamp(part.name),
         size=size,
         made_of=made_of(encoder.fingerprint, encoder.tokeniser, source, part, settings),
@@ -183,13 +198,15 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the output; what they hold is added to ``found``."""
     for some in rows:
-        for row, reason in some.rejected:
-            line = json.dumps({"source": source.name, "row": row, "reason": reason}, ensure_ascii=False)
-            found.rejected.write(f"{line}\n".encode("utf-8", "replace"))
+        for rejected in some.rejected:
+            values = {"source": source.name, "row": rejected.row, "reason": rejected.reason}
+            values |= {} if rejected.line is None else {"line": rejected.line}
+            found.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         try:
             made = encoder.embed(some.texts, max(1, len(some.texts)), some.trees)
         except TreeError as error:
             raise ValueError(f"{source.shown}, row {some.at[error.text] + 1}: {error.fault}") from None
+        _check_finite(made.vectors[:, : settings.dim], some.at, source)
         finished = finish(made.vectors, settings)
         ids = some.carried[0]
         if ids.null_count and not found.null_id:
@@ -204,10 +221,24 @@ def _batches(
             n_replaced=some.num_replaced,
             n_null_ids=ids.null_count,
             n_clipped=finished.num_clipped,
+            n_multi_line=some.multi_line.rows,
+            n_line_breaks=some.multi_line.breaks,
         )
+        found.multi_line = found.multi_line.and_then(some.multi_line)
         counts = [pa.array(made.num_tokens), pa.array(made.num_unknown)]
         if len(some.texts):
             yield pa.RecordBatch.from_arrays([*some.carried, *finished.columns, *counts], schema=schema)
+
+
+def _check_finite(vectors_NH: npt.NDArray[np.float32], at_N: npt.NDArray[np.int64], source: InputFile) -> None:
+    """Raise ValueError for a vector with NaN or infinity; ``at_N`` are the rows' numbers in their file."""
+    if not vectors_NH.size or (np.isfinite(vectors_NH.min()) and np.isfinite(vectors_NH.max())):
+        return  # NaN is the least and the greatest; two passes without a copy
+    row = at_N[np.flatnonzero(~np.isfinite(vectors_NH).all(axis=1))[0]]
+    raise ValueError(
+        f"{source.shown}, row {row + 1}: the encoder made a vector with NaN or infinity; use another encoder, or train "
+        "this one again with a lower learning rate"
+    )
 
 
 def _tables(batches: Iterator[pa.RecordBatch], group_rows: int) -> Iterator[pa.Table]:

@@ -15,14 +15,14 @@ import numpy as np
 from paraembed.checked import Count, checked
 from paraembed.data.limits import check_parquet
 from paraembed.embedding import records
-from paraembed.embedding.columns import carried_fields, open_parquet
+from paraembed.embedding.columns import carried_fields, check_keys, open_parquet
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings, check_settings
 from paraembed.files import read_blocks
 
 MAX_PART_BYTES = 64 << 20  # text of a part: what the reader of a compressed file hands over in one piece
-Cut = tuple[int, int, int]
-"""Of a part: its first byte or row group, the one behind its last, and its rows."""
+Cut = tuple[int, int, int, int]
+"""Of a part: its first byte or row group, the one behind its last, its rows, and line breaks before it in rows."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Part:
         rows: rows from ``start`` to ``stop``, those included that turn out unreadable.
         row: number of the first row, counted over all inputs from 0.
         row_in_file: number of the first row, counted in its file from 0, without the header.
+        line_breaks: line breaks inside of the cells of a CSV file before ``start``, for line numbers.
     """
 
     name: str
@@ -46,6 +47,12 @@ class Part:
     rows: Count
     row: Count
     row_in_file: Count
+    line_breaks: Count = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values; ``line_breaks`` where there are any."""
+        values = asdict(self)
+        return values if self.line_breaks else {name: values[name] for name in values if name != "line_breaks"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,11 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON values, without the credentials of URIs."""
-        return {**asdict(self), "inputs": [file.to_json() for file in self.inputs]}
+        return {
+            "inputs": [file.to_json() for file in self.inputs],
+            "settings": asdict(self.settings),
+            "parts": [part.to_json() for part in self.parts],
+        }
 
 
 def plan_from_json(value: Any) -> Plan:
@@ -103,10 +114,15 @@ def part_name(number: int, count: int) -> str:
 
 
 def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[dict[str, Any]]:
-    """What of the inputs decides the output: sizes and contents, in their order; names only where ids hold them."""
+    """What of the inputs decides the output: sizes and contents, in their order; names only where ids hold them.
+
+    Of CSV also the limits that decide which lines are rejected, where they are not the default.
+    """
     named = settings.id_kind == "file-row"
     return [
-        {"size": file.size, "sha256": file.sha256, "kind": file.kind} | ({"name": file.name} if named else {})
+        {"size": file.size, "sha256": file.sha256, "kind": file.kind}
+        | ({"name": file.name} if named else {})
+        | file.other_limits()
         for file in inputs
     ]
 
@@ -119,6 +135,8 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     """
     check_settings(settings)
     carried_fields(inputs, settings)
+    if inputs[0].kind == "jsonl":
+        check_keys(inputs, settings)
     cuts = [
         (number, cut)
         for number, file in enumerate(inputs)
@@ -128,9 +146,9 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
     parts: list[Part] = []
     row = 0
-    for at, (file, (start, stop, rows)) in enumerate(cuts):
+    for at, (file, (start, stop, rows, line_breaks)) in enumerate(cuts):
         before = parts[-1].row_in_file + parts[-1].rows if parts and parts[-1].file == file else 0
-        parts.append(Part(part_name(at, len(cuts)), file, start, stop, rows, row, before))
+        parts.append(Part(part_name(at, len(cuts)), file, start, stop, rows, row, before, line_breaks))
         row += rows
     return Plan(inputs, settings, tuple(parts))
 
@@ -139,23 +157,25 @@ def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
     """Parts of ``settings.part_rows`` rows, or fewer that reach ``MAX_PART_BYTES``; a header is in none."""
     has_header = source.kind in {"csv", "tsv"}
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
-    limits = source.limits
-    pieces = read_blocks(source.place, records.BLOCK_BYTES, limits.max_inflation)
-    for some in records.read_records(pieces, source.kind, source.shown, limits.max_line_bytes):
-        ends = some.ends + read
+    breaks = before = 0  # line breaks in rows before the block, before the open part
+    for some in source.cut_records(read_blocks(source.place, records.BLOCK_BYTES, source.limits.max_inflation), 0):
+        ends, done = some.ends + read, 0
         read += len(some.data)
         if has_header:
-            start, ends, has_header = int(ends[0]), ends[1:], False
-        while len(ends):
-            by_bytes = int(np.searchsorted(ends, start + MAX_PART_BYTES)) + 1
+            start, done, has_header = int(ends[0]), 1, False
+            before = int(some.breaks[0])
+        while done < len(ends):
+            by_bytes = int(np.searchsorted(ends[done:], start + MAX_PART_BYTES)) + 1
             taken = min(settings.part_rows - rows, by_bytes)
-            if taken > len(ends):
-                rows += len(ends)
+            if done + taken > len(ends):
+                rows += len(ends) - done
                 break
-            yield start, int(ends[taken - 1]), rows + taken
-            start, rows, ends = int(ends[taken - 1]), 0, ends[taken:]
+            done += taken
+            yield start, int(ends[done - 1]), rows + taken, before
+            start, rows, before = int(ends[done - 1]), 0, breaks + int(some.breaks[:done].sum(dtype=np.int64))
+        breaks += int(some.breaks.sum(dtype=np.int64))
     if rows:
-        yield start, read, rows
+        yield start, read, rows, before
 
 
 def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
@@ -168,8 +188,8 @@ def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
     start = rows = 0
     for group, more in enumerate(groups):
         if rows and rows + more > settings.part_rows:
-            yield start, group, rows
+            yield start, group, rows, 0
             start, rows = group, 0
         rows += more
     if rows:
-        yield start, len(groups), rows
+        yield start, len(groups), rows, 0

@@ -1,8 +1,9 @@
 """Read the rows of a part: texts, ids and the columns to carry; and those that cannot be read, with the reason.
 
 Bytes that are not UTF-8 become U+FFFD; the row is embedded. Unreadable is a line that is no JSON object, one without
-the text or with something else in its place, a CSV or TSV row of another number of cells than the header. A text that
-is null (JSON, Parquet) counts as empty, whose vector is zeros.
+the text or with something else in its place, a CSV or TSV row of another number of cells than the header, a CSV line
+whose quoting is wrong (``paraembed.embedding.records``). A text that is null (JSON, Parquet) counts as empty, whose
+vector is zeros. Of JSON lines, keys are read from all rows; one that a row lacks is null there.
 
 Memory: about ``BLOCK_BYTES`` of text at a time (or one text, which may have ``max_line_bytes``), some copies of it
 while it is parsed, and the block that comes next; never a part. Of Parquet, rows are read at a time that hold about
@@ -14,28 +15,69 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from paraembed.data.limits import MOST_LINE_BYTES, check_parquet
 from paraembed.data.parquet import read_batches
 from paraembed.embedding import records
 from paraembed.embedding.columns import open_parquet
-from paraembed.embedding.inputs import InputFile, delimiter
+from paraembed.embedding.inputs import InputFile, parse_table
 from paraembed.embedding.plan import Part
-from paraembed.embedding.records import BYTE_ORDER_MARK, Records, read_records
+from paraembed.embedding.records import BYTE_ORDER_MARK, Records
 from paraembed.embedding.settings import Settings
 from paraembed.files import open_stream, read_span
 
-Rejected = tuple[int, str]
-"""A row that cannot be read: its number in its file, from 0, and the reason."""
+
+class Rejected(NamedTuple):
+    """A row that cannot be read: its number in its file, from 0, the reason, and of CSV its line, from 1.
+
+    A rejected row of CSV is one line; the rows before it may have had several.
+    """
+
+    row: int
+    reason: str
+    line: int | None = None
+
+
+class MultiLine(NamedTuple):
+    """Kept rows of CSV with line breaks inside of their cells.
+
+    Attributes:
+        rows: how many.
+        breaks: line breaks inside of them, all together; the lines of a file are its rows and these.
+        longest: lines of the longest.
+        line: number of its first line in the file, from 1.
+    """
+
+    rows: int = 0
+    breaks: int = 0
+    longest: int = 0
+    line: int = 0
+
+    @classmethod
+    def of(cls, breaks: npt.NDArray[np.int32], lines: npt.NDArray[np.int64]) -> "MultiLine":
+        """Those of rows with so many line breaks, which begin in these lines."""
+        if not breaks.any():
+            return cls()
+        longest = int(breaks.argmax())
+        rows = int(np.count_nonzero(breaks))
+        return cls(rows, int(breaks.sum(dtype=np.int64)), int(breaks[longest]) + 1, int(lines[longest]))
+
+    def and_then(self, others: "MultiLine") -> "MultiLine":
+        """These and ``others``; of equally long ones the first counts."""
+        longest = max(self, others, key=lambda some: some.longest)
+        return MultiLine(self.rows + others.rows, self.breaks + others.breaks, longest.longest, longest.line)
+
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+NO_MULTI_LINE = MultiLine()
 
 
 @dataclass(frozen=True)
@@ -49,6 +91,7 @@ class Rows:
         at: int64 [n], the rows' numbers in their file, from 0.
         rejected: rows that stood before or between them.
         num_replaced: rows with bytes that were not UTF-8.
+        multi_line: those of several lines, in CSV.
     """
 
     carried: list[pa.Array]
@@ -57,6 +100,7 @@ class Rows:
     at: npt.NDArray[np.int64]
     rejected: list[Rejected]
     num_replaced: int
+    multi_line: MultiLine = NO_MULTI_LINE
 
 
 @dataclass
@@ -67,6 +111,7 @@ class _Block:
     at: npt.NDArray[np.int64]
     rejected: list[Rejected] = field(default_factory=list)
     num_replaced: int = 0
+    multi_line: MultiLine = NO_MULTI_LINE
 
 
 def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
@@ -104,7 +149,7 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
             carried.insert(0, _made_ids(source, part, settings, block.at))
         texts = block.columns[text_column].cast(pa.large_string())
         of_texts = block.columns[trees[0]].cast(pa.large_string()) if trees else None
-        rows = Rows(carried, texts, of_texts, block.at, block.rejected, block.num_replaced)
+        rows = Rows(carried, texts, of_texts, block.at, block.rejected, block.num_replaced, block.multi_line)
         yield from _bounded(rows, settings.batch_size, source)
 
 
@@ -121,8 +166,8 @@ def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | N
         pieces = read_span(source.place, (part.start, part.stop), size)
     else:
         pieces = (data[start : start + size] for start in range(0, len(data), size))
-    done = part.row_in_file
-    for some in read_records(pieces, source.kind, source.shown, source.limits.max_line_bytes):
+    done, breaks = part.row_in_file, part.line_breaks
+    for some in source.cut_records(pieces, part.start):
         if done == part.start == 0 and some.data.startswith(BYTE_ORDER_MARK):
             some = Records(some.data[len(BYTE_ORDER_MARK) :], some.ends - len(BYTE_ORDER_MARK))  # noqa: PLW2901
         at = np.arange(done, done + len(some.ends))
@@ -133,7 +178,8 @@ def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | N
             case "jsonl":
                 yield _json_block(some, at, wanted)
             case _:
-                yield _csv_block(some, at, wanted, source)
+                yield _csv_block(some, at, 2 + done + breaks, wanted, source)  # line 1 is the header
+                breaks += int(some.breaks.sum(dtype=np.int64))
         done += len(at)
 
 
@@ -166,7 +212,7 @@ def _json_block(some: Records, at: npt.NDArray[np.int64], wanted: list[str]) -> 
     for number, line in enumerate(lines.to_pylist()):
         row = _json_cells(line, wanted)
         if isinstance(row, str):
-            rejected.append((int(at[number]), row))
+            rejected.append(Rejected(int(at[number]), row))
         else:
             good[number] = True
             cells.append(row)
@@ -196,48 +242,23 @@ def _json_cell(value: Any) -> str | None:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def _csv_block(some: Records, at: npt.NDArray[np.int64], wanted: list[str], source: InputFile) -> _Block:
-    """Rows of CSV or TSV."""
-    wrong: list[Rejected] = []
-    good = np.ones(len(at), bool)
-
-    def note(row: csv.InvalidRow) -> str:
-        good[row.number - 1] = False
-        reason = f"{row.actual_columns} cells, the header has {row.expected_columns}"
-        wrong.append((int(at[row.number - 1]), reason))
-        return "skip"
-
-    starts = np.concatenate(([0], some.ends[:-1]))
-    octets = np.frombuffer(some.data, np.uint8)
-    table = csv.read_csv(
-        pa.BufferReader(some.data),
-        csv.ReadOptions(use_threads=False, column_names=source.columns, block_size=len(some.data) + 1),
-        csv.ParseOptions(
-            delimiter=delimiter(source.kind),
-            quote_char='"' if source.kind == "csv" else False,
-            newlines_in_values=source.kind == "csv",
-            ignore_empty_lines=False,
-            invalid_row_handler=note,
-        ),
-        csv.ConvertOptions(
-            check_utf8=False,
-            column_types=dict.fromkeys(source.columns, pa.binary()),
-            include_columns=wanted,
-            strings_can_be_null=False,
-        ),
-    )
-    columns: dict[str, pa.Array] = {}
-    replaced = np.zeros(len(table), bool)
-    for name in wanted:
-        columns[name], changed = _decoded(_one_array(table[name]))
-        replaced |= changed
-    if len(source.columns) > 1:  # in a file of one column, an empty line is an empty cell
-        blank = np.isin(octets[starts[good]], np.frombuffer(b"\r\n", np.uint8))
-        if blank.any():
-            wrong = sorted([*wrong, *((int(row), "empty line") for row in at[good][blank])])
-            good[np.flatnonzero(good)[blank]] = False
-            columns = {name: column.filter(pa.array(~blank)) for name, column in columns.items()}
-    return _Block(columns, at[good], wrong, int(replaced.sum()))
+def _csv_block(some: Records, at: npt.NDArray[np.int64], line: int, wanted: list[str], source: InputFile) -> _Block:
+    """Rows of CSV or TSV; ``line`` is the number of the first one's first line, from 1."""
+    lines = line + np.arange(len(at)) + np.cumsum(some.breaks) - some.breaks
+    is_kept = some.faults == 0
+    rejected = [
+        Rejected(int(at[row]), some.fault(row), int(lines[row]) if source.kind == "csv" else None)
+        for row in np.flatnonzero(~is_kept).tolist()
+    ]
+    columns: dict[str, pa.Array] = {name: pa.array([], pa.string()) for name in wanted}
+    replaced = np.zeros(np.count_nonzero(is_kept), bool)
+    if len(replaced):
+        table = parse_table(some.kept(), source.kind, source.columns, wanted)
+        assert len(table) == len(replaced), f"{source.shown}, line {line}: pyarrow reads other rows"
+        for name in wanted:
+            columns[name], changed = _decoded(_one_array(table[name]))
+            replaced |= changed
+    return _Block(columns, at[is_kept], rejected, int(replaced.sum()), MultiLine.of(some.breaks, lines))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
@@ -282,7 +303,7 @@ def _bounded(rows: Rows, batch_size: int, source: InputFile) -> Iterator[Rows]:
                 f"{MOST_LINE_BYTES:,} at most"
             )
         ends += np.cumsum(lengths, dtype=np.int64)
-    rejected, num_replaced = rows.rejected, rows.num_replaced
+    rejected, num_replaced, multi_line = rows.rejected, rows.num_replaced, rows.multi_line
     start = 0
     while start < len(ends) or rejected:
         before = int(ends[start - 1]) if start else 0
@@ -295,5 +316,6 @@ def _bounded(rows: Rows, batch_size: int, source: InputFile) -> Iterator[Rows]:
             rows.at[start:stop],
             rejected,
             num_replaced,
+            multi_line,
         )
-        start, rejected, num_replaced = stop, [], 0
+        start, rejected, num_replaced, multi_line = stop, [], 0, NO_MULTI_LINE
