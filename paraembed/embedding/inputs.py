@@ -378,6 +378,8 @@ def _header(records: Records, kind: Kind, shown: str) -> tuple[str, ...]:
 
 def parse_table(data: bytes, kind: Kind, columns: Sequence[str], wanted: Sequence[str]) -> pa.Table:
     """Some columns, binary, of rows of CSV or TSV that ``read_records`` kept."""
+    if data.startswith(BYTE_ORDER_MARK):  # it belongs to a cell, and pyarrow takes one away
+        data = BYTE_ORDER_MARK + data
     return csv.read_csv(
         pa.BufferReader(data),
         csv.ReadOptions(use_threads=False, column_names=columns, block_size=len(data) + 1),

@@ -3,6 +3,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paraembed.data.limits import ReadLimits
+from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.embedding import records
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
@@ -28,9 +29,9 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def read_all(paths: list[Path], chosen: Settings) -> list[Rows]:
+def read_all(paths: list[Path], chosen: Settings, limits: TableLimits = DEFAULT_TABLE_LIMITS) -> list[Rows]:
     """What the parts of a plan hold, a block at a time."""
-    plan = make_plan(list_inputs(paths), chosen)
+    plan = make_plan(list_inputs(paths, limits), chosen)
     found = []
     for part in plan.parts:
         source = plan.inputs[part.file]
@@ -50,7 +51,7 @@ def texts(blocks: list[Rows]) -> list[str]:
 
 
 def rejected(blocks: list[Rows]) -> list[tuple[int, str]]:
-    return [one for some in blocks for one in some.rejected]
+    return [(one.row, one.reason) for some in blocks for one in some.rejected]
 
 
 CELLS = st.text(st.sampled_from('ab,"\n\r;é \t\0'), max_size=6)
@@ -77,26 +78,67 @@ def test_csv_as_python_writes_it(rows, end, packed, part_rows, block, tmp_path, 
 
 @EXAMPLES
 @given(
-    body=st.lists(st.sampled_from(["a", ",", '"', "\n", "\r", "\r\n", " ", '""', "b\n", "x,y\n"]), max_size=40),
+    body=st.lists(st.sampled_from(["a", ",", '"', "\n", "\r", "\r\n", " ", '""', "b\n", "x,y\n", ',"']), max_size=40),
+    mark=st.sampled_from(["", "\ufeff"]),
+    packed=st.sampled_from(["", ".gz"]),
     part_rows=st.integers(1, 20),
     block=st.integers(1, 60),
+    max_lines=st.integers(1, 5),
+    max_bytes=st.sampled_from([24, 1000]),
 )
-@example(body=['"', "a", '"', "b", "\n", "\r"], part_rows=1, block=1)
-def test_csv_of_any_bytes_is_read_as_python_reads_it(body, part_rows, block, tmp_path, monkeypatch):
+@example(body=["a", "b", "\n", "\r"], mark="", packed="", part_rows=1, block=1, max_lines=5, max_bytes=1000)
+def test_csv_of_any_bytes_is_read_line_by_line_where_its_quotes_are_wrong(
+    body, mark, packed, part_rows, block, max_lines, max_bytes, tmp_path, monkeypatch
+):
     monkeypatch.setattr(records, "BLOCK_BYTES", block)
-    data = "key,body\n" + "".join(body)
-    (tmp_path / "t.csv").write_bytes(data.encode())
-    expected = list(csv.reader(io.StringIO(data, newline="")))[1:]
-    if not expected:
-        with pytest.raises(ValueError, match="has no rows"):
-            read_all([tmp_path / "t.csv"], Settings("body"))
+    data = mark + '"key",body\n' + "".join(body)
+    path = tmp_path / f"t.csv{packed}"
+    path.write_bytes(PACKED[packed](data.encode()))
+    limits = TableLimits(max_line_bytes=max_bytes, max_field_lines=max_lines)
+    chosen = Settings("body", keep=("key",), part_rows=part_rows)
+    try:
+        (_, *kept), lines_rejected = csv_rows(data.removeprefix(mark), limits)
+        if not kept and not lines_rejected:
+            raise ValueError
+    except ValueError:
+        with pytest.raises(ValueError, match=r"has no rows|longer than"):
+            read_all([path], chosen, limits)
         return
-    read = read_all([tmp_path / "t.csv"], Settings("body", keep=("key",), part_rows=part_rows))
-    good = [(row, cells) for row, cells in enumerate(expected) if len(cells) == 2]
-    assert list(zip(column(read, 0), column(read, 1), texts(read), strict=True)) == [
-        (row, *cells) for row, cells in good
-    ]
-    assert [row for row, _ in rejected(read)] == [row for row, cells in enumerate(expected) if len(cells) != 2]
+    read = read_all([path], chosen, limits)
+    assert list(zip(column(read, 1), texts(read), strict=True)) == [tuple(cells) for cells, _ in kept]
+    assert [one.line for some in read for one in some.rejected] == lines_rejected
+    numbers = sorted([*column(read, 0), *(row for row, _ in rejected(read))])
+    assert numbers == list(range(len(kept) + len(lines_rejected)))
+    assert sum(some.multi_line.breaks for some in read) == sum(lines - 1 for _, lines in kept)
+
+
+CSV_ROW = re.compile(r'(?:"(?:[^"]|"")*"|[^",\r\n]*)(?:,(?:"(?:[^"]|"")*"|[^",\r\n]*))*(?:\r\n|\n|\r|\Z)')
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
+LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+def csv_rows(data: str, limits: TableLimits) -> tuple[list[tuple[list[str], int]], list[int]]:
+    """Another reading of CSV, a character a byte: rows with their number of lines, the header first; rejected lines."""
+    kept, lines_rejected, at, line = list[tuple[list[str], int]](), [], 0, 1
+    while at < len(data):
+        first, row = LINE.match(data, at), CSV_ROW.match(data, at)
+        if len(first[0].rstrip("\r\n")) > limits.max_line_bytes:
+            raise ValueError("longer than")
+        cells = (next(csv.reader(io.StringIO(row[0], newline="")), []) or [""]) if row else []
+        lines = [len(LINE_END.findall(cell)) for cell in cells]
+        is_row = len(cells) == len(kept[0][0]) if kept else bool(cells)
+        if row and row.end() > first.end():
+            num_bytes = len(row[0]) - len(re.search(r"(?:\r\n|\n|\r|)\Z", row[0])[0])
+            is_row &= max(lines) < limits.max_field_lines and num_bytes <= limits.max_line_bytes
+        if is_row:
+            kept.append((cells, 1 + sum(lines)))
+            at, line = row.end(), line + 1 + sum(lines)
+        elif kept:
+            lines_rejected.append(line)
+            at, line = first.end(), line + 1
+        else:
+            raise ValueError("the header")
+    return kept, lines_rejected
 
 
 def test_tsv_has_no_quotes_and_says_what_is_wrong(tmp_path):
@@ -197,10 +239,67 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted(kind, tmp_path):
         assert sum(some.num_replaced for some in read) == 3
 
 
-def test_the_line_that_swallows_the_rest_of_a_csv_file_is_an_error(tmp_path):
-    (tmp_path / "t.csv").write_text('body\n"' + "x\n" * 40)
-    with pytest.raises(ValueError, match=r"t\.csv: a row is longer than .* a quote is never closed, perhaps"):
-        list_inputs([tmp_path / "t.csv"], ReadLimits(max_line_bytes=20))
+STRAY = [
+    ({10: '10,"the cat,x'}, [10]),
+    ({10: '10,"the cat,x', 900: '900,the dog",x'}, [10, 900]),
+    ({10: '10,"the cat,x', 600: '600,"dog",x'}, [10]),
+    ({10: '10,the "cat",x', 11: '11,"a"b,x', 12: '12,"a\nb"c,"x"'}, [10, 11, 12, 13]),
+    ({10: '10,"the cat', 400: '400,dog"'}, [10, 400]),  # two cells together, the header has three
+    ({999: '999,the cat,"x'}, [999]),
+]
+
+
+@pytest.mark.parametrize("packed", list(PACKED))
+@pytest.mark.parametrize(("end", "mark"), [("\n", ""), ("\r\n", "\ufeff"), ("\r", "\ufeff")])
+def test_a_stray_quote_costs_its_line_and_no_other_row(packed, end, mark, tmp_path):
+    for stray, bad_rows in STRAY:
+        lines = [stray.get(row, f"{row},the cat {row},x") for row in range(1000)]
+        lines[700] = '700,"legal, ""too""\nreally",x'
+        data = (mark + "\n".join(['"id",text,label', *lines, ""])).replace("\n", end).encode()
+        path = tmp_path / f"t.csv{packed}"
+        path.write_bytes(PACKED[packed](data))
+        small, large = (read_all([path], Settings("text", "id", part_rows=rows)) for rows in (150, 100_000))
+        assert rejected(small) == rejected(large)
+        assert [row for row, _ in rejected(small)] == bad_rows
+        assert {row: text for some in small for row, text in zip(some.at, some.texts.to_pylist(), strict=True)} == {
+            row: text for some in large for row, text in zip(some.at, some.texts.to_pylist(), strict=True)
+        }
+        assert f'legal, "too"{end}really' in texts(small)
+        assert {*column(small, 0)} >= {str(row) for row in range(1000)} - {str(row) for row in stray}
+        num_rows, num_rejected = len(column(small, 0)), len(rejected(small))
+        num_breaks = sum(some.multi_line.breaks for some in small)
+        assert 1 + num_rows + num_rejected + num_breaks == len(data.decode().split(end)) - 1
+        longest = max((some.multi_line for some in large), key=lambda some: some.longest)
+        assert (longest.longest, longest.line) == (2, 702 + (12 in stray))
+
+
+def test_an_open_quote_ends_with_its_lines_its_bytes_or_the_file(tmp_path):
+    path = tmp_path / "t.csv"
+    lines = [f"{row},the cat" for row in range(40)]
+    lines[5] = '5,"open'
+    lines[30] = '30,"closed\nhere"'
+    for more, limits in (
+        ("", TableLimits(max_field_lines=3)),
+        ("", TableLimits(max_line_bytes=50)),
+        ("", DEFAULT_TABLE_LIMITS),
+        ('40,"and', DEFAULT_TABLE_LIMITS),
+    ):
+        path.write_text("\n".join(["id,text", *lines, more]))
+        blocks = read_all([path], Settings("text", "id"), limits)
+        assert [one.line for some in blocks for one in some.rejected] == ([7, 43] if more else [7])
+        assert column(blocks, 0) == [str(row) for row in range(40) if row != 5]
+    identity = [
+        make_plan(list_inputs([path], limits), Settings("text")).to_json()["inputs"][0]
+        for limits in (TableLimits(max_field_lines=3), DEFAULT_TABLE_LIMITS)
+    ]
+    assert identity[0] == {**identity[1], "max_field_lines": 3}
+
+
+@pytest.mark.parametrize("header", ['id,"text', 'id,te"xt"', 'id,"te"xt', "", "\ufeff"])
+def test_a_header_whose_quotes_are_wrong_is_an_error(header, tmp_path):
+    (tmp_path / "t.csv").write_text(f"{header}\n1,a\n2,b\n")
+    with pytest.raises(ValueError, match=r"t\.csv(, line 1, the header: .*quote|: the first line is empty)"):
+        list_inputs([tmp_path / "t.csv"])
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)

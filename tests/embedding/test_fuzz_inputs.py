@@ -1,0 +1,225 @@
+"""Fuzzing of the readers of embedding: parts add up to the whole, whatever the file, its blocks and its parts."""
+
+import csv
+import io
+import json
+import random
+from itertools import repeat
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed.data.limits import TableLimits
+from paraembed.embedding import records
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.rows import Rejected, read_part, stream_parts
+from paraembed.embedding.settings import Settings
+from tests import fuzz
+from tests.embedding.test_rows import LINE, PACKED, csv_rows
+
+PIECES = ["a", "the cat", " ", "", ",", '"', '""', "\n", "\r", "\r\n", "\t", "é", "\0", "\ufeff", "x" * 30]
+Read = tuple[list[tuple[object, ...]], list[Rejected]]
+
+
+def read(path: Path, limits: TableLimits, settings: Settings | None, block: int, part_rows: int) -> Read:
+    """Every row, its number first, and every rejected row, as the parts of a plan give them."""
+    records.BLOCK_BYTES = block
+    inputs = list_inputs([path], limits)
+    columns = inputs[0].columns
+    chosen = settings or Settings(columns[0], keep=columns[1:])
+    rows, rejected = [], []
+    plan = make_plan(inputs, Settings(chosen.text_column, keep=chosen.keep, part_rows=part_rows))
+    parts = stream_parts(inputs[0], plan.parts) if inputs[0].is_chain else zip(plan.parts, repeat(None))
+    for part, data in parts:
+        blocks = list(read_part(inputs[0], part, plan.settings, data))
+        assert sum(len(some.at) + len(some.rejected) for some in blocks) == part.rows
+        for some in blocks:
+            carried = [array.to_pylist() for array in some.carried]
+            rows += zip(some.at.tolist(), some.texts.to_pylist(), *carried[1:], strict=True)
+            rejected += some.rejected
+    return rows, rejected
+
+
+def read_both(path: Path, draw: random.Random, limits: TableLimits, settings: Settings | None = None) -> Read:
+    """What a whole read gives, which parts of few rows in small blocks must give, too."""
+    whole = read(path, limits, settings, 1 << 20, 100_000)
+    assert read(path, limits, settings, draw.choice((1, 16, 64, 64, 500)), draw.choice((1, 5, 50))) == whole
+    assert sorted([*(row[0] for row in whole[0]), *(one.row for one in whole[1])]) == list(range(sum(map(len, whole))))
+    return whole
+
+
+def pack(data: bytes, name: str, draw: random.Random, folder: Path) -> Path:
+    """A file, compressed at times, and then damaged at times, which it is refused for, or by luck the same."""
+    suffix = draw.choice(["", "", "", *PACKED])
+    packed = PACKED[suffix](data)
+    path = folder / f"{name}{suffix}"
+    path.write_bytes(packed)
+    if suffix and draw.random() < 0.1:
+        path.write_bytes(fuzz.mutated(packed, draw))
+        read_both(path, draw, TableLimits(), Settings() if name == "t.txt" else None)
+        raise ValueError("damaged, but it can be read: bz2 and zst may hold no checksum")
+    return path
+
+
+def decoded(cells: list[str]) -> list[str]:
+    """Cells of a character a byte as text."""
+    return [cell.encode("latin-1").decode("utf-8", "replace") for cell in cells]
+
+
+@pytest.fixture(autouse=True)
+def blocks(monkeypatch):
+    monkeypatch.setattr(records, "BLOCK_BYTES", records.BLOCK_BYTES)
+
+
+def test_csv(tmp_path):
+    def case(draw: random.Random) -> str:
+        width, end = draw.randint(1, 3), draw.choice(["\n", "\r\n", "\r"])
+        rows = [
+            ["".join(draw.choices(PIECES, k=draw.randrange(4))) for _ in range(width)]
+            for _ in range(draw.randrange(12))
+        ]
+        buffer = io.StringIO(newline="")
+        csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([["id", "b", "c"][:width], *rows])
+        data = draw.choice(["", "\ufeff"]).encode() + buffer.getvalue().encode()
+        well_formed = draw.random() < 0.3
+        if not well_formed:
+            data = fuzz.mutated(data, draw, (b'"', b'"', b",", b"\n", b"\r", b'""', b',"', b'"\n', b"\xff"))
+        limits = (
+            TableLimits()
+            if well_formed
+            else TableLimits(draw.choice((40, 1000)), max_field_lines=draw.choice((1, 2, 5)))
+        )
+        path = pack(data, "t.csv", draw, tmp_path)
+        found, rejected = read_both(path, draw, limits)
+        kept, lines = csv_rows(data.removeprefix(b"\xef\xbb\xbf").decode("latin-1"), limits)
+        assert [one.line for one in rejected] == lines
+        assert [list(row[1:]) for row in found] == [decoded(cells) for cells, _ in kept[1:]]
+        assert not well_formed or [list(row[1:]) for row in found] == rows
+        return "rejected" if lines else "read"
+
+    ends = fuzz.run(case)
+    assert min(ends["read"], ends["rejected"], ends["refused"]) > 0, ends
+
+
+def test_tsv(tmp_path):
+    def case(draw: random.Random) -> str:
+        rows = [draw.choices(PIECES, k=draw.choice((2, 2, 2, 3))) for _ in range(draw.randrange(12))]
+        data = draw.choice(["", "\ufeff"]).encode() + "\n".join("\t".join(row) for row in [["id", "b"], *rows]).encode()
+        data = fuzz.mutated(data, draw, (b"\t", b"\n", b"\r", b'"')) if draw.random() < 0.5 else data
+        found, rejected = read_both(pack(data, "t.tsv", draw, tmp_path), draw, TableLimits())
+        lines = [
+            line.rstrip("\r\n") for line in LINE.findall(data.removeprefix(b"\xef\xbb\xbf").decode("latin-1")) if line
+        ]
+        width = lines[0].count("\t")
+        expected = {row: line.split("\t") for row, line in enumerate(lines[1:]) if line.count("\t") == width}
+        assert [(row, *decoded(cells)) for row, cells in expected.items()] == found
+        assert len(rejected) == len(lines) - 1 - len(expected)
+        return "rejected" if rejected else "read"
+
+    ends = fuzz.run(case)
+    assert min(ends["read"], ends["rejected"], ends["refused"]) > 0, ends
+
+
+def value(draw: random.Random, depth: int = 0) -> object:
+    """A JSON value."""
+    match draw.randrange(9 if depth < 3 else 6):
+        case 0:
+            return None
+        case 1:
+            return draw.choice([True, False])
+        case 2:
+            return draw.choice([0, -1, 1.5, 1e400, float("nan"), 10**30])
+        case 3 | 4 | 5:
+            return "".join(draw.choices([*PIECES, "\ud800", "\\"], k=2))
+        case 6 | 7:
+            return {draw.choice(["body", "key", "é"]): value(draw, depth + 1) for _ in range(draw.randrange(3))}
+        case _:
+            return [value(draw, depth + 1) for _ in range(draw.randrange(3))]
+
+
+def test_json_lines(tmp_path):
+    def case(draw: random.Random) -> str:
+        values = [value(draw) for _ in range(draw.randrange(6))]
+        values += [{"body": value(draw), "key": value(draw)} for _ in range(draw.randrange(6))]
+        draw.shuffle(values)
+        lines = [json.dumps(one, ensure_ascii=draw.random() < 0.5).encode("utf-8", "replace") for one in values]
+        data = draw.choice([b"\n", b"\r\n"]).join(lines)
+        tokens = (b"{", b"}", b"[" * 3000, b'"body":', b"\\u0062ody", b'"', b"1" * 5000, b"\n", b"NaN", b"\xff")
+        data = fuzz.mutated(data, draw, tokens) if draw.random() < 0.6 else data
+        path = pack(data, "t.jsonl", draw, tmp_path)
+        found, rejected = read_both(path, draw, TableLimits(), Settings("body", keep=("key",)))
+        texts = {}
+        for row, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
+            try:
+                one = json.loads(line.decode("utf-8", "replace").removeprefix("" if row else "\ufeff"))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(one, dict) and isinstance(one.get("body", 0), str | None):
+                texts[row] = one["body"] and one["body"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        assert texts == {row: text for row, text, _ in found}
+        return "rejected" if rejected else "read"
+
+    ends = fuzz.run(case)
+    assert min(ends["read"], ends["rejected"], ends["refused"]) > 0, ends
+
+
+def test_text(tmp_path):
+    def case(draw: random.Random) -> str:
+        data = "".join(draw.choices([*PIECES, "\n", "\n"], k=draw.randrange(40))).encode()
+        data = fuzz.mutated(data, draw) if draw.random() < 0.6 else data
+        found, rejected = read_both(pack(data, "t.txt", draw, tmp_path), draw, TableLimits(), Settings())
+        lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n")
+        assert [row[1] for row in found] == [line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines]
+        assert not rejected
+        return "read"
+
+    ends = fuzz.run(case)
+    assert min(ends["read"], ends["refused"]) > 0, ends
+
+
+def strings(values: list[str | None], draw: random.Random) -> pa.Array:
+    """Strings of one of the types that texts may have, at times with bytes that are not UTF-8."""
+    octets = [value and value.encode() + (b"\xff" if draw.random() < 0.1 else b"") for value in values]
+    array = pa.array(octets, pa.binary())
+    array = pa.Array.from_buffers(pa.string(), len(array), array.buffers(), array.null_count)
+    return draw.choice([array, array, array.cast(pa.binary()), array.dictionary_encode()])
+
+
+def test_parquet(tmp_path):
+    def case(draw: random.Random) -> str:
+        count = draw.randrange(1, 20)
+        texts = [draw.choice([None, *PIECES]) for _ in range(count)]
+        others = {
+            "key": strings(texts, draw),
+            "number": pa.array(range(count), pa.int32()).cast(
+                draw.choice([pa.int8(), pa.uint64(), pa.float32(), pa.date32()])
+            ),
+            "list": pa.array([[text] for text in texts]),
+            "struct": pa.array([{"a": text, "b": row} for row, text in enumerate(texts)]),
+        }
+        table = pa.table({"body": strings(texts, draw), **others})
+        path = tmp_path / "t.parquet"
+        pq.write_table(
+            table,
+            path,
+            row_group_size=draw.choice((1, 3, 100)),
+            compression=draw.choice(["none", "snappy", "zstd", "gzip"]),
+            use_dictionary=draw.random() < 0.5,
+            data_page_size=draw.choice((16, 1 << 20)),
+            data_page_version=draw.choice(["1.0", "2.0"]),
+        )
+        damaged = draw.random() < 0.6
+        if damaged:
+            path.write_bytes(fuzz.mutated(path.read_bytes(), draw))
+        keep = tuple(draw.sample([*others], draw.randrange(len(others) + 1)))
+        found, _ = read_both(path, draw, TableLimits(), Settings("body", keep=keep))
+        body = table["body"].cast(pa.large_binary()).to_pylist()
+        expected = [text if text is None else text.decode("utf-8", "replace") for text in body]
+        assert damaged or [row[1] for row in found] == expected
+        return "damaged" if damaged else "read"
+
+    ends = fuzz.run(case)
+    assert min(ends["read"], ends["damaged"], ends["refused"]) > 0, ends
