@@ -36,8 +36,14 @@ STAGES = {
     "write": "write",
     "part": "a whole part",
 }
-NAMES = {**IN_MEMORY, **JOBS, **FLOOR, **STAGES}
-GROUPS = ([*IN_MEMORY], ["float32", "float16", "floor"], ["few", "many"], ["large"], [*STAGES])
+SIZES = {
+    "few_files": "look at a few input files, plan them",
+    "many_files": "look at many input files, plan them",
+    "few_groups": "read a part of a Parquet file of few row groups",
+    "many_groups": "read a part of a Parquet file of many row groups",
+}
+NAMES = {**IN_MEMORY, **JOBS, **FLOOR, **STAGES, **SIZES}
+GROUPS = ([*IN_MEMORY], ["float32", "float16", "floor"], ["few", "many"], ["large"], [*STAGES], [*SIZES])
 """Which programs take turns with each other; ``large`` is there for its memory, and runs once."""
 
 
@@ -160,7 +166,9 @@ def start(key: str, work: EmbedWorkload, inputs: Inputs, folder: Path) -> Runs:
     task = Task(key, str(inputs.encoder), str(inputs.texts), str(made), work.rows, work.part_rows, threads=1)
     if key in FLOOR:
         return Together(NAMES[key], [replace(task, rank=rank, world=work.workers) for rank in range(work.workers)])
-    if key in STAGES:
+    if key in SIZES:
+        task = replace(task, rows=getattr(work, key))
+    elif key in STAGES:
         task = replace(task, texts=str(inputs.small), rows=work.small_rows)
     else:
         task = replace(task, rows=min(work.rows, work.memory_rows), threads=1 if key == "encode_1" else work.workers)

@@ -41,6 +41,10 @@ class EmbedWorkload:
         workers: Processes, or threads where there is one process.
         words: Rows of the word matrix of the encoder that is made where none is given.
         width: Of its word vectors.
+        few_files: Input files of the smaller of two runs that show whether the start is linear in them.
+        many_files: Input files of the larger.
+        few_groups: Row groups of the smaller of two Parquet inputs that show whether a part costs the same in both.
+        many_groups: Row groups of the larger.
         seed: Decides its vectors, and generated sentences.
         rounds: Times each program has its turn; the median counts.
     """
@@ -54,6 +58,10 @@ class EmbedWorkload:
     workers: int = 2
     words: int = 40_000
     width: int = 300
+    few_files: int = 2000
+    many_files: int = 20_000
+    few_groups: int = 1000
+    many_groups: int = 100_000
     seed: int = 1
     rounds: int = 3
 
@@ -65,6 +73,8 @@ class EmbedWorkload:
             "workers": (1, 1024),
             "words": (2, 100_000_000),
             "width": (1, MAX_WIDTH),
+            **dict.fromkeys(("few_files", "many_files"), (1, 10_000_000)),
+            **dict.fromkeys(("few_groups", "many_groups"), (8, 1_000_000)),
             "seed": (0, 2**31),
             "rounds": (1, 1000),
         }

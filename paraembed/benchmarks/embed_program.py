@@ -18,9 +18,10 @@ from torch.nn import functional as F
 from paraembed import checkpoint
 from paraembed.benchmarks.embed_case import read_texts
 from paraembed.benchmarks.turns import Finished, Turn, Turns, peak_bytes
-from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.columns import carried_fields
+from paraembed.embedding.inputs import check_apart, list_inputs
 from paraembed.embedding.part import REPORTS, embed_part, embedded, layout
-from paraembed.embedding.plan import Plan, make_plan
+from paraembed.embedding.plan import Plan, make_plan, part_name
 from paraembed.embedding.rows import Rows, read_part
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
@@ -31,6 +32,7 @@ from paraembed.text import tokenise
 from paraembed.words import word_ids
 
 _BATCH_ROWS = Settings().batch_size
+_GROUPS_A_PART, _PARTS = 100, 8
 _PEER_WIDTH, _PEER_WORDS = 256, 29_000
 
 
@@ -43,7 +45,7 @@ class Task:
         encoder: folder.
         texts: file of sentences.
         folder: for what it writes.
-        rows: sentences in all.
+        rows: sentences in all; input files, or row groups of the input.
         part_rows: rows an output file.
         threads: it may use.
         rank: which of the processes of the program it is, from 0.
@@ -205,6 +207,40 @@ def _part(task: Task) -> Pass:
     return once
 
 
+def _files(task: Task) -> Pass:
+    """The start of a job with many input files, each named, as a shell does with ``--input dir/*.txt``."""
+    folder = Path(task.folder)
+    asked = [str(folder / f"{number}.txt") for number in range(task.rows)]
+    for path in asked:
+        Path(path).write_text("the cat sat\n")
+
+    def once() -> int:
+        files = list_inputs(asked)
+        check_apart(asked, files, folder / "out", part_name(0, 1))
+        make_plan(files, Settings())
+        return len(files)
+
+    return once
+
+
+def _groups(task: Task) -> Pass:
+    """The first parts of a Parquet file, 100 row groups each."""
+    path = Path(task.folder) / "t.parquet"
+    texts = ["the cat sat"] * task.rows
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=1)
+    plan = make_plan(list_inputs([path]), Settings("text", part_rows=_GROUPS_A_PART))
+    parts = plan.parts[:_PARTS]
+
+    def once() -> int:
+        for part in parts:
+            carried_fields(plan.inputs, plan.settings)  # as ``embed_part`` does
+            for _ in read_part(plan.inputs[0], part, plan.settings):
+                pass
+        return len(parts)
+
+    return once
+
+
 PROGRAMS: dict[str, Callable[[Task], Pass]] = {
     "encode": _encode,
     "encode_1": _encode,
@@ -216,6 +252,10 @@ PROGRAMS: dict[str, Callable[[Task], Pass]] = {
     "gather": _gather,
     "write": _write,
     "part": _part,
+    "few_files": _files,
+    "many_files": _files,
+    "few_groups": _groups,
+    "many_groups": _groups,
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from paraembed.benchmarks.embed import FLOOR, IN_MEMORY, JOBS, STAGES, Result, Results
+from paraembed.benchmarks.embed import FLOOR, IN_MEMORY, JOBS, SIZES, STAGES, Result, Results
 from paraembed.benchmarks.embed_case import EmbedWorkload
 
 
@@ -13,6 +13,7 @@ def markdown(work: EmbedWorkload, results: Results) -> list[str]:
         *_in_memory({key: one for key, one in results.items() if key in IN_MEMORY}),
         *_end_to_end({key: one for key, one in results.items() if key in JOBS | FLOOR}),
         *_stages(work, results),
+        *_sizes(work, {key: one for key, one in results.items() if key in SIZES}),
     ]
     found = [f"* {note}" for note in notes(work, results)]
     return [*lines, *found, ""] if found else lines
@@ -65,6 +66,18 @@ def _stages(work: EmbedWorkload, results: Results) -> list[str]:
     total = sum(seconds.values())
     rows = [[name, f"{1 / value:,.0f}" if value > 0 else "", f"{value / total:.1%}"] for name, value in seconds.items()]
     return _table(("stage", "rows/s of a worker", "share"), [*rows, ["all", f"{1 / total:,.0f}", "100.0%"]])
+
+
+def _sizes(work: EmbedWorkload, results: Results) -> list[str]:
+    """Milliseconds a file at the start, and a part of a Parquet input, at two sizes: equal where the time is linear."""
+    if not results:
+        return []
+    rows = []
+    for key, result in results.items():
+        each = 1000 / result.rate
+        total = f"{getattr(work, key) * each / 1000:,.1f}" if key.endswith("files") else ""
+        rows.append([result.name, f"{getattr(work, key):,}", f"{each:,.2f}", total])
+    return _table(("size of the input", "files or row groups", "ms a file or part", "s at the start"), rows)
 
 
 def notes(work: EmbedWorkload, results: Results) -> list[str]:

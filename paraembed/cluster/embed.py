@@ -19,7 +19,7 @@ from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate
-from paraembed.embedding.inputs import InputFile, changed_inputs, comparable, list_inputs, would_find
+from paraembed.embedding.inputs import InputFile, changed_inputs, check_apart, list_inputs
 from paraembed.embedding.manifest import OnDuplicateId, Run
 from paraembed.embedding.part import REJECTED, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
@@ -29,7 +29,8 @@ from paraembed.embedding.swap import discard, fresh_folder, swap, sweep
 from paraembed.embedding.worker import Done, Weights
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
-from paraembed.files import Place, locked, without_credentials
+from paraembed.files import Place, locked
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -198,27 +199,12 @@ def _prepared(
     check_dim(settings, loaded.width)
     doing("finding the input files")
     files = list_inputs(inputs, reading, _show_files)
-    _check_apart(inputs, files, home)
+    check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
     return loaded, files, complete_settings(settings, files, reads_trees(loaded.config))
 
 
 def _show_files(done: int, total: int) -> None:
     doing(f"hashing the input files, {done:,} of {total:,} done")
-
-
-def _check_apart(inputs: Sequence[str | Path], files: Sequence[InputFile], home: Store) -> None:
-    """Raise ValueError where output and inputs lie in each other: a run would take its own parts for input."""
-    there = comparable(home.path if isinstance(home, Folder) else home.place)
-    paths = {file.path for file in files}
-    for argument in map(str, inputs):
-        if (argument if "://" in argument else str(Path(argument).absolute())) in paths:
-            continue
-        folder = comparable(argument.partition("**")[0] if "**" in argument else argument)
-        if there.is_relative_to(folder) or would_find(argument, there / part_name(0, 1)):
-            raise ValueError(f"--out {home} lies in the input {without_credentials(argument)}; choose one beside it")
-    for file in files:
-        if comparable(file.place).is_relative_to(there):
-            raise ValueError(f"the input {file.shown} lies in --out {home}; choose another --out")
 
 
 def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartReport], workers: int) -> None:

@@ -154,6 +154,28 @@ def list_inputs(
     return tuple(files)
 
 
+def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
+    """Raise ValueError where output and inputs lie in each other: a run would take its own parts for input.
+
+    Args:
+        asked: what ``files`` were found by.
+        files: the inputs.
+        out: output folder.
+        part: name of a file in it.
+    """
+    shown, target = without_credentials(str(out)), comparable(out)
+    paths = {file.path for file in files}
+    for argument in map(str, asked):
+        if (argument if "://" in argument else str(Path(argument).absolute())) in paths:
+            continue
+        folder = comparable(argument.partition("**")[0] if "**" in argument else argument)
+        if target.is_relative_to(folder) or would_find(argument, target / part):
+            raise ValueError(f"--out {shown} lies in the input {without_credentials(argument)}; choose one beside it")
+    for file in files:
+        if comparable(file.place).is_relative_to(target):
+            raise ValueError(f"the input {file.shown} lies in --out {shown}; choose another --out")
+
+
 def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
     """The files that are no longer those that ``list_inputs`` began to read: changed, or gone."""
     with ThreadPoolExecutor(_LOOKERS) as pool:
@@ -247,7 +269,7 @@ def comparable(place: Place) -> PurePath:
     """A path for comparing: of a local file without links, of a URI with scheme and bucket, without its options."""
     if isinstance(place, str) and "://" in place and not place.startswith("file://"):
         return PurePosixPath(without_credentials(place).partition("?")[0])
-    path = Path(locate(str(place))[1])
+    path = place.absolute() if isinstance(place, Path) else Path(locate(place)[1])
     try:
         return path.resolve()
     except RuntimeError:  # of pathlib, until Python 3.13

@@ -8,15 +8,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
-from paraembed.benchmarks.embed import NAMES, STAGES, JobTurn, Result, Together, measure, start
+from paraembed.benchmarks.embed import NAMES, SIZES, STAGES, JobTurn, Result, Together, measure, start
 from paraembed.benchmarks.embed_case import EmbedWorkload, Inputs, write_inputs
 from paraembed.benchmarks.embed_program import Task
 from paraembed.benchmarks.embed_tables import markdown, notes
 from paraembed.benchmarks.turns import Turn
 from paraembed.words import UNKNOWN
 
+SIZES_SMALL = {"few_files": 3, "many_files": 12, "few_groups": 8, "many_groups": 1000}
 SMALL = EmbedWorkload(
-    rows=50, memory_rows=20, small_rows=40, large_rows=70, part_rows=16, small_part_rows=4, words=30, width=6, rounds=2
+    rows=50,
+    memory_rows=20,
+    small_rows=40,
+    large_rows=70,
+    part_rows=16,
+    small_part_rows=4,
+    words=30,
+    width=6,
+    rounds=2,
+    **SIZES_SMALL,
 )
 
 
@@ -67,13 +77,17 @@ def test_stages_and_encode_go_through_all_rows(inputs: Inputs, tmp_path: Path) -
     def no_job(key: str) -> Together:
         raise AssertionError(key)
 
-    keys = ["encode", *STAGES]
+    keys = ["encode", *STAGES, *SIZES]
     groups = list(measure(SMALL, inputs, tmp_path, keys, no_job, lambda _: None))
-    assert [[*group] for group in groups] == [["encode"], [*STAGES]]
-    results = groups[0] | groups[1]
+    assert [[*group] for group in groups] == [["encode"], [*STAGES], [*SIZES]]
+    results = groups[0] | groups[1] | groups[2]
     assert {key: [turn.steps for turn in one.turns] for key, one in results.items()} == {
         "encode": [20, 20],
         **{key: [40, 40] for key in STAGES},
+        "few_files": [3, 3],
+        "many_files": [12, 12],
+        "few_groups": [1, 1],
+        "many_groups": [8, 8],
     }
     assert all(turn.seconds > 0 and turn.peak_bytes > 50e6 for one in results.values() for turn in one.turns)
     parts = [pq.read_table(tmp_path / stage).sort_by("row") for stage in ("write", "part")]
@@ -114,6 +128,7 @@ def test_what_follows_from_the_numbers() -> None:
         "large": result("large", job(20_000, 9.0, 220_000_000, 20)),
         **{key: result(key, Turn(1000, 0.1)) for key in STAGES},
         "part": result("part", Turn(1000, 0.5)),
+        "many_files": result("many_files", Turn(20_000, 10.0)),
     }
     assert notes(work, results) == [
         "encode makes 4.0 × the vectors of model2vec StaticModel",
@@ -129,6 +144,7 @@ def test_what_follows_from_the_numbers() -> None:
     assert "| the rest of a part | 10,000 | 15.0% |" in table
     assert "| Ray, commit | 6,000 | 25.0% |" in table
     assert "| all | 1,500 | 100.0% |" in table
+    assert f"| {NAMES['many_files']} | 20,000 | 0.50 | 10.0 |" in table
     assert "| jobs/embed.py | 6,000 | 6 | 2,000 | 1.00 | 600 | 6.0 | 0 |" in table
 
 

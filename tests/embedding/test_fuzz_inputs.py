@@ -70,8 +70,11 @@ def decoded(cells: list[str]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def blocks(monkeypatch):
+def blocks(monkeypatch, tmp_path):
+    """The size of blocks, put back at the end; the scanner is compiled before any time limit."""
     monkeypatch.setattr(records, "BLOCK_BYTES", records.BLOCK_BYTES)
+    (tmp_path / "warm.csv").write_text('id\n"a"\n')
+    read(tmp_path / "warm.csv", TableLimits(), None, 64, 5)
 
 
 def test_csv(tmp_path):
