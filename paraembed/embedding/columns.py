@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from paraembed.data.parquet import READ_BYTES, unreadable
 from paraembed.embedding import records
-from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
+from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate, shortened
 from paraembed.embedding.settings import Settings
 from paraembed.files import read_blocks, require_file
 
@@ -20,7 +20,6 @@ ROW_FIELD, TREE_FIELD = "row", "tree"
 OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")
 SCALE_FIELD = "scale"
 ALL = ("all",)
-_NAMES, _NAME_CHARACTERS = 20, 100  # of columns in a message
 _footers: dict[tuple[str, int, str, str], pq.FileMetaData] = {}
 
 
@@ -122,12 +121,6 @@ def _repeated(names: Sequence[str]) -> str | None:
     """The first name that occurs twice; None: each occurs once."""
     counts = Counter(names)
     return next((name for name, count in counts.items() if count > 1), None)
-
-
-def shortened(names: Sequence[str]) -> str:
-    """Names for a message; of many the first ones, and how many more there are."""
-    shown = [name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}…" for name in names[:_NAMES]]
-    return ", ".join(shown) + (f", and {len(names) - _NAMES:,} more" if len(names) > _NAMES else "")
 
 
 def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:

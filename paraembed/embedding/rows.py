@@ -279,6 +279,11 @@ def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: 
             replaced |= changed
         yield _Block(columns, np.arange(done, done + len(batch)), num_replaced=int(replaced.sum()))
         done += len(batch)
+    if done - part.row_in_file != part.rows:
+        raise ValueError(
+            f"{source.shown}: row groups {part.start} to {part.stop - 1} hold {done - part.row_in_file:,} rows, "
+            f"the footer says {part.rows:,}; the file is damaged: fetch or make it again"
+        )
 
 
 def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:

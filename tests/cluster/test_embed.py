@@ -2,6 +2,8 @@ import gzip
 import json
 import os
 import random
+import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -20,13 +22,16 @@ import ray
 from mlflow.tracking import MlflowClient
 
 from paraembed import checkpoint
+from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
-from paraembed.cluster.embed import Limits, embed
+from paraembed.cluster.embed import Limits, dry_run, embed
 from paraembed.cluster.embed_parts import Progress
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.cluster.job import user_error
 from paraembed.cluster.tracking import tracked_run
 from paraembed.embedding import inputs
+from paraembed.embedding.part import PartReport
+from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.embedding.swap import fresh_folder
@@ -519,3 +524,35 @@ def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, mon
     )
     assert verified.returncode == 0, verified.stderr
     assert all(line.split()[1] == "ok" for line in verified.stdout.splitlines()[2:])
+
+
+@pytest.mark.parametrize("price", [float("nan"), float("inf"), -5.0])
+def test_prices_that_no_machine_has(price, tiny_encoder_folder, corpus, tmp_path):
+    with pytest.raises(ValueError, match=f"--price-per-hour is {price}; give a number from 0 on"):
+        dry_run(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, price_per_hour=price)
+
+
+def test_flags_that_would_be_ignored_are_refused(tiny_encoder_folder, corpus, tmp_path):
+    job = runpy.run_path(str(JOBS / "embed.py"))
+    for values, message in (
+        ({"price_per_hour": 1.0}, "--price-per-hour is 1.0, but a cost is printed with --dry-run alone"),
+        ({"input": ("",)}, "--input is ''; give a path or a URI, or . for the working folder"),
+        ({"out": " "}, "--out is ' '"),
+    ):
+        flags = {"encoder": tiny_encoder_folder, "input": (str(corpus),), "out": str(tmp_path / "out"), **values}
+        with pytest.raises(ValueError, match=re.escape(message)):
+            job["main"](job["Flags"](**flags))
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_with_line_breaks_are_said_at_the_end(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text('text\na\n"b\nc"\n"d\n\ne"\nf\n')
+    plan = make_plan(inputs.list_inputs([tmp_path / "t.csv"]), Settings("text", part_rows=2))
+    counts = {"n_tokens": 0, "n_unknown": 0, "n_cut": 0, "n_without_tree": 0, "sha256": "", "seconds": 0.0}
+    reports = {
+        part.name: PartReport(part.name, 2, **counts, n_multi_line=1, longest_lines=lines, longest_first=first)
+        for part, lines, first in zip(plan.parts, (2, 3), (3, 5), strict=True)
+    }
+    module_of_embed._say_multi_line(plan, reports)
+    expected = "2 rows have line breaks inside of quoted cells; the longest has 3 lines and begins in "
+    assert f"{expected}{tmp_path / 't.csv'}, line 5: " in capsys.readouterr().err

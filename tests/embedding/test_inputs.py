@@ -1,5 +1,6 @@
 import bz2
 import gzip
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.embedding import inputs as module
-from paraembed.embedding.inputs import changed_inputs, comparable, kind_of, list_inputs, would_find
+from paraembed.embedding.columns import ALL, complete_settings
+from paraembed.embedding.inputs import changed_inputs, check_apart, comparable, kind_of, list_inputs, would_find
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
@@ -99,6 +101,7 @@ def test_inputs_that_are_none(tmp_path):
         "cut.txt.bz2": bz2.compress(b"some text\n" * 1000)[:-20],
         "plain.txt.gz": b"not gzipped\n",
         "text.parquet": b"not Parquet\n",
+        "secret.parquet": b"PARE and no more PARE",
         "cut.parquet": b"PAR1 and no more",
         "page.html": b"<p>",
         "twice.csv": b"body,body\na,b\n",
@@ -124,6 +127,7 @@ def test_inputs_that_are_none(tmp_path):
         (["cut.txt.bz2"], ValueError, "not a whole bz2 file"),
         (["plain.txt.gz"], ValueError, "not a whole gzip file"),
         (["text.parquet"], ValueError, "not a Parquet file"),
+        (["secret.parquet"], ValueError, "is an encrypted Parquet file"),
         (["cut.parquet"], ValueError, "not a whole Parquet file"),
         (["norows.parquet"], ValueError, "has no rows"),
         (["page.html"], ValueError, r"unknown kind of file; expected \.txt"),
@@ -272,3 +276,99 @@ def test_a_glob_that_would_find_the_output_is_known(tmp_path):
         assert would_find(f"{tmp_path}/{asked}", comparable(tmp_path / path)) == found
         uri = f"s3://key:secret@bucket/{asked}?region=here"
         assert would_find(uri, comparable(f"s3://bucket/{path}")) == found
+
+
+def test_looking_for_inputs_in_the_output_is_linear_in_files(tmp_path, monkeypatch):
+    calls = list[str | Path]()
+    monkeypatch.setattr(module, "comparable", lambda place: calls.append(place) or comparable(place))
+    counts = []
+    for number in (10, 40):
+        asked = [tmp_path / f"{number}-{at}.txt" for at in range(number)]
+        for path in asked:
+            path.write_text("x\n")
+        calls.clear()
+        check_apart(asked, list_inputs(asked), tmp_path / "out", "part")
+        counts.append(len(calls))
+    assert counts[1] - counts[0] == 2 * 30
+    seen = list[tuple[int, int]]()
+    list_inputs(asked, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, 40) for done in range(1, 41)]
+
+
+def test_inputs_and_output_in_each_other(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "t.txt").write_text("x\n")
+    (tmp_path / "loop").symlink_to("loop")
+    for asked, out, message in (
+        ("a", "a/out", r"--out .*a/out lies in the input .*/a;"),
+        ("a/**", "a/deep/out", r"lies in the input .*a/\*\*;"),
+        ("*/*", "out", r"lies in the input"),
+        ("a/t.txt", "a", r"the input .*a/t\.txt lies in --out .*/a;"),
+        ("a/t.txt", "loop", "symbolic link that leads to itself"),
+    ):
+        files = list_inputs([tmp_path / "a" / "t.txt"])
+        with pytest.raises(ValueError, match=message):
+            check_apart([tmp_path / asked], files, tmp_path / out, "part.parquet")
+    check_apart([tmp_path / "a" / "t.txt"], files, tmp_path / "a" / "out", "part.parquet")
+
+
+def test_what_would_wait_for_ever_is_refused_at_once(tmp_path):
+    (tmp_path / "d").mkdir()
+    os.mkfifo(tmp_path / "d" / "p.parquet")
+    (tmp_path / "l.csv").symlink_to("d/p.parquet")
+    (tmp_path / "zero.txt").symlink_to("/dev/zero")
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    for asked, message in (
+        (tmp_path / "d", "p.parquet is no file"),
+        (tmp_path / "d" / "*.parquet", "p.parquet is no file"),
+        (tmp_path / "d" / "p.parquet", "is a FIFO"),
+        ((tmp_path / "d" / "p.parquet").as_uri(), "is a FIFO"),
+        (tmp_path / "l.csv", "is a FIFO"),
+        (tmp_path / "zero.txt", "device"),
+        (tmp_path / "loop.txt", "leads to itself"),
+        ("", "an input is ''"),
+        (" ", "an input is ' '"),
+    ):
+        with pytest.raises((ValueError, OSError), match=message):
+            list_inputs([asked])
+    pq.write_table(pa.table({"body": ["a"]}), tmp_path / "t.parquet")
+    (source,) = list_inputs([tmp_path / "t.parquet"])
+    (tmp_path / "t.parquet").unlink()
+    os.mkfifo(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="is a FIFO"):
+        make_plan((source,), Settings("body"))
+
+
+def test_messages_list_some_of_many_columns(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(",".join(f"column{number}" for number in range(45_570)) + "\n")
+    with pytest.raises(ValueError, match=r"column0, column1, .*, and 45,550 more") as caught:
+        make_plan(list_inputs([path]), Settings("body"))
+    assert len(str(caught.value)) < 1000 + len(str(path))
+    path.write_text(f"{'a' * 2_000_000},{'a' * 2_000_000}\n")
+    with pytest.raises(ValueError, match=r"'aaa.*…' stands twice") as caught:
+        list_inputs([path])
+    assert len(str(caught.value)) < 1000 + len(str(path))
+
+
+def test_keys_of_json_lines_are_read_from_all_rows(tmp_path):
+    path, other = tmp_path / "t.jsonl", tmp_path / "u.jsonl"
+    first = json.dumps({"note": "x" * (2 << 20), "text": "first"})
+    path.write_text("\n".join([first, *['{"text": "a"}'] * 1500, r'{"text": "b", "r\u0061re": 1}', ""]))
+    other.write_text('{"text": "c"}\n')
+    inputs = list_inputs([path, other])
+    assert inputs[0].columns == ("note", "text")
+    plan = make_plan(inputs, Settings("text", keep=("rare",)))
+    rows = [rows for part in plan.parts for rows in read_part(inputs[part.file], part, plan.settings)]
+    texts = [text for some in rows for text in some.texts.to_pylist()]
+    assert [texts[0], texts[1], texts[-2], texts[-1], len(texts)] == ["first", "a", "b", "c", 1503]
+    assert [value for some in rows for value in some.carried[1].to_pylist()] == [None] * 1501 + ["1", None]
+    for settings, message in (
+        (Settings("rare"), r"u\.jsonl has no column 'rare'; --text-column can be: text"),
+        (Settings("text", keep=("rarer",)), r"t\.jsonl has no column 'rarer'; --keep can be: note, text"),
+        (Settings("text", "key"), r"no column 'key'; --id-column can be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_plan(inputs, settings)
+    with pytest.raises(ValueError, match="--keep all needs columns that the file declares"):
+        complete_settings(Settings("text", keep=ALL), inputs, reads_trees=False)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paraembed import checkpoint
-from paraembed.embedding import part, records, rows
+from paraembed.embedding import columns, part, records, rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.part import PartReport, embed_part
@@ -352,3 +352,48 @@ def wide_words() -> Words:
     """A vocabulary whose vectors are as long as real ones, so that sums come in many orders."""
     matrix = np.random.default_rng(1).standard_normal((len(WORDS), 300), dtype=np.float32)
     return Words(pa.array(WORDS), matrix)
+
+
+def test_every_line_of_a_csv_file_is_in_the_output_once(encoder, out, tmp_path):
+    lines = ["id,text", "0,a cat", '1,"two', 'lines"', '2,"stray', "3,a dog", '4,"three', "", 'lines"', "5", "6,the"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    table = embed_all(encoder, [tmp_path / "t.csv"], Settings("text", "id", part_rows=2), out)
+    assert table["id"].to_pylist() == ["0", "1", "3", "4", "6"]
+    reports = [json.loads(path.read_text()) for path in sorted((out / part.REPORTS).iterdir())]
+    paths = sorted((out / part.REJECTED).iterdir())
+    rejected = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    assert [(one["row"], one["line"]) for one in rejected] == [(2, 5), (5, 10)]
+    assert len(lines) == 1 + sum(one["rows"] + one["n_rejected"] + one["n_line_breaks"] for one in reports)
+    assert sum(one["n_multi_line"] for one in reports) == 2
+    assert max((one["longest_lines"], one["longest_first"]) for one in reports) == (3, 7)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_vectors_that_are_not_finite_are_refused_with_their_row(number, tiny_words, out, tmp_path):
+    matrix = tiny_words.matrix.copy()
+    matrix[tiny_words.vocabulary.index("dog").as_py(), 1] = number
+    encoder = Encoder(AvgConfig(), Words(tiny_words.vocabulary, matrix), "ptb-v1")
+    (tmp_path / "t.txt").write_text("a cat\n" * 5 + "a dog\n" + "the cat\n")
+    for dtype in ("float32", "float16", "int8"):
+        with pytest.raises(ValueError, match=r"t\.txt, row 6: the encoder made a vector with NaN or infinity"):
+            embed_all(encoder, [tmp_path / "t.txt"], Settings(dtype=dtype, batch_size=2), out)
+        assert not list(out.glob("*.parquet"))
+    assert len(embed_all(encoder, [tmp_path / "t.txt"], Settings(dim=1), out)) == 7  # of numbers that are kept
+
+
+def test_the_footer_of_a_parquet_input_is_parsed_once_for_all_its_parts(encoder, out, tmp_path, monkeypatch):
+    pq.write_table(pa.table({"text": TEXTS * 4}), tmp_path / "t.parquet", row_group_size=1)
+    parsed = list[bool]()
+    open_file = columns.pq.ParquetFile
+
+    def counted(source, metadata=None, **options):
+        parsed.append(metadata is None)
+        return open_file(source, metadata=metadata, **options)
+
+    monkeypatch.setattr(columns.pq, "ParquetFile", counted)
+    monkeypatch.setattr(columns, "_footers", {})
+    made = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings("text", part_rows=2))
+    for one in made.parts:
+        embed_part(encoder, made.inputs[0], one, made.settings, Folder(out))
+    assert len(made.parts) == 16
+    assert sum(parsed) == 1
