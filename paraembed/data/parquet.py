@@ -93,7 +93,10 @@ def _reading(
         name = chunk.path_in_schema
         if not (chunk.has_dictionary_page and chunk.num_values and name in strings):
             continue
-        dictionary = next(file.iter_batches(1, row_groups=[group], columns=[name]))[name].dictionary
+        batch = next(file.iter_batches(1, row_groups=[group], columns=[name]), None)
+        if batch is None:
+            raise pa.ArrowInvalid(f"row group {group} has no rows of column {name!r}")
+        dictionary = batch[name].dictionary
         lengths = pc.binary_length(dictionary)
         whole = (pc.sum(lengths).as_py() or 0) + 4 * len(lengths) + _INDEX_BYTES * chunk.num_values
         if len(lengths) and chunk.total_uncompressed_size > whole:
