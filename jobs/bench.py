@@ -4,12 +4,18 @@
 are installed, it measures training on Ray, too, and is logged.
 """
 
-import signal
 import sys
-from importlib import import_module
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # a bare machine has the files, not the package
+if __name__ == "__main__":  # a bare machine has the files, not the package
+    sys.path.append(f"{sys.path[0]}/..")
+    from paraembed.start import guard
+
+    guard()
+
+import signal
+from importlib import import_module
+
+from paraembed.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 
 HOMES = {
     "embed": ("paraembed.cluster.bench_embed", "bench_embed", "Embed"),
@@ -53,7 +59,6 @@ def train(arguments: list[str]) -> int:
     if why_not := command.why_not(flags):
         print(f"skipped: {why_not}", file=sys.stderr)
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the programs end, too
     try:
         on_ray = import_module("paraembed.cluster.bench_train")
     except ModuleNotFoundError as missing:
@@ -61,14 +66,16 @@ def train(arguments: list[str]) -> int:
             raise
         print(f"without Ray and MLflow: {missing.name} is not installed", file=sys.stderr)
         on_ray = command
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.default_int_handler)  # so that the programs end, too
     try:
         on_ray.run(flags)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
+        print(STOPPED_LINE, file=sys.stderr)
+        return STOPPED
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return FAILED
     return 0
 
 

@@ -1,6 +1,13 @@
 """Embed text or tables: one vector a row, to a folder of Parquet files."""
 
 import sys
+
+if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
+    sys.path.append(f"{sys.path[0]}/..")
+    from paraembed.start import guard
+
+    guard()
+
 from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote

@@ -1,7 +1,14 @@
 """Score encoders on what the papers measured, beside what they printed."""
 
-import shutil
 import sys
+
+if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
+    sys.path.append(f"{sys.path[0]}/..")
+    from paraembed.start import guard
+
+    guard()
+
+import shutil
 
 import torch
 

@@ -1,6 +1,13 @@
 """Pair files to pair shards: see ``python jobs/shard.py --help``."""
 
 import sys
+
+if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
+    sys.path.append(f"{sys.path[0]}/..")
+    from paraembed.start import guard
+
+    guard()
+
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated

@@ -1,6 +1,13 @@
 """Pair shards to an encoder: see ``python jobs/train.py --help``."""
 
 import sys
+
+if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
+    sys.path.append(f"{sys.path[0]}/..")
+    from paraembed.start import guard
+
+    guard()
+
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated

@@ -1,6 +1,13 @@
 """Read an embeddings folder again, all of it, and say whether it is what its manifest promises."""
 
 import sys
+
+if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
+    sys.path.append(f"{sys.path[0]}/..")
+    from paraembed.start import guard
+
+    guard()
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

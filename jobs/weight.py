@@ -1,6 +1,13 @@
 """Word vectors times a weight of their word, as an encoder: a baseline to score, or to embed a corpus with."""
 
 import sys
+
+if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
+    sys.path.append(f"{sys.path[0]}/..")
+    from paraembed.start import guard
+
+    guard()
+
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal

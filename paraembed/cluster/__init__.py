@@ -13,6 +13,7 @@ if "RAY_ADDRESS" not in os.environ:
 os.environ.setdefault("RAY_DATA_USE_DATASOURCE_V2", "0")  # V2 starts 32 reader processes an epoch, 5-10 s
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")  # a report waits for this poll; default 2 s
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning for every task without a GPU
+os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # Ray Data's own calls, for its statistics, that fail
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # a dead server is noticed in seconds, not minutes
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")

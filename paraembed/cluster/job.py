@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import ray.exceptions
@@ -14,10 +15,21 @@ import tyro
 
 from paraembed.cluster.progress import doing, over_status, shown_status
 from paraembed.files import without_credentials, write_stream
+from paraembed.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 
 Flags = TypeVar("Flags")
 
-FAILED, STOPPED = 1, 130
+_SHOWN = 500  # characters of an error of Ray
+_LOST = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.LocalRayletDiedError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.OutOfMemoryError,
+    ray.exceptions.ObjectLostError,
+    ray.exceptions.RpcError,
+    ray.exceptions.RaySystemError,
+)
 
 
 def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[list[str]], Flags] | None = None) -> int:
@@ -36,21 +48,20 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
     logging.getLogger().handlers[0].setFormatter(_WithoutPasswords("%(message)s"))
     for noisy in ("mlflow", "alembic", "ray", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _stop)
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     try:
-        if default is None:
-            values = tyro.cli(flags, config=style)
-        else:
-            values = tyro.cli(flags, config=style, default=default(sys.argv[1:]))
-        with shown_status():
-            main(values)
+        with _stops_raise():
+            if default is None:
+                values = tyro.cli(flags, config=style)
+            else:
+                values = tyro.cli(flags, config=style, default=default(sys.argv[1:]))
+            with shown_status():
+                main(values)
     except KeyboardInterrupt:
-        say("stopped; the same command continues from what is finished")
+        say(STOPPED_LINE)
         return STOPPED
     except Exception as error:
-        cause = user_error(error)
+        cause = user_error(error) or _lost(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
             raise
         say(f"error: {_in_words(cause)}")
@@ -90,6 +101,17 @@ def user_error(error: BaseException) -> Exception | None:
     return None
 
 
+def _lost(error: BaseException) -> Exception | None:
+    """What to tell the user of a process or machine that Ray has lost for good; None for any other error."""
+    if not isinstance(error, _LOST):
+        return None
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ChildProcessError(
+        f"Ray has lost a process or a machine that the job needs ({' '.join(lines)[:_SHOWN]}). Finished work is kept; "
+        "run the same command again"
+    )
+
+
 def flag_value(arguments: Sequence[str], flag: str) -> str | None:
     """The value of a flag in a command line, ``--flag value`` or ``--flag=value``; None where it is left out."""
     for at, argument in enumerate(arguments):
@@ -110,6 +132,24 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
+
+
+@contextmanager
+def _stops_raise() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that the job cleans up; afterwards they do what they did."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def _stop(*_: object) -> None:

@@ -9,12 +9,15 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import psutil
 import ray
 
+from paraembed.cluster.local_ray import free_agent_port, keep_logs, private_folder, temp_dir
+from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.files import Place, to_place
 
 _LOOPBACK = "127.0.0.1"
@@ -22,8 +25,16 @@ _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
 
 
+def prepare_worker() -> None:
+    """Set up a worker process of a session; Ray calls it when the process starts."""
+    # Ray Train asks for the state of its actors. Without an address, it looks for Rays on this machine and fails if
+    # there are several.
+    os.environ.setdefault("RAY_API_SERVER_ADDRESS", ray.get_runtime_context().gcs_address)
+    quiet()
+
+
 def quiet() -> None:
-    """Let Ray's own loggers speak of errors only; runs at the start of every process of a session."""
+    """Let Ray's own loggers write errors only."""
     logging.disable(logging.INFO)  # Ray Train and Ray Data set their loggers' levels anew when they begin
     for name in ("ray", "ray.data", "ray.train"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -39,39 +50,77 @@ def ray_session(workers: int) -> Iterator[None]:
 
     Raises:
         ValueError: ``workers`` is not positive.
-        ConnectionError: RAY_ADDRESS names no cluster that answers.
+        OSError: RAY_ADDRESS names no cluster that answers, or Ray does not start.
+        SystemExit: a server of Ray ended during the block, or the cluster's head has gone; the reason is printed.
     """
     check_workers(workers)
     if ray.is_initialized():
         yield
         return
     quiet()
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    everywhere = {"worker_process_setup_hook": f"{__name__}.quiet"}
-    if "RAY_ADDRESS" in os.environ:
-        _probe(os.environ["RAY_ADDRESS"])
-        ray.init(runtime_env=everywhere, logging_level=logging.ERROR)
-    else:
-        os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one machine is not preempted; it warns
-        # Else Ray starts a process a core at once, without the environment below, so that nothing of ours runs in them.
-        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-        _provide_token()
-        ray.init(
-            address="local",
-            num_cpus=max(os.cpu_count() or 1, workers) + 2,
-            _node_ip_address=_LOOPBACK,
-            include_dashboard=False,
-            object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
-            runtime_env={**everywhere, "py_executable": shlex.quote(sys.executable)},  # goes through a shell, unquoted
-            logging_level=logging.ERROR,
-        )
-    if threading.current_thread() is threading.main_thread() and on_sigterm is not None:
-        signal.signal(signal.SIGTERM, on_sigterm)  # ray.init puts its own: a stack trace, then status 15
-    quiet()
-    try:
+    with _joined(os.environ["RAY_ADDRESS"]) if "RAY_ADDRESS" in os.environ else _started(workers):
+        quiet()
         yield
+
+
+@contextmanager
+def _joined(address: str) -> Iterator[None]:
+    _probe(address)
+    try:
+        _init(f"this job cannot join the Ray cluster at RAY_ADDRESS={address}")
+        gcs = ray.get_runtime_context().gcs_address
+        with nullcontext() if address.startswith("ray://") else head_watch(gcs):
+            yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _started(workers: int) -> Iterator[None]:
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one machine is not preempted; it warns
+    # Else Ray starts a process a core at once, without the environment below, so that nothing of ours runs in them.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+    _provide_token()
+    with private_folder() as folder:
+        watch = server_watch(folder)
+        try:
+            with watch:
+                with free_agent_port():
+                    _init(
+                        "Ray does not start on this machine",
+                        folder,
+                        address="local",
+                        num_cpus=max(os.cpu_count() or 1, workers) + 2,
+                        _node_ip_address=_LOOPBACK,
+                        _temp_dir=temp_dir(folder),
+                        include_dashboard=False,
+                        object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
+                    )
+                watch.unwind_seconds = Watch.unwind_seconds
+                yield
+        finally:
+            if not watch.reported:
+                ray.shutdown()
+
+
+def _init(failure: str, folder: Path | None = None, **settings: Any) -> None:
+    """Call ``ray.init``; what goes wrong is a KeyboardInterrupt, a ValueError or an OSError."""
+    runtime_env = {"worker_process_setup_hook": f"{__name__}.prepare_worker"}
+    if folder is not None:
+        runtime_env["py_executable"] = shlex.quote(sys.executable)  # goes through a shell, unquoted
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(runtime_env=runtime_env, logging_level=logging.ERROR, **settings)
+    except SystemExit:  # Ray's own handler of SIGTERM
+        raise KeyboardInterrupt from None
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        logs = f". Ray's logs: {keep_logs(folder)}" if folder else ""
+        raise ChildProcessError(f"{failure}: {str(error).strip().splitlines()[0]}{logs}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread() and on_sigterm is not None:
+            signal.signal(signal.SIGTERM, on_sigterm)
 
 
 def check_workers(workers: int) -> None:

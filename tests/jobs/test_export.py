@@ -13,6 +13,7 @@ import pytest
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder, config_from_dict
+from paraembed.start import STOP_SIGNALS
 from paraembed.words import START, UNKNOWN, Words, read_words
 
 JOB = Path(__file__).parents[2] / "jobs" / "export.py"
@@ -34,8 +35,9 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """Runs the job on a command line and gives its exit status; MLflow does not answer."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    root, stop = logging.getLogger(), signal.getsignal(signal.SIGTERM)
+    root, stops = logging.getLogger(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
     handlers, level = root.handlers[:], root.level
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
     def call(line: str) -> object:
         monkeypatch.setattr(sys, "argv", ["jobs/export.py", *line.split()])
@@ -45,7 +47,8 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
     yield call
     root.handlers, root.level = handlers, level
-    signal.signal(signal.SIGTERM, stop)
+    for number, handler in stops.items():
+        signal.signal(number, handler)
 
 
 def test_word2vec_text_that_train_reads(export: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

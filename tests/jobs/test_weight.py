@@ -12,6 +12,7 @@ import pytest
 
 import paraembed
 from paraembed.evaluation.weighting import Sources, baseline
+from paraembed.start import STOP_SIGNALS
 
 JOB = Path(__file__).parents[2] / "jobs" / "weight.py"
 Job = Callable[[str], object]
@@ -24,8 +25,9 @@ def weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     (tmp_path / "counts").write_text("the 90\ncat 7\ndog 3\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    root, stop = logging.getLogger(), signal.getsignal(signal.SIGTERM)
+    root, stops = logging.getLogger(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
     handlers, level = root.handlers[:], root.level
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
     def call(line: str) -> object:
         monkeypatch.setattr(sys, "argv", ["jobs/weight.py", *line.split()])
@@ -35,7 +37,8 @@ def weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
     yield call
     root.handlers, root.level = handlers, level
-    signal.signal(signal.SIGTERM, stop)
+    for number, handler in stops.items():
+        signal.signal(number, handler)
 
 
 def test_an_encoder_that_embeds_as_the_baseline_does(

@@ -1,0 +1,163 @@
+"""The Ray that a job starts on this machine: a private folder and free ports.
+
+Ray makes the folders of its sockets, logs and code with mode 0777. They lie in a folder of mode 0700 here, so that no
+other user can read or replace them.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+from ray._private import parameter
+
+_PREFIX = "paraembed-ray-"
+_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes them
+_RAY, _FAILED_MARK = "r", "failed"
+_SOCKET_BYTES = 107  # longest path of a Unix socket
+_SOCKET = f"/{_PREFIX}12345678/{_RAY}/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+_LOGS_KEPT_SECONDS = 24 * 3600
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Temporary folder of mode 0700 for one Ray, removed at the end; ``keep_logs`` keeps it for a day.
+
+    Folders of killed processes of this user are removed, too.
+
+    Raises:
+        OSError: no temporary folder is safe from other users and short enough for Ray's sockets.
+    """
+    base = _base()
+    _remove_abandoned(base)
+    folder, lock = _locked_folder(base)
+    try:
+        yield folder
+    finally:
+        _end_processes(folder)
+        if not (folder / _FAILED_MARK).exists():
+            _remove(folder)
+        os.close(lock)
+
+
+def temp_dir(folder: Path) -> str:
+    """What Ray takes for its temporary folder: one below the private folder, because Ray makes it mode 0777."""
+    return str(folder / _RAY)
+
+
+def keep_logs(folder: Path) -> Path:
+    """Keep a private folder after its session, for a day; returns the folder of Ray's logs."""
+    with suppress(OSError):
+        (folder / _FAILED_MARK).touch()
+    return folder / _RAY / "session_latest" / "logs"
+
+
+@contextmanager
+def free_agent_port() -> Iterator[None]:
+    """Let ``ray.init`` give its agent a free port; it has no parameter for it.
+
+    With the fixed port, 52365, of the first Ray on a machine, a head that starts later accepts no job.
+    """
+    original = parameter.RayParams
+    parameter.RayParams = partial(original, dashboard_agent_listen_port=0)
+    try:
+        yield
+    finally:
+        parameter.RayParams = original
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Children of this process that were started for the Ray in a folder."""
+    children = []
+    with suppress(psutil.Error):
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                if any(str(folder) in argument for argument in child.cmdline()):
+                    children.append(child)
+    return children
+
+
+def _base() -> Path:
+    candidates = [Path(tempfile.gettempdir()).absolute(), Path("/tmp")]  # noqa: S108  mkdtemp makes the folder
+    for candidate in candidates:
+        if len(os.fsencode(candidate)) + len(_SOCKET) <= _SOCKET_BYTES and _is_closed(candidate):
+            return candidate
+    raise OSError(
+        f"{candidates[0]} is not usable for Ray's temporary files: the path may have at most "
+        f"{_SOCKET_BYTES - len(_SOCKET)} bytes, and no other user may be able to rename files in it; set TMPDIR to "
+        "another folder"
+    )
+
+
+def _is_closed(folder: Path) -> bool:
+    """Whether no other user but root can rename what this user makes in a folder."""
+    for path in (folder.resolve(), *folder.resolve().parents):
+        status = path.stat()
+        others_write = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+        if others_write or status.st_uid not in {0, os.geteuid()}:
+            return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _locked_folder(base: Path) -> tuple[Path, int]:
+    """A new folder, and a lock on it that the kernel releases with this process."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # another start took it for abandoned
+            continue
+        with suppress(OSError):  # a file system without locks: nobody removes the folder
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _remove_abandoned(base: Path) -> None:
+    """Remove the folders of this user's killed processes: those whose lock is free."""
+    for folder in base.glob(f"{_PREFIX}*"):
+        if not _NAME.fullmatch(folder.name):
+            continue
+        with suppress(OSError):  # another user's, or gone
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_abandoned(folder, os.fstat(lock)):
+                    _remove(folder)
+            finally:
+                os.close(lock)
+
+
+def _is_abandoned(folder: Path, status: os.stat_result) -> bool:
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
+        return False
+    names = {path.name for path in folder.iterdir()}
+    logs_wanted = _FAILED_MARK in names and time.time() - status.st_mtime < _LOGS_KEPT_SECONDS
+    return names <= {_RAY, _FAILED_MARK} and not logs_wanted
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder in which a process that is ending may still write."""
+    for _ in range(10):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)
+
+
+def _end_processes(folder: Path) -> None:
+    """Kill what a start of Ray that was interrupted has left of its processes."""
+    leftovers = processes(folder)
+    for process in leftovers:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(leftovers, timeout=5)

@@ -1,0 +1,151 @@
+"""Watch over the processes that a job's Ray cannot do without, and end the job in words when one is lost.
+
+Ray itself is silent for 30 to 60 s when its head is gone, and then aborts the process without a word of ours.
+"""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from paraembed.cluster.job import say
+from paraembed.cluster.local_ray import keep_logs
+from paraembed.start import FAILED, STOP_SIGNALS
+
+_SERVERS = ("gcs_server", "raylet")
+_SERVER_SECONDS, _HEAD_SECONDS = 0.2, 3.0
+_BEFORE_ABORT_SECONDS = 10.0
+
+
+class Watch:
+    """Thread that asks every so often whether the cluster is lost; if so, it says why and ends the job with status 1.
+
+    The main thread gets the exception of a stop, so that MLflow runs are closed; a process that still runs after
+    ``unwind_seconds`` is ended.
+    """
+
+    unwind_seconds = 10.0  # a call to a Ray that is lost blocks for up to 60 s
+
+    def __init__(self, check: Callable[[], str | None], seconds: float) -> None:
+        """``check`` returns the reason, or None while all is well; it is called every ``seconds``."""
+        self._check, self._seconds = check, seconds
+        self.reported = False
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch over Ray", daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise SystemExit in place of an error that the loss has caused."""
+        try:
+            with self._lock:
+                self._stopped.set()
+            ends = error is not None and self.lost()
+        except KeyboardInterrupt:  # the watch's own
+            ends = self.reported
+            if not ends:
+                raise
+        if ends:
+            raise SystemExit(FAILED) from error
+
+    def lost(self) -> bool:
+        """Whether the cluster is lost; asked for the first time, it says so, and the process ends soon."""
+        with self._lock:
+            if not self.reported and (reason := self._check()):
+                self.reported = True
+                timer = threading.Timer(self.unwind_seconds, os._exit, [FAILED])
+                timer.daemon = True
+                timer.start()
+                say(f"error: {reason}")
+            return self.reported
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            if self.lost():
+                with self._lock:
+                    if not self._stopped.is_set():
+                        _interrupt_main_thread()
+                return
+
+
+def server_watch(folder: Path) -> Watch:
+    """Watch over the servers that this process starts from now on, for the Ray in a private folder.
+
+    ``ray.init`` cannot be interrupted while it waits for a server (30 s), and there is little to unwind at that time.
+    """
+    before = set(psutil.Process().children())
+    servers: dict[str, psutil.Process] = {}
+
+    def check() -> str | None:
+        if len(servers) < len(_SERVERS):
+            for child in psutil.Process().children():
+                with suppress(psutil.Error):
+                    if child not in before and child.name() in _SERVERS:
+                        servers.setdefault(child.name(), child)
+        for name, server in servers.items():
+            if _has_ended(server):
+                return (
+                    f"Ray's process {name} ({server.pid}) ended: killed, or out of memory. Finished work is kept; run "
+                    f"the same command again. Ray's logs: {keep_logs(folder)}"
+                )
+        return None
+
+    watch = Watch(check, _SERVER_SECONDS)
+    watch.unwind_seconds = 2.0
+    return watch
+
+
+def head_watch(address: str) -> Watch:
+    """Watch over the head of a cluster that was joined, at ``host:port``.
+
+    A head that answers again within Ray's own time limit (60 s, or RAY_gcs_rpc_server_reconnect_timeout_s) keeps its
+    jobs, so that silence is only said at first; shortly before the limit the job ends.
+    """
+    host, _, port = address.rpartition(":")
+    ray_limit = float(os.environ.get("RAY_gcs_rpc_server_reconnect_timeout_s", "60"))  # noqa: SIM112  as Ray spells it
+    limit = ray_limit - _BEFORE_ABORT_SECONDS
+    silent_since: list[float] = []
+
+    def check() -> str | None:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_HEAD_SECONDS).close()
+        except OSError as error:
+            if not silent_since:
+                silent_since.append(time.monotonic())
+                say(f"the Ray head at {address} does not answer ({error}); the job ends after {limit:.0f} s of silence")
+            if time.monotonic() - silent_since[0] >= limit:
+                return (
+                    f"the Ray head at {address} has not answered for {limit:.0f} s. Finished work is kept; run the "
+                    "same command again when the cluster is back, or unset RAY_ADDRESS to use this machine alone"
+                )
+            return None
+        if silent_since:
+            silent_since.clear()
+            say(f"the Ray head at {address} answers again")
+        return None
+
+    return Watch(check, _HEAD_SECONDS)
+
+
+def _interrupt_main_thread() -> None:
+    """Raise in the main thread what its handler of SIGTERM, or else of SIGINT, raises."""
+    for number in reversed(STOP_SIGNALS):
+        if callable(signal.getsignal(number)):
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+            return
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
