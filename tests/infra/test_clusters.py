@@ -36,6 +36,8 @@ def test_clusters_are_closed_and_their_heads_run_no_task(path: Path) -> None:
     for command in (head, worker):
         assert "RAY_AUTH_MODE=token ray start" in command
         assert "--metrics-export-port=8080" in command
+        assert "umask 077; mkdir -p ~/private; " in command
+        assert "--temp-dir=$HOME/private/ray " in command
     assert "--dashboard-host=127.0.0.1" in head
     assert "--num-cpus=0" in head
     assert config["file_mounts"] == {"/home/paraembed/.ray/auth_token": "~/.ray/auth_token"}
@@ -71,3 +73,13 @@ def test_the_slurm_script_is_shell_and_says_what_it_needs() -> None:
     assert "umask 077" in text
     assert text.index("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK") < text.index("$(srun")
     assert text.count("--dashboard-host=127.0.0.1") == text.count("--head ")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", SBATCH, *CLUSTERS], ids=lambda path: path.name)
+def test_every_ray_starts_below_a_private_folder(page: Path) -> None:
+    text = page.read_text()
+    commands = re.findall(r"ray start --.*", re.sub(r"\\\n|\n +(?=--)", " ", text))
+    private = re.compile(r'--temp-dir[ =]("\$\(mktemp -d\)/ray"|"\$folder/ray"|\$HOME/private/ray)( |$)')
+    assert commands
+    assert [command for command in commands if not private.search(command)] == []
+    assert text.index("umask 077") < text.index("ray start --")
