@@ -28,6 +28,7 @@ _LOST = (
     ray.exceptions.OutOfMemoryError,
     ray.exceptions.ObjectLostError,
     ray.exceptions.RpcError,
+    ray.exceptions.RuntimeEnvSetupError,
     ray.exceptions.RaySystemError,
 )
 

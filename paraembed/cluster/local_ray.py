@@ -1,4 +1,4 @@
-"""The Ray that a job starts on this machine: a private folder and free ports.
+"""The Ray that a job starts on this machine: its private folder, and what ``ray.init`` is kept from.
 
 Ray makes the folders of its sockets, logs and code with mode 0777. They lie in a folder of mode 0700 here, so that no
 other user can read or replace them.
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-from ray._private import parameter
+from ray._private import parameter, utils
 
 _PREFIX = "paraembed-ray-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes them
@@ -61,17 +61,19 @@ def keep_logs(folder: Path) -> Path:
 
 
 @contextmanager
-def free_agent_port() -> Iterator[None]:
-    """Let ``ray.init`` give its agent a free port; it has no parameter for it.
+def adapted_ray() -> Iterator[None]:
+    """Change what ``ray.init`` has no parameter for; the only place that relies on Ray's private names.
 
-    With the fixed port, 52365, of the first Ray on a machine, a head that starts later accepts no job.
+    Its agent gets a free port: with the fixed one, 52365, a head that starts later on this machine accepts no job.
+    SIGTERM keeps its handler: Ray's own raises SystemExit, which the code that starts processes swallows.
     """
-    original = parameter.RayParams
-    parameter.RayParams = partial(original, dashboard_agent_listen_port=0)
+    params, set_handler = parameter.RayParams, utils.set_sigterm_handler
+    parameter.RayParams = partial(params, dashboard_agent_listen_port=0)
+    utils.set_sigterm_handler = lambda _: None
     try:
         yield
     finally:
-        parameter.RayParams = original
+        parameter.RayParams, utils.set_sigterm_handler = params, set_handler
 
 
 def processes(folder: Path) -> list[psutil.Process]:
@@ -86,7 +88,8 @@ def processes(folder: Path) -> list[psutil.Process]:
 
 
 def _base() -> Path:
-    candidates = [Path(tempfile.gettempdir()).absolute(), Path("/tmp")]  # noqa: S108  mkdtemp makes the folder
+    wanted = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    candidates = [Path(wanted).absolute(), Path("/tmp")]  # noqa: S108  mkdtemp makes the folder
     for candidate in candidates:
         if len(os.fsencode(candidate)) + len(_SOCKET) <= _SOCKET_BYTES and _is_closed(candidate):
             return candidate
@@ -98,13 +101,15 @@ def _base() -> Path:
 
 
 def _is_closed(folder: Path) -> bool:
-    """Whether no other user but root can rename what this user makes in a folder."""
+    """Whether a folder exists in which no other user but root can rename what this user makes."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
     for path in (folder.resolve(), *folder.resolve().parents):
         status = path.stat()
         others_write = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
         if others_write or status.st_uid not in {0, os.geteuid()}:
             return False
-    return os.access(folder, os.W_OK | os.X_OK)
+    return True
 
 
 def _locked_folder(base: Path) -> tuple[Path, int]:

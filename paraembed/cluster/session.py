@@ -16,13 +16,15 @@ from typing import Any
 import psutil
 import ray
 
-from paraembed.cluster.local_ray import free_agent_port, keep_logs, private_folder, temp_dir
+from paraembed.cluster.local_ray import adapted_ray, keep_logs, private_folder, temp_dir
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.files import Place, to_place
+from paraembed.start import STOP_SIGNALS, stop_now
 
 _LOOPBACK = "127.0.0.1"
 _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
+_START_AFTER_STOP_SECONDS = 8.0
 
 
 def prepare_worker() -> None:
@@ -68,8 +70,8 @@ def _joined(address: str) -> Iterator[None]:
     _probe(address)
     try:
         _init(f"this job cannot join the Ray cluster at RAY_ADDRESS={address}")
-        gcs = ray.get_runtime_context().gcs_address
-        with nullcontext() if address.startswith("ray://") else head_watch(gcs):
+        through_client = address.startswith("ray://")  # Ray's client does not know the head's own address
+        with nullcontext() if through_client else head_watch(ray.get_runtime_context().gcs_address):
             yield
     finally:
         ray.shutdown()
@@ -85,17 +87,16 @@ def _started(workers: int) -> Iterator[None]:
         watch = server_watch(folder)
         try:
             with watch:
-                with free_agent_port():
-                    _init(
-                        "Ray does not start on this machine",
-                        folder,
-                        address="local",
-                        num_cpus=max(os.cpu_count() or 1, workers) + 2,
-                        _node_ip_address=_LOOPBACK,
-                        _temp_dir=temp_dir(folder),
-                        include_dashboard=False,
-                        object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
-                    )
+                _init(
+                    "Ray does not start on this machine",
+                    folder,
+                    address="local",
+                    num_cpus=max(os.cpu_count() or 1, workers) + 2,
+                    _node_ip_address=_LOOPBACK,
+                    _temp_dir=temp_dir(folder),
+                    include_dashboard=False,
+                    object_store_memory=int(min(_OBJECT_STORE_BYTES, 0.3 * psutil.virtual_memory().available)),
+                )
                 watch.unwind_seconds = Watch.unwind_seconds
                 yield
         finally:
@@ -108,19 +109,49 @@ def _init(failure: str, folder: Path | None = None, **settings: Any) -> None:
     runtime_env = {"worker_process_setup_hook": f"{__name__}.prepare_worker"}
     if folder is not None:
         runtime_env["py_executable"] = shlex.quote(sys.executable)  # goes through a shell, unquoted
-    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(runtime_env=runtime_env, logging_level=logging.ERROR, **settings)
-    except SystemExit:  # Ray's own handler of SIGTERM
-        raise KeyboardInterrupt from None
+        with _stops_deferred(), adapted_ray():
+            ray.init(runtime_env=runtime_env, logging_level=logging.ERROR, **settings)
     except (ValueError, OSError):
         raise
     except Exception as error:
         logs = f". Ray's logs: {keep_logs(folder)}" if folder else ""
-        raise ChildProcessError(f"{failure}: {str(error).strip().splitlines()[0]}{logs}") from error
+        reason, *_ = str(error).strip().splitlines() or [repr(error)]
+        raise ChildProcessError(f"{failure}: {reason}{logs}") from error
+
+
+@contextmanager
+def _stops_deferred() -> Iterator[None]:
+    """Raise KeyboardInterrupt for a stop at the end of the block: inside, Ray's code may swallow what a handler raises.
+
+    A block that lasts too long after a stop, or a second stop, ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    timer = threading.Timer(_START_AFTER_STOP_SECONDS, stop_now)
+    timer.daemon = True
+    stops = list[int]()
+
+    def note(number: int, _: object) -> None:
+        if stops:
+            stop_now()
+        stops.append(number)
+        timer.start()
+
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, note)
+    try:
+        yield
     finally:
-        if threading.current_thread() is threading.main_thread() and on_sigterm is not None:
-            signal.signal(signal.SIGTERM, on_sigterm)
+        timer.cancel()
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+        if stops:
+            raise KeyboardInterrupt
 
 
 def check_workers(workers: int) -> None:

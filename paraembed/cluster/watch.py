@@ -10,24 +10,27 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from paraembed.cluster.job import say
 from paraembed.cluster.local_ray import keep_logs
-from paraembed.start import FAILED, STOP_SIGNALS
+from paraembed.start import FAILED, STOP_SIGNALS, stop_now
 
 _SERVERS = ("gcs_server", "raylet")
 _SERVER_SECONDS, _HEAD_SECONDS = 0.2, 3.0
 _BEFORE_ABORT_SECONDS = 10.0
+_SIGNAL_SECONDS = 0.3  # a signal to all processes of a group reaches them one after the other
 
 
 class Watch:
     """Thread that asks every so often whether the cluster is lost; if so, it says why and ends the job with status 1.
 
     The main thread gets the exception of a stop, so that MLflow runs are closed; a process that still runs after
-    ``unwind_seconds`` is ended.
+    ``unwind_seconds`` is ended. Where SIGTERM or Ctrl-C has reached this process, too, as where a service manager or
+    ``timeout`` stops a whole group of processes, the job was stopped and nothing is lost.
     """
 
     unwind_seconds = 10.0  # a call to a Ray that is lost blocks for up to 60 s
@@ -39,8 +42,10 @@ class Watch:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch over Ray", daemon=True)
+        self._signals, self._stop_asked = _Signals(), False
 
     def __enter__(self) -> "Watch":
+        self._signals.open()
         self._thread.start()
         return self
 
@@ -49,6 +54,7 @@ class Watch:
         try:
             with self._lock:
                 self._stopped.set()
+                self._signals.close()
             ends = error is not None and self.lost()
         except KeyboardInterrupt:  # the watch's own
             ends = self.reported
@@ -60,12 +66,16 @@ class Watch:
     def lost(self) -> bool:
         """Whether the cluster is lost; asked for the first time, it says so, and the process ends soon."""
         with self._lock:
-            if not self.reported and (reason := self._check()):
-                self.reported = True
-                timer = threading.Timer(self.unwind_seconds, os._exit, [FAILED])
+            if not self.reported and not self._stop_asked and (reason := self._check()):
+                time.sleep(_SIGNAL_SECONDS)
+                self._stop_asked = self._signals.stop_arrived()
+                self.reported = not self._stop_asked
+                end = stop_now if self._stop_asked else partial(os._exit, FAILED)
+                timer = threading.Timer(self.unwind_seconds, end)
                 timer.daemon = True
                 timer.start()
-                say(f"error: {reason}")
+                if self.reported:
+                    say(f"error: {reason}")
             return self.reported
 
     def _run(self) -> None:
@@ -75,6 +85,35 @@ class Watch:
                     if not self._stopped.is_set():
                         _interrupt_main_thread()
                 return
+
+
+class _Signals:
+    """Signals that reach this process; known at once, whatever the main thread does and whoever handles them."""
+
+    def __init__(self) -> None:
+        self._ends: tuple[int, int] | None = None
+        self._before = -1
+        self._arrived = b""
+
+    def open(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._ends = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._before = signal.set_wakeup_fd(self._ends[1], warn_on_full_buffer=False)
+
+    def close(self) -> None:
+        if self._ends is not None:
+            signal.set_wakeup_fd(self._before)
+            self.stop_arrived()
+            for end in self._ends:
+                os.close(end)
+            self._ends = None
+
+    def stop_arrived(self) -> bool:
+        """Whether SIGINT or SIGTERM came since ``open``."""
+        with suppress(BlockingIOError):
+            while self._ends is not None and (signals := os.read(self._ends[0], 1024)):
+                self._arrived += signals
+        return any(number in STOP_SIGNALS for number in self._arrived)
 
 
 def server_watch(folder: Path) -> Watch:
