@@ -57,4 +57,4 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("jobs/*.py")), ids=lambda path: path.name)
 def test_jobs_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 90
+    assert len(path.read_text().splitlines()) <= 100

@@ -1,11 +1,15 @@
 import os
 import stat
+import time
 from pathlib import Path
 
 import psutil
 import pytest
+import ray
+from ray._private import ray_constants
 
 from paraembed.cluster.session import absolute, in_submitted_job, ray_session
+from tests.another_user import another_user_does
 
 
 @pytest.mark.ray
@@ -40,3 +44,49 @@ def test_relative_outputs_are_refused_in_a_submitted_job(tmp_path: Path, monkeyp
     assert absolute(tmp_path / "out", "--out") == tmp_path / "out"
     with pytest.raises(ValueError, match="runs in a temporary copy of the folder: give an absolute path"):
         absolute(Path("out"), "--out")
+
+
+@pytest.mark.ray
+def test_a_session_takes_no_fixed_port(ray_cluster: None) -> None:
+    ports = {
+        connection.laddr.port
+        for process in psutil.Process().children(recursive=True)
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert ports
+    assert not ports & {ray_constants.DEFAULT_DASHBOARD_AGENT_LISTEN_PORT, ray_constants.DEFAULT_PORT, 8265, 10001}
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can try what another user may do")
+def test_another_user_reaches_nothing_of_a_session(ray_cluster: None) -> None:
+    folder = Path(ray.get_runtime_context().get_temp_dir())
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+    paths = [folder.parent, folder, *folder.rglob("*")]
+    assert {"sockets", "logs", "runtime_resources"} <= {path.name for path in paths}
+    assert another_user_does(paths) == []
+
+
+@pytest.mark.ray
+def test_the_state_api_asks_the_cluster_of_its_worker(ray_cluster: None) -> None:
+    @ray.remote
+    def asked() -> str | None:
+        return os.environ.get("RAY_API_SERVER_ADDRESS")
+
+    assert ray.get(asked.remote()) == ray.get_runtime_context().gcs_address
+
+
+@pytest.mark.ray
+def test_errors_that_nobody_asks_for_are_not_printed(ray_cluster: None, capfd: pytest.CaptureFixture[str]) -> None:
+    """Such as those of Ray Data's calls for statistics after its _StatsActor was killed, one every 5 s."""
+
+    @ray.remote
+    def fails() -> None:
+        raise KeyError("dataset")
+
+    failing = fails.remote()
+    ray.wait([failing])
+    del failing
+    time.sleep(1)
+    assert "KeyError" not in "".join(capfd.readouterr())

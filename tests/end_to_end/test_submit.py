@@ -11,12 +11,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from ray._private.ray_constants import DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
 
 from paraembed.data.sample import write_sample
+from tests.another_user import another_user_does
 
 pytestmark = pytest.mark.skipif(
     " " in sys.executable, reason="'ray start' of Ray 2.60 does not work from a path with a space"
@@ -24,6 +27,13 @@ pytestmark = pytest.mark.skipif(
 
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
+LOCAL_SESSION = """
+import sys
+from paraembed.cluster.session import ray_session
+with ray_session(1):
+    print(flush=True)
+    sys.stdin.read()
+"""
 
 
 def free_port() -> int:
@@ -32,10 +42,47 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@contextmanager
+def local_session() -> Iterator[None]:
+    """Another job on this machine, with a Ray of its own."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCAL_SESSION],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env=without_ray(),
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"\n"
+        yield
+        job.communicate(timeout=60)
+
+
+def without_ray() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
+
+
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A head with a token of its own; gives the environment of a client that has the token."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
+def client() -> Iterator[dict[str, str]]:
+    """A head with a token of its own; gives the environment of a client that has the token.
+
+    It is started as the README says, with free ports where another head on this machine may have them, while a job
+    with a Ray of its own runs.
+    """
+    agent = DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
+    agent = agent if is_free(agent) else free_port()
+    with local_session(), head(agent) as environment:
+        yield environment
+
+
+@contextmanager
+def head(agent: int) -> Iterator[dict[str, str]]:
+    environment = without_ray()
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PATH": f"{RAY.parent}:{os.environ['PATH']}"}
     dashboard = free_port()
@@ -43,18 +90,17 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     where += ["--port", free_port(), "--ray-client-server-port", free_port()]
     sizes = ["--dashboard-port", dashboard, "--num-cpus", 4, "--object-store-memory", 300_000_000]
     files = tempfile.mkdtemp(prefix="ray")  # short: the path of a socket has at most 107 bytes
-    more = ["--dashboard-agent-listen-port", free_port(), "--temp-dir", files]
+    more = ["--dashboard-agent-listen-port", agent, "--temp-dir", f"{files}/ray"]
     command = [RAY, "start", "--head", "--block", "--disable-usage-stats", *where, *sizes, *more]
     head = subprocess.Popen(
-        list(map(str, command)), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        list(map(str, command)), env=environment, umask=0o077, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     for _ in range(300):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", dashboard)) == 0:
-                break
+        if not is_free(dashboard):
+            break
         assert head.poll() is None, "ray start ended"
         time.sleep(0.2)
-    yield {**environment, "RAY_ADDRESS": f"http://127.0.0.1:{dashboard}", "HEAD": str(head.pid)}
+    yield {**environment, "RAY_ADDRESS": f"http://127.0.0.1:{dashboard}", "HEAD": str(head.pid), "FILES": files}
     family = [*psutil.Process(head.pid).children(recursive=True), psutil.Process(head.pid)]
     head.send_signal(signal.SIGTERM)
     _, alive = psutil.wait_procs(family, timeout=3)
@@ -106,6 +152,16 @@ def test_a_relative_output_is_refused(client: dict[str, str], tmp_path: Path) ->
     assert done.returncode != 0
     assert "runs in a temporary copy of the folder: give an absolute path" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can try what another user may do")
+def test_another_user_reaches_nothing_of_a_head(client: dict[str, str]) -> None:
+    done = submit(client, "-c", "import os; print(os.getcwd())")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (code,) = (Path(line) for line in done.stdout.splitlines() if line.startswith(client["FILES"]))
+    paths = [Path(client["FILES"]), code, code / "jobs", *Path(client["FILES"]).rglob("*")]
+    assert code in paths[3:]
+    assert another_user_does(paths) == []
 
 
 def test_without_the_token_nothing_runs(client: dict[str, str]) -> None:

@@ -1,0 +1,147 @@
+"""A job whose local Ray loses a process, or that is stopped while Ray starts, ends soon, in one line."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+JOB = """
+import sys, time
+from dataclasses import dataclass
+from pathlib import Path
+from paraembed.start import guard
+guard()
+import ray
+from paraembed.cluster.job import run, say
+from paraembed.cluster.session import ray_session
+
+@dataclass
+class Flags:
+    "Wait for a task."
+
+@ray.remote
+def wait() -> None:
+    time.sleep(300)
+
+def main(_: Flags) -> None:
+    say("starting")
+    with ray_session(1):
+        waiting = wait.remote()
+        say("ready")
+        ray.get(waiting)
+
+sys.exit(run(main, Flags))
+"""
+
+
+def start(folder: Path, until: str) -> subprocess.Popen[str]:
+    """The job, once it has written ``until``."""
+    (folder / "job.py").write_text(JOB)
+    job = subprocess.Popen([sys.executable, folder / "job.py"], stderr=subprocess.PIPE, text=True, cwd=folder)
+    assert job.stderr is not None
+    for line in job.stderr:
+        if line.startswith(until):
+            return job
+    raise AssertionError(f"the job ended with status {job.wait()}")
+
+
+def await_process(job: subprocess.Popen[str], name: str) -> psutil.Process:
+    """A process of the job's Ray, as soon as it runs."""
+    for _ in range(3000):
+        for process in psutil.Process(job.pid).children(recursive=True):
+            if name in {process.name(), *process.cmdline()[:1]}:
+                return process
+        time.sleep(0.02)
+    raise AssertionError(f"{name} did not start")
+
+
+def ended(job: subprocess.Popen[str]) -> tuple[int, list[str]]:
+    """Exit status and what it wrote to stderr; Ray by itself needs 60 s to see that its head is gone."""
+    _, err = job.communicate(timeout=100)
+    assert "Traceback" not in err
+    return job.returncode, err.splitlines()
+
+
+@pytest.mark.parametrize(
+    "name", ["gcs_server", *(pytest.param(name, marks=pytest.mark.slow) for name in ("raylet", "ray::DashboardAgent"))]
+)
+def test_a_job_whose_ray_loses_a_process(tmp_path: Path, name: str) -> None:
+    job = start(tmp_path, "ready")
+    await_process(job, name).kill()
+    status, lines = ended(job)
+    assert status == 1
+    (line,) = (line for line in lines if line.startswith("error: "))
+    assert "Finished work is kept" in line
+    if not name.startswith("ray::"):
+        assert f"Ray's process {name} (" in line
+        assert Path(line.rpartition(" ")[2]).is_dir(), "no logs where the error says"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["raylet", "ray::DashboardAgent"])
+def test_a_ray_that_loses_a_process_while_it_starts(tmp_path: Path, name: str) -> None:
+    job = start(tmp_path, "starting")
+    await_process(job, name).kill()
+    status, lines = ended(job)
+    assert status == 1
+    (line,) = (line for line in lines if line.startswith("error: "))
+    assert Path(line.rpartition(" ")[2]).is_dir(), "no logs where the error says"
+
+
+def test_a_stop_of_all_processes_of_a_job_is_no_error(tmp_path: Path) -> None:
+    job = start(tmp_path, "ready")
+    for process in [await_process(job, "gcs_server"), await_process(job, "raylet"), psutil.Process(job.pid)]:
+        process.send_signal(signal.SIGTERM)
+    status, lines = ended(job)
+    assert status == 130
+    assert lines[-1] == "stopped; the same command continues from what is finished"
+    assert not [line for line in lines if line.startswith("error: ")]
+
+
+@pytest.mark.slow
+def test_a_job_whose_cluster_has_lost_its_head(tmp_path: Path) -> None:
+    code = """
+import socket, sys, time
+from dataclasses import dataclass
+from paraembed.cluster.job import run
+from paraembed.cluster.watch import head_watch
+
+@dataclass
+class Flags:
+    "Wait."
+
+def main(_: Flags) -> None:
+    head = socket.create_server(("127.0.0.1", 0))
+    with head_watch(f"127.0.0.1:{head.getsockname()[1]}") as watch:
+        assert not watch.lost()
+        head.close()
+        time.sleep(60)
+
+sys.exit(run(main, Flags))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "14"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    warning, error = done.stderr.splitlines()
+    assert warning.startswith("the Ray head at 127.0.0.1:")
+    assert error.startswith("error: the Ray head at 127.0.0.1:")
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_stop_while_ray_starts(tmp_path: Path, number: signal.Signals) -> None:
+    job = start(tmp_path, "starting")
+    server = await_process(job, "raylet")
+    job.send_signal(number)
+    assert ended(job) == (130, ["stopped; the same command continues from what is finished"])
+    server.wait(timeout=10)
