@@ -67,7 +67,7 @@ def require_file(place: Place) -> None:
         raise _not_regular(place)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Open a regular file of this machine for reading.
 
     Raises:
