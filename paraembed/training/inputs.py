@@ -105,8 +105,10 @@ def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words
     )
     most_frequent = [("count", "descending"), ("word", "ascending")]
     missing = tokens.filter(pc.invert(is_known)).sort_by(most_frequent).slice(0, _NUM_MISSING).to_pylist()
+    num_words, width = words.matrix.shape
     return Coverage(
-        *words.matrix.shape,
+        num_words,
+        width,
         covered,
         num_random=len(words.vocabulary) - len(pretrained),
         with_vector=with_vector,
