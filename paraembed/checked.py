@@ -344,9 +344,7 @@ def _name(hint: Any) -> str:
 
 
 def _span(limits: Range) -> str:
-    if limits == _FINITE:
-        return "finite numbers"
-    return f"{limits.low:g} or more" if limits.high == _INT64.high else f"{limits.low:g} to {limits.high:g}"
+    return "finite numbers" if limits == _FINITE else f"{limits.low:g} to {limits.high:g}"
 
 
 def _shown(value: Any) -> str:

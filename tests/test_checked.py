@@ -43,9 +43,9 @@ def test_values_are_built_by_their_types() -> None:
         ([], "f: the value is []; expected object"),
         ({}, "f: parts is missing; expected tuple"),
         ({"parts": {}}, "f: parts is {}; expected list"),
-        ({"parts": [{"rows": 1}, {"rows": -1}]}, "f: parts[1].rows is -1; allowed: 0 or more"),
+        ({"parts": [{"rows": 1}, {"rows": -1}]}, "f: parts[1].rows is -1; allowed: 0 to 9.22337e+18"),
         ({"parts": [{"rows": True}]}, "f: parts[0].rows is True; expected int"),
-        ({"parts": [{"rows": 2**63}]}, "f: parts[0].rows is 9223372036854775808; allowed: 0 or more"),
+        ({"parts": [{"rows": 2**63}]}, "f: parts[0].rows is 9223372036854775808; allowed: 0 to 9.22337e+18"),
         ({"parts": [{"rows": 1, "share": float("nan")}]}, "f: parts[0].share is nan; allowed: finite numbers"),
         ({"parts": [{"share": 1}]}, "f: parts[0].rows is missing; expected int"),
         ({"parts": [{"rows": 1, "place": "/x"}]}, "f: parts[0] has the unknown field 'place'; allowed: rows, share"),
@@ -56,7 +56,7 @@ def test_values_are_built_by_their_types() -> None:
     ids=str,
 )
 def test_a_value_of_another_type_is_named_with_its_path(value: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message.removesuffix(" or more"))):
+    with pytest.raises(ValueError, match=re.escape(message)):
         checked(File, value, "f")
 
 

@@ -51,7 +51,10 @@ def test_the_exit_status_tells_a_tampered_copy(
     (tmp_path / "t.txt").write_text("the cat sat\na dog ran home\nthe mat .\n" * 3)
     out = tmp_path / "out"
     build(tiny_encoder_folder, tmp_path / "t.txt", Settings(part_rows=3), out)
-    assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder) == 0
+    assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder) == 1  # no row was compared
+    assert verify(monkeypatch, out, "--input", tmp_path) == 1
+    capsys.readouterr()
+    assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder, "--input", tmp_path) == 0
     table = capsys.readouterr().out
     assert "FAILED" not in table
     tamper(out / PART)
