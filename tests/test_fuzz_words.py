@@ -47,7 +47,7 @@ def plain_reading(data: bytes) -> tuple[list[str], list[list[float]]]:
     rows = [line.removesuffix("\r").rstrip(" ") for line in data.decode().removeprefix("\ufeff").split("\n")]
     rows = rows[:-1] if not rows[-1] else rows
     cells = rows[0].split(" ")
-    if len(cells) == 2 and all(cell.isascii() and cell.isdecimal() for cell in cells):
+    if len(cells) == 2 and all(cell.isascii() and cell.isdecimal() and len(cell) <= 100 for cell in cells):
         assert int(cells[0]) == len(rows) - 1
         assert int(cells[1]) == len(rows[1].split(" ")) - 1
         rows = rows[1:]
