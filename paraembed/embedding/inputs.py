@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path, PurePath, PurePosixPath
@@ -343,10 +342,10 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
             _check_head(kind, file.read(4), shown)
     else:
         compressed = is_compressed(place)
-        with closing(read_blocks(place, _LOOKED_AT, limits.max_inflation)) as pieces:
-            head = next(pieces, b"")
-            _check_head(kind, head, shown)
-            columns = _columns(kind, chain([head], pieces), shown, limits)
+        pieces = read_blocks(place, _LOOKED_AT, limits.max_inflation)
+        head = next(pieces, b"")
+        _check_head(kind, head, shown)
+        columns = _columns(kind, chain([head], pieces), shown, limits)
     if len(set(columns)) < len(columns):
         repeated = Counter(columns).most_common(1)[0][0]
         raise ValueError(f"{shown}: column {shortened([repeated])!r} stands twice in the header; rename one")

@@ -82,7 +82,7 @@ class Records:
         lasts = self.ends - 1
         octets[lasts[octets[lasts] == _CARRIAGE_RETURN]] = _LINE_FEED  # before LF it would be one line end
         is_kept = np.repeat(self.faults == _NO_FAULT, np.diff(self.ends, prepend=0))
-        return octets[is_kept].tobytes()
+        return bytes(octets[is_kept])
 
 
 def read_records(

@@ -29,7 +29,7 @@ def read(path: Path, limits: TableLimits, settings: Settings | None, block: int,
     records.BLOCK_BYTES = block
     inputs = list_inputs([path], limits)
     columns = inputs[0].columns
-    chosen = settings or Settings(columns[0], keep=columns[1:])
+    chosen = settings or Settings(*columns[:1], keep=columns[1:])
     rows, rejected = [], []
     plan = make_plan(inputs, Settings(chosen.text_column, keep=chosen.keep, part_rows=part_rows))
     parts = stream_parts(inputs[0], plan.parts) if inputs[0].is_chain else zip(plan.parts, repeat(None))
@@ -46,8 +46,9 @@ def read(path: Path, limits: TableLimits, settings: Settings | None, block: int,
 def read_both(path: Path, draw: random.Random, limits: TableLimits, settings: Settings | None = None) -> Read:
     """What a whole read gives, which parts of few rows in small blocks must give, too."""
     whole = read(path, limits, settings, 1 << 20, 100_000)
-    block = max(draw.choice((1, 16, 64, 64, 500)), path.stat().st_size // 100)
-    assert read(path, limits, settings, block, draw.choice((1, 5, 50))) == whole
+    size = path.stat().st_size  # of a large file, which mutations can make, as few blocks and parts as of a small one
+    block, part_rows = max(draw.choice((1, 16, 64, 64, 500)), size // 100), max(draw.choice((1, 5, 50)), size // 100)
+    assert read(path, limits, settings, block, part_rows) == whole
     assert sorted([*(row[0] for row in whole[0]), *(one.row for one in whole[1])]) == list(range(sum(map(len, whole))))
     return whole
 
@@ -217,7 +218,10 @@ def test_parquet(tmp_path):
         )
         damaged = draw.random() < 0.6
         if damaged:
-            path.write_bytes(fuzz.mutated(path.read_bytes(), draw))
+            data = bytearray(path.read_bytes())
+            for at in draw.choices(range(len(data)), k=draw.randint(1, 3)):
+                data[at] ^= draw.randint(1, 255)
+            path.write_bytes(data if draw.random() < 0.5 else fuzz.mutated(path.read_bytes(), draw))
         keep = tuple(draw.sample([*others], draw.randrange(len(others) + 1)))
         found, _ = read_both(path, draw, TableLimits(), Settings("body", keep=keep))
         body = table["body"].cast(pa.large_binary()).to_pylist()
