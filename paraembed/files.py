@@ -15,7 +15,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO
@@ -38,13 +38,17 @@ SUCCESS = "_SUCCESS"
 # port can stand before a slash.
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^/?\s]+@|(?<!hdfs://)(?<!viewfs://)[^/?\s:@]*:[^\s@]*@)")
 _HEAD_BYTES = 10
+_GZIP, _ZST = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_SKIPPED, _SKIPPED_BYTES = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL), 8  # before the data of such a zst frame
 _SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"}
 MAX_INFLATION = 200
 """Times as many bytes may come out of a compressed file as it has, beyond the first GiB."""
 
 ALWAYS_INFLATED = 1 << 30
 _READ_BYTES = 1 << 20  # compressed, at a time
+_MEMBER_BYTES = 1 << 10  # of a gzip member, at first
 _LINE_BYTES = 1 << 16
+_DIFFERENCES, _VALUE_CHARACTERS = 20, 100  # in a message
 
 
 def require_file(place: Place) -> None:
@@ -86,7 +90,13 @@ def _not_regular(place: Place) -> ValueError:
 
 
 def to_place(text: str) -> Place:
-    """A path, or the URI that ``text`` is."""
+    """A path, or the URI that ``text`` is.
+
+    Raises:
+        ValueError: the text is empty, which would be the working folder.
+    """
+    if not text.strip():
+        raise ValueError("an address is empty; give the path or the URI of a file")
     return text if "://" in text else Path(text)
 
 
@@ -160,7 +170,8 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
     """
     with open_place(place) as raw:
         head = raw.read(_HEAD_BYTES)
-        kind = _kind_of(head)
+        kind = _kind_of(raw, head)
+        raw.seek(len(head))
         claimed: Compression = next((kind for end, kind in _SUFFIXES.items() if name_of(place).endswith(end)), "")
         if claimed and kind != claimed:
             raise _broken(place, claimed, f"it begins with {head[:4]!r}")
@@ -169,7 +180,7 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
         try:
             match kind:
                 case "gzip":
-                    yield from _bounded(place, _inflated(chunks, size), max_inflation)
+                    yield from _bounded(place, _joined(_inflated(place, chunks, size), size), max_inflation)
                 case "":
                     yield from chunks
                 case _:
@@ -209,14 +220,23 @@ def _bounded(place: Place, pieces: Iterable[bytes], most: int) -> Iterator[bytes
 def is_compressed(place: Place) -> bool:
     """Whether the first bytes of a file say that it is compressed."""
     with open_place(place) as raw:
-        return bool(_kind_of(raw.read(_HEAD_BYTES)))
+        return bool(_kind_of(raw, raw.read(_HEAD_BYTES)))
 
 
-def _kind_of(head: bytes) -> Compression:
-    """How a file that begins so is compressed. A text in UTF-8 cannot begin as gzip or zst do, but with ``BZh``."""
-    if head.startswith(b"\x1f\x8b"):
+def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
+    """How a file that begins so is compressed. A text in UTF-8 cannot begin as gzip or zst do, but with ``BZh``.
+
+    A zst file may begin with frames to skip, as pzstd writes. A text could begin as these do, so a frame with data must
+    follow.
+    """
+    if head.startswith(_GZIP):
         return "gzip"
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
+    start = 0
+    while _SKIPPED.fullmatch(head[:4]) and len(head) >= _SKIPPED_BYTES:
+        start += _SKIPPED_BYTES + int.from_bytes(head[4:8], "little")
+        raw.seek(start)
+        head = raw.read(_HEAD_BYTES)
+    if head.startswith(_ZST):
         return "zst"
     return "bz2" if re.fullmatch(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head, re.DOTALL) else ""
 
@@ -255,29 +275,61 @@ def _broken(place: Place, kind: Compression, why: object) -> ValueError:
     return ValueError(f"{_shown(place)} is not a whole {kind} file ({why}); fetch or make it again")
 
 
-def _inflated(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Pieces of a gzip stream of one member or several."""
+def _inflated(place: Place, chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Pieces of a gzip stream of one member or several; what is no member after them is ignored, as gzip does it."""
     from isal import igzip_lib, isal_zlib  # noqa: PLC0415 - a bare machine, where training is measured, has none
 
-    inflate = isal_zlib.decompressobj(31)
+    inflate, window = isal_zlib.decompressobj(31), _MEMBER_BYTES
+    left = b""
     try:
         for chunk in chunks:
-            left = chunk
-            while left:
+            left, at = left + chunk, 0
+            while at < len(left):
                 if inflate.eof:
-                    left = left.lstrip(b"\0")  # padding behind a member, which gzip allows
-                    if not left:
-                        break
-                    inflate = isal_zlib.decompressobj(31)
-                if piece := inflate.decompress(left, size):
+                    at = _skip_zeros(left, at)  # padding after a member, which gzip allows
+                    magic = left[at : at + 2]
+                    if magic in {b"", _GZIP[:1]}:
+                        break  # the next chunk says what it is
+                    if magic != _GZIP:
+                        log.warning("%s has bytes after its gzip data; they are ignored, as gzip does", _shown(place))
+                        return
+                    inflate, window = isal_zlib.decompressobj(31), _MEMBER_BYTES
+                given = left[at : at + window]
+                if piece := inflate.decompress(given, size):
                     yield piece
-                left = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+                at += len(given) - len(inflate.unused_data if inflate.eof else inflate.unconsumed_tail)
+                window *= 2  # each member copies what comes after it: a large piece would be copied for each of many
+            left = left[at:]
         if piece := inflate.flush():
             yield piece
     except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls it an instance
         raise EOFError(error) from None
-    if not inflate.eof:
+    if not inflate.eof or left:
         raise EOFError("the stream ended before its end marker")
+
+
+def _joined(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """The same bytes in larger pieces; all that came before an error, too."""
+    held, num_bytes, error = list[bytes](), 0, None
+    try:
+        for piece in pieces:
+            held.append(piece)
+            num_bytes += len(piece)
+            if num_bytes >= min(size, _READ_BYTES):
+                yield held[0] if len(held) == 1 else b"".join(held)
+                held, num_bytes = [], 0
+    except EOFError as broken:
+        error = broken
+    if held:
+        yield b"".join(held)
+    if error is not None:
+        raise error
+
+
+def _skip_zeros(data: bytes, at: int) -> int:
+    while at < len(data) and not data[at]:
+        at += 1
+    return at
 
 
 def _decompressor(raw: IO[bytes], kind: Compression) -> Any:
@@ -407,40 +459,77 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder that appears under its name only when the block ends well.
+    """Create a folder that appears under its name only when the block ends without an error.
 
-    Whatever stood at ``path`` is replaced then; callers decide beforehand whether that is allowed.
+    It replaces whatever is at ``path``; callers decide beforehand whether that is allowed. It is built under a name
+    that nobody else uses, so that no other folder is ever emptied; what killed processes left is removed.
     """
-    temporary = path.with_name(f".{path.name}.tmp")  # a fixed name: what a killed run left is swept by the next
-    shutil.rmtree(temporary, ignore_errors=True)
+    _remove_leftovers(path)
+    temporary = _hidden(path, "tmp")
     temporary.mkdir(parents=True)
+    handle = os.open(temporary, os.O_RDONLY)
     try:
+        with suppress(OSError):  # a file system without locks: then no other process removes leftovers, either
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield temporary
         for file in filter(Path.is_file, temporary.rglob("*")):
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
         sync_folder(temporary)
-        replace_folder(temporary, path)
+        replace_folder(temporary, path, _hidden(path, "old"))
     finally:
+        os.close(handle)
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def replace_folder(new: Path, path: Path) -> None:
-    """Rename a folder into the place of what stands at ``path``, which is removed only then."""
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
+def _hidden(path: Path, suffix: str) -> Path:
+    return path.with_name(f".{path.name}.{uuid4().hex[:8]}.{suffix}")
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the hidden folders of ``new_folder(path)`` in processes that were killed: nobody holds their locks."""
+    hidden = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.(tmp|old)")
+    for folder in path.parent.iterdir() if path.parent.is_dir() else ():
+        if not hidden.fullmatch(folder.name):
+            continue
+        with suppress(OSError):  # held, or gone
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def replace_folder(new: Path, path: Path, old: Path) -> None:
+    """Rename the folder ``new`` to ``path``; what was there is first renamed to ``old``, then removed.
+
+    Raises:
+        OSError: ``old`` exists and is not empty; nothing was changed.
+    """
+    if path.exists() or path.is_symlink():
         path.rename(old)
     new.rename(path)
     sync_folder(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    if old.is_symlink():
+        old.unlink()  # the link; what it leads to is not ours
+    else:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def foreign_file(folder: Path, ours: re.Pattern[str]) -> Path | None:
+    """Return the first file below a folder whose path in it is not ``ours``; None if all are."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
+    return next((path for path in files if not ours.fullmatch(path.relative_to(folder).as_posix())), None)
 
 
 def differences(before: Any, now: Any) -> str:
     """Where two JSON values differ: ``recipe.margin (was 0.4, is 0.5); …``; empty if they are equal."""
     old, new = dict(_leaves(before)), dict(_leaves(now))
     changed = (name for name in {**new, **old} if old.get(name) != new.get(name))
-    return "; ".join(f"{name} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed)
+    shown = [f"{name} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed]
+    more = [f"and {len(shown) - _DIFFERENCES:,} more"] if len(shown) > _DIFFERENCES else []
+    return "; ".join([*shown[:_DIFFERENCES], *more])
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -457,45 +546,103 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _short(value: Any) -> str:
     """A value for a message; of a digest the first digits."""
-    return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
+    text = re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
+    return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}…"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder alone for the length of the block; the lock dies with the process.
+def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
+    """Hold a folder alone for the length of the block; the lock ends with the process.
+
+    Args:
+        folder: the folder.
+        make: create it where it is missing.
 
     Raises:
         ValueError: another run holds it.
+        FileNotFoundError: there is no such folder.
     """
-    handle = os.open(folder, os.O_RDONLY)
+
+    def open_folder() -> int:
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    handle = _lock(folder, open_folder, folder)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"another run is writing to {folder}; wait for it, or stop it") from None
-        except OSError as error:
-            log.warning("%s cannot be locked (%s); see that no other run writes to it", folder, error.strerror)
         yield
     finally:
         os.close(handle)
 
 
-@contextmanager
-def work_folder(path: Path) -> Iterator[None]:
-    """Hold a folder alone for the length of the block; it is made where it is missing, and not left behind empty.
+def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
+    """Open and lock a path, for work in ``folder``; return the descriptor that holds the lock.
+
+    Between the two another run may remove the path, or put something else there. Then the lock keeps nobody out, so
+    the path is opened again.
 
     Raises:
-        ValueError: another run holds it, or a file stands there.
+        ValueError: another run holds the lock.
+    """
+    while True:
+        handle = open_path()
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise ValueError(f"another run is writing to {folder}; wait for it, or stop it") from None
+        except OSError as error:
+            log.warning("%s cannot be locked (%s); see that no other run writes to it", folder, error.strerror)
+            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        os.close(handle)
+
+
+@contextmanager
+def work_folder(path: Path) -> Iterator[None]:
+    """Hold a folder alone for the length of the block; it is created if missing, and removed at the end if empty.
+
+    The lock is a file beside the folder, ``.NAME.lock``: only who holds it may create, fill, empty or remove the
+    folder, and the file is removed before the lock is given up. Where the parent is read-only, nobody can remove the
+    folder, and its own lock is enough.
+
+    Raises:
+        ValueError: another run holds it, or a file is there.
     """
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file where a folder for unfinished work belongs; move it away")
-    path.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _lock_file(path) if os.access(path.parent, os.W_OK) else nullcontext():
+        path.mkdir(exist_ok=True)
+        try:
+            with locked(path):  # versions without the lock file lock the folder itself
+                yield
+        finally:
+            with suppress(OSError):  # not empty, or gone
+                path.rmdir()
+
+
+@contextmanager
+def _lock_file(folder: Path) -> Iterator[None]:
+    path = folder.with_name(f".{folder.name.removeprefix('.')}.lock")
+
+    def open_file() -> int:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size:
+            os.close(handle)
+            raise ValueError(f"{path} is not an empty file, so it is no lock of a job; move it away")
+        return handle
+
+    handle = _lock(path, open_file, folder)
     try:
-        with locked(path):
-            yield
+        yield
     finally:
-        with suppress(OSError):  # not empty, or gone
-            path.rmdir()
+        with suppress(OSError):  # while it is held: who opened it meanwhile sees that it is gone, and tries again
+            path.unlink()
+        os.close(handle)
 
 
 def empty_folder(folder: Path) -> None:

@@ -3,13 +3,20 @@
 import bz2
 import gzip
 import hashlib
+import io
 import os
+import random
 import re
 import socket
+import struct
+import subprocess
+import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,17 +26,21 @@ from paraembed.files import (
     differences,
     digest_of,
     is_compressed,
+    locked,
     new_folder,
     open_binary,
     open_regular,
     read_blocks,
     read_json,
     read_span,
+    replace_folder,
     require_file,
     sha256_of,
+    work_folder,
     write_file,
     write_json,
 )
+from tests.fuzz import mutated, run
 
 TEXT = b"one\ntwo\n" * 1_000
 
@@ -209,3 +220,166 @@ def test_a_file_that_becomes_a_fifo_is_not_waited_for(tmp_path: Path, monkeypatc
     monkeypatch.setattr("paraembed.files.require_file", lambda _: None)  # it looked a moment earlier
     with pytest.raises(ValueError, match="fifo"):
         open_regular(tmp_path / "fifo")
+
+
+def skipped(data: bytes) -> bytes:
+    """A frame of zst that readers skip."""
+    return struct.pack("<II", 0x184D2A5E, len(data)) + data
+
+
+def test_compressed_files_that_other_readers_take(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    zst = bytes(pa.compress(TEXT, "zstd", asbytes=True))
+    for data, expected in [
+        (ZIPPED + b"\0" * 600 + ZIPPED, TEXT * 2),
+        (skipped(b"pzst") + zst, TEXT),
+        (skipped(b"") + skipped(b"x" * 99) + zst + skipped(b"x") + zst, TEXT * 2),
+        (gzip.compress(b"") * 3000 + ZIPPED, TEXT),
+    ]:
+        (tmp_path / "file").write_bytes(data)
+        assert is_compressed(tmp_path / "file")
+        assert b"".join(read_blocks(tmp_path / "file", 1 << 16)) == expected
+    assert not caplog.messages
+    for garbage in (b"garbage", b"\0\0garbage", b"\x1f\0"):
+        (tmp_path / "file").write_bytes(ZIPPED + garbage)
+        assert b"".join(read_blocks(tmp_path / "file", 1 << 16)) == TEXT
+        assert "bytes after its gzip data" in caplog.messages.pop()
+    for broken_end in (ZIPPED[:12], broken(ZIPPED, 20), b"\x1f", ZIPPED[:-1]):
+        (tmp_path / "file").write_bytes(ZIPPED + broken_end)
+        with pytest.raises(ValueError, match="is not a whole gzip file"):
+            list(read_blocks(tmp_path / "file", 1 << 16))
+    (tmp_path / "file").write_bytes(skipped(b"text after it\n") + b"no frame")
+    assert not is_compressed(tmp_path / "file")
+
+
+@pytest.mark.slow
+def test_fuzzed_compressed_files(tmp_path: Path) -> None:
+    """Python's gzip and bz2 modules, and zstd, read the same bytes or refuse the file, too."""
+    path = tmp_path / "file"
+
+    def zst(data: bytes) -> bytes:
+        return bytes(pa.compress(data, "zstd", asbytes=True))
+
+    def oracle(kind: str, data: bytes) -> bytes | None:
+        try:
+            if kind == "zst":
+                return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
+            return gzip.decompress(data) if kind == "gzip" else bz2.BZ2File(io.BytesIO(data)).read()
+        except (OSError, EOFError, zlib.error, ValueError):
+            return None
+
+    def case(draw: random.Random) -> str:
+        kind, pack = draw.choice((("gzip", gzip.compress), ("bz2", bz2.compress), ("zst", zst)))
+        parts = [draw.randbytes(draw.choice((0, 5, 300))) * draw.choice((1, 20)) for _ in range(draw.randint(1, 4))]
+        gap = {"gzip": b"\0" * draw.choice((0, 600)), "bz2": b"", "zst": skipped(b"x" * draw.choice((0, 9)))}[kind]
+        whole = gap.join(pack(part) for part in parts)
+        data = mutated(whole, draw, (b"\x1f\x8b", b"\0" * 9, gap)) if draw.random() < 0.6 else whole
+        path.write_bytes(data)
+        if not is_compressed(path):
+            return "plain"
+        pieces = b"".join(read_blocks(path, draw.choice((7, 1000, 1 << 20))))
+        if data == whole:
+            assert pieces == b"".join(parts)
+        expected = oracle(kind, data)
+        if expected is None:  # gzip ignores bytes after its members, Python's module does not
+            assert kind == "gzip"
+            assert gzip.decompress(data[: len(data) - len(_after_members(data))]) == pieces
+            return "garbage after it"
+        assert pieces == expected
+        return "read"
+
+    ends = run(case)
+    assert min(ends["read"], ends["refused"]) > 0, ends
+
+
+def _after_members(data: bytes) -> bytes:
+    """What is after the last whole member of gzip."""
+    while data.startswith(b"\x1f\x8b"):
+        member = zlib.decompressobj(31)
+        member.decompress(data)
+        data = member.unused_data.lstrip(b"\0")
+    return data
+
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from paraembed.files import work_folder
+work, until = Path(sys.argv[1]), time.time() + float(sys.argv[2])
+while time.time() < until:
+    try:
+        with work_folder(work):
+            flag = os.open(work.parent / "at work", os.O_CREAT | os.O_EXCL)  # fails where another is at work
+            (work / "file").touch()
+            (work / "file").unlink()
+            os.close(flag)
+            os.unlink(work.parent / "at work")
+        print("worked")
+    except ValueError as error:
+        assert "another run is writing to" in str(error)
+"""
+
+
+def test_processes_that_begin_at_once_work_one_at_a_time(tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOLD, tmp_path / ".out.partial", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err.decode()
+        assert out.count(b"worked") > 0
+    assert names(tmp_path) == []
+
+
+def test_a_work_folder_and_its_lock(tmp_path: Path) -> None:
+    work, lock = tmp_path / ".out.partial", tmp_path / ".out.partial.lock"
+    with work_folder(work):
+        (work / "half").touch()
+        with pytest.raises(ValueError, match=r"another run is writing to .*\.out\.partial"), work_folder(work):
+            pass
+        with pytest.raises(ValueError, match="another run is writing to"), locked(work):  # as earlier versions do
+            pass
+    assert names(tmp_path) == [".out.partial"]  # kept, for it is not empty
+    lock.touch()  # of a run that was killed
+    with work_folder(work):
+        assert names(work) == ["half"]
+    assert names(tmp_path) == [".out.partial"]
+    lock.write_text("dear")
+    with pytest.raises(ValueError, match=r"\.lock is not an empty file"), work_folder(work):
+        pass
+    assert lock.read_text() == "dear"
+
+
+def test_a_lock_is_of_the_folder_that_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    with pytest.raises(FileNotFoundError), locked(folder):
+        pass
+    with locked(folder, make=True):
+        folder.rename(tmp_path / "moved")
+        with locked(folder, make=True), pytest.raises(ValueError, match="another run"), locked(tmp_path / "moved"):
+            pass
+
+
+def test_folders_of_users_are_left_alone(tmp_path: Path) -> None:
+    for name in (".folder.tmp", ".folder.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "chapter").write_text("dear")
+    (tmp_path / ".folder.0123abcd.tmp").mkdir()  # of a process that was killed
+    for _ in range(2):
+        with new_folder(tmp_path / "folder") as new:
+            (new / "file").touch()
+    assert names(tmp_path) == [".folder.old", ".folder.tmp", "folder"]
+    assert all((tmp_path / name / "chapter").read_text() == "dear" for name in (".folder.tmp", ".folder.old"))
+    (tmp_path / "next").mkdir()
+    with pytest.raises(OSError, match="not empty"):
+        replace_folder(tmp_path / "next", tmp_path / "folder", tmp_path / ".folder.old")
+    assert names(tmp_path / "folder") == ["file"]
+
+
+def test_long_differences_are_cut() -> None:
+    text = differences({str(number): "x" for number in range(5000)}, {})
+    assert len(text) < 1000
+    assert text.endswith("and 4,980 more")
+    assert len(differences({"a": "x" * 5000}, {})) < 200

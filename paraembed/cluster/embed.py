@@ -149,10 +149,11 @@ def embed(
 
 def _hold(held: ExitStack, folder: Folder) -> bool:
     """Keep other runs from a folder until ``held`` ends; False where there is none."""
-    is_there = folder.path.exists()
-    if is_there:
+    try:
         held.enter_context(locked(folder.path))
-    return is_there
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def dry_run(

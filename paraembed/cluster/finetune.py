@@ -25,6 +25,7 @@ from paraembed.cluster.train_run import (
     drop_finished,
     fit,
     is_finished,
+    remove_work,
 )
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.base import reads_trees
@@ -140,18 +141,28 @@ def finetune(tuning: Finetuning, *, overwrite: bool = False) -> Finetuned:
         prior = checkpoint.load(tuning.prior)
         tuning = replace(tuning, recipe=of_prior(tuning.recipe, prior, tuning.asked))
     identity = {"recipe": tuning.recipe.to_dict(), **inputs_identity(tuning, task, prior)}
-    if is_finished(tuning.out, models.read_config, SupervisedRecipe, identity, overwrite, "model"):
-        drop_finished(tuning.work, identity)
+
+    def finished() -> Finetuned | None:
+        if not is_finished(tuning.out, models.read_config, SupervisedRecipe, identity, overwrite, "model"):
+            return None
         say(f"{tuning.out} is trained already by this recipe on this task; nothing to do")
         return Finetuned(saved_rows(models.read_config(tuning.out)["provenance"], str(tuning.out)), was_finished=True)
+
+    before = finished()
+    if before:
+        drop_finished(tuning.work, identity)
+        return before
     idle = [name for name in idle_fields(tuning.recipe, task.name) if name in tuning.asked]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
     check_task(tuning, task, prior)
     with work_folder(tuning.work):
+        before = finished()  # by another run, since
+        if before:
+            return before
         _prepare(tuning, task, prior, identity, overwrite)
         rows = _train(tuning, task, identity)
-        shutil.rmtree(tuning.work)
+        remove_work(tuning.work)
     return Finetuned(rows, was_finished=False)
 
 

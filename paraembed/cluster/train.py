@@ -1,6 +1,5 @@
 """Pair shards and word vectors → encoder folder, on Ray Data and Ray Train."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from paraembed.cluster.train_run import (
     drop_finished,
     fit,
     is_finished,
+    remove_work,
 )
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.data.limits import chunks_of
@@ -136,16 +136,24 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
     scored_on = evaluating(training.suites, training.selection)
     if scored_on is not None:
         identity["evaluation"] = scored_on.decides
-    if is_finished(training.out, checkpoint.read_config, Recipe, identity, overwrite, "encoder"):
-        drop_finished(training.work, identity)
+
+    def finished() -> bool:
+        if not is_finished(training.out, checkpoint.read_config, Recipe, identity, overwrite, "encoder"):
+            return False
         say(f"{training.out} is trained already by this recipe on these pairs and words; nothing to do")
+        return True
+
+    if finished():
+        drop_finished(training.work, identity)
         return Outcome(None, was_finished=True)
     check_num_pairs(shards["counts"]["kept"], training.recipe.batch_size, training.placement.workers)
     _check_memory(training, shards)
     with work_folder(training.work):
+        if finished():  # by another run, since
+            return Outcome(None, was_finished=True)
         _prepare(training, shards, identity, overwrite)
         scores = _train(training, shards, identity, scored_on)
-        shutil.rmtree(training.work)
+        remove_work(training.work)
     return Outcome(scores, was_finished=False)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,18 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from paraembed.cluster.job import say
 from paraembed.cluster.placement import Workers, check_resources, runs_in_process
 from paraembed.cluster.train_worker import Result
-from paraembed.files import differences, empty_folder, read_json
+from paraembed.files import differences, empty_folder, foreign_file, read_json, work_folder
 from paraembed.recipe import BaseRecipe
 from paraembed.training.inputs import Coverage, check_coverage
 from paraembed.training.state import Checkpoints
 
 COVERAGE = "coverage.json"
+_WORK = re.compile(
+    r"(identity|run|coverage)\.json|(untrained|trained|model|checkpoints|ray|pairs)/.*"
+    r"|\.(identity\.json|run\.json|coverage\.json|untrained|trained|model)\.([0-9a-f]{8}\.)?(tmp|old)(/.*)?",
+    re.DOTALL,
+)
+"""Paths of the files in a work folder."""
 
 _RESTARTS = 3  # of the workers, after one of them died
 _PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
@@ -80,8 +87,9 @@ def begins(work: Path, identity: dict[str, Any], overwrite: bool, job: str) -> b
                 f"{work} holds a training that was begun with another {changed}; go back to that, choose another "
                 "--out, or start afresh with --overwrite"
             )
-    elif any(entry.name not in {"untrained", ".untrained.tmp"} for entry in work.iterdir()):
-        raise ValueError(f"{work} holds something that {job} did not write; move it away")
+    foreign = foreign_file(work, _WORK)
+    if foreign is not None:
+        raise ValueError(f"{work} holds something that {job} did not write; move it away: {foreign.relative_to(work)}")
     return True
 
 
@@ -109,7 +117,17 @@ def drop_finished(work: Path, identity: dict[str, Any]) -> None:
     """Remove the work folder of a training that was killed when its output was there already."""
     saved = work / "identity.json"
     if saved.is_file() and not differences(read_json(saved), identity):
-        shutil.rmtree(work, ignore_errors=True)
+        with contextlib.suppress(OSError, ValueError), work_folder(work):  # who holds it removes it
+            remove_work(work)
+
+
+def remove_work(work: Path) -> None:
+    """Remove the work folder of a finished training, unless it holds a file that no training wrote."""
+    foreign = foreign_file(work, _WORK)
+    if foreign is None:
+        shutil.rmtree(work)
+    else:
+        say(f"{work} was not removed: {foreign.name} in it is not part of the training")
 
 
 def clear(work: Path) -> None:

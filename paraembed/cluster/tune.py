@@ -1,6 +1,7 @@
 """A sweep: which recipe of a space is the best, on Ray Tune, resumable, in MLflow."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +21,7 @@ from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_show import GrowingTable
 from paraembed.cluster.tune_tracking import TrialRuns
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
-from paraembed.files import differences, empty_folder, read_json, write_json
+from paraembed.files import differences, empty_folder, foreign_file, read_json, write_json
 from paraembed.supervised.parts import write_split
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.pictures import draw_sweep
@@ -30,6 +31,15 @@ from paraembed.tuning.search import SearchSettings, suggest
 from paraembed.tuning.table import write_results
 from paraembed.tuning.trial import AnyScorer, Inputs, inputs_key
 from tune_spaces.space import Selection
+
+_OURS = re.compile(
+    r"(sweep|run|registered|split|best|best-recipe)\.json|results\.(parquet|csv)|[\w-]+\.png"
+    r"|(trials|ray|tuning-pairs|scores|encoder|model|(encoder|model)\.training)/.*"
+    r"|(encoder|model)\.trace\.json\.gz|(encoder|model|tuning-pairs)\.mlflow\.jsonl"
+    r"|\.(encoder|model|tuning-pairs)\.[\w.]*(/.*)?|\.[\w.-]+\.[0-9a-f]{8}\.tmp",
+    re.DOTALL,
+)
+"""Paths of the files in a sweep's folder."""
 
 
 class _Saved(TypedDict):
@@ -119,8 +129,12 @@ def begin(sweep: Sweep, overwrite: bool) -> None:
                 f"{sweep.out} holds a sweep that was begun with another {changed}; go back to that, choose another "
                 "--out, or start afresh with --overwrite"
             )
-    elif any(sweep.out.iterdir()):
-        raise ValueError(f"{sweep.out} holds something that jobs/tune.py did not write; choose another --out")
+    foreign = foreign_file(sweep.out, _OURS if saved.is_file() else re.compile(r"\.sweep\.json\..*"))
+    if foreign is not None:
+        raise ValueError(
+            f"{sweep.out} holds something that jobs/tune.py did not write; choose another --out, or move it away: "
+            f"{foreign.relative_to(sweep.out)}"
+        )
     empty_folder(sweep.out)
     write_json(saved, identity)
 

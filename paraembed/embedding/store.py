@@ -163,8 +163,7 @@ class Folder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """See ``Store``; the folder is made where it is missing."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path):
+        with locked(self.path, make=True):
             yield
 
 

@@ -64,7 +64,7 @@ def swap(folder: Path, out: Path) -> None:
         folder.rename(old)  # under this name ``sweep`` knows it for what was replaced
         discard(old)
     else:
-        replace_folder(folder, out)
+        replace_folder(folder, out, old)
     sync_folder(out.parent)
 
 

@@ -109,8 +109,7 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
         OSError: no connection, or no room on the disk; what came is kept for the next call.
     """
     require_address(source.url)
-    cache.mkdir(parents=True, exist_ok=True)
-    with locked(cache):
+    with locked(cache, make=True):
         path = cache / source.file
         expected = source.sha256 or _records(cache).get(source.file, {}).get("sha256")
         if path.exists():
