@@ -48,7 +48,7 @@ class Shard:
     overwrite: bool = False
     """Replace pair shards of other inputs or settings."""
     rejected_sample: bool = True
-    """Without it nothing of a refused row is kept; else rejected-sample.jsonl, and MLflow, show up to 100 a reason."""
+    """Write up to 100 rejected rows a reason to rejected-sample.jsonl and MLflow, and show the first three pairs."""
     limits: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
 
 

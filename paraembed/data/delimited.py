@@ -2,20 +2,22 @@ r"""Rows of a TSV file (no quoting) or a CSV file (quoted where needed) → pair
 
 A first row made of column names (``source,target``, ``score\tsentence1\tsentence2``, …) says which column is what; a
 file without one has the pair in its two columns, or ``columns`` says what they are. The trees of a pair are optional.
+A first row that looks like other names (``paraembed.data.headers``) is refused unless ``columns`` says what they are.
 """
 
 import csv
 import io
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.data.headers import looks_like_header
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.lines import TOO_LONG, Lines
-from paraembed.data.parsed import Block, ParsedPairs, filled, is_blank, refuse
+from paraembed.data.parsed import Block, ParsedPairs, filled, is_blank, listed, refuse
 from paraembed.files import Place, open_stream
 
 Role = Literal[
@@ -35,7 +37,7 @@ _CSV_ROWS = 50_000
 _CSV_CHARACTERS = 8 << 20
 _CELL_CHARACTERS = 8  # what a cell takes beside its characters, at least
 _MOST_COMMAS = 1 << 20  # of a row: a cell of two letters takes 50 bytes
-_FIELD_CHARACTERS = 1 << 20
+_HEADER_ROWS, _HEADER_CHARACTERS = 100, 1 << 20  # that are compared with the first row
 ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
     **dict.fromkeys(("second", "target", "tgt", "text2", "sentence2", "question2", "phrase2", "paraphrase"), "second"),
@@ -50,11 +52,36 @@ ROLE_NAMES: dict[str, Role] = {
 }
 
 
+class Columns(NamedTuple):
+    """What the columns of a file are: their roles, in order; whether its first row is a header; role → name."""
+
+    roles: Sequence[Role]
+    header: bool
+    names: Mapping[str, str]
+
+
 def read_tsv(
-    path: Place, first_line: bytes, blocks: Iterator[Lines], columns: Sequence[Role], *, from_start: bool = True
+    path: Place,
+    heads: Sequence[Lines],
+    blocks: Iterator[Lines],
+    columns: Sequence[Role],
+    *,
+    from_start: bool = True,
+    no_header: bool = False,
 ) -> Iterator[Block]:
-    """Parse lines of a TSV file, whose first one may be a header; see ``read_pairs``."""
-    roles, header = _roles(path, first_line.decode("utf-8", "replace").split("\t"), columns)
+    """Parse lines of a TSV file, whose first one may be a header; see ``read_pairs``.
+
+    Args:
+        path: the file.
+        heads: its first lines.
+        blocks: the lines to parse.
+        columns: roles, in order; empty: what the header says.
+        from_start: whether the blocks begin with the first line of the file.
+        no_header: the first line is a pair, whatever it looks like.
+    """
+    texts = (head[row].decode("utf-8", "replace") for head in heads for row in range(len(head)))
+    first, *rows = _head_rows(text.split("\t") for text in texts)
+    roles, header, names = _columns_of(path, first, rows, columns, no_header)
     for block in blocks:
         if header and from_start and block.first == 0:
             block = block.without_first()  # noqa: PLW2901 - the header is no row
@@ -67,24 +94,26 @@ def read_tsv(
         ]
         padded = pc.split_pattern(pc.binary_join_element_wise(text, "\t" * len(roles), ""), "\t")
         parsed = {role: pc.list_element(padded, at) for at, role in enumerate(roles)}
-        yield Block("tsv", block.first, block, assemble(parsed, tests))
+        yield Block("tsv", block.first, block, assemble(parsed, tests), columns=names)
 
 
-def read_csv(path: Place, columns: Sequence[Role], limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[Block]:
+def read_csv(
+    path: Place, columns: Sequence[Role], limits: ReadLimits = DEFAULT_LIMITS, *, no_header: bool = False
+) -> Iterator[Block]:
     """Parse a CSV file; see ``read_pairs``. Python's csv module reads it, 0.3M rows/s.
 
     A row with a line break inside of a field is refused: two stray quotes make one row of all lines between them.
     """
-    csv.field_size_limit(_FIELD_CHARACTERS)
+    csv.field_size_limit(limits.max_line_bytes)  # of a row, so of a field, too
     with (
         open_stream(path, limits.max_inflation) as file,
         io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text,
     ):
         reader = _rows(text, path, limits.max_line_bytes)
-        head = next(reader, [])
-        roles, header = _roles(path, head, columns)
+        head = _head_rows(reader)
+        roles, header, names = _columns_of(path, head[0] if head else [], head[1:], columns, no_header)
         number = int(header)
-        rows = itertools.chain([] if header else [head], reader)
+        rows = itertools.chain(head[number:], reader)
         while block := _some(rows):
             raw = [",".join(row).encode("utf-8", "surrogateescape") for row in block]
             counts = pa.array([len(row) for row in block])
@@ -101,27 +130,66 @@ def read_csv(path: Place, columns: Sequence[Role], limits: ReadLimits = DEFAULT_
                     row[at] if at < len(row) and ok else "" for row, ok in zip(block, valid.to_pylist(), strict=True)
                 )
                 parsed[role] = pa.array(cells, pa.string())
-            yield Block("csv", number, raw, assemble(parsed, [*tests, *_count_tests(counts, len(roles))]))
+            yield Block(
+                "csv", number, raw, assemble(parsed, [*tests, *_count_tests(counts, len(roles))]), columns=names
+            )
             number += len(block)
 
 
-def _roles(path: Place, cells: Sequence[str], columns: Sequence[Role]) -> tuple[Sequence[Role], bool]:
-    """What the columns are, and whether the first row is a header."""
-    names = [ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in cells]
-    header = None not in names
+def _head_rows(rows: Iterator[list[str]]) -> list[list[str]]:
+    """Take the first rows of a file, fewer where they are long."""
+    head, size = list[list[str]](), 0
+    for row in rows:
+        head.append(row)
+        size += sum(map(len, row))
+        if len(head) > _HEADER_ROWS or size > _HEADER_CHARACTERS:
+            break
+    return head
+
+
+def _columns_of(
+    path: Place, first: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[Role], no_header: bool
+) -> Columns:
+    """Decide what the columns are, by the flag, by a header, or by their number.
+
+    Args:
+        path: the file, for messages.
+        first: cells of its first row.
+        rows: cells of the rows after it, to tell a header by.
+        columns: roles that the flag gives.
+        no_header: the first row is a pair.
+
+    Raises:
+        ValueError: nothing says which columns are the pair, or the first row looks like a header with unknown names.
+    """
+    known = [ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in first]
+    header = not no_header and None not in known
     if columns:
-        return columns, header
+        header = header or (not no_header and looks_like_header(first, rows))
+        return Columns(columns, header, _named(columns, first if header else ()))
     if header:
-        found = [name for name in names if name is not None]
-        if not say_the_pair(found):
-            raise ValueError(f"{path} has columns {', '.join(cells)}; say with --columns which are first and second")
-        return found, True
-    if len(cells) != 2:
+        roles = [name for name in known if name is not None]
+        if not say_the_pair(roles):
+            raise ValueError(f"{path} has columns {listed(first)}; say with --columns which are first and second")
+        return Columns(roles, True, _named(roles, first))
+    if not no_header and looks_like_header(first, rows):
+        example = " ".join(("first", "second", *("ignore" for _ in first[2:6]), *("…" for _ in first[6:7])))
         raise ValueError(
-            f"{path} has {len(cells)} columns and no header; say what they are with --columns, "
+            f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; say with "
+            f"--columns what the columns are, for example: --columns {example}; if the row is a pair, give --no-header"
+        )
+    if len(first) != 2:
+        raise ValueError(
+            f"{path} has {len(first):,} columns and no header; say what they are with --columns, "
             "for example: --columns first second score"
         )
-    return ("first", "second"), False
+    return Columns(("first", "second"), False, _named(("first", "second"), ()))
+
+
+def _named(roles: Sequence[Role], header: Sequence[str]) -> dict[str, str]:
+    """Each role with the name of its column, or its number where there is no header."""
+    names = [repr(cell.strip()[:60]) for cell in header] + [f"column {at + 1}" for at in range(len(header), len(roles))]
+    return {role: name for role, name in zip(roles, names, strict=False) if role != "ignore"}
 
 
 def say_the_pair(roles: Sequence[Role]) -> bool:

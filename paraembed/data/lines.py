@@ -1,7 +1,7 @@
 """Text files as blocks of lines, for NumPy and Arrow; no Python loop over lines."""
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.files import Place, Span, ahead, read_blocks, read_span, require_file
 
 TOO_LONG = "longer than --max-line-bytes"
+INVALID_UTF8 = "invalid UTF-8"
 """Why a line is refused."""
 
 _BLOCK_BYTES = 8 << 20
@@ -78,24 +79,14 @@ class Lines:
     @cached_property
     def not_utf8(self) -> pa.BooleanArray:
         """Lines [n] that are no valid UTF-8."""
-        wrong = np.zeros(len(self), bool)
         data = memoryview(self.data)
         # A line feed is never inside of a character, so a run of lines is valid if each of them is.
-        runs = [(0, len(self))] if len(self) else []
-        while runs:
-            start, stop = runs.pop()
-            if _is_utf8(data[self.starts[start] : self.ends[stop - 1]]):
-                continue
-            if stop - start == 1:
-                wrong[start] = True
-            else:
-                middle = (start + stop) // 2
-                runs += [(start, middle), (middle, stop)]
+        wrong = invalid_rows(len(self), lambda start, stop: _is_utf8(data[self.starts[start] : self.ends[stop - 1]]))
         return pa.array(wrong)
 
     def tests(self) -> list[tuple[pa.BooleanArray, str]]:
         """Why a line cannot be read, for ``refuse``."""
-        return [(self.too_long, TOO_LONG), (self.not_utf8, "invalid UTF-8")]
+        return [(self.too_long, TOO_LONG), (self.not_utf8, INVALID_UTF8)]
 
     @cached_property
     def text(self) -> pa.StringArray:
@@ -109,6 +100,27 @@ class Lines:
     def without_first(self) -> "Lines":
         """The same lines but the first."""
         return Lines.of(self.data[self.data.find(b"\n") + 1 :], self.first + 1, limits=self.limits)
+
+
+def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray[np.bool_]:
+    """Return which of n rows are invalid, by halving runs of rows that are not valid as a whole.
+
+    Args:
+        size: n.
+        is_valid: whether all rows from the first to before the second number are valid.
+    """
+    wrong = np.zeros(size, bool)
+    runs = [(0, size)] if size else []
+    while runs:
+        start, stop = runs.pop()
+        if is_valid(start, stop):
+            continue
+        if stop - start == 1:
+            wrong[start] = True
+        else:
+            middle = (start + stop) // 2
+            runs += [(start, middle), (middle, stop)]
+    return wrong
 
 
 def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:

@@ -22,6 +22,7 @@ Source = Place | tuple[Place, Place]
 
 
 _SPAN_BYTES = 256 << 20
+_FEW_LINES = 100
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Reading:
         features: features of PPDB that become columns.
         alignment: whether the alignment of PPDB becomes a column.
         non_terminals: whether rules of PPDB with non-terminals are pairs.
+        no_header: the first row of TSV or CSV is a pair, whatever it looks like.
         limits: what is read of a file at most.
     """
 
@@ -43,6 +45,7 @@ class Reading:
     features: Sequence[str] = ()
     alignment: bool = False
     non_terminals: bool = False
+    no_header: bool = False
     limits: ReadLimits = DEFAULT_LIMITS
 
 
@@ -108,12 +111,14 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
             "say with --format what the file is"
         )
     form = detect_format(place, line) if reading.form == "auto" else reading.form
-    lines = read_lines(place, span, reading.limits) if span else itertools.chain([head], blocks)
+    heads = [head, *itertools.islice(blocks, 1 if len(head) < _FEW_LINES else 0)]  # a last line may be a block
+    lines = read_lines(place, span, reading.limits) if span else itertools.chain(heads, blocks)
     match form:
         case "csv":
-            yield from read_csv(place, columns, reading.limits)
+            yield from read_csv(place, columns, reading.limits, no_header=reading.no_header)
         case "tsv":
-            yield from read_tsv(place, head[0], lines, columns, from_start=span is None or span[0] == 0)
+            from_start = span is None or span[0] == 0
+            yield from read_tsv(place, heads, lines, columns, from_start=from_start, no_header=reading.no_header)
         case "words":
             yield from read_word_list(lines)
         case "jsonl":
@@ -128,7 +133,10 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
 
 def _is_parquet(place: Place) -> bool:
     with open_place(place) as file:
-        return bool(file.read(4) == b"PAR1")
+        magic = bytes(file.read(4))
+    if magic == b"PARE":
+        raise ValueError(f"{place} is an encrypted Parquet file; give it decrypted")
+    return magic == b"PAR1"
 
 
 def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:

@@ -1,6 +1,6 @@
 """Rows of a pair file once they are parsed: pairs, or the reason why a row is none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
+
+_NAMES, _NAME_CHARACTERS = 10, 60  # of a list in a message
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,16 @@ class Rows(Protocol):
 
 
 class TextRows:
-    """Rows [n] that came as columns of texts, each column a string array [n]."""
+    """Rows [n] that came as columns of texts, each column a string array [n], which need not be valid UTF-8."""
 
     def __init__(self, *columns: pa.StringArray) -> None:
-        self._columns = columns
+        self._columns = [column.cast(pa.binary()) for column in columns]
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
     def __getitem__(self, row: int, /) -> bytes:
-        return "\t".join(column[row].as_py() or "" for column in self._columns).encode()
+        return b"\t".join(column[row].as_py() or b"" for column in self._columns)
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Block:
         raw: the rows as they came, to show what was refused.
         pairs: the rows, parsed.
         lines: int64 [n], number of the line that each row comes from, from 0; None where the rows are the lines.
+        columns: what was read as what: by role the name of a column, or its number where the file has no header.
     """
 
     form: str
@@ -77,6 +80,7 @@ class Block:
     raw: Rows
     pairs: ParsedPairs
     lines: npt.NDArray[np.int64] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def line_of(self, row: int) -> int:
         """The number of the line that a row comes from, from 1, for people."""
@@ -101,6 +105,14 @@ def filled(texts: pa.StringArray) -> pa.StringArray:
     """Texts [n] without the white space around them, null for an empty one."""
     trimmed = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pa.scalar(None, pa.string()), trimmed)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message: the first ten, and how many there are; a long one is cut."""
+    shown = ", ".join(
+        name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}…" for name in names[:_NAMES]
+    )
+    return shown if len(names) <= _NAMES else f"{shown}, … ({len(names):,} in all)"
 
 
 def contains_byte(texts: pa.StringArray, character: str) -> bool:

@@ -1,20 +1,22 @@
 """Pairs with named columns: Parquet files, and lines of JSON objects (JSONL)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.data.delimited import ROLE_NAMES, Role, assemble, say_the_pair
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits, check_parquet
-from paraembed.data.lines import TOO_LONG, Lines
+from paraembed.data.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows
 from paraembed.data.parquet import READ_BYTES, read_batches, unreadable
-from paraembed.data.parsed import Block, TextRows
+from paraembed.data.parsed import Block, TextRows, listed
 from paraembed.files import Place, open_place
 
 _BLOCK_ROWS = 65_536
@@ -36,16 +38,35 @@ def read_parquet(place: Place, columns: Sequence[Role] = (), limits: ReadLimits 
     with _open_parquet(place) as file:
         roles = _names_of_roles(place, file.schema_arrow.names, columns)
         check_parquet(file, set(roles.values()), str(place), limits)
-    row = 0
+    names, row = _shown(roles), 0
     for batch in read_batches(partial(_open_parquet, place), list(roles.values()), _BLOCK_ROWS, _BLOCK_BYTES):
-        try:
-            cells: dict[Role, pa.StringArray] = {role: batch[name].cast(pa.string()) for role, name in roles.items()}
+        try:  # not ``safe``: bytes that are no UTF-8 are for the rows below
+            cells: dict[Role, pa.StringArray] = {
+                role: batch[name].cast(pa.string(), safe=False) for role, name in roles.items()
+            }
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ValueError(f"{place}: {error}; expected columns of texts and numbers") from None
+            raise ValueError(f"{place}: {listed([str(error)])}; expected columns of texts and numbers") from None
         too_long = reduce(pc.or_, (_longer(cell, limits.max_line_bytes) for cell in cells.values()))
-        tests = [(too_long, TOO_LONG), _no_text(cells)]
-        yield Block("parquet", row, TextRows(*cells.values()), assemble(_without_nulls(cells), tests))
+        raw, not_utf8 = TextRows(*cells.values()), pa.array(_not_utf8(list(cells.values()), len(batch)))
+        if not_utf8.true_count:
+            cells = {role: pc.if_else(not_utf8, pa.scalar(None, pa.string()), cell) for role, cell in cells.items()}
+        tests = [(too_long, TOO_LONG), (not_utf8, INVALID_UTF8), _no_text(cells)]
+        yield Block("parquet", row, raw, assemble(_without_nulls(cells), tests), columns=names)
         row += len(batch)
+
+
+def _not_utf8(columns: Sequence[pa.StringArray], size: int) -> npt.NDArray[np.bool_]:
+    """Whether a row of string columns [n] holds bytes that are not UTF-8."""
+
+    def is_valid(start: int, stop: int) -> bool:
+        try:
+            for column in columns:
+                column.slice(start, stop - start).validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    return invalid_rows(size, is_valid)
 
 
 @contextmanager
@@ -90,7 +111,8 @@ def read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role] = 
         none = pa.nulls(len(rows), pa.string())
         cells = {"first": none, "second": none, **cells}
         tests = [*lines.tests(), (pa.array([row is None for row in rows], pa.bool_()), "no JSON object")]
-        yield Block("jsonl", lines.first, lines, assemble(_without_nulls(cells), [*tests, _no_text(cells)]))
+        pairs = assemble(_without_nulls(cells), [*tests, _no_text(cells)])
+        yield Block("jsonl", lines.first, lines, pairs, columns=_shown(roles))
 
 
 def _names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) -> dict[Role, str]:
@@ -102,18 +124,22 @@ def _names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role])
     found: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
     if columns and len(columns) != len(names):
         raise ValueError(
-            f"{place} has {len(names)} columns: {', '.join(names)}; --columns says what {len(columns)} are: "
-            f"{', '.join(columns)}; give one for each, in order, ignore for those that are not needed"
+            f"{place} has {len(names)} columns: {listed(names)}; --columns says what {len(columns)} are: "
+            f"{listed(columns)}; give one for each, in order, ignore for those that are not needed"
         )
     if not say_the_pair(found):
         raise ValueError(
-            f"{place} has columns {', '.join(names)}; two are needed, named such as {_NAMES}: "
+            f"{place} has columns {listed(names)}; two are needed, named such as {_NAMES}: "
             "say with --columns what they are, in order, for example: --columns first second ignore"
         )
     roles: dict[Role, str] = {role: name for role, name in zip(found, names, strict=True) if role != "ignore"}
     if twice := sorted({name for name in roles.values() if names.count(name) > 1}):
-        raise ValueError(f"{place} has columns {', '.join(names)}; {', '.join(twice)} stands twice, rename one")
+        raise ValueError(f"{place} has columns {listed(names)}; {listed(twice)} stands twice, rename one")
     return roles
+
+
+def _shown(roles: Mapping[Role, str]) -> dict[str, str]:
+    return {role: repr(name[:60]) for role, name in roles.items()}
 
 
 def _known(names: Sequence[str]) -> dict[Role, str]:

@@ -206,3 +206,40 @@ def test_a_long_line_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet", limits=limits)
     assert (report.read, report.parsed, report.refused) == (3, 2, {"longer than --max-line-bytes": 1})
     assert json.dumps(report.sample).count("[NP]") == 1
+
+
+def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path: Path) -> None:
+    cells = pa.array([b"a", b"\xff\xfe", b"b", None], pa.binary())
+    as_strings = pa.Array.from_buffers(pa.string(), 4, cells.buffers())
+    for column in (cells, cells.cast(pa.large_binary()), as_strings):
+        pq.write_table(pa.table({"source": column, "target": ["x", "y", "z", "w"]}), tmp_path / "p")
+        assert rows_of(tmp_path / "p") == [
+            (None, "a", "x"), ("invalid UTF-8", "", ""), (None, "b", "z"), ("too few fields", "", "w"),
+        ]  # fmt: skip
+    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet")
+    assert report.refused == {"invalid UTF-8": 1, "too few fields": 1}
+    assert [row["text"] for row in report.sample] == ["��\ty", "\tw"]
+
+
+def test_unusable_files_are_named_in_a_short_line(tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(b"PARE\0\0\0\0PARE")
+    with pytest.raises(ValueError, match="p is an encrypted Parquet file; give it decrypted"):
+        rows_of(tmp_path / "p")
+    names = [f"column{number}" for number in range(5000)]
+    pq.write_table(pa.table({name: ["x"] for name in names}), tmp_path / "p")
+    (tmp_path / "p.jsonl").write_text(json.dumps(dict.fromkeys(names, "x")))
+    (tmp_path / "p.tsv").write_text("\t".join(["source", *["id"] * 5000]) + "\n")
+    (tmp_path / "q.tsv").write_text("\t".join(names) + "\nx" + "\t1" * 4999)
+    for name in ("p", "p.jsonl", "p.tsv", "q.tsv"):
+        with pytest.raises(ValueError, match=r"in all\)") as raised:
+            rows_of(tmp_path / name)
+        assert len(str(raised.value)) < 800
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(FileNotFoundError, match="loop does not exist"):
+        rows_of(tmp_path / "loop")
+
+
+def test_a_cell_of_csv_may_be_as_long_as_a_row(tmp_path: Path) -> None:
+    long = "x " * (1 << 20)
+    (tmp_path / "p.csv").write_text(f"{long},b\n")
+    assert rows_of(tmp_path / "p.csv") == [(None, long, "b")]
