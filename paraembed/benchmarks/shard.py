@@ -18,7 +18,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.data.duplicates import find_duplicates, partition_writer
@@ -28,13 +30,14 @@ from paraembed.data.parsed import Block
 from paraembed.data.ppdb import parse_ppdb
 from paraembed.data.sample import write_sample
 from paraembed.data.schemas import PAIRS
-from paraembed.data.shards import ShardSettings
+from paraembed.data.shards import GROUP_ROWS, ShardSettings
 from paraembed.data.training_sets import row_rules
 from paraembed.files import read_blocks
 
 OURS, GZIP, SPLIT, LOOP = "shard_pairs", "gzip -dc | wc -l", "Python loop, split only", "Python loop, same work"
 _BLOCK_BYTES = 8 << 20
 _BROKEN = 0.001  # of the lines
+_PARTITIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class ShardWorkload:
         rounds: Times each program has its turn; the median counts.
         loop_lines: Lines of the first file that a Python loop reads.
         seed: Decides the lines.
+        small_files: Files of ten lines that are sharded to see whether the time is linear in their number; then four
+            times as many.
     """
 
     lines: int = 2_000_000
@@ -56,10 +61,11 @@ class ShardWorkload:
     rounds: int = 3
     loop_lines: int = 100_000
     seed: int = 1
+    small_files: int = 100
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
-        for name in ("lines", "files", "workers", "rounds", "loop_lines"):
+        for name in ("lines", "files", "workers", "rounds", "loop_lines", "small_files"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
@@ -94,6 +100,7 @@ class Measured:
         stage_lines: lines of that file.
         peak_bytes: highest resident memory of a worker; None where there was none to be seen.
         line_bytes: mean length of a line.
+        growth: by what grows: how many there were, and the seconds.
     """
 
     timings: list[Timing]
@@ -101,6 +108,7 @@ class Measured:
     stage_lines: int
     peak_bytes: int | None
     line_bytes: float
+    growth: dict[str, list[tuple[int, float]]]
 
 
 def write_files(workload: ShardWorkload, folder: Path) -> list[Path]:
@@ -161,13 +169,58 @@ def measure(
     progress("one process, step by step")
     peak = peak_of_workers()
     stages, num_bytes = _stages(files[0], folder)
+    progress("more files, more rows")
+    sizes = workload.small_files, 4 * workload.small_files
+    growth = {
+        "files": [(size, _small_files(size, folder, shard, workload.workers)) for size in sizes],
+        f"rows in {_PARTITIONS:,} partitions": [(size, _partitioned(size, folder)) for size in (100_000, 400_000)],
+    }
     return Measured(
         [Timing(name, counts[name], taken) for name, taken in seconds.items()],
         stages,
         lines // workload.files,
         peak,
         num_bytes / (lines // workload.files),
+        growth,
     )
+
+
+def _small_files(count: int, folder: Path, shard: Callable[[Sequence[Path], Path, int], object], workers: int) -> float:
+    """Seconds that the sharding of small files takes."""
+    inputs = [folder / f"small-{number:05d}.tsv" for number in range(count)]
+    for number, path in enumerate(inputs):
+        path.write_text("".join(f"one {number} {row}\tanother {row}\n" for row in range(10)))
+    shutil.rmtree(folder / "out-small", ignore_errors=True)
+    start = time.perf_counter()
+    shard(inputs, folder / "out-small", workers)
+    seconds = time.perf_counter() - start
+    for path in inputs:
+        path.unlink()
+    return seconds
+
+
+def _partitioned(rows: int, folder: Path) -> float:
+    """CPU seconds to cut rows into many partitions and to look for duplicates in one bucket of them."""
+    numbers = np.arange(rows)
+    table = pa.table({"first": numbers.astype(str), "second": (numbers // 2).astype(str), "rank": numbers})
+    path = folder / "by-partition.arrow"
+    start = time.thread_time()
+    with path.open("wb") as file, partition_writer(file, _PARTITIONS) as partitions:
+        for first in range(0, rows, GROUP_ROWS):
+            partitions.write(table.slice(first, GROUP_ROWS))
+    find_duplicates([path], 0, _PARTITIONS, spill=folder / "spill.arrow")
+    path.unlink()
+    return time.thread_time() - start
+
+
+def growth_table(measured: Measured) -> tuple[list[str], list[list[str]]]:
+    """Time by size: linear work takes as long for each item of the larger one."""
+    rows = [
+        [name, f"{count:,}", f"{seconds:.2f}", f"{seconds / count * 1e6:,.1f}"]
+        for name, sizes in measured.growth.items()
+        for count, seconds in sizes
+    ]
+    return ["what grows", "count", "seconds", "µs each"], rows
 
 
 def table(measured: Measured) -> tuple[list[str], list[list[str]]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.benchmarks.shard import ShardWorkload, measure, stage_table, table
+from paraembed.benchmarks.shard import ShardWorkload, growth_table, measure, stage_table, table
 from paraembed.cluster.job import print_table, say
 from paraembed.cluster.session import absolute, ray_session
 from paraembed.cluster.shard import shard_pairs
@@ -42,6 +42,7 @@ def bench_shard(flags: Shard) -> None:
         found = measure(workload, folder, shard, say)
     print_table(*table(found))
     print_table(*stage_table(found))
+    print_table(*growth_table(found))
     peak = f"{found.peak_bytes / 2**20:,.0f} MiB" if found.peak_bytes else "not known"
     say(f"{found.line_bytes:.0f} bytes a line; {workload.workers} workers; peak memory of a worker: {peak}")
     if out:

@@ -1,9 +1,12 @@
 """Pair files → pair shards: Ray Data parses files side by side, Ray tasks find duplicates and write the shards."""
 
 import json
+import os
+import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,11 +24,11 @@ from paraembed.cluster.progress import doing
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import tracked_run
 from paraembed.data import shards
-from paraembed.data.duplicates import RowNumbers, find_duplicates, num_partitions
+from paraembed.data.duplicates import RowNumbers, find_repeats, num_buckets, num_partitions
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.pairs import Reading, Source, read_pairs, sources_of, spans_of
 from paraembed.data.parse import parse_source, partitions_of, reading_of
-from paraembed.data.parsed import Block
+from paraembed.data.parsed import listed
 from paraembed.data.reports import SAMPLED, SourceReport, join_reports, load_report, save_report, sum_counts
 from paraembed.data.selection import Selected, select, selection_table, selects
 from paraembed.data.shards import Mask, ShardPlan, ShardSettings
@@ -39,11 +42,14 @@ from paraembed.files import (
     differences,
     digest_of,
     empty_folder,
+    foreign_file,
     name_of,
     read_json,
     replace_folder,
     sha256_of,
     size_of,
+    to_place,
+    without_credentials,
     work_folder,
     write_file,
     write_json,
@@ -54,6 +60,17 @@ _Result = TypeVar("_Result")
 
 _CODE = 2
 """Of the files that a run which was cut short leaves; another code begins anew."""
+
+_SHOWN_PAIRS, _SHOWN_CHARACTERS = 3, 60
+_SHARD = r"pairs-\d{5,}-of-\d{5,}\.parquet"
+_FILE = rf"(manifest\.json|_SUCCESS|lengths\.json|vocabulary\.parquet|rejected-sample\.jsonl|{_SHARD})"
+_OUTPUT = rf"((train|dev|test|1-of-\d+)/)?({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
+_STEP = r"(identity\.json|parsed-\d{5,}\.(parquet|arrow|json|columns)|stays-\d{5,}\.npy|spill-\d+\.arrow)"
+_OF_OUTPUT = re.compile(_OUTPUT)
+"""Paths of the files in an output."""
+
+_OF_WORK = re.compile(rf"{_STEP}|\.{_STEP}\.[0-9a-f]{{8}}\.tmp|{_SHARD}/(lengths|words)|result/{_OUTPUT}")
+"""Paths of the files in a work folder."""
 
 
 def shard_pairs(
@@ -102,7 +119,7 @@ def shard_pairs(
     reading = reading_of(settings, limits)
     doing("reading the beginnings of the inputs")
     names_of_sources = names[:: len(inputs) // len(sources)]
-    heads = list(map(partial(_first_block, reading=reading), sources, names_of_sources))
+    heads = list(map(partial(_head_of, reading=reading), sources, names_of_sources))
     parts = [
         _Part(source, name, span)
         for source, name, head in zip(sources, names_of_sources, heads, strict=True)
@@ -111,7 +128,7 @@ def shard_pairs(
     doing(f"hashing {len(inputs):,} inputs")
     identity = {
         "format": shards.FORMAT,
-        "settings": json.loads(json.dumps(asdict(settings))),
+        "settings": _as_json(settings),
         "inputs": [
             {"name": name, "bytes": size_of(path), "sha256": sha256_of(path)}
             for name, path in zip(names, inputs, strict=True)
@@ -119,34 +136,93 @@ def shard_pairs(
         "words": {"name": words.name, "sha256": sha256_of(words), "max_words": max_words} if words else None,
         "max_line_bytes": limits.max_line_bytes,
     }
-    finished = read_finished(out, identity, overwrite)
-    if finished is not None:
-        checked(shards.FinishedManifest, finished, f"{out}/manifest.json")
-        say(f"{out} is complete already ({finished['counts']['kept']:,} pairs); nothing to do")
-        return finished, True
+
+    def finished() -> dict[str, Any] | None:
+        manifest = read_finished(out, identity, overwrite)
+        if manifest is not None:
+            checked(shards.FinishedManifest, manifest, f"{out}/manifest.json")
+            say(f"{out} is complete already ({manifest['counts']['kept']:,} pairs); nothing to do")
+        return manifest
+
+    before = finished()
+    if before is not None:
+        return before, True
     task = _Task(parts, settings, vocabulary, workers, rejected_sample, limits)
-    work = out.with_name(f".{out.name}.partial")
-    doing("starting Ray and MLflow")
-    with work_folder(work), tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
-        _begin(work, {**identity, "rejected_sample": rejected_sample})
-        about = {"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **asdict(limits)}
-        run.params({**about, **identity["settings"]})
-        manifest = _shard(task, work, identity)
-        result = work / "result"
-        run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
-        run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
-        for path in sorted(result.rglob("*.json*")):
-            run.artifacts(path, str(path.parent.relative_to(result)) if path.parent != result else None)
-        replace_folder(result, out)
-        shutil.rmtree(work)
+    work, old = out.with_name(f".{out.name}.partial"), out.with_name(f".{out.name}.old")
+    with work_folder(work):
+        before = finished()  # by another run, since
+        if before is not None:
+            return before, True
+        for folder, ours in ((out, _OF_OUTPUT), (old, _OF_OUTPUT), (work, _OF_WORK)):
+            _check_ours(folder, ours)
+        _say_columns(names_of_sources, heads, with_pairs=rejected_sample)
+        doing("starting Ray and MLflow")
+        with tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
+            _begin(work, {**identity, "rejected_sample": rejected_sample})
+            about = {"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **asdict(limits)}
+            run.params({**about, **identity["settings"]})
+            manifest = _shard(task, work, identity)
+            result = work / "result"
+            run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
+            run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
+            for path in sorted(result.rglob("*.json*")):
+                run.artifacts(path, str(path.parent.relative_to(result)) if path.parent != result else None)
+            shutil.rmtree(old, ignore_errors=True)
+            replace_folder(result, out, old)
+            if foreign_file(work, _OF_WORK) is None:
+                shutil.rmtree(work)
+            else:
+                say(f"{work} was not removed: it holds files that jobs/shard.py did not write")
     return manifest, False
 
 
-def _first_block(source: Source, name: str, reading: Reading) -> Block:
-    """The first rows of a source, so that what is unusable is said at once."""
+def _as_json(settings: ShardSettings) -> dict[str, Any]:
+    """Return settings as JSON. One that is newer than the first version is left out where it has its default."""
+    values: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
+    return values if settings.no_header else {name: value for name, value in values.items() if name != "no_header"}
+
+
+def _check_ours(folder: Path, ours: re.Pattern[str]) -> None:
+    """Raise ValueError if a folder that is to be emptied or replaced holds a file that this job did not write."""
+    is_folder = folder.is_dir() and not (folder.is_symlink() and not folder.exists())
+    foreign = foreign_file(folder, ours) if is_folder else folder if os.path.lexists(folder) else None
+    if foreign is not None:
+        raise ValueError(
+            f"{foreign} is not a file that jobs/shard.py wrote, and {folder} would be removed; move it away, or choose "
+            "another --out"
+        )
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What the first rows of a source show: its format, what its columns are, up to three pairs."""
+
+    form: str
+    columns: tuple[tuple[str, str], ...]
+    pairs: list[tuple[str, str]]
+
+
+def _head_of(source: Source, name: str, reading: Reading) -> _Head:
+    """Read the first rows of a source, so that an unusable one fails at once."""
     for block in read_pairs(source, reading):
-        return block
+        pairs = block.pairs
+        rows = np.flatnonzero(pairs.refused.is_null())[:_SHOWN_PAIRS]
+        texts = [column.take(pa.array(rows)).to_pylist() for column in (pairs.first, pairs.second)]
+        return _Head(block.form, tuple(block.columns.items()), list(zip(*texts, strict=True)))
     raise ValueError(f"{name} has no rows; leave it out, or make it again")
+
+
+def _say_columns(names: Sequence[str], heads: Sequence[_Head], *, with_pairs: bool) -> None:
+    """Show, once for each format and choice of columns, what was read as what, and the first pairs."""
+    files = Counter((head.form, head.columns) for head in heads)
+    first = {(head.form, head.columns): (name, head) for name, head in reversed([*zip(names, heads, strict=True)])}
+    for kind, count in files.items():
+        name, head = first[kind]
+        more = f" and {count - 1:,} more" if count > 1 else ""
+        columns = f": {listed([f'{role} is {column}' for role, column in head.columns])}" if head.columns else ""
+        say(f"{name[:_SHOWN_CHARACTERS]}{more}, {head.form}{columns}")
+        for pair in head.pairs if with_pairs else ():
+            say(f"  {' | '.join(json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False) for text in pair)}")
 
 
 @dataclass(frozen=True)
@@ -156,6 +232,19 @@ class _Part:
     source: Source
     name: str
     span: Span | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a row of Ray Data."""
+        places = self.source if isinstance(self.source, tuple) else (self.source,)
+        return {"places": [str(place) for place in places], "name": self.name, "span": list(self.span or ())}
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> "_Part":
+        """Return what ``to_dict`` took; NumPy arrays stand for its lists."""
+        places = [to_place(str(place)) for place in row["places"]]
+        source: Source = places[0] if len(places) == 1 else (places[0], places[1])
+        span = [int(byte) for byte in row["span"]]
+        return cls(source, row["name"], (span[0], span[1]) if span else None)
 
     def __str__(self) -> str:
         return self.name if self.span is None else f"{self.name}, bytes {self.span[0]:,} to {self.span[1]:,}"
@@ -213,7 +302,7 @@ def _shard(task: _Task, work: Path, identity: dict[str, Any]) -> dict[str, Any]:
     first_ranks = _first_ranks(task.parts, reports)
     stays = [np.ones(report.parsed, bool) for report in reports]
     if not set_of(settings).keeps_duplicates:
-        _drop_duplicates(stays, parsed, partitions, first_ranks, workers)
+        stays = _without_duplicates(stays, parsed, partitions, first_ranks, workers)
     duplicates = [int(len(mask) - mask.sum()) for mask in stays]
     say(f"  {sum(duplicates):,} duplicates of {num_parsed:,} pairs removed")
     sources = _about_sources(task.parts, reports, duplicates)
@@ -277,14 +366,12 @@ def _about_sources(
     parts: Sequence[_Part], reports: Sequence[SourceReport], duplicates: Sequence[int]
 ) -> dict[str, tuple[SourceReport, int]]:
     """For each source, by name, its report and how many of its pairs are duplicates."""
-    names = [part.name for part in parts]
-    return {
-        name: (
-            join_reports([report for one, report in zip(names, reports, strict=True) if one == name]),
-            sum(count for one, count in zip(names, duplicates, strict=True) if one == name),
-        )
-        for name in dict.fromkeys(names)
-    }
+    spans: dict[str, list[SourceReport]] = {}
+    counts = Counter[str]()
+    for part, report, count in zip(parts, reports, duplicates, strict=True):
+        spans.setdefault(part.name, []).append(report)
+        counts[part.name] += count
+    return {name: (join_reports(of_name), counts[name]) for name, of_name in spans.items()}
 
 
 def _about_source(report: SourceReport, duplicates: int) -> dict[str, Any]:
@@ -304,24 +391,32 @@ def _finish(folder: Path, manifest: dict[str, Any], sample: str | None) -> None:
 
 
 def _parse_all(task: _Task, parsed: Sequence[Path], partitions: int) -> list[SourceReport]:
-    """Parse the parts through Ray Data, a task each."""
+    """Parse the parts through Ray Data, a task each.
+
+    A task gets its own part and what all have in common, not the list of all parts: that would be quadratic.
+    """
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    rows = [{"number": number} for number in range(len(parsed))]
+    rows = [
+        {"number": number, "parsed": str(path), **part.to_dict()}
+        for number, (part, path) in enumerate(zip(task.parts, parsed, strict=True))
+    ]
     data = ray.data.from_items(rows, override_num_blocks=len(rows))
-    parse = partial(_parse, task=task, parsed=parsed, partitions=partitions)
+    parse = partial(_parse, task=replace(task, parts=()), partitions=partitions)
     pool = ray.data.TaskPoolStrategy(size=min(task.workers, len(rows)))
     doing(f"parsing {len(rows):,} parts")
-    for number, row in enumerate(data.map(parse, num_cpus=1, compute=pool).iter_rows(), start=1):
-        doing(f"parsing: part {number:,} of {len(rows):,} is done")
+    reports: dict[int, SourceReport] = {}
+    for done, row in enumerate(data.map(parse, num_cpus=1, compute=pool).iter_rows(), start=1):
+        doing(f"parsing: part {done:,} of {len(rows):,} is done")
+        number = row["number"]
         if row["error"]:
             if not any(map(Path.exists, map(_report_path, parsed))):
                 shutil.rmtree(parsed[0].parent, ignore_errors=True)  # nothing to go on from; tasks may still write
             raise ValueError(row["error"])
-        report = load_report(_report_path(parsed[row["number"]]))
+        report = reports[number] = load_report(_report_path(parsed[number]))
         when = " (parsed before)" if row["before"] else ""
-        say(f"  {task.parts[row['number']]}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
-    return [load_report(_report_path(path)) for path in parsed]
+        say(f"  {task.parts[number]}: {report.read:,} rows read, {report.parsed:,} pairs{when}")
+    return [reports[number] for number in range(len(parsed))]
 
 
 def _select(
@@ -391,35 +486,38 @@ def _each(function: Callable[[_Argument], _Result], arguments: Sequence[_Argumen
         yield ray.get(done)
 
 
-def _parse(row: dict[str, Any], task: _Task, parsed: Sequence[Path], partitions: int) -> dict[str, Any]:
-    number = row["number"]
-    out = parsed[number]
-    if _report_path(out).exists():  # written after the pairs, in an earlier run that was cut short
-        return {"number": number, "error": "", "before": True}
+def _parse(row: dict[str, Any], task: _Task, partitions: int) -> dict[str, Any]:
+    out, part = Path(row["parsed"]), _Part.from_dict(row)
+    outcome = {"number": row["number"], "error": "", "before": _report_path(out).exists()}
+    if outcome["before"]:  # the report is written after the pairs, in an earlier run that was cut short
+        return outcome
     try:
-        part = task.parts[number]
         what = part.source, part.name, task.settings, out, partitions, task.vocabulary, part.span
         report = parse_source(*what, sampled=SAMPLED if task.rejected_sample else 0, limits=task.limits)
         save_report(report, _report_path(out))
     except (ValueError, OSError) as error:  # the user's to mend; raised by the driver, without Ray's wrapping
-        return {"number": number, "error": str(error), "before": False}
-    return {"number": number, "error": "", "before": False}
+        outcome["error"] = str(error)
+    return outcome
 
 
-def _drop_duplicates(
+def _without_duplicates(
     stays: Sequence[Mask], parsed: Sequence[Path], partitions: int, first_ranks: Sequence[int], workers: int
-) -> None:
-    """Clear, in the masks of the parsed files, the rows that repeat a pair."""
+) -> list[Mask]:
+    """Return the masks of the parsed files without the rows that repeat a pair."""
     by_partition = [partitions_of(path) for path in parsed]
+    ends = np.cumsum([len(mask) for mask in stays])
+    starts, whole = np.concatenate(([0], ends[:-1])), np.concatenate(list(stays))
 
-    def find(partition: int) -> list[RowNumbers]:
-        return find_duplicates(by_partition, partition, partitions, first_ranks)
+    def find(bucket: int) -> tuple[RowNumbers, RowNumbers]:
+        spill = parsed[0].with_name(f"spill-{bucket}.arrow")
+        return find_repeats(by_partition, bucket, partitions, first_ranks, spill)
 
     doing("finding duplicates")
-    for number, found in enumerate(_each(find, range(partitions), workers), start=1):
-        doing(f"finding duplicates: partition {number:,} of {partitions:,}")
-        for mask, rows in zip(stays, found, strict=True):
-            mask[rows] = False
+    buckets = num_buckets(partitions)
+    for number, (files, rows) in enumerate(_each(find, range(buckets), workers), start=1):
+        doing(f"finding duplicates: bucket {number:,} of {buckets:,}")
+        whole[starts[files] + rows] = False
+    return np.split(whole, ends[:-1])
 
 
 def _save_masks(stays: Sequence[Mask], work: Path) -> list[Path]:
@@ -432,8 +530,10 @@ def _save_masks(stays: Sequence[Mask], work: Path) -> list[Path]:
 
 def _names(inputs: Sequence[Place]) -> list[str]:
     """File names; with their number in front where two inputs have one name."""
-    if len({place.resolve() if isinstance(place, Path) else place for place in inputs}) < len(inputs):
-        raise ValueError(f"an input is given twice: {', '.join(map(str, inputs))}")
+    counts = Counter(os.path.realpath(place) if isinstance(place, Path) else place for place in inputs)
+    if len(counts) < len(inputs):
+        twice = [without_credentials(str(place)) for place, count in counts.items() if count > 1]
+        raise ValueError(f"an input is given twice: {listed(twice)}; name each once")
     names = [name_of(place) for place in inputs]
     return names if len(set(names)) == len(names) else [f"{at}/{name}" for at, name in enumerate(names)]
 

@@ -95,7 +95,15 @@ def parse_source(
 def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> Reading:
     """How files are read; a bigram set needs the alignment."""
     alignment = settings.alignment or set_of(settings).bigrams is not None
-    return Reading(settings.format, settings.columns, settings.features, alignment, settings.non_terminals, limits)
+    return Reading(
+        settings.format,
+        settings.columns,
+        settings.features,
+        alignment,
+        settings.non_terminals,
+        settings.no_header,
+        limits,
+    )
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -115,13 +123,17 @@ def group_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """The rows of tables again, as tables of ``GROUP_ROWS`` rows and a last one of fewer."""
     rows = GROUP_ROWS
     held: list[pa.Table] = []
+    num_held = 0
     for table in tables:
+        if held and not table.num_rows:
+            continue  # all of a block was refused
         held.append(table)
-        if sum(one.num_rows for one in held) >= rows:
+        num_held += table.num_rows
+        if num_held >= rows:
             whole = pa.concat_tables(held)
             full = whole.num_rows - whole.num_rows % rows
             yield from (whole.slice(start, rows).combine_chunks() for start in range(0, full, rows))
-            held = [whole.slice(full)]
+            held, num_held = [whole.slice(full)], num_held - full
     rest = pa.concat_tables(held).combine_chunks()
     if rest.num_rows:
         yield rest

@@ -9,6 +9,7 @@ What comes out depends on the input files and the settings alone, not on how man
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -98,6 +99,8 @@ class ShardSettings(FilterOptions):
     """Format of the input: auto looks at each file's name and first line."""
     columns: tuple[Role, ...] = ()
     """What the columns of TSV, CSV, Parquet or JSONL input are, in order. By default their names say it."""
+    no_header: bool = False
+    """The first row of TSV or CSV input is a pair, even if it looks like a header."""
     features: tuple[str, ...] = ()
     """Features of PPDB that become columns, such as PPDB1.0Score or AGigaSim; NA is null."""
     alignment: bool = False
@@ -195,9 +198,11 @@ def write_shard(
     """
     tables = []
     for number, group in plan.groups:
-        file = pq.ParquetFile(parsed[number])
-        start = sum(file.metadata.row_group(before).num_rows for before in range(group))
-        table = file.read_row_group(group)
+        status = parsed[number].stat()
+        metadata, starts = _footer(parsed[number], (status.st_ino, status.st_size, status.st_mtime_ns))
+        start = starts[group]
+        with pq.ParquetFile(parsed[number], metadata=metadata) as file:
+            table = file.read_row_group(group)
         if first_ranks and first_ranks[number]:
             at = table.column_names.index("rank")
             table = table.set_column(at, table.schema.field(at), pc.add(table["rank"], first_ranks[number]))
@@ -214,6 +219,17 @@ def write_shard(
     for name, counted_table in (("lengths", counted.lengths), ("words", counted.words)):
         pq.write_table(counted_table, counts / name)
     return {"name": plan.name, "rows": table.num_rows, "sha256": digest}
+
+
+@lru_cache(maxsize=4)
+def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData, list[int]]:  # noqa: ARG001 - part of the key
+    """Footer of a parsed file, and the number of the first row of each row group.
+
+    A process reads it once for all shards of the file: once for each of n row groups would be quadratic.
+    """
+    metadata = pq.read_metadata(path)
+    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    return metadata, [0, *np.cumsum(rows).tolist()]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -21,13 +21,17 @@ def read_vocabulary(path: Path, max_words: int | None = None) -> pa.StringArray:
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out for every word")
-    words = pa.array([], pa.string())
+    words, waiting, num_waiting = pa.array([], pa.string()), list[pa.StringArray](), 0
     for lines in read_lines(path):
         text = lines.text
         if lines.first == 0 and pc.match_substring_regex(text[0], r"^\d+ \d+ *$").as_py():
             text = text.slice(1)
         here = pc.utf8_lower(pc.list_element(pc.split_pattern(text.drop_null(), " ", max_splits=1), 0))
-        words = pc.unique(pa.concat_arrays([words, here]))
+        waiting.append(here)
+        num_waiting += len(here)
+        if num_waiting > len(words) or (max_words is not None and len(words) + num_waiting >= max_words):
+            # Only once there are as many new ones as words: merging after each block would be quadratic.
+            words, waiting, num_waiting = pc.unique(pa.concat_arrays([words, *waiting])), [], 0
         if max_words is not None and len(words) >= max_words:
             return words.slice(0, max_words)
-    return words
+    return pc.unique(pa.concat_arrays([words, *waiting]))

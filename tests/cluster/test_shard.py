@@ -1,10 +1,12 @@
 import gzip
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.cluster.shard import read_finished, shard_pairs
+from paraembed.cluster.shard import _about_sources, _Part, read_finished, shard_pairs
 from paraembed.data import pairs
 from paraembed.data.limits import DEFAULT_LIMITS
+from paraembed.data.reports import SourceReport
 from paraembed.data.schemas import PAIRS
 from paraembed.data.shards import ShardSettings
 from paraembed.files import sha256_of, work_folder
@@ -254,6 +257,124 @@ def test_foreign_folders_are_left_alone(inputs: list[Path], tmp_path: Path) -> N
         with pytest.raises(ValueError, match=r"holds something that jobs/shard.py did not write"):
             shard_pairs(inputs, out, SETTINGS, overwrite=overwrite)
     assert (out / "chapter1.txt").read_text() == "dear"
+
+
+def test_files_that_a_user_put_beside_the_output_survive(inputs: list[Path], tmp_path: Path) -> None:
+    for folder in (tmp_path / ".out.old", tmp_path / ".out.partial"):
+        folder.mkdir()
+        (folder / "chapter1.txt").write_text("dear")
+        with pytest.raises(ValueError, match=rf"{re.escape(str(folder))}/chapter1.txt is not a file that .* wrote"):
+            shard_pairs(inputs, tmp_path / "out", SETTINGS)
+        assert (folder / "chapter1.txt").read_text() == "dear"
+        assert not (tmp_path / "out").exists()
+        shutil.rmtree(folder)
+    (tmp_path / ".out.old").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match=r"\.out\.old"):
+        shard_pairs(inputs, tmp_path / "out", SETTINGS)
+    assert all(path.exists() for path in inputs)
+
+
+@pytest.mark.ray
+def test_files_that_a_user_put_into_an_output_are_not_overwritten(
+    ray_cluster: None, inputs: list[Path], tmp_path: Path
+) -> None:
+    shard_pairs(inputs, tmp_path / "out", SETTINGS)
+    (tmp_path / "out" / "notes.txt").write_text("dear")
+    with pytest.raises(ValueError, match=r"out/notes.txt is not a file that jobs/shard.py wrote"):
+        shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE, overwrite=True)
+    assert (tmp_path / "out" / "notes.txt").read_text() == "dear"
+    (tmp_path / "out" / "notes.txt").unlink()
+    (tmp_path / ".out.old").mkdir()  # of a run that was killed while it removed what it had replaced
+    (tmp_path / ".out.old" / SHARD).touch()
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "parsed-00000.parquet").touch()
+    shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE, overwrite=True)
+    assert not list(tmp_path.glob(".out*"))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_commands_that_begin_at_once_give_one_output(inputs: list[Path], tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        JOBS / "shard.py",
+        "--input",
+        *inputs,
+        "--out",
+        tmp_path / "out",
+        "--rows-per-shard",
+        "40",
+    ]
+    for _ in range(3):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+        said = [process.communicate(timeout=200)[1] for process in processes]
+        assert not any("Traceback" in text for text in said), said
+        ended = [process.returncode for process in processes]
+        assert 0 in ended
+        for status, text in zip(ended, said, strict=True):
+            assert status == 0 or "error: another run is writing to" in text, text
+        assert len(contents(tmp_path / "out")) == 8
+        assert not list(tmp_path.glob(".out*"))
+
+
+def test_sources_are_put_together_in_one_pass() -> None:
+    """As many reports as parts are looked at, not files times parts."""
+    looked_at = Counter[str]()
+
+    class Counting(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            looked_at["compared"] += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    for size in (200, 400):
+        looked_at.clear()
+        parts = [_Part(Path("x"), Counting(f"{number // 2}.gz"), (0, 1)) for number in range(size)]
+        reports = [SourceReport(3, 2, {"empty text": 1}, lines=3)] * size
+        sources = _about_sources(parts, reports, [1] * size)
+        assert len(sources) == size // 2
+        assert sources["7.gz"][0].read == 6
+        assert sources["7.gz"][1] == 2
+        assert looked_at["compared"] <= 4 * size
+
+
+def test_a_part_is_a_row_of_its_own() -> None:
+    for part in (
+        _Part(Path("/x/a.gz"), "a", None),
+        _Part("s3://b/a.tsv", "a", (5, 9)),
+        _Part((Path("/x/a"), "file:///b"), "a", None),
+    ):
+        assert _Part.from_dict(json.loads(json.dumps(part.to_dict()))) == part
+
+
+@pytest.mark.ray
+def test_what_was_read_as_what_is_shown(ray_cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.tsv").write_text(f"target\tsource\nx{number}\ty\na\tb\nc\td\ne\tf\n")
+    (tmp_path / "p.csv").write_text("id,score,body\n1,2,a b\n2,3,c d\n")
+    files = [tmp_path / f"{number}.tsv" for number in range(3)]
+    with pytest.raises(ValueError, match=r"p\.csv begins with .* id, score, body; say with --columns"):
+        shard_pairs([*files, tmp_path / "p.csv"], tmp_path / "out", SETTINGS)
+    shard_pairs(files, tmp_path / "out", SETTINGS)
+    said = capsys.readouterr().err
+    assert said.count("0.tsv and 2 more, tsv: first is 'source', second is 'target'") == 0
+    assert said.count("0.tsv and 2 more, tsv: second is 'target', first is 'source'") == 1
+    assert said.count('  "y" | "x0"\n  "b" | "a"\n  "d" | "c"\n') == 1
+    assert said.count(" | ") == 3
+    shard_pairs(files, tmp_path / "other", SETTINGS, rejected_sample=False)
+    said = capsys.readouterr().err
+    assert said.count("second is 'target'") == 1
+    assert " | " not in said
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert "no_header" not in manifest["settings"]  # as before there was such a flag
+    settings = ShardSettings(rows_per_shard=40, no_header=True)
+    manifest, _ = shard_pairs(files, tmp_path / "third", settings)
+    assert manifest["settings"]["no_header"]
+    assert manifest["counts"]["read"] == 15
 
 
 PHRASES = ["good deal", "large amount", "the whole thing", "point of view", "in any case", "at long last"]

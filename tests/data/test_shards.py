@@ -190,3 +190,63 @@ def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path: Path)
     (parsed,), _ = make(tmp_path, [[("a b c", "d e f")]])
     assert len(empty) == 0
     assert len(pa.concat_tables([empty, selection_table(parsed, np.ones(1, bool), options)])) == 1
+
+
+def pairs(rows: int, seed: int) -> pa.Table:
+    texts = np.random.default_rng(seed).integers(0, 60, (2, rows)).astype(str)
+    return pa.table({"first": texts[0], "second": texts[1], "rank": np.arange(rows)})
+
+
+@pytest.mark.parametrize("partitions", [5, 200])
+def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path: Path, partitions: int) -> None:
+    tables = [pairs(3000, seed) for seed in range(3)]
+    files = [tmp_path / f"{number}.arrow" for number in range(3)]
+    for path, table in zip(files[:2], tables, strict=False):
+        with path.open("wb") as file, duplicates.partition_writer(file, partitions) as writer:
+            for start in range(0, len(table), 700):
+                writer.write(table.slice(start, 700))
+    keys = pair_keys(tables[2])  # a batch for each partition, none for a bucket
+    rows = tables[2].append_column("key", pa.array(keys)).append_column("row", pa.array(np.arange(3000)))
+    rows = rows.select(duplicates._SCHEMA.names)
+    with pa.ipc.new_file(files[2], rows.schema) as old:
+        for partition in range(partitions):
+            chosen = rows.filter(pa.array(keys % np.uint64(partitions) == partition)).combine_chunks()
+            old.write_batch(pa.record_batch([column.combine_chunks() for column in chosen.columns], schema=rows.schema))
+    best: dict[frozenset[str], tuple[int, int]] = {}
+    all_rows = [(rank, number) for number in range(3) for rank in range(3000)]
+    texts = [[*zip(table["first"].to_pylist(), table["second"].to_pylist(), strict=True)] for table in tables]
+    pair_of = {(rank, number): frozenset(texts[number][rank]) for rank, number in all_rows}
+    for place in sorted(all_rows):
+        best.setdefault(pair_of[place], place)
+    dropped = [
+        (int(rank), number)
+        for bucket in range(duplicates.num_buckets(partitions))
+        for number, found in enumerate(find_duplicates(files, bucket, partitions, (), tmp_path / "spill"))
+        for rank in found
+    ]
+    assert sorted(dropped) == sorted(place for place in all_rows if best[pair_of[place]] != place)
+    assert len({*dropped}) == len(dropped)
+    assert not (tmp_path / "spill").exists()
+
+
+@pytest.mark.parametrize("partitions", [100, 1000, 10_000])
+def test_batches_are_as_many_as_the_rows_ask_for(tmp_path: Path, partitions: int) -> None:
+    """Not row groups times partitions: of 300,000 rows and 1,000 partitions that would be 75,000."""
+    with (tmp_path / "x").open("wb") as file, duplicates.partition_writer(file, partitions) as writer:
+        for seed in range(75):
+            writer.write(pairs(4000, seed))
+    with pa.ipc.open_file(tmp_path / "x") as reader:
+        assert reader.num_record_batches <= 2 * 64
+    assert duplicates.num_buckets(partitions) == 64
+
+
+def test_the_footer_of_a_parsed_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse, "GROUP_ROWS", 5)
+    words = [chr(97 + row % 26) * (1 + row // 26) for row in range(400)]
+    parsed, reports = make(tmp_path, [[*zip(words, reversed(words), strict=True)]])
+    plans = shards.plan_shards(reports, [np.ones(reports[0].parsed, bool)], 10)
+    shards._footer.cache_clear()
+    for plan in plans:
+        shards.write_shard(plan, parsed, {0: np.ones(reports[0].parsed, bool)}, tmp_path, tmp_path / f"{plan.name}.x")
+    assert len(plans) == 40
+    assert shards._footer.cache_info().misses == 1

@@ -109,7 +109,7 @@ def test_what_is_not_allowed_is_one_line(
 def test_the_sharding_beside_other_programs(
     ray_cluster: None, bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    line = "shard --folder work --lines 600 --files 3 --rounds 2 --loop-lines 50 --out numbers.json"
+    line = "shard --folder work --lines 600 --files 3 --rounds 2 --loop-lines 50 --small-files 2 --out numbers.json"
     assert bench(line) == 0
     table = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
     assert [row[:2] for row in table[:2]] + [row[:2] for row in table[2:6]] == [
@@ -117,6 +117,12 @@ def test_the_sharding_beside_other_programs(
     ]  # fmt: skip
     assert table[2][4] == "1.00"
     assert {"read, decompress", "split into fields", "write: shards"} < {row[0] for row in table}
+    assert [row[1] for row in table if row[0] in {"files", "rows in 1,000 partitions"}] == [
+        "2",
+        "8",
+        "100,000",
+        "400,000",
+    ]
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert [len(one["seconds"]) for one in numbers["timings"]] == [2] * 4
     assert numbers["line_bytes"] > 700
