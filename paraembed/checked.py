@@ -305,7 +305,7 @@ def _dataclass(kind: Any) -> Reader:
 def _require_object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _WrongTypeError(value, "object")
-    return value
+    return dict(value)
 
 
 def _require_keys(value: dict[str, Any], required: Mapping[str, Any]) -> None:

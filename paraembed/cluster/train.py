@@ -205,7 +205,7 @@ def _save(
 ) -> None:
     """Write the encoder folder, with what is known by now, and the picture in it."""
     encoder = checkpoint.load(training.work / "trained")
-    kept = {source: counts["pairs"] - counts["duplicates"] for source, counts in shards["sources"].items()}
+    kept = {source: counts["pairs"] - counts["duplicates"] for source, counts in shards.get("sources", {}).items()}
     card = model_card(training.name, training.recipe, encoder.width, counters.last_loss, kept, scores, selected)
     checkpoint.save(
         encoder,
@@ -213,7 +213,7 @@ def _save(
         recipe=training.recipe.to_dict(),
         provenance={
             "training": identity,
-            "data": {"pairs": shards["counts"]["kept"], "halvings": shards["settings"].get("halvings")},
+            "data": {"pairs": shards["counts"]["kept"], "halvings": shards.get("settings", {}).get("halvings")},
             "workers_from_step": counters.workers,
             "steps": counters.step,
             "loss": counters.last_loss,

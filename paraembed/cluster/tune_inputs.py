@@ -74,6 +74,8 @@ class Pairs:
         if self.sample is None or self.sample >= kept:
             return self
         files = [self.folder / shard["name"] for shard in shards["shards"]]
+        if not files:
+            raise ValueError(f"{self.folder}/manifest.json names no pair shards; shard the pairs again")
         names = pq.read_schema(files[0]).names
         columns: tuple[Any, ...] = tuple(name if name in _KEPT_COLUMNS else "ignore" for name in names)
         settings = ShardSettings(columns=columns, tokeniser="space", sample=self.sample, sample_seed=seed)

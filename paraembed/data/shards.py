@@ -82,8 +82,8 @@ class TrainingManifest(TypedDict):
 
     shards: list[_TrainingEntry]
     counts: _Counts
-    sources: dict[str, _SourceCounts]
-    settings: _Settings
+    sources: NotRequired[dict[str, _SourceCounts]]
+    settings: NotRequired[_Settings]
 
 
 GROUP_ROWS = 65_536

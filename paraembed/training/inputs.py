@@ -58,7 +58,7 @@ def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, 
     if for_training:
         counted = checked(TrainingManifest, manifest, where)
         num_rows = sum(shard["rows"] for shard in counted["shards"])
-        if num_rows != counted["counts"]["kept"]:
+        if counted["shards"] and num_rows != counted["counts"]["kept"]:
             raise ValueError(f"{where}: counts.kept is {counted['counts']['kept']}, the shards have {num_rows} rows")
     return manifest
 
@@ -259,6 +259,8 @@ def _with_boundary_words(words: Words, recipe: BaseRecipe) -> Words:
 
 def _token_counts(pairs: Path, shards: dict[str, Any]) -> pa.StructArray:
     """How often each token occurs in the pairs: fields ``values`` and ``counts``."""
+    if not shards["shards"]:
+        raise ValueError(f"{pairs}/manifest.json names no pair shards; shard the pairs again")
     tables = []
     for shard in shards["shards"]:
         for batch in pq.ParquetFile(pairs / shard["name"]).iter_batches(_BLOCK_ROWS, columns=["first", "second"]):
