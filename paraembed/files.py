@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, TextIO
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -34,9 +35,21 @@ Place = Path | str
 """Where a file is: a path, or a URI (``s3://…``, ``gs://…``, ``hdfs://…``, ``file:///…``) for ``pyarrow.fs``."""
 
 SUCCESS = "_SUCCESS"
-# User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too, where no
-# port can stand before a slash.
-_CREDENTIALS = re.compile(r"(?<=://)(?:[^/?\s]+@|(?<!hdfs://)(?<!viewfs://)[^/?\s:@]*:[^\s@]*@)")
+# User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too, unless it
+# begins a port.
+_PORT = r"[^/?\s:@]*:\d{1,5}/"
+_CREDENTIALS = re.compile(
+    rf"(?<=://)(?:[^/?\s]+@|(?<!hdfs://)(?<!viewfs://)(?!(?:(?<=http://)|(?<=https://)){_PORT})[^/?\s:@]*:(?:(?!://)\S)*@)"
+)
+_ENCODED_URI = re.compile(r"(%(?:25)*3A%(?:25)*2F%(?:25)*2F)(\S+)", re.IGNORECASE)
+# What may have names and values: behind a ? or #, or a semicolon as in JDBC and ODBC addresses, up to a blank.
+_OPTIONS = re.compile(r"[?#;&]\S+")
+_OPTION = re.compile(r"(?:^|(?<=[?#;&=]))([^?#;&=\s]+)=")
+_SECRET_NAME = re.compile(
+    "pass|pwd|secret|token|sig|cred|auth(?!ors?$)|key|jwt|sas$|session|cookie|bearer|code$|policy|accessid|private|"
+    "pin$|otp$"
+)
+_HIDDEN = "***"
 _HEAD_BYTES = 10
 _GZIP, _ZST = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SKIPPED, _SKIPPED_BYTES = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL), 8  # before the data of such a zst frame
@@ -106,8 +119,40 @@ def name_of(place: Place) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """A text, a path or a URI without the users and passwords that the URIs in it may hold."""
-    return _CREDENTIALS.sub("", text)
+    """A text, a path or a URI without the users, passwords, keys, tokens and signatures that the URIs in it may hold.
+
+    For messages, logs and records; what is opened keeps them.
+    """
+    text = _ENCODED_URI.sub(lambda uri: uri[1] + _HIDDEN if "@" in _decoded(uri[2]) else uri[0], text)
+    return _CREDENTIALS.sub("", _OPTIONS.sub(lambda options: _without_secrets(options[0]), text))
+
+
+def _without_secrets(options: str, depth: int = 0) -> str:
+    """The options of a URI, ``?a=b&c=d``, with the values hidden whose names are those of secrets."""
+    pieces = re.split("(&)", options)
+    return "".join(_without_secret(piece, depth) for piece in pieces)
+
+
+def _without_secret(piece: str, depth: int) -> str:
+    """One option; a secret ends at the next ``&``, since it may have any other character."""
+    shown = front = piece
+    for option in _OPTION.finditer(piece):
+        if _SECRET_NAME.search(_decoded(option[1]).lower()) and piece[option.end() :]:
+            shown, front = piece[: option.end()] + _HIDDEN, piece[: option.start()]
+            break
+    decoded = _decoded(front)
+    if decoded != front and depth < 3 and _without_secrets(decoded, depth + 1) != decoded:  # options in an option
+        return re.split("[=%]", front)[0] + "=" + _HIDDEN
+    return shown
+
+
+def _decoded(text: str) -> str:
+    """Percent-encoded text, decoded as often as it was encoded."""
+    for _ in range(3):
+        text, before = unquote(text), text
+        if text == before:
+            break
+    return text
 
 
 def _shown(place: Place) -> str:

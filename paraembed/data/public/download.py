@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 from paraembed.checked import Count
 from paraembed.data.public.remote import Answer, BrokenError, StaleError, UnreachableError, open_at
 from paraembed.data.public.sources import Source
-from paraembed.files import read_json, write_json
+from paraembed.files import read_json, without_credentials, write_json
 
 _CHUNK = 1 << 20
 _LONGEST_PAUSE = 60.0  # seconds
@@ -81,7 +81,7 @@ def download(source: Source, part: Path, report: Report, patience: Patience, *, 
         ValueError: a refused address; the server has no such file or another one.
         OSError: no connection, or no room on the disk; what came is kept.
     """
-    tries, most = 0, _size(part)
+    tries, most, shown = 0, _size(part), without_credentials(source.url)
     while True:
         try:
             _receive(source, part, report, patience.timeout, digest_known=digest_known)
@@ -93,13 +93,13 @@ def download(source: Source, part: Path, report: Report, patience: Patience, *, 
             failure = str(broken)
             if isinstance(broken, UnreachableError) and tries == 0:
                 raise OSError(
-                    f"{source.url} cannot be reached ({failure}); is the address right, and the network up?"
+                    f"{shown} cannot be reached ({failure}); is the address right, and the network up?"
                 ) from None
         tries = 1 if _size(part) >= most + _CHUNK else tries + 1
         most = max(most, _size(part))
         if tries >= patience.attempts:
             raise OSError(
-                f"{source.url} failed {tries} times in a row, at last: {failure}; {_size(part):,} bytes are kept, and "
+                f"{shown} failed {tries} times in a row, at last: {failure}; {_size(part):,} bytes are kept, and "
                 "the same command goes on from there"
             )
         pause = min(patience.pause * 2 ** (tries - 1), _LONGEST_PAUSE)
@@ -119,12 +119,14 @@ def _receive(source: Source, part: Path, report: Report, timeout: float, *, dige
         if answer.start and not _fits(answer, have, state):
             raise StaleError("the file on the server has changed")
         if source.num_bytes is not None and total not in {None, source.num_bytes}:
-            raise ValueError(f"{source.url} has {total:,} bytes, not {source.num_bytes:,}: it is another file")
+            shown = without_credentials(source.url)
+            raise ValueError(f"{shown} has {total:,} bytes, not {source.num_bytes:,}: it is another file")
         if not answer.start:
             if have:
                 report(Progress(source.name, 0, total, "the server sends the whole file: starting over"))
             part.unlink(missing_ok=True)
-            write_json(_state_of(part), {"url": source.url, "validator": answer.validator, "total": answer.total})
+            state = {"url": without_credentials(source.url), "validator": answer.validator, "total": answer.total}
+            write_json(_state_of(part), state)
         with full_disk_in_words(part, "what came is kept"):
             size = _append(source, part, answer, total, report)
     if total is None:
@@ -144,7 +146,8 @@ def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, A
         state: dict[str, Any] = read_json(_state_of(part), _State)
     except ValueError:
         return {}
-    of_use = state["url"] == source.url and (state["validator"] or digest_known)
+    is_same = without_credentials(state["url"]) == without_credentials(source.url)  # an earlier version kept passwords
+    of_use = is_same and (state["validator"] or digest_known)
     return state if of_use and (state["total"] is None or _size(part) <= state["total"]) else {}
 
 

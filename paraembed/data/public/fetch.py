@@ -19,7 +19,15 @@ from paraembed.data.public.archives import is_archive, unpack
 from paraembed.data.public.download import Patience, Progress, Report, discard, download, full_disk_in_words
 from paraembed.data.public.remote import require_address
 from paraembed.data.public.sources import SOURCES, Source, find_source
-from paraembed.files import locked, read_json, sha256_of, sync_folder, write_json, write_stream
+from paraembed.files import (
+    locked,
+    read_json,
+    sha256_of,
+    sync_folder,
+    without_credentials,
+    write_json,
+    write_stream,
+)
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +131,7 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
             known = f"{expected} is expected"
             if not source.sha256:
                 known = f"its first use recorded {expected}; take it out of {cache / FETCHED} if that no longer holds"
-            raise ValueError(f"{source.url} has sha256 {digest}, what came was removed: {known}")
+            raise ValueError(f"{without_credentials(source.url)} has sha256 {digest}, what came was removed: {known}")
         _record(cache, source, size, digest)
         part.replace(path)
         sync_folder(cache)
@@ -173,7 +181,7 @@ def _records(cache: Path) -> dict[str, dict[str, Any]]:
 
 def _record(cache: Path, source: Source, size: int, digest: str) -> None:
     before = _records(cache).get(source.file, {})
-    _update(cache, source.file, before | {"url": source.url, "bytes": size, "sha256": digest})
+    _update(cache, source.file, before | {"url": without_credentials(source.url), "bytes": size, "sha256": digest})
 
 
 def _update(cache: Path, file: str, record: dict[str, Any]) -> None:

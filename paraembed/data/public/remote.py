@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import IO, BinaryIO
 from urllib.parse import urlsplit
 
+from paraembed.files import without_credentials
+
 _SCHEMES = ("http", "https", "file")
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # answers worth another try
 
@@ -48,8 +50,15 @@ class Answer:
 
 def require_address(url: str) -> None:
     """Raise ValueError unless ``url`` is an http, https or file address."""
-    if urlsplit(url).scheme not in _SCHEMES:
-        raise ValueError(f"{url} is no address to fetch from; give one that begins with http://, https:// or file:///")
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:  # whose message repeats the address
+        scheme = ""
+    if scheme not in _SCHEMES:
+        raise ValueError(
+            f"{without_credentials(url)} is no address to fetch from; give one that begins with http://, https:// or "
+            "file:///"
+        )
 
 
 @contextmanager
@@ -84,10 +93,10 @@ def open_at(url: str, start: int, validator: str, timeout: float) -> Iterator[An
 def _local(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc not in {"", "localhost"}:
-        raise ValueError(f"{url} names another machine; a file on this one is file:///…")
+        raise ValueError(f"{without_credentials(url)} names another machine; a file on this one is file:///…")
     path = Path(urllib.request.url2pathname(parts.path))
     if not path.is_file():
-        raise ValueError(f"{url}: there is no such file")
+        raise ValueError(f"{without_credentials(url)}: there is no such file")
     return path
 
 
@@ -98,19 +107,21 @@ def _file_answer(file: BinaryIO, start: int, validator: str) -> Answer:
 
 
 def _ask(request: urllib.request.Request, timeout: float) -> http.client.HTTPResponse:
+    shown = without_credentials(request.full_url)
     try:
         response: http.client.HTTPResponse = _opener().open(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         with error:
-            raise _refused(request.full_url, error) from None
+            raise _refused(shown, error) from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):
             raise BrokenError("no answer in time") from None
         if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise ValueError(f"{request.full_url} shows no valid certificate ({error.reason.verify_message})") from None
+            raise ValueError(f"{shown} shows no valid certificate ({error.reason.verify_message})") from None
         raise UnreachableError(_reason(error.reason)) from None
     except http.client.InvalidURL as error:
-        raise ValueError(f"{request.full_url} is no address to fetch from: {error}") from None
+        why = without_credentials(str(error))
+        raise ValueError(f"{shown} is no address to fetch from: {why}") from None
     except (OSError, http.client.HTTPException) as error:
         raise BrokenError(_reason(error)) from None
     return response
@@ -131,7 +142,10 @@ def _refused(url: str, error: urllib.error.HTTPError) -> Exception:
 def _http_answer(url: str, response: http.client.HTTPResponse) -> Answer:
     headers = response.headers
     if headers.get_content_type() == "text/html":
-        raise ValueError(f"{url} answers with a web page, not with the file; open it in a browser to see what it wants")
+        shown = without_credentials(url)
+        raise ValueError(
+            f"{shown} answers with a web page, not with the file; open it in a browser to see what it wants"
+        )
     start, total = 0, _number(headers["Content-Length"])
     if response.status == HTTPStatus.PARTIAL_CONTENT:
         start, total = _content_range(headers["Content-Range"])
@@ -179,7 +193,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         before, now = req.type, urlsplit(newurl).scheme
         if now != before and (before, now) != ("http", "https"):
             fp.close()
-            raise ValueError(f"{req.full_url} redirects to {newurl}; from {before} that is not followed")
+            shown, new = without_credentials(req.full_url), without_credentials(newurl)
+            raise ValueError(f"{shown} redirects to {new}; from {before} that is not followed")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
