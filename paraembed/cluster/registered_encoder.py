@@ -1,4 +1,7 @@
-"""An encoder folder as a model of MLflow: texts in, vectors out. MLflow keeps this file with the model and runs it."""
+"""An encoder folder as a model of MLflow: texts in, vectors out. MLflow keeps this file with the model and runs it.
+
+``registry`` puts the modules of this package that are imported here beside it.
+"""
 
 from typing import Any
 
@@ -7,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mlflow.pyfunc.model import PythonModel
 
-import paraembed
+from paraembed.checkpoint import load
 
 
 class RegisteredEncoder(PythonModel):
@@ -15,7 +18,7 @@ class RegisteredEncoder(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Load the encoder."""
-        self.encoder = paraembed.load(context.artifacts["encoder"])
+        self.encoder = load(context.artifacts["encoder"])
 
     def predict(  # type: ignore[override]  # MLflow reads the types, and calls it with what it declares
         self,
