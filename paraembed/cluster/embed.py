@@ -15,6 +15,7 @@ from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.job import print_table, say
 from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import check_workers, ray_session
+from paraembed.cluster.tracking_spool import spool_path
 from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
@@ -218,6 +219,11 @@ def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartRepo
         with recorded(store, store) as into:
             describe(into.tracked, encoder, run, workers)
             record(into, read_json(store, manifest.MANIFEST), reports.values(), {})
+    out = store.path if isinstance(store, Folder) else Path.cwd() / store.name
+    if spool_path(out).is_file():
+        from paraembed.cluster.tracking import send_left  # noqa: PLC0415
+
+        send_left(out)
 
 
 def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:

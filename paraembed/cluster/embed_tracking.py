@@ -62,7 +62,7 @@ def recorded(store: Store, shown: Store) -> Iterator[Record]:
 def _tracked(store: Store, shown: Store) -> Iterator[Record]:
     if isinstance(store, Folder) and isinstance(shown, Folder):
         out, memo = shown.path, store.path / MEMO
-        with tracked_run(f"embed {out.name}", out, memo, _spool(out)) as tracked:
+        with tracked_run(f"embed {out.name}", out, memo) as tracked:
             yield Record(tracked, store, None)
         return
     out = Path.cwd() / shown.name  # MLflow's default store goes beside it, and what MLflow misses
@@ -70,14 +70,10 @@ def _tracked(store: Store, shown: Store) -> Iterator[Record]:
         log.warning("MLFLOW_TRACKING_URI is not set: what this job tells MLflow goes with its temporary folder")
     with tempfile.TemporaryDirectory() as folder:
         memo = _on_disk(store, MEMO, Path(folder))
-        with tracked_run(f"embed {out.name}", out, memo, _spool(out)) as tracked:
+        with tracked_run(f"embed {out.name}", out, memo) as tracked:
             if memo.exists():
                 store.write(MEMO, lambda file: file.write(memo.read_bytes()))
             yield Record(tracked, store, Path(folder))
-
-
-def _spool(out: Path) -> Path:
-    return out.with_name(f"{out.name}.mlflow.jsonl")
 
 
 def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
@@ -98,9 +94,7 @@ def describe(tracked: Tracked, encoder: Path, run: Run, workers: int) -> None:
     tracked.params({**values, "inputs": listing, "num_inputs": len(run.plan.inputs), "parts": len(run.plan.parts)})
     tracked.tags({"workers": str(workers), "encoder_folder": str(encoder)})
     tracked.dataset("inputs", listing, [file.shown for file in run.plan.inputs])
-    source = tracked.run_with_tag("fingerprint", run.encoder)
-    if source is not None:
-        tracked.tags({"encoder_run": source})
+    tracked.link("encoder_run", "fingerprint", run.encoder)
 
 
 def record(

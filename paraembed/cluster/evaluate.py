@@ -20,6 +20,7 @@ from paraembed.cluster.job import say
 from paraembed.cluster.progress import doing
 from paraembed.cluster.session import absolute
 from paraembed.cluster.tracking import tracked_run
+from paraembed.cluster.tracking_store import in_a_line
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
 from paraembed.evaluation.candidates import Candidate, trained, unique_labels, untrained
@@ -32,6 +33,7 @@ from paraembed.evaluation.scoring import RESAMPLES
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
 from paraembed.evaluation.weighting import BASELINES, MADE_OF, Sources, baselines
+from paraembed.files import without_credentials
 from paraembed.training.inputs import LOW_COVERAGE
 
 HEURISTICS = "ppdb-heuristics"
@@ -305,10 +307,10 @@ def of_run(run_id: str) -> Candidate:
             client = MlflowClient(uri)
             fetched = Path(client.download_artifacts(run_id, "encoder", folder))
         except (MlflowException, SQLAlchemyError, OSError) as error:
-            why = str(error).splitlines()[0][:200]
+            why = in_a_line(error)
             raise ValueError(
-                f"MLflow at {uri} gives no encoder of the run {run_id} ({why}); expected the id of a training, "
-                "or the folder of an encoder"
+                f"MLflow at {without_credentials(uri)} gives no encoder of the run {run_id} ({why}); expected the id "
+                "of a training, or the folder of an encoder"
             ) from None
         return trained(fetched, label=f"run {run_id[:8]}")
 

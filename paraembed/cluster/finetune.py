@@ -15,7 +15,7 @@ from paraembed.cluster.job import say
 from paraembed.cluster.placement import Workers, check_gpus, device_of, workers_here
 from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import ray_session
-from paraembed.cluster.tracking import Run, tracked_run
+from paraembed.cluster.tracking import Run, send_left, tracked_run
 from paraembed.cluster.train_run import (
     COVERAGE,
     begins,
@@ -145,6 +145,7 @@ def finetune(tuning: Finetuning, *, overwrite: bool = False) -> Finetuned:
     def finished() -> Finetuned | None:
         if not is_finished(tuning.out, models.read_config, SupervisedRecipe, identity, overwrite, "model"):
             return None
+        send_left(tuning.out)
         say(f"{tuning.out} is trained already by this recipe on this task; nothing to do")
         return Finetuned(saved_rows(models.read_config(tuning.out)["provenance"], str(tuning.out)), was_finished=True)
 
@@ -338,7 +339,7 @@ def _train(tuning: Finetuning, task: Task, identity: dict[str, Any]) -> list[lis
             task=task,
             device=device_of(placement),
             checkpoints=checkpoints_of(placement, work),
-            run=run.address,
+            run=run.spool,
         )
         result = fit(finetune_on, told, placement, work, "finetune")
         if result.counters is None:

@@ -12,7 +12,7 @@ import torch
 
 from paraembed.cluster.job import say
 from paraembed.cluster.progress import doing
-from paraembed.cluster.tracking import Run, RunAddress, system_metrics
+from paraembed.cluster.tracking import Run, system_metrics
 from paraembed.cluster.train_worker import Reporter, agree, result_of
 from paraembed.supervised import model as models
 from paraembed.supervised.examples import ExampleIds, example_ids
@@ -38,7 +38,7 @@ class FinetuneTask:
         task: what it learns; the test part is not looked at.
         device: cpu, cuda, or worker: the GPU that Ray Train gives it.
         checkpoints: where and how often to save.
-        run: the MLflow run.
+        run: file for the records of the MLflow run; None: nothing is logged.
     """
 
     work: Path
@@ -46,7 +46,7 @@ class FinetuneTask:
     task: Task
     device: str
     checkpoints: Checkpoints
-    run: RunAddress | None
+    run: Path | None
 
 
 def finetune_on(config: dict[str, FinetuneTask]) -> dict[str, Any]:
@@ -125,6 +125,5 @@ def _steps(
         len(data),
         checkpoints=task.checkpoints,
         on_report=show,
-        before_save=run.flush,
         evaluation=evaluation,
     )

@@ -22,7 +22,7 @@ from paraembed.checked import checked
 from paraembed.cluster.job import say
 from paraembed.cluster.progress import doing
 from paraembed.cluster.session import check_workers, ray_session
-from paraembed.cluster.tracking import tracked_run
+from paraembed.cluster.tracking import send_left, tracked_run
 from paraembed.data import shards
 from paraembed.data.duplicates import RowNumbers, find_repeats, num_buckets, num_partitions
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
@@ -141,6 +141,7 @@ def shard_pairs(
         manifest = read_finished(out, identity, overwrite)
         if manifest is not None:
             checked(shards.FinishedManifest, manifest, f"{out}/manifest.json")
+            send_left(out)
             say(f"{out} is complete already ({manifest['counts']['kept']:,} pairs); nothing to do")
         return manifest
 
@@ -165,14 +166,14 @@ def shard_pairs(
             result = work / "result"
             run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
             run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
-            for path in sorted(result.rglob("*.json*")):
-                run.artifacts(path, str(path.parent.relative_to(result)) if path.parent != result else None)
             shutil.rmtree(old, ignore_errors=True)
             replace_folder(result, out, old)
             if foreign_file(work, _OF_WORK) is None:
                 shutil.rmtree(work)
             else:
                 say(f"{work} was not removed: it holds files that jobs/shard.py did not write")
+            for path in sorted(out.rglob("*.json*")):  # from their place, where they are read later if MLflow is away
+                run.artifacts(path, str(path.parent.relative_to(out)) if path.parent != out else None)
     return manifest, False
 
 

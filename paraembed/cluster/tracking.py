@@ -1,267 +1,331 @@
-"""One MLflow run a job. A store that does not answer costs a warning, never the job; a job that asks for it keeps what
-the store missed in a file, and sends it at the end.
+"""One MLflow run a job. What a job logs goes to a file beside its output, and from there to the store.
 
-The store is ``MLFLOW_TRACKING_URI``, else an SQLite file and an artifact folder under ``mlruns`` in the working
-folder (in a submitted job: beside the output, since the working folder is temporary there).
+A store that does not answer costs a warning, never the job: a thread sends the records when it answers again, the next
+same command at the latest. ``tracking_spool`` is the file, ``tracking_sender`` the thread.
 """
 
-import fcntl
 import json
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypeVar
+from uuid import uuid4
 
-from mlflow.entities import Dataset, DatasetInput, Metric, Param
-from mlflow.exceptions import MlflowException
-from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
+from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 from mlflow.tracking import MlflowClient
-from sqlalchemy.exc import SQLAlchemyError
 
-from paraembed.checked import json_value
-from paraembed.cluster.session import in_submitted_job
-from paraembed.files import read_json, write_json
+from paraembed.cluster.tracking_sender import Sender, write_memo
+from paraembed.cluster.tracking_spool import Record, Spool, held_spool, spool_path
+from paraembed.cluster.tracking_store import EXPERIMENT, STORE_ERRORS, Store, in_a_line, stamp_of
+from paraembed.files import digest_of, read_json, without_credentials
 
-EXPERIMENT = "paraembed"
+__all__ = ["EXPERIMENT", "Run", "RunAddress", "send_left", "system_metrics", "tracked_run"]
+
 _DIGEST_DIGITS = 36  # of a data set, in MLflow's tables
-_BATCH = 500  # metrics a call: 0.07-0.35 ms each in a batch, 6 ms each alone (SQLite)
+_SOURCE_CHARACTERS = 60_000  # of a data set; MLflow takes 65,535
+_FIRST_SOURCES = 20  # of a data set with more than that
+_PARAM_CHARACTERS, _TAG_CHARACTERS = 6000, 8000
+_SAMPLE_SECONDS = 10.0  # between samples of the machine
 
 log = logging.getLogger(__name__)
-
-
-class _Memo(TypedDict):
-    """The run that a job wrote down to resume it."""
-
-    uri: str
-    run_id: str
+_enclosing: "ContextVar[Run | None]" = ContextVar("run", default=None)
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
 class RunAddress:
-    """Where a run lives, so that another process can write to it."""
+    """Where a run is."""
 
     uri: str
     run_id: str
 
 
 class Run:
-    """A run to write to. Once the store fails it warns; what follows goes to the spool, a file, where there is one."""
+    """A run to log to. Every call appends to the spool; none waits for the store.
 
-    def __init__(self, address: RunAddress | None, spool: Path | None = None) -> None:
-        self.address = address
-        self._spool = spool
-        self._metrics: list[tuple[str, float, int, int]] = []
-        self._client = MlflowClient(address.uri) if address else None
+    Args:
+        spool: file of its records; a worker logs to the run of its driver by it. None: nothing is logged.
+        sender: of the driver.
+        key: of the run, in the spool.
+    """
+
+    def __init__(self, spool: Path | None, sender: Sender | None = None, key: str = "") -> None:
+        self.spool = spool
+        self.key = key
+        self._sender = sender
+        self._file = Spool(spool) if spool else None
+
+    @property
+    def address(self) -> RunAddress | None:
+        """Where the run is; None while the store has not answered."""
+        if self._sender is None or self._sender.run_id is None:
+            return None
+        return RunAddress(self._sender.store.uri, self._sender.run_id)
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Log settings; nested mappings become dotted names."""
-        self._write("params", [(name, str(value)[:6000]) for name, value in _flat(values)])
+        pairs = [[name, without_credentials(str(value))[:_PARAM_CHARACTERS]] for name, value in _flat(values)]
+        self._log("params", pairs)
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Set tags."""
-        self._write("tags", list(values.items()))
+        self._log("tags", [[name, without_credentials(text)[:_TAG_CHARACTERS]] for name, text in values.items()])
 
     def dataset(self, name: str, digest: str, sources: Sequence[str]) -> None:
-        """Log what data the run is of."""
-        self._write("dataset", (name, digest[:_DIGEST_DIGITS], "files", json.dumps(list(sources))))
+        """Log what data the run is of; of many files the first names, their number and a digest of all names."""
+        shown = list(map(without_credentials, sources))
+        text = json.dumps(shown)
+        if len(text) > _SOURCE_CHARACTERS:
+            about = {"files": len(shown), "names_sha256": digest_of(shown)}
+            text = json.dumps({**about, "first": [source[:1000] for source in shown[:_FIRST_SOURCES]]})
+        self._log("dataset", [name, digest[:_DIGEST_DIGITS], "files", text])
 
-    def run_with_tag(self, name: str, value: str) -> str | None:
-        """The newest other run of the experiment that has a tag, if the store knows one."""
-        found = list[Any]()
-        if self._client is not None and self.address is not None:
-            client, run = self._client, self.address.run_id
-            where = f"tags.`{name}` = '{value}' and attributes.run_id != '{run}'"
-            self.attempt(
-                lambda: found.extend(client.search_runs([client.get_run(run).info.experiment_id], where, max_results=1))
-            )
-        return str(found[0].info.run_id) if found else None
+    def link(self, tag: str, by: str, value: str) -> None:
+        """Set a tag to the id of the newest other run of the experiment whose tag ``by`` has a value."""
+        self._log("link", [tag, by, value])
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Log numbers at a step; they are written in batches, and when the run ends."""
+        """Log numbers at a step."""
         now = int(time.time() * 1000)
-        self._metrics += [(name, float(value), now, step) for name, value in values.items()]
-        if len(self._metrics) >= _BATCH:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the metrics that wait."""
-        waiting, self._metrics = self._metrics, []
-        for start in range(0, len(waiting), _BATCH):
-            self._write("metrics", waiting[start : start + _BATCH])
+        self._log("metrics", [[name, float(value), now, step] for name, value in values.items()])
 
     def artifacts(self, path: Path, folder: str | None = None) -> None:
-        """Log a file, or all files of a folder."""
-        self._write("artifacts", (str(path), folder))
+        """Log a file, or all files of a folder: where they stay, since they may be sent later."""
+        self._log("artifacts", [str(path), folder, stamp_of(path) if path.exists() else None])
 
-    def end(self, status: str) -> None:
-        """Write what waits and close the run: FINISHED, FAILED or KILLED."""
-        self.flush()
-        self._write("end", status)
+    def trial(self, value: Mapping[str, Any]) -> None:
+        """Log a whole run below this one; see ``tracking_store``."""
+        self._log("trial", value)
 
-    def send_spooled(self, reopen: Callable[[], RunAddress | None]) -> None:
-        """Send what the store has missed, if it answers by now; ``reopen`` makes the run where there was none."""
-        if self._spool is None or not self._spool.exists():
-            return
-        self.address = self.address or reopen()
-        self._client = MlflowClient(self.address.uri) if self.address else None
-        lines = self._spool.read_bytes().splitlines()
-        missed = [json_value(line, f"{self._spool}, line {at}", tuple[str, Any]) for at, line in enumerate(lines, 1)]
-        if all(self._sent(kind, value) for kind, value in missed):
-            self._spool.unlink()
-            log.warning("MLflow answers again; it has got what it missed")
-        else:
-            log.warning("what MLflow has missed is in %s", self._spool)
-
-    def _write(self, kind: str, value: Any) -> None:
-        if self._sent(kind, value) or self._spool is None:
-            return
+    def ask(self, call: Callable[[MlflowClient, str], _Result]) -> _Result | None:
+        """Call the store at once, with the id of the run; None where it does not answer."""
+        if self._sender is None or self._sender.run_id is None:
+            return None
         try:
-            with self._spool.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([kind, value]) + "\n")
-        except OSError as error:
-            log.warning("%s cannot be written (%s); what MLflow misses is lost", self._spool, _line(error))
-            self._spool = None
+            return call(self._sender.store.client(), self._sender.run_id)
+        except STORE_ERRORS as error:
+            log.warning("MLflow at %s failed (%s)", self._sender.store.shown, in_a_line(error))
+            return None
 
-    def _sent(self, kind: str, value: Any) -> bool:
-        client, address = self._client, self.address
-        if client is None or address is None:
-            return False
-        return self.attempt(lambda: _send(client, address.run_id, kind, value))
+    def adopt(self, key: str) -> None:
+        """Make another run its child."""
+        self._log("child", key)
 
-    def attempt(self, call: Callable[[], object]) -> bool:
-        """Call something that writes to the store, unless that has failed already; whether it went well."""
-        if self._client is None or self.address is None:
-            return False
-        try:
-            call()
-        except (MlflowException, SQLAlchemyError, OSError) as error:
-            self._client = None
-            log.warning("MLflow at %s failed; the job goes on without it (%s)", _public(self.address.uri), _line(error))
-            return False
-        return True
+    @property
+    def started(self) -> int:
+        """When the run began, before any interruption; milliseconds since 1970."""
+        starts = [record.value["start"] for record in self._file.read() if record.kind == "open"] if self._file else []
+        return starts[-1] if starts else _now()
 
-
-def _send(client: MlflowClient, run: str, kind: str, value: Any) -> None:
-    """Write one thing to the store; its value is as JSON gives it back."""
-    match kind:
-        case "params":
-            client.log_batch(run, params=[Param(*one) for one in value])
-        case "tags":
-            for name, text in value:
-                client.set_tag(run, name, text)
-        case "dataset":
-            client.log_inputs(run, [DatasetInput(Dataset(*value))])
-        case "metrics":
-            client.log_batch(run, metrics=[Metric(*one) for one in value])
-        case "artifacts" if Path(value[0]).is_dir():
-            client.log_artifacts(run, *value)
-        case "artifacts":
-            client.log_artifact(run, *value)
-        case "end":
-            client.set_terminated(run, value)
+    def _log(self, kind: str, value: Any) -> None:
+        if self._file is not None and value:
+            self._file.append(kind, value)
 
 
 @contextmanager
 def system_metrics(run: Run) -> Iterator[None]:
     """Log how busy this machine is for the length of the block: CPU, memory, disk, network, NVIDIA GPUs.
 
-    MLflow's own monitor samples every 10 seconds (MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL); one more sample at the end
-    gives a shorter block some, too.
+    With MLflow's samplers, every 10 seconds (MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL) and at the end. The step is the
+    number of seconds since the run began, so that a resumed run continues behind what was logged before.
     """
-    if run.address is None:
+    if run.spool is None:
         yield
         return
-    address, opened = run.address, list[Any]()
+    monitors, ended, started = _monitors(), threading.Event(), run.started
+    interval: Any = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
 
-    def last_sample() -> None:
-        for monitor in opened:
-            monitor.finish()
+    def sample() -> None:
+        values: dict[str, float] = {}
+        for monitor in monitors:
             monitor.collect_metrics()
-            monitor.publish_metrics(monitor.aggregate_metrics())
-            monitor.mlflow_logger.flush()
+            values |= monitor.aggregate_metrics()
+            monitor.clear_metrics()
+        run.metrics({f"system/{name}": value for name, value in values.items()}, (_now() - started) // 1000)
 
-    # The numbers go on from those of the run that was killed.
-    monitor_of: Any = SystemMetricsMonitor
-    run.attempt(lambda: opened.append(monitor_of(address.run_id, resume_logging=True, tracking_uri=address.uri)))
-    for monitor in opened:
-        monitor.start()
+    def watch() -> None:
+        while not ended.wait(interval.get() or _SAMPLE_SECONDS):
+            sample()
+
+    thread = threading.Thread(target=watch, name="system metrics", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        run.attempt(last_sample)
+        ended.set()
+        thread.join()
+        sample()
+
+
+def _monitors() -> list[Any]:
+    kinds: list[Any] = [CPUMonitor, DiskMonitor, NetworkMonitor, GPUMonitor]  # without types
+    monitors = [kind() for kind in kinds[:-1]]
+    try:
+        monitors.append(kinds[-1]())
+    except Exception as error:  # noqa: BLE001  MLflow's, pynvml's and the driver's
+        log.debug("no GPU is watched: %s", error)
+    return monitors
 
 
 @contextmanager
-def tracked_run(name: str, out: Path, memo: Path | None = None, spool: Path | None = None) -> Iterator[Run]:
+def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]:
     """An MLflow run for the length of the block; closed as FINISHED, FAILED or KILLED.
+
+    Its records wait for the store in ``<out>.mlflow.jsonl``, which is removed when they are sent. What an earlier job
+    left there goes first. A run inside the block of another one becomes its child.
 
     Args:
         name: name of the run, for example ``train iclr2016/avg``.
-        out: the job's output; in a submitted job the default store goes beside it.
-        memo: file that remembers the run, so that a job that goes on after a kill goes on with its run, too.
-        spool: file for what a store misses that does not answer; it is sent at the end, if the store answers then.
+        out: the job's output.
+        memo: file that remembers the run, so that a resumed job resumes its run, too.
     """
-    run = Run(_open(name, out, memo), spool)
+    _quiet()
+    enclosing = _enclosing.get()
+    with held_spool(out) as spool:
+        store = Store(out)
+        key, is_new = _begin(spool, store, name, memo, enclosing)
+        sender = Sender(spool, store, memo, key if is_new else "")
+        run = Run(spool.path, sender, key)
+        token = _enclosing.set(run)
+        sender.start()
+        status = "FAILED"
+        try:
+            yield run
+            status = "FINISHED"
+        except KeyboardInterrupt:
+            status = "KILLED"
+            raise
+        finally:
+            _enclosing.reset(token)
+            spool.append("end", [status, _now()])
+            sender.finish()
+            if enclosing is not None and enclosing.address is None:
+                enclosing.adopt(key)  # it could not be named as the parent
+
+
+def send_left(out: Path, memo: Path | None = None) -> None:
+    """Send what an earlier job with this output, which is complete, could not send."""
+    if not spool_path(out).is_file():
+        return
+    _quiet()
+    with held_spool(out) as spool:
+        if spool.path != spool_path(out):  # a job is writing it
+            return
+        store = Store(out)
+        if _close_left(spool, "FINISHED") and not _is_elsewhere(spool, store):
+            sender = Sender(spool, store, memo)
+            sender.start()
+            sender.finish()
+
+
+def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: Run | None) -> tuple[str, bool]:
+    """Append the beginning of a run, or of its continuation; returns its key, and whether it is a new run."""
+    if spool.size() and _is_elsewhere(spool, store):
+        _move_aside(spool)
+    remembered = _remembered(memo, store)
+    records = list(spool.read()) if spool.size() else []
+    last = _last_key(records)
+    ids = {record.value[0]: record.value[1] for record in records if record.kind == "opened"}
+    if last and remembered and (last == remembered.get("key") or ids.get(last) == remembered.get("run_id")):
+        spool.append("resume", last)
+        return last, False
+    _close_left(spool, "KILLED")
+    key = remembered.get("key") or uuid4().hex
+    address = enclosing.address if enclosing else None
+    tags = {
+        "mlflow.user": os.environ.get("USER", str(os.getuid())),
+        "mlflow.source.name": f"jobs/{Path(sys.argv[0]).name}",
+        **({"mlflow.parentRunId": address.run_id} if address else {}),
+    }
+    opening = {
+        "key": key,
+        "name": without_credentials(name),
+        "start": remembered.get("start", _now()),
+        "tags": [list(pair) for pair in tags.items()],
+        "run_id": remembered.get("run_id"),
+        "parent": enclosing.key if enclosing and address is None else None,
+    }
+    spool.append("open", opening)
+    if remembered:
+        spool.append("resume", key)
+    elif memo is not None:
+        write_memo(memo, {"uri": store.shown, "key": key, "start": opening["start"]})
+    return key, not remembered
+
+
+def _remembered(memo: Path | None, store: Store) -> dict[str, Any]:
+    """What a memo says of a run in this store; empty: nothing."""
     try:
-        yield run
-    except KeyboardInterrupt:
-        run.end("KILLED")
-        raise
-    except BaseException:
-        run.end("FAILED")
-        raise
-    else:
-        run.end("FINISHED")
-    finally:
-        run.send_spooled(lambda: _open(name, out, memo))
+        value = read_json(memo) if memo and memo.exists() else {}
+    except (OSError, ValueError) as error:
+        log.warning("%s; a new MLflow run begins", error)
+        return {}
+    if not isinstance(value, dict) or without_credentials(str(value.get("uri"))) != store.shown:
+        return {}
+    kinds = {"run_id": str, "key": str, "start": int}
+    return {name: value[name] for name, kind in kinds.items() if isinstance(value.get(name), kind) and value[name]}
 
 
-def _open(name: str, out: Path, memo: Path | None) -> RunAddress | None:
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or None
-    artifacts = None
-    try:
-        if uri is not None:
-            return _open_in(uri, artifacts, name, memo)
-        folder = (out.absolute().parent if in_submitted_job() else Path.cwd()) / "mlruns"
-        folder.mkdir(parents=True, exist_ok=True)
-        uri, artifacts = f"sqlite:///{folder / 'mlflow.db'}", str(folder / "artifacts")
-        # Two jobs that both make the database leave it broken for ever ("duplicate column name").
-        with (folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return _open_in(uri, artifacts, name, memo)
-    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-        log.warning("MLflow at %s does not answer; the job goes on without it (%s)", _public(uri or "?"), _line(error))
-        return None
+def _last_key(records: Sequence[Record]) -> str:
+    """Key of the run that the last records are of."""
+    for record in reversed(records):
+        if record.kind == "open":
+            return str(record.value["key"])
+        if record.kind == "resume":
+            return str(record.value)
+    return ""
 
 
-def _open_in(uri: str, artifacts: str | None, name: str, memo: Path | None) -> RunAddress:
-    """The run that ``memo`` remembers, if it is of this store, or a new one."""
-    remembered = read_json(memo, _Memo) if memo and memo.exists() else {}
-    if remembered.get("uri") == _public(uri):
-        MlflowClient(uri).update_run(remembered["run_id"], status="RUNNING")
-        return RunAddress(uri, remembered["run_id"])
-    address = _create_in(uri, artifacts, name)
-    if memo:
-        write_json(memo, {"uri": _public(uri), "run_id": address.run_id})
-    return address
+def _close_left(spool: Spool, status: str) -> bool:
+    """End the run that a killed job left in a spool, when it last wrote to it; whether there are records at all."""
+    if not spool.size():
+        return False
+    records = list(spool.read())
+    kinds = [record.kind for record in records]
+    begun = max((number for number, kind in enumerate(kinds) if kind in {"open", "resume"}), default=None)
+    if begun is not None and "end" not in kinds[begun:]:
+        spool.append("end", [status, int(spool.path.stat().st_mtime * 1000)])
+    return bool(records)
 
 
-def _create_in(uri: str, artifacts: str | None, name: str) -> RunAddress:
-    client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    if experiment is None:
-        kind = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes the runs for chats
-        number = client.create_experiment(EXPERIMENT, artifacts, kind)
-    else:
-        number = experiment.experiment_id
-    user, source = os.environ.get("USER", str(os.getuid())), f"jobs/{Path(sys.argv[0]).name}"
-    tags = {"mlflow.user": user, "mlflow.source.name": source}
-    return RunAddress(uri, client.create_run(number, run_name=name, tags=tags).info.run_id)
+def _is_elsewhere(spool: Spool, store: Store) -> bool:
+    """Whether the last run in a spool is in another store."""
+    records = list(spool.read())
+    last = _last_key(records)
+    stores = {record.value[0]: record.value[2] for record in records if record.kind == "opened"}
+    return last in stores and stores[last] != store.shown
+
+
+def _move_aside(spool: Spool) -> None:
+    kept = spool.path.with_name(f"{spool.path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+    kept.write_bytes(spool.path.read_bytes())
+    os.truncate(spool.path, 0)
+    log.warning("records for another MLflow store than MLFLOW_TRACKING_URI are kept in %s", kept)
+
+
+def _now() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def _quiet() -> None:
+    """Let MLflow log through the job's handler, which leaves out passwords, and not its retries and tracebacks."""
+    logger = logging.getLogger("mlflow")
+    logger.handlers.clear()
+    logger.propagate = True
+    for noisy in ("mlflow.store.db.utils", "urllib3.connectionpool", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -270,13 +334,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def _public(uri: str) -> str:
-    """A URI without the user and password it may hold."""
-    scheme, mark, rest = uri.partition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}" if mark else uri
-
-
-def _line(error: BaseException) -> str:
-    return _public(str(error).strip().split("\n")[0][:200])

@@ -15,7 +15,7 @@ from paraembed.cluster.job import say
 from paraembed.cluster.placement import Placement, check_gpus, device_of, workers_here
 from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import ray_session
-from paraembed.cluster.tracking import RunAddress, tracked_run
+from paraembed.cluster.tracking import send_left, tracked_run
 from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
 from paraembed.cluster.train_result import PICTURE, draw_result, scores_of, selection_of
 from paraembed.cluster.train_run import (
@@ -140,6 +140,7 @@ def train_encoder(training: Training, *, overwrite: bool = False) -> Outcome:
     def finished() -> bool:
         if not is_finished(training.out, checkpoint.read_config, Recipe, identity, overwrite, "encoder"):
             return False
+        send_left(training.out)
         say(f"{training.out} is trained already by this recipe on these pairs and words; nothing to do")
         return True
 
@@ -168,7 +169,7 @@ def _train(
         run.params(identity["recipe"])
         run.params({"evaluation": scored_on.decides} if scored_on else {})
         run.params({"pairs": shards["counts"]["kept"], "pairs_digest": identity["pairs"], "words": identity["words"]})
-        result = _fit(training, shards, scored_on, run.address)
+        result = _fit(training, shards, scored_on, run.spool)
         counters = result.counters
         if counters is None:
             raise ValueError(result.error)
@@ -282,9 +283,7 @@ def _prepare(training: Training, shards: dict[str, Any], identity: dict[str, Any
     write_json(work / COVERAGE, asdict(coverage))
 
 
-def _fit(
-    training: Training, shards: dict[str, Any], scored_on: Evaluating | None, address: RunAddress | None
-) -> Result:
+def _fit(training: Training, shards: dict[str, Any], scored_on: Evaluating | None, spool: Path | None) -> Result:
     """Train on Ray Train; returns what rank 0 returned."""
     placement, work = training.placement, training.work
     context = ray.data.DataContext.get_current()
@@ -302,7 +301,7 @@ def _fit(
         checkpoints=checkpoints_of(placement, work),
         pairs_limit=MemoryLimit(placement.pairs_bytes, work / "pairs"),
         evaluating=scored_on,
-        run=address,
+        run=spool,
         trace=training.trace if placement.profile else None,
     )
     # Every worker reads all pairs (XXL: 0.3 GB of ids) and takes its share of every step, so that no row is lost to an

@@ -16,7 +16,7 @@ from paraembed.cluster import metrics
 from paraembed.cluster.job import say
 from paraembed.cluster.progress import ProgressLine, doing, duration, shown_status
 from paraembed.cluster.session import quiet
-from paraembed.cluster.tracking import Run, RunAddress, system_metrics
+from paraembed.cluster.tracking import Run, system_metrics
 from paraembed.cluster.train_evaluation import Evaluating
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
@@ -48,7 +48,7 @@ class Task:
         checkpoints: where and how often to save.
         pairs_limit: memory for the pairs.
         evaluating: what to score on; None: nothing, and the last step's encoder is the result.
-        run: the MLflow run.
+        run: file for the records of the MLflow run; None: nothing is logged.
         trace: file for a profile of a few steps.
     """
 
@@ -59,7 +59,7 @@ class Task:
     checkpoints: Checkpoints
     pairs_limit: MemoryLimit
     evaluating: Evaluating | None
-    run: RunAddress | None
+    run: Path | None
     trace: Path | None
 
 
@@ -128,7 +128,6 @@ def _train(task: Task) -> Counters:
                 rank=rank,
                 world=world,
                 on_report=show,
-                before_save=run.flush,
                 evaluation=task.evaluating.hook(encoder, run, show.say) if task.evaluating else None,
                 trace=task.trace if rank == 0 else None,
             )
@@ -222,7 +221,7 @@ class Reporter:
     """What a worker does with a report: rank 0 shows and logs it, all of them tell Ray Train once an epoch.
 
     Args:
-        run: the MLflow run.
+        run: file for the records of the MLflow run; None: nothing is logged.
         rank: number of the worker.
         unit: what is trained on.
         share: what the share of active terms is called.
@@ -274,6 +273,5 @@ class Reporter:
         say(text)
 
     def close(self) -> None:
-        """End the line and write what waits."""
+        """End the line."""
         self.line.close()
-        self.run.flush()

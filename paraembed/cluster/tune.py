@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -19,7 +18,7 @@ from paraembed.cluster.tracking import Run
 from paraembed.cluster.tune_gold import Gold
 from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_show import GrowingTable
-from paraembed.cluster.tune_tracking import TrialRuns
+from paraembed.cluster.tune_tracking import log_trial
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.files import differences, empty_folder, foreign_file, read_json, write_json
 from paraembed.supervised.parts import write_split
@@ -185,12 +184,11 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     if sweep.retry_failed:
         ledger.drop_failed()
     data = sweep.data.drawn(sweep.out, sweep.settings.seed, concurrency(sweep))
-    runs = TrialRuns(run, ledger)
     for record in ledger.in_order():  # a driver that was killed may not have got to log its last ones
-        runs.add(record, sweep.points.shown(record.recipe, record.share))
+        log_trial(run, record, sweep.points.shown(record.recipe, record.share))
     is_left = any(number not in ledger.records for number in range(sweep.num_trials))
     if is_left and len(ledger.failed()) <= sweep.max_failures:
-        _run_trials(replace(sweep, data=data), ledger, runs)
+        _run_trials(replace(sweep, data=data), ledger, run)
     doing("writing and drawing the results")
     paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
@@ -212,18 +210,16 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     return Swept(ledger, best)
 
 
-def _run_trials(sweep: Sweep, ledger: Ledger, runs: TrialRuns) -> None:
+def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     points, placement = sweep.points, sweep.placement
     concurrent = concurrency(sweep)
     doing("reading what the trials train on, and the words")
     inputs = sweep.data.inputs(points, placement.workers, concurrent)
     scorer = sweep.data.scorer(sweep.selection.metric)
     table = GrowingTable(points, ledger, sweep.num_trials, concurrent)
-    tracking = ThreadPoolExecutor(1)  # takes 0.1 s a trial, in which no actor would be given its next one
-    logged: list[Future[None]] = []
 
     def on_record(record: Record) -> None:
-        logged.append(tracking.submit(runs.add, record, points.shown(record.recipe, record.share)))
+        log_trial(run, record, points.shown(record.recipe, record.share))
         table.add(record)
 
     searcher = LedgerSearch(
@@ -236,9 +232,6 @@ def _run_trials(sweep: Sweep, ledger: Ledger, runs: TrialRuns) -> None:
         run_trials(searcher, inputs, scorer, resources, sweep.out / "ray")
     finally:
         table.close()
-        tracking.shutdown()
-    for one in logged:
-        one.result()
 
 
 def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:

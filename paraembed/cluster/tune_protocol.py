@@ -11,13 +11,13 @@ from paraembed.cluster.finetune import finetune
 from paraembed.cluster.job import say
 from paraembed.cluster.placement import check_gpus, check_resources
 from paraembed.cluster.progress import doing
+from paraembed.cluster.registry import ALIAS, register
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.tracking import Run, tracked_run
 from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.tune import Sweep, Swept, begin, run_sweep, settled
 from paraembed.cluster.tune_gold import Gold
 from paraembed.cluster.tune_inputs import Pairs
-from paraembed.cluster.tune_tracking import ALIAS, nest, register
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
@@ -115,7 +115,6 @@ def _finetune(sweep: Sweep, swept: Swept, gold: Gold, protocol: Protocol, run: R
         overwrite=True,  # the folder is the sweep's own
     )
     config = read_config(out)
-    nest(run, config["fingerprint"])
     scores = config["provenance"]["scores"]
     run.metrics({f"{part}/{name}": value for part, one in scores.items() for name, value in one["values"].items()})
     return Tuned(swept, out / "encoder", (HEAD, done.rows))
@@ -130,7 +129,6 @@ def _train(sweep: Sweep, swept: Swept, pairs: Pairs, protocol: Protocol, run: Ru
     least = pairs.min_coverage
     training = Training(name, recipe, protocol.pairs, pairs.words, out, sweep.placement, min_coverage=least)
     train_encoder(training, overwrite=True)  # the folder is the sweep's own
-    nest(run, checkpoint.read_config(out)["fingerprint"])
     before = untrained(pairs.words, recipe.max_words, recipe.tokeniser)
     report = compare([trained(out), before], protocol.suites, progress=doing)
     for path in report.write(sweep.out / "scores"):

@@ -20,7 +20,7 @@ from paraembed.cluster.tune import Sweep, _to_probe, begin, settled
 from paraembed.cluster.tune_command import Tune, _protocol, tune
 from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_show import GrowingTable, best_first
-from paraembed.cluster.tune_tracking import TrialRuns
+from paraembed.cluster.tune_tracking import log_trial
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.data.shards import FORMAT
 from paraembed.evaluation.sets import Choices, Group, Suite
@@ -239,15 +239,14 @@ def test_a_trial_that_runs_again_has_one_run(tmp_path: Path, monkeypatch: pytest
 
     def logged(*records: Record) -> dict[str, str]:
         with tracked_run("sweep", tmp_path, tmp_path / "run.json") as run:
-            runs = TrialRuns(run, ledger)
             for one in records:
                 ledger.add(one)
             for one in ledger.in_order():
-                runs.add(one, POINTS.shown(one.recipe, one.share))
-            assert run.address is not None
-            client, parent = MlflowClient(uri), run.address.run_id
-            experiment = client.get_run(parent).info.experiment_id
-            found = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'")
+                log_trial(run, one, POINTS.shown(one.recipe, one.share))
+        assert run.address is not None
+        client, parent = MlflowClient(uri), run.address.run_id
+        experiment = client.get_run(parent).info.experiment_id
+        found = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'")
         assert len({one.data.tags["trial"] for one in found}) == len(found)
         assert {one.data.params["encoder"] for one in found} == {"avg"}
         return {one.data.tags["trial"]: one.info.status for one in found}
@@ -270,12 +269,11 @@ def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(
     )
     kept = replace(record(0, []), curve=curve, keeps_best=True)
     with tracked_run("sweep", tmp_path, tmp_path / "run.json") as run:
-        runs = TrialRuns(run, Ledger(tmp_path / "trials"))
         for one in (kept, record(1, [0.3, 0.2])):
-            runs.add(one, {})
-        assert run.address is not None
-        client = MlflowClient(uri)
-        experiment = client.get_run(run.address.run_id).info.experiment_id
+            log_trial(run, one, {})
+    assert run.address is not None
+    client = MlflowClient(uri)
+    experiment = client.get_run(run.address.run_id).info.experiment_id
     found = {one.data.tags["trial"]: one for one in client.search_runs([experiment]) if "trial" in one.data.tags}
 
     def history(trial: str, name: str) -> list[tuple[int, float]]:
