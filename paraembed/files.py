@@ -38,8 +38,9 @@ SUCCESS = "_SUCCESS"
 # User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too, unless it
 # begins a port.
 _PORT = r"[^/?\s:@]*:\d{1,5}/"
+_USER = re.compile(r"(?<=://)[^/?\s]+@")
 _CREDENTIALS = re.compile(
-    rf"(?<=://)(?:[^/?\s]+@|(?<!hdfs://)(?<!viewfs://)(?!(?:(?<=http://)|(?<=https://)){_PORT})[^/?\s:@]*:(?:(?!://)\S)*@)"
+    rf"(?<=://)(?!(?:(?<=http://)|(?<=https://)|(?<=hdfs://)|(?<=viewfs://)){_PORT})[^/?\s:@]*:(?:(?!://)\S)*@"
 )
 _ENCODED_URI = re.compile(r"(%(?:25)*3A%(?:25)*2F%(?:25)*2F)(\S+)", re.IGNORECASE)
 # What may have names and values: behind a ? or #, or a semicolon as in JDBC and ODBC addresses, up to a blank.
@@ -123,6 +124,7 @@ def without_credentials(text: str) -> str:
 
     For messages, logs and records; what is opened keeps them.
     """
+    text = _USER.sub("", text)
     text = _ENCODED_URI.sub(lambda uri: uri[1] + _HIDDEN if "@" in _decoded(uri[2]) else uri[0], text)
     return _CREDENTIALS.sub("", _OPTIONS.sub(lambda options: _without_secrets(options[0]), text))
 
