@@ -269,7 +269,7 @@ def _typed_dict(kind: Any) -> Reader:
 
     def read(value: Any) -> dict[str, Any]:
         _require_keys(_require_object(value), {name: hints[name] for name in kind.__required_keys__})
-        return value | _items({name: value[name] for name in fields if name in value}, fields)
+        return dict(value) | _items({name: value[name] for name in fields if name in value}, fields)
 
     return read
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 from ray._private import parameter, utils
@@ -67,13 +68,14 @@ def adapted_ray() -> Iterator[None]:
     Its agent gets a free port: with the fixed one, 52365, a head that starts later on this machine accepts no job.
     SIGTERM keeps its handler: Ray's own raises SystemExit, which the code that starts processes swallows.
     """
+    private: Any = parameter  # mypy knows a class there, which is replaced
     params, set_handler = parameter.RayParams, utils.set_sigterm_handler
-    parameter.RayParams = partial(params, dashboard_agent_listen_port=0)
+    private.RayParams = partial(params, dashboard_agent_listen_port=0)
     utils.set_sigterm_handler = lambda _: None
     try:
         yield
     finally:
-        parameter.RayParams, utils.set_sigterm_handler = params, set_handler
+        private.RayParams, utils.set_sigterm_handler = params, set_handler
 
 
 def processes(folder: Path) -> list[psutil.Process]:

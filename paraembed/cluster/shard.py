@@ -126,7 +126,7 @@ def shard_pairs(
         for span in spans_of(source, head.form)
     ]
     doing(f"hashing {len(inputs):,} inputs")
-    identity = {
+    identity: dict[str, Any] = {
         "format": shards.FORMAT,
         "settings": _as_json(settings),
         "inputs": [
