@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-ray test-core test-all fuzz lint clean
 
 # torch comes first: asked for by another package, pip would take the newest CUDA build.
 $(STAMP): pyproject.toml constraints.txt
@@ -43,8 +43,19 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# Two at a time: starting Ray is mostly waiting.
 test: lint
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray test-core
+
+test-ray: $(STAMP)
+	$(BIN)/python -m pytest -m "ray and not slow"
+
+test-core: $(STAMP)
+	$(BIN)/python -m pytest -m "not (ray or slow or fuzz)"
+
+# 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES.
+fuzz: $(STAMP)
+	$(BIN)/python -m pytest -m fuzz
 
 test-all: lint
 	$(BIN)/python -m pytest

@@ -42,9 +42,9 @@ def ray_cluster() -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that run Ray in one process of pytest-xdist; the others fill the second core."""
-    for item in items:
-        if "ray_cluster" in getattr(item, "fixturenames", ()) or item.path.parent.name in _RUNS_RAY:
-            item.add_marker(pytest.mark.xdist_group("ray"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what the Makefile runs apart: tests in folders whose tests start Ray, and seeded cases of the readers."""
+    if item.path.parent.name in _RUNS_RAY:
+        item.add_marker("ray")
+    if "fuzz" in item.path.name:
+        item.add_marker("fuzz")

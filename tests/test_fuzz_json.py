@@ -44,8 +44,6 @@ from tests.embedding.without_ray import build
 from tests.fuzz import run
 from tune_spaces import SPACES
 
-pytestmark = pytest.mark.slow
-
 
 def odd(draw: random.Random) -> Any:
     """A value that most places cannot have."""

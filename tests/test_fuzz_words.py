@@ -16,8 +16,6 @@ from paraembed.files import digest_of, sha256_of
 from paraembed.words import UNKNOWN, read_words
 from tests.fuzz import mutated, run
 
-pytestmark = pytest.mark.slow
-
 TOKENS = (
     b"\n",
     b"\r\n",

@@ -53,7 +53,6 @@ TOKENS = (
     *(b" ||| ", b"|||", b"\t", b"\n", b"\r\n", b"\r", b",", b'"', b'""', b"\xff", b"\xef\xbb\xbf", b"\xc3", b" ", b"="),
     *(b"{", b"}", b"[", b":", b"\\u0000", b"id", b"first", b"second"),
 )
-pytestmark = pytest.mark.slow
 RULES = row_rules(ShardSettings())
 
 

@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from paraembed.data.trees import FAULTS, read_trees
 from paraembed.text import tokenise
@@ -42,7 +41,6 @@ def merges_of(tree: Tree) -> list[int]:
     return merges
 
 
-@pytest.mark.slow
 def test_trees() -> None:
     def case(draw: random.Random) -> str:
         trees = [drawn(draw, draw.randint(1, 8)) for _ in range(draw.randint(1, 4))]
