@@ -219,6 +219,8 @@ def _rows(text: io.TextIOWrapper, path: Place, most: int) -> Iterator[list[str]]
     def lines() -> Iterator[str]:
         nonlocal held, commas
         while line := text.readline(most + 4):  # with mark, CR and LF, and a character more
+            if not reader.line_num and line.startswith('\ufeff"'):
+                line = line[1:]  # a quote opens a cell only where nothing precedes it
             octets = line.encode("utf-8", "surrogateescape")
             octets = octets if reader.line_num else octets.removeprefix(mark)
             if held + len(octets.rstrip(b"\r\n")) > most:

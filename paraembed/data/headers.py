@@ -14,6 +14,7 @@ _ID = re.compile(r"(?=\S{1,64}$)(?=.*\d)[\w.:#/-]+")
 _IDENTIFIER = re.compile(r"(?=\S+$)(?:.*[^\W_]_\w.*|.*[a-z][A-Z].*)")
 _NUMBERED = re.compile(r"([^\W\d_][^\d_]{2,}?)[ _.-]?#?([0-2ab])", re.IGNORECASE)
 _ENDING = re.compile(r"(?:[ _.-]?#?[0-9]{1,2}|[ _.-][a-z])$")
+_NUMBER_FIRST = re.compile(r"^#(\d) (\w+)$")  # "#1 String"
 _MOST = 0.9  # of the rows that are compared
 _FEW = 0.1
 _IDS = 3  # rows
@@ -27,15 +28,15 @@ _PAIR_WORDS = frozenset(
 
 _WORDS = _PAIR_WORDS | frozenset(
     """
-    a abstract after anchor annotator answer answers author b before body caption captions category class
-    comment complex confidence content contents context corpus count data dataset date desc description doc
-    document domain english example field fold freq frequency genre gloss gold group headline hyp hypothesis id
-    idx index input inputs key lang language left lhs line link meaning message msg name neg negative new no
-    normal num number old orig original originals output outputs pair pairs paragraph part passage pos positive
-    post prem premise prob q query question questions rank rating ref reference references refs reply response
-    review rhs right row s score scores second sent sentence sentences set sim similarity simple simplification
-    simplified source split src subject summary t tag tags target text texts tgt time timestamp title token
-    tokens topic translated translation tweet type url user utterance value weight x y year
+    a abstract after anchor annotator answer answers author b before body caption captions category class comment
+    complex confidence content contents context corpus count data dataset date desc description doc document domain
+    emotion english example field fold freq frequency genre gloss gold group headline hyp hypothesis id idx index input
+    inputs intent key lang language left lhs line link meaning message msg name neg negative new no normal num number
+    old orig original originals output outputs pair pairs paragraph part passage polarity pos positive post prem premise
+    prob q query question questions rank rating ref reference references refs reply response review rhs right row s
+    score scores second sent sentence sentences sentiment set sim similarity simple simplification simplified source
+    split src subject summary t tag tags target text texts tgt time timestamp title token tokens topic translated
+    translation tweet type url user utterance value weight x y year
     """.split()  # noqa: SIM905 - a hundred and fifty lines otherwise
 )
 
@@ -47,7 +48,7 @@ def looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bo
         first: cells of the first row.
         rows: cells of the rows after it, up to a few hundred; without any, nothing looks like a header.
     """
-    cells = [cell.strip().strip("\"'").removeprefix("\ufeff") for cell in first]
+    cells = [_NUMBER_FIRST.sub(r"\2 \1", cell.strip().removeprefix("\ufeff").strip("\"'")) for cell in first]
     names = [cell for cell in cells if cell]
     rows = [[cell.strip() for cell in row] for row in rows if len(row) == len(cells) and any(map(str.strip, row))]
     if not names or not rows or len({*map(str.lower, names)}) < len(names) or not all(map(_NAME.fullmatch, names)):

@@ -30,6 +30,9 @@ SENTENCES = [
         (["word", "synonym"], WORDS),
         (["original", "simplified"], SENTENCES),
         (["\ufeffQ1", "Q2"], SENTENCES),
+        (['\ufeff"docid"', '"title"'], SENTENCES),
+        (["#1 String", "#2 String"], SENTENCES),
+        (["review", "sentiment"], [[first, "good"] for first, _ in SENTENCES]),
         (["foo", "title"], SENTENCES),
         (["deutsch", "anders"], SENTENCES * 4),
     ],
@@ -99,3 +102,12 @@ def test_an_unknown_header_is_refused_unless_the_flags_say_what_it_is(tmp_path: 
     path.write_text(f"source{comma}target\ncat{comma}feline\n")
     assert rows() == [("cat", "feline")]
     assert rows(no_header=True) == [("source", "target"), ("cat", "feline")]
+
+
+def test_quotes_behind_a_byte_order_mark_open_cells(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text('\ufeff"source","target"\n"big, red",large\n', encoding="utf-8")
+    block = next(read_pairs(path))
+    assert block.pairs.first.to_pylist() == ["big, red"]
+    path.write_text('\ufeff"big, red",large\n', encoding="utf-8")
+    assert next(read_pairs(path)).pairs.first.to_pylist() == ["big, red"]
