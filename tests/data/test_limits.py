@@ -12,7 +12,7 @@ from pyarrow.parquet import encryption
 
 from paraembed.data import delimited, parquet, tables
 from paraembed.data import limits as module
-from paraembed.data.limits import ReadLimits, chunks_of
+from paraembed.data.limits import ReadLimits, TableLimits, chunks_of
 from paraembed.data.lines import TOO_LONG
 from paraembed.data.pairs import Reading, read_pairs
 from paraembed.data.parquet import read_batches
@@ -96,7 +96,7 @@ def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path: Pa
     assert reasons(path, "tsv", max_line_bytes=100) == [TOO_LONG] * 100
 
 
-def plan_and_read(path: Path, limits: ReadLimits, column: str | None) -> None:
+def plan_and_read(path: Path, limits: TableLimits, column: str | None) -> None:
     """As a run that goes on where it may: its plan was made with other limits on inflation."""
     (source,) = list_inputs([path], replace(limits, max_inflation=1 << 40))
     plan = make_plan((source,), Settings(column))
@@ -115,10 +115,10 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form: str, tmp_path: Path) ->
             head = {"txt": "", "csv": "body,other\n", "jsonl": ""}[form]
             path.write_text(head + {"txt": "@", "csv": "@,b", "jsonl": '{"body": "@"}'}[form].replace("@", "a" * size))
         if size == 100:
-            plan_and_read(path, ReadLimits(max_line_bytes=150), column)
+            plan_and_read(path, TableLimits(max_line_bytes=150), column)
         else:
-            with pytest.raises(ValueError, match=rf"t\.{form}: a (row|text) .*--max-line-bytes"):
-                plan_and_read(path, ReadLimits(max_line_bytes=150), column)
+            with pytest.raises(ValueError, match=rf"t\.{form}: a (line|text) .*--max-line-bytes"):
+                plan_and_read(path, TableLimits(max_line_bytes=150), column)
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["ended", "not ended"])
