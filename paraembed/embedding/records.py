@@ -3,10 +3,12 @@
 A row of CSV may hold line breaks inside of quotes, so one stray quote could join all lines up to the next quote to one
 row. Quoting is therefore read strictly (RFC 4180): a quote may open at the start of a cell only, and behind the quote
 that closes it a comma or a line end must follow. A row over several lines is kept if its quoting is right, each of its
-quoted cells has at most ``max_field_lines`` lines, all of it at most ``max_line_bytes``, and it has as many cells as
-the header. Otherwise its first line alone is rejected and reading resumes at the next line: a stray quote costs one
-line. Every line of a file is therefore in one kept record, or is one rejected record. What this gives up: lines inside
-of a quoted cell whose row is rejected are read as rows of their own.
+quoted cells has at most ``max_field_lines`` lines, all of it at most ``max_line_bytes``, it has as many cells as the
+header, and its lines do not look like rows that two stray quotes joined: each with as many commas as a row, 12 or more
+together. Otherwise its first line alone is rejected and reading resumes at the next line: a stray quote costs one line.
+Every line of a file is therefore in one kept record, or is one rejected record. What this gives up: lines inside of a
+quoted cell whose row is rejected are read as rows of their own; so are those of a cell that holds another table of as
+many columns.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,6 +28,7 @@ _LINE_FEED, _CARRIAGE_RETURN, _QUOTE, _COMMA, _TAB, _SPACE = b'\n\r",\t '
 _NOT_COUNTED = 5  # bytes of a mark of byte order and a line end
 _CELL_START, _BARE, _QUOTED, _QUOTE_IN_QUOTED = range(4)
 _NO_FAULT, _STRAY_QUOTE, _TEXT_AFTER_QUOTE, _OPEN_QUOTE, _EMPTY_LINE, _WIDTH = range(6)
+_JOINED_SEPARATORS = 12  # in six lines of two each, or twelve of one: no prose
 _FAULTS = {
     _STRAY_QUOTE: "a quote inside of a cell that does not begin with one; quote the whole cell and double the quote",
     _TEXT_AFTER_QUOTE: "text behind the quote that closes a cell; double a quote that belongs to the text",
@@ -194,15 +197,17 @@ def _scan(
     """
     size, count = len(octets), 0
     while start < size:
-        at, stop, line_end, fault, num_cells, num_breaks = _walk(
+        at, stop, line_end, fault, num_cells, num_breaks, of_each = _walk(
             octets, separator, quote, start, max_field_lines, is_whole
         )
         if stop < 0 and not is_whole:
-            is_long = line_end >= 0 and size - start > max_bytes + 2
-            if not is_long and (line_end < 0 or fault == _NO_FAULT):
+            is_too_long = line_end >= 0 and size - start > max_bytes + 2
+            if not is_too_long and (line_end < 0 or fault == _NO_FAULT):
                 return count
+        are_rows = of_each == num_cells - 1 and of_each * (num_breaks + 1) >= _JOINED_SEPARATORS
+        are_rows |= width == 0 and of_each > 0 and num_breaks > 1  # below the names of columns
         if line_end >= 0 and (
-            stop < 0 or fault != _NO_FAULT or stop - start > max_bytes or (width > 0 and num_cells != width)
+            stop < 0 or fault != _NO_FAULT or stop - start > max_bytes or (width > 0 and num_cells != width) or are_rows
         ):
             at, fault, num_breaks = line_end, _OPEN_QUOTE, 0
         elif fault == _NO_FAULT and width > 1 and stop == start:
@@ -218,15 +223,17 @@ def _scan(
 @inlined
 def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
     octets: npt.NDArray[np.uint8], separator: int, quote: int, start: int, max_field_lines: int, is_whole: bool
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int, int, int]:
     """Read one record, or as far as it is right.
 
     Returns:
         The byte behind the record; the byte behind its text, -1 where its end was not reached; the byte behind its
-        first line, -1 where it has one line; its fault; its cells; the line breaks inside of them.
+        first line, -1 where it has one line; its fault; its cells; the line breaks inside of them; the separators in
+        each of its lines, quoted ones, too, -1 where the lines differ in that.
     """
     size, at, line_end = len(octets), start, -1
     state, fault, num_cells, num_breaks, cell_lines = _CELL_START, _NO_FAULT, 1, 0, 1
+    separators, of_each = 0, -1  # inside of quotes, too; of each line, if all have as many
     while at < size:
         octet = octets[at]
         at += 1
@@ -241,17 +248,19 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
                 break  # half of a CRLF perhaps
             if octet == _CARRIAGE_RETURN and at < size and octets[at] == _LINE_FEED:
                 at += 1
+            of_each = separators if line_end < 0 else of_each if separators == of_each * (num_breaks + 1) else -1
             if state != _QUOTED:
-                return at, stop, line_end, fault, num_cells, num_breaks
+                return at, stop, line_end, fault, num_cells, num_breaks, of_each
             num_breaks, cell_lines = num_breaks + 1, cell_lines + 1
             line_end = at if line_end < 0 else line_end
             fault = _OPEN_QUOTE if cell_lines > max_field_lines else fault
         elif state == _QUOTED:
             state = _QUOTE_IN_QUOTED if octet == quote else state
+            separators += octet == separator
         elif fault != _NO_FAULT:
             continue  # to the end of the line
         elif octet == separator:
-            state, num_cells = _CELL_START, num_cells + 1
+            state, num_cells, separators = _CELL_START, num_cells + 1, separators + 1
         elif octet == quote and state != _BARE:
             cell_lines = 1 if state == _CELL_START else cell_lines
             state = _QUOTED
@@ -262,7 +271,8 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
                 fault = _TEXT_AFTER_QUOTE
             state = _BARE
         if fault != _NO_FAULT and line_end >= 0:
-            return at, -1, line_end, fault, num_cells, num_breaks
+            return at, -1, line_end, fault, num_cells, num_breaks, -1
     if is_whole and state == _QUOTED:
-        return size, -1 if line_end >= 0 else size, line_end, _OPEN_QUOTE, num_cells, num_breaks
-    return size, size if is_whole else -1, line_end, fault, num_cells, num_breaks
+        return size, -1 if line_end >= 0 else size, line_end, _OPEN_QUOTE, num_cells, num_breaks, -1
+    of_each = of_each if separators == of_each * (num_breaks + 1) else -1
+    return size, size if is_whole else -1, line_end, fault, num_cells, num_breaks, of_each

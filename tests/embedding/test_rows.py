@@ -130,6 +130,9 @@ def csv_rows(data: str, limits: TableLimits) -> tuple[list[tuple[list[str], int]
         if row and row.end() > first.end():
             num_bytes = len(row[0]) - len(re.search(r"(?:\r\n|\n|\r|)\Z", row[0])[0])
             is_row &= max(lines) < limits.max_field_lines and num_bytes <= limits.max_line_bytes
+            commas = {line.count(",") for line in LINE_END.split(row[0].removesuffix("\n").removesuffix("\r"))}
+            is_row &= not (commas == {len(cells) - 1} and (len(cells) - 1) * (1 + sum(lines)) >= 12)
+            is_row &= bool(kept) or not (len(commas) == 1 and max(commas) and sum(lines) > 1)
         if is_row:
             kept.append((cells, 1 + sum(lines)))
             at, line = row.end(), line + 1 + sum(lines)
@@ -246,6 +249,8 @@ STRAY = [
     ({10: '10,the "cat",x', 11: '11,"a"b,x', 12: '12,"a\nb"c,"x"'}, [10, 11, 12, 13]),
     ({10: '10,"the cat', 400: '400,dog"'}, [10, 400]),  # two cells together, the header has three
     ({999: '999,the cat,"x'}, [999]),
+    ({10: '10,"the cat,x', 500: '500,the dog",x'}, [10, 500]),  # three cells together, and right quotes
+    ({10: '10,"the cat,x', 15: '15,the dog",x'}, [10, 15]),
 ]
 
 
@@ -295,7 +300,7 @@ def test_an_open_quote_ends_with_its_lines_its_bytes_or_the_file(tmp_path):
     assert identity[0] == {**identity[1], "max_field_lines": 3}
 
 
-@pytest.mark.parametrize("header", ['id,"text', 'id,te"xt"', 'id,"te"xt', "", "\ufeff"])
+@pytest.mark.parametrize("header", ['id,"text', 'id,"text\n0,a\n0,b"', 'id,te"xt"', 'id,"te"xt', "", "\ufeff"])
 def test_a_header_whose_quotes_are_wrong_is_an_error(header, tmp_path):
     (tmp_path / "t.csv").write_text(f"{header}\n1,a\n2,b\n")
     with pytest.raises(ValueError, match=r"t\.csv(, line 1, the header: .*quote|: the first line is empty)"):
