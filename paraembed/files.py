@@ -658,8 +658,8 @@ def work_folder(path: Path) -> Iterator[None]:
     Raises:
         ValueError: another run holds it, or a file is there.
     """
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file where a folder for unfinished work belongs; move it away")
+    if os.path.lexists(path) and not path.is_dir():
+        raise ValueError(f"{path} is a file or broken link; a folder for unfinished work belongs there: move it away")
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lock_file(path) if os.access(path.parent, os.W_OK) else nullcontext():
         path.mkdir(exist_ok=True)
@@ -674,13 +674,16 @@ def work_folder(path: Path) -> Iterator[None]:
 @contextmanager
 def _lock_file(folder: Path) -> Iterator[None]:
     path = folder.with_name(f".{folder.name.removeprefix('.')}.lock")
+    not_ours = ValueError(f"{path} is not an empty file, so it is no lock of a job; move it away")
 
     def open_file() -> int:
+        if path.is_symlink() or path.is_dir():
+            raise not_ours
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size:
             os.close(handle)
-            raise ValueError(f"{path} is not an empty file, so it is no lock of a job; move it away")
+            raise not_ours
         return handle
 
     handle = _lock(path, open_file, folder)

@@ -350,6 +350,18 @@ def test_a_work_folder_and_its_lock(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\.lock is not an empty file"), work_folder(work):
         pass
     assert lock.read_text() == "dear"
+    lock.unlink()
+    for make in (lock.mkdir, lambda: lock.symlink_to(tmp_path / "mine")):
+        make()
+        with pytest.raises(ValueError, match=r"\.lock is not an empty file"), work_folder(work):
+            pass
+        lock.rmdir() if lock.is_dir() else lock.unlink()
+    (tmp_path / ".link.partial").symlink_to(tmp_path / "nowhere")
+    with (
+        pytest.raises(ValueError, match=r"\.link\.partial is a file or broken link"),
+        work_folder(tmp_path / ".link.partial"),
+    ):
+        pass
 
 
 def test_a_lock_is_of_the_folder_that_is_there(tmp_path: Path) -> None:

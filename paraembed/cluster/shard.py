@@ -154,8 +154,9 @@ def shard_pairs(
         before = finished()  # by another run, since
         if before is not None:
             return before, True
-        for folder, ours in ((out, _OF_OUTPUT), (old, _OF_OUTPUT), (work, _OF_WORK)):
-            _check_ours(folder, ours)
+        _check_ours(out, _OF_OUTPUT, may_be_link=True)
+        _check_ours(old, _OF_OUTPUT)
+        _check_ours(work, _OF_WORK)
         _say_columns(names_of_sources, heads, with_pairs=rejected_sample)
         doing("starting Ray and MLflow")
         with tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
@@ -183,9 +184,9 @@ def _as_json(settings: ShardSettings) -> dict[str, Any]:
     return values if settings.no_header else {name: value for name, value in values.items() if name != "no_header"}
 
 
-def _check_ours(folder: Path, ours: re.Pattern[str]) -> None:
+def _check_ours(folder: Path, ours: re.Pattern[str], *, may_be_link: bool = False) -> None:
     """Raise ValueError if a folder that is to be emptied or replaced holds a file that this job did not write."""
-    is_folder = folder.is_dir() and not (folder.is_symlink() and not folder.exists())
+    is_folder = folder.is_dir() and (may_be_link or not folder.is_symlink())
     foreign = foreign_file(folder, ours) if is_folder else folder if os.path.lexists(folder) else None
     if foreign is not None:
         raise ValueError(

@@ -268,9 +268,13 @@ def test_files_that_a_user_put_beside_the_output_survive(inputs: list[Path], tmp
         assert (folder / "chapter1.txt").read_text() == "dear"
         assert not (tmp_path / "out").exists()
         shutil.rmtree(folder)
-    (tmp_path / ".out.old").symlink_to(tmp_path)
-    with pytest.raises(ValueError, match=r"\.out\.old"):
-        shard_pairs(inputs, tmp_path / "out", SETTINGS)
+    (tmp_path / "empty").mkdir()
+    for name in (".out.old", ".out.partial"):
+        for target in (tmp_path, tmp_path / "empty"):
+            (tmp_path / name).symlink_to(target)
+            with pytest.raises(ValueError, match=rf"{name} is not a file that jobs/shard.py wrote"):
+                shard_pairs(inputs, tmp_path / "out", SETTINGS)
+            (tmp_path / name).unlink()
     assert all(path.exists() for path in inputs)
 
 
