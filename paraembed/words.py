@@ -139,7 +139,7 @@ def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
     header: tuple[int, int] | None = None
     last_rows, is_ended = list[str](), True
     for lines in read_lines(path):
-        is_ended = lines.is_ended
+        is_ended = lines.is_ended or lines.data[-2:-1] in {b" ", b"\r"}  # the last number is whole
         if lines.first == 0:
             header = _header(lines.text[0].as_py())
         skip = int(lines.first == 0 and header is not None)
@@ -182,9 +182,9 @@ def _header(line: str | None) -> tuple[int, int] | None:
 def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool) -> None:
     """Raise ValueError where a file without a line feed at its end seems to be cut within its last number.
 
-    The rest of a number is another number. Programs that write a header end every line with a line feed. In a file
-    without a header, the last number shows the cut where it alone has fewer decimals than all others. Where neither
-    decides, there is a warning.
+    What is left of a number is another number. Where all other numbers have the same count of decimals, the last one is
+    whole if it has as many. Else the file is refused if it has a header, for programs that write one end every line
+    with a line feed, and there is a warning if it has none.
 
     Args:
         path: the file.
@@ -194,7 +194,10 @@ def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool
     """
     values = [value for row in rows for value in row.split(" ")[1:]]
     decimals = [len(value.partition(".")[2]) for value in values]
-    is_shorter = len(values) > 1 and len(set(decimals[:-1])) == 1 and decimals[-1] < decimals[0] > 1
+    is_fixed = len(set(decimals[:-1])) == 1 and decimals[0] > 0
+    if is_fixed and decimals[-1] == decimals[0]:
+        return
+    is_shorter = is_fixed and decimals[-1] < decimals[0] > 1
     if has_header or is_shorter or not values[-1][-1:].isdigit():
         raise ValueError(
             f"{path}, line {number}: the file ends in the last value, {values[-1][:40]!r}, without a line feed, so it "

@@ -46,6 +46,16 @@ def test_line_ends_and_trailing_spaces_do_not_matter(tmp_path: Path, text: str) 
     np.testing.assert_array_equal(words.matrix[:3], MATRIX)
 
 
+@pytest.mark.parametrize("end", [b" ", b"\r", b""], ids=["space", "carriage return", "equal decimals"])
+def test_a_last_number_that_is_whole_needs_no_line_feed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: bytes
+) -> None:
+    last = b"5 6.25" if end else b"5.00 6.25"
+    words = read_words(written(tmp_path, b"2 2\nthe 1.25 2.50\ncat " + last + end))
+    assert words.matrix[1].tolist() == [5, 6.25]
+    assert not caplog.records
+
+
 def test_any_word_is_taken_lower_cased(tmp_path: Path) -> None:
     odd = ["The", "12", "n't", '"', "a\tb", "\u0085", "\u00a0", "été", "中", "#", "nan"]
     words = read_words(written(tmp_path, [f"{word} {at}" for at, word in enumerate(odd)]))
