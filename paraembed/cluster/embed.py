@@ -218,7 +218,8 @@ def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartRepo
 
         with recorded(store, store) as into:
             describe(into.tracked, encoder, run, workers)
-            record(into, read_json(store, manifest.MANIFEST), reports.values(), {})
+            value = read_json(store, manifest.MANIFEST, most_bytes=manifest.MOST_JSON_BYTES)
+            record(into, value, reports.values(), {})
     out = store.path if isinstance(store, Folder) else Path.cwd() / store.name
     if spool_path(out).is_file():
         from paraembed.cluster.tracking import send_left  # noqa: PLC0415

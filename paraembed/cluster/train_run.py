@@ -107,8 +107,8 @@ def check_words(work: Path, least: float, vectors: str, texts: str, count: Calla
         ValueError: the words cover less than ``least``.
     """
     try:
-        coverage = Coverage.from_dict(read_json(work / COVERAGE))
-    except (OSError, TypeError, KeyError, ValueError):
+        coverage: Coverage = read_json(work / COVERAGE, Coverage)
+    except (OSError, ValueError):
         coverage = count()
     check_coverage(coverage, least, vectors, texts)
 

@@ -142,7 +142,7 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     out, memo = tuned.encoder, sweep.out / "registered.json"
     assert out is not None
     fingerprint = checkpoint.read_config(out)["fingerprint"]
-    done = read_json(memo, dict[str, Any]) if memo.exists() else {}
+    done = _read_memo(memo)
     where = done.get("uri") if run.address is None else without_credentials(run.address.uri)
     this = {"name": protocol.name, "fingerprint": fingerprint, "uri": where}
     if this.items() <= done.items():
@@ -155,6 +155,16 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
         return
     write_json(memo, {**this, "version": version})
     say(f"registered as {protocol.name}, version {version}: models:/{protocol.name}@{ALIAS}")
+
+
+def _read_memo(memo: Path) -> dict[str, Any]:
+    """Return which encoder was registered where; empty: none, or the file is damaged."""
+    try:
+        value: dict[str, Any] = read_json(memo, dict[str, Any]) if memo.exists() else {}
+    except ValueError as error:
+        say(f"{error}; the encoder is registered again")
+        return {}
+    return value
 
 
 def suites_there(data: Path) -> list[Suite]:

@@ -1,17 +1,16 @@
 """What a training starts from: finished pair shards, and the untrained encoder."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from paraembed.checked import checked
+from paraembed.checked import Count, Range, checked
 from paraembed.data.shards import FORMAT, TrainingManifest, check_shard, read_manifest
 from paraembed.encoders import Encoder
 from paraembed.files import SUCCESS, read_json, require_file, sha256_of
@@ -76,17 +75,12 @@ class Coverage:
         missing: the most frequent words without a pretrained vector, with their counts.
     """
 
-    num_words: int
-    width: int
-    covered: float
-    num_random: int
-    with_vector: float
-    missing: tuple[tuple[str, int], ...] = ()
-
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> "Coverage":
-        """Read what ``dataclasses.asdict`` and JSON made of a coverage."""
-        return cls(**{**saved, "missing": tuple((word, count) for word, count in saved["missing"])})
+    num_words: Count
+    width: Count
+    covered: Annotated[float, Range(0, 1)]
+    num_random: Count
+    with_vector: Annotated[float, Range(0, 1)]
+    missing: tuple[tuple[str, Count], ...] = ()
 
 
 def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words) -> Coverage:

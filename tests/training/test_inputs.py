@@ -1,4 +1,5 @@
 import logging
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -93,3 +94,7 @@ def test_a_resumed_training_is_checked_by_what_was_counted_or_by_counting_again(
     with pytest.raises(ValueError, match=r"'x' \(9\)"):
         check_words(tmp_path, MIN_COVERAGE, *about, lambda: pytest.fail("counted again"))
     check_words(tmp_path, 0.0, *about, lambda: pytest.fail("counted again"))
+    for field, value in (("with_vector", "1"), ("covered", math.nan), ("missing", [[None, 9]]), ("width", None)):
+        write_json(tmp_path / COVERAGE, {**asdict(found), field: value})
+        with pytest.raises(ValueError, match=r"'x' \(9\)"):
+            check_words(tmp_path, MIN_COVERAGE, *about, lambda: found)
