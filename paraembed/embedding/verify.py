@@ -28,7 +28,7 @@ from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype, IdKind
 from paraembed.embedding.store import Store, is_there, open_store, read_bytes, read_json
-from paraembed.files import SUCCESS, Place
+from paraembed.files import SUCCESS, Place, to_place
 
 _ROWS = 16_384  # read at a time
 _REJECTED_BYTES = 1 << 30  # of a list of rejected rows
@@ -126,9 +126,10 @@ def verify(out: Place, encoder: Path | None = None, inputs: Sequence[str] = ()) 
 
     Raises:
         FileNotFoundError, NotADirectoryError: no folder there.
-        ValueError: the encoder's folder will not do.
+        ValueError: the encoder's folder will not do, or an input is the empty string.
     """
     store = open_store(out)
+    inputs = [str(to_place(name)) for name in inputs]
     try:
         names = set(store.names())
     except NotADirectoryError:
