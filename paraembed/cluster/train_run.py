@@ -78,7 +78,7 @@ def begins(work: Path, identity: dict[str, Any], overwrite: bool, job: str) -> b
     """
     saved = work / "identity.json"
     if saved.is_file():
-        changed = differences(read_json(saved), identity)
+        changed = _changed(saved, identity)
         if not changed:
             say(f"going on with the training in {work}")
             return False
@@ -91,6 +91,14 @@ def begins(work: Path, identity: dict[str, Any], overwrite: bool, job: str) -> b
     if foreign is not None:
         raise ValueError(f"{work} holds something that {job} did not write; move it away: {foreign.relative_to(work)}")
     return True
+
+
+def _changed(saved: Path, identity: dict[str, Any]) -> str:
+    """Return how a saved identity differs from another one; a damaged file differs in everything."""
+    try:
+        return differences(read_json(saved), identity)
+    except ValueError as error:
+        return f"identity ({error})"
 
 
 def check_words(work: Path, least: float, vectors: str, texts: str, count: Callable[[], Coverage]) -> None:
@@ -116,7 +124,7 @@ def check_words(work: Path, least: float, vectors: str, texts: str, count: Calla
 def drop_finished(work: Path, identity: dict[str, Any]) -> None:
     """Remove the work folder of a training that was killed when its output was there already."""
     saved = work / "identity.json"
-    if saved.is_file() and not differences(read_json(saved), identity):
+    if saved.is_file() and not _changed(saved, identity):
         with contextlib.suppress(OSError, ValueError), work_folder(work):  # who holds it removes it
             remove_work(work)
 

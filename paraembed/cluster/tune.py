@@ -34,7 +34,7 @@ from tune_spaces.space import Selection
 _OURS = re.compile(
     r"(sweep|run|registered|split|best|best-recipe)\.json|results\.(parquet|csv)|[\w-]+\.png"
     r"|(trials|ray|tuning-pairs|scores|encoder|model|(encoder|model)\.training)/.*"
-    r"|(encoder|model)\.trace\.json\.gz|(encoder|model|tuning-pairs)\.mlflow\.jsonl"
+    r"|(encoder|model)\.trace\.json\.gz|(encoder|model|tuning-pairs)\.mlflow(-refused)?\.jsonl(\.[\d-]+)?"
     r"|\.(encoder|model|tuning-pairs)\.[\w.]*(/.*)?|\.[\w.-]+\.[0-9a-f]{8}\.tmp",
     re.DOTALL,
 )
@@ -103,7 +103,7 @@ class Swept:
 def settled(sweep: Sweep, overwrite: bool) -> Sweep:
     """The sweep with its trials at a time: those asked for, those that it was begun with, or as many as fit."""
     saved = sweep.out / "sweep.json"
-    before = read_json(saved, _Saved).get("concurrent") if saved.is_file() and not overwrite else None
+    before = _read_saved(saved, overwrite).get("concurrent") if saved.is_file() and not overwrite else None
     return replace(sweep, concurrent=sweep.concurrent or before or concurrency(sweep))
 
 
@@ -115,7 +115,7 @@ def begin(sweep: Sweep, overwrite: bool) -> None:
     """
     identity, saved = _identity(sweep), sweep.out / "sweep.json"
     if saved.is_file():
-        before = read_json(saved, _Saved)
+        before = _read_saved(saved, overwrite)
         # A difference in one is often the cause of those that follow.
         told = (differences({name: before.get(name)}, {name: value}) for name, value in identity.items())
         changed = next(filter(None, told), "")
@@ -136,6 +136,16 @@ def begin(sweep: Sweep, overwrite: bool) -> None:
         )
     empty_folder(sweep.out)
     write_json(saved, identity)
+
+
+def _read_saved(saved: Path, overwrite: bool) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = read_json(saved, _Saved)
+    except ValueError as error:
+        if not overwrite:
+            raise ValueError(f"{error}; start over with --overwrite") from None
+        return {}
+    return value
 
 
 def _identity(sweep: Sweep) -> dict[str, Any]:

@@ -156,6 +156,19 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(
         begin(settled(replace(some, concurrent=2), overwrite=False), overwrite=False)
 
 
+def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path: Path) -> None:
+    begun = sweep(tmp_path, concurrent=1)
+    begin(begun, overwrite=False)
+    (begun.out / "encoder.mlflow-refused.jsonl").write_text("[]\n")  # as a job leaves it there
+    (begun.out / "encoder.mlflow.jsonl.20260101-000000").write_text("[]\n")
+    (begun.out / "sweep.json").write_text("{")
+    for step in (settled, begin):
+        with pytest.raises(ValueError, match=r"sweep\.json is not JSON.*--overwrite"):
+            step(begun, overwrite=False)
+    begin(begun, overwrite=True)
+    assert [path.name for path in begun.out.iterdir()] == ["sweep.json"]
+
+
 def test_the_probe_takes_trials_that_are_left(tmp_path: Path) -> None:
     def probed(how: SearchSettings, todo: list[int]) -> list[dict[str, int]]:
         return [point.choices for point in _to_probe(sweep(tmp_path, settings=how), todo)]

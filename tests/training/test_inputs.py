@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.cluster.train_run import COVERAGE, check_words
+from paraembed.cluster.train_run import COVERAGE, begins, check_words, drop_finished
 from paraembed.files import write_json
 from paraembed.recipe import Recipe
 from paraembed.training.inputs import MIN_COVERAGE, Coverage, check_coverage, encoder_for, untrained_encoder
@@ -98,3 +98,13 @@ def test_a_resumed_training_is_checked_by_what_was_counted_or_by_counting_again(
         write_json(tmp_path / COVERAGE, {**asdict(found), field: value})
         with pytest.raises(ValueError, match=r"'x' \(9\)"):
             check_words(tmp_path, MIN_COVERAGE, *about, lambda: found)
+
+
+def test_a_work_folder_with_a_damaged_identity_is_another_training(tmp_path: Path) -> None:
+    saved = tmp_path / "identity.json"
+    saved.write_text("{")
+    with pytest.raises(ValueError, match=r"identity\.json is not JSON.*--overwrite"):
+        begins(tmp_path, {"recipe": {}}, overwrite=False, job="jobs/train.py")
+    assert begins(tmp_path, {"recipe": {}}, overwrite=True, job="jobs/train.py")
+    drop_finished(tmp_path, {"recipe": {}})
+    assert saved.exists()
