@@ -10,6 +10,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType, UnionType
@@ -112,8 +113,7 @@ def json_value(data: bytes, where: str, kind: Any = Any, most_bytes: int = MOST_
 def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
+        repeated = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         raise ValueError(f"an object has the key {_shown(repeated)} more than once")
     return values
 

@@ -66,6 +66,10 @@ def test_a_value_of_another_type_is_named_with_its_path(value: Any, message: str
         (b"[" * 100_000, "nested too deeply"),
         (b"[" * 102 + b"]" * 102, "nested too deeply"),
         (b'{"a": {"b": 1, "b": 2}}', "the key 'b' more than once"),
+        (
+            b"{%s}" % b",".join(b'"%d": 0' % (number % 199_999) for number in range(200_000)),
+            "the key '0' more than once",
+        ),
         (b'["\\ud83d"]', "half of a surrogate pair"),
         (b'{"\\udc00": 1}', "half of a surrogate pair"),
         (b"\xff", "x.json is not JSON"),
