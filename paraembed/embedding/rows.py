@@ -232,7 +232,10 @@ def _json_cells(line: str, wanted: list[str]) -> list[str | None] | str:
         return f"no {wanted[0]!r}"
     if not isinstance(value[wanted[0]], str | None):
         return f"{wanted[0]!r} is no string"
-    return [_json_cell(value.get(name)) for name in wanted]
+    try:
+        return [_json_cell(value.get(name)) for name in wanted]
+    except RecursionError:  # a depth that was just read
+        return "no JSON"
 
 
 def _json_cell(value: Any) -> str | None:

@@ -223,6 +223,15 @@ def parquet_of(values: list[bytes]) -> bytes:
     return out.getvalue().to_pybytes()
 
 
+def test_rows_of_every_depth_are_kept_or_rejected(tmp_path: Path) -> None:
+    """Python's json reads one level more than it writes."""
+    rows = [f'{{"body": "a", "k": {"[" * depth}{"]" * depth}}}\n' for depth in range(1, 1010)]
+    (tmp_path / "t.jsonl").write_text("".join(rows))
+    read = read_all([tmp_path / "t.jsonl"], Settings("body", keep=("k",)))
+    assert {reason for _, reason in rejected(read)} == {"no JSON"}
+    assert 500 < len(texts(read)) < len(rows)
+
+
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "tsv", "parquet"])
 def test_bytes_that_are_not_utf8_are_replaced_and_counted(kind, tmp_path):
     values = [b"fine", b"caf\xe9", b"\xff\xfe\0", "\ufffd é".encode(), b"\xe2\x82", b"last"]
