@@ -28,13 +28,13 @@ from paraembed.data.duplicates import RowNumbers, find_repeats, num_buckets, num
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.pairs import Reading, Source, read_pairs, sources_of, spans_of
 from paraembed.data.parse import parse_source, partitions_of, reading_of
-from paraembed.data.parsed import listed
 from paraembed.data.reports import SAMPLED, SourceReport, join_reports, load_report, save_report, sum_counts
 from paraembed.data.selection import Selected, select, selection_table, selects
 from paraembed.data.shards import Mask, ShardPlan, ShardSettings
 from paraembed.data.statistics import length_histogram, merge_counts, without_vector
 from paraembed.data.training_sets import row_rules, set_of
 from paraembed.data.vocabulary import read_vocabulary
+from paraembed.escape import listed
 from paraembed.files import (
     SUCCESS,
     Place,

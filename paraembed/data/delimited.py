@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from paraembed.data.headers import looks_like_header
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.lines import TOO_LONG, Lines
-from paraembed.data.parsed import Block, ParsedPairs, filled, is_blank, listed, refuse
+from paraembed.data.parsed import Block, ParsedPairs, filled, is_blank, refuse
+from paraembed.escape import listed
 from paraembed.files import Place, open_stream
 
 Role = Literal[

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
 
-_NAMES, _NAME_CHARACTERS = 10, 60  # of a list in a message
-
 
 @dataclass(frozen=True)
 class ParsedPairs:
@@ -105,14 +103,6 @@ def filled(texts: pa.StringArray) -> pa.StringArray:
     """Texts [n] without the white space around them, null for an empty one."""
     trimmed = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pa.scalar(None, pa.string()), trimmed)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names for a message: the first ten, and how many there are; a long one is cut."""
-    shown = ", ".join(
-        name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}…" for name in names[:_NAMES]
-    )
-    return shown if len(names) <= _NAMES else f"{shown}, … ({len(names):,} in all)"
 
 
 def contains_byte(texts: pa.StringArray, character: str) -> bool:

@@ -16,7 +16,8 @@ from paraembed.data.delimited import ROLE_NAMES, Role, assemble, say_the_pair
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits, check_parquet
 from paraembed.data.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows
 from paraembed.data.parquet import READ_BYTES, read_batches, unreadable
-from paraembed.data.parsed import Block, TextRows, listed
+from paraembed.data.parsed import Block, TextRows
+from paraembed.escape import listed
 from paraembed.files import Place, open_place
 
 _BLOCK_ROWS = 65_536

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from paraembed.data.parquet import READ_BYTES, unreadable
 from paraembed.embedding import records
-from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate, shortened
+from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
 from paraembed.embedding.settings import Settings
+from paraembed.escape import listed
 from paraembed.files import read_blocks, require_file
 
 ROW_FIELD, TREE_FIELD = "row", "tree"
@@ -100,7 +101,7 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
     made = (*OUTPUT_FIELDS, SCALE_FIELD) if settings.dtype == "int8" else OUTPUT_FIELDS
     names = [settings.id_field, *settings.keep, *made]
     if repeated := _repeated(names):
-        raise ValueError(f"column {repeated!r} would stand twice in the output ({shortened(names)}); leave one out")
+        raise ValueError(f"column {repeated!r} would stand twice in the output ({listed(names)}); leave one out")
     if settings.id_kind == "file-row":
         if settings.id_column is not None:
             raise ValueError(f"--id-kind file-row makes ids, --id-column {settings.id_column!r} names them; give one")
@@ -148,7 +149,7 @@ def _check_text(source: InputFile, settings: Settings) -> None:
         if column is not None:
             raise ValueError(f"{flag} is {column!r}, but {source.shown} is text without columns; leave it out")
     if settings.keep not in ((), (TEXT_FIELD,)):
-        raise ValueError(f"--keep is {shortened(settings.keep)}; a text file has the column {TEXT_FIELD!r} alone")
+        raise ValueError(f"--keep is {listed(settings.keep)}; a text file has the column {TEXT_FIELD!r} alone")
 
 
 def _column(
@@ -164,7 +165,7 @@ def _column(
 
 
 def _names(schema: pa.Schema, allowed: Callable[[pa.DataType], bool]) -> str:
-    return shortened([field.name for field in schema if allowed(field.type)]) or "none of its columns"
+    return listed([field.name for field in schema if allowed(field.type)]) or "none of its columns"
 
 
 def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
@@ -186,7 +187,7 @@ def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
 
 
 def _no_key(file: InputFile, flag: str, key: str) -> ValueError:
-    known = shortened(file.columns) or "none of the keys of its first rows"
+    known = listed(file.columns) or "none of the keys of its first rows"
     return ValueError(f"{file.shown} has no column {key!r}; {flag} can be: {known}")
 
 

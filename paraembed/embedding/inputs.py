@@ -19,6 +19,7 @@ from pyarrow import csv
 
 from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.embedding.records import BYTE_ORDER_MARK, Kind, Records, Table, read_records
+from paraembed.escape import listed
 from paraembed.files import (
     Place,
     is_compressed,
@@ -47,7 +48,6 @@ _NO_TEXT = {
 _LOOKED_AT = 1 << 20  # bytes at the beginning of a file, for its header
 _LINES_LOOKED_AT = 1000  # of JSON, for the keys of their objects
 _DECIDING = ("max_line_bytes", "max_field_lines")
-_NAMES, _NAME_CHARACTERS = 20, 100  # of columns in a message
 _LOOKERS = 16  # threads that ask for stamps; an answer of an object store takes 20 ms and more
 
 log = logging.getLogger(__name__)
@@ -348,7 +348,7 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
         columns = _columns(kind, chain([head], pieces), shown, limits)
     if len(set(columns)) < len(columns):
         repeated = Counter(columns).most_common(1)[0][0]
-        raise ValueError(f"{shown}: column {shortened([repeated])!r} stands twice in the header; rename one")
+        raise ValueError(f"{shown}: column {listed([repeated])!r} stands twice in the header; rename one")
     found = size_of(place), sha256_of(place), stamp, limits
     deciding = {name: getattr(limits, name) for name in _DECIDING} if kind == "csv" else {}
     return InputFile(str(place), name, kind, compressed, columns, *found, **deciding)
@@ -418,9 +418,3 @@ def parse_table(data: bytes, kind: Kind, columns: Sequence[str], wanted: Sequenc
             strings_can_be_null=False,
         ),
     )
-
-
-def shortened(names: Sequence[str]) -> str:
-    """Names for a message; of many the first ones, and how many more there are."""
-    shown = [name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}…" for name in names[:_NAMES]]
-    return ", ".join(shown) + (f", and {len(names) - _NAMES:,} more" if len(names) > _NAMES else "")

@@ -231,7 +231,7 @@ def test_unusable_files_are_named_in_a_short_line(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("\t".join(["source", *["id"] * 5000]) + "\n")
     (tmp_path / "q.tsv").write_text("\t".join(names) + "\nx" + "\t1" * 4999)
     for name in ("p", "p.jsonl", "p.tsv", "q.tsv"):
-        with pytest.raises(ValueError, match=r"in all\)") as raised:
+        with pytest.raises(ValueError, match=r" and [45],99\d more") as raised:
             rows_of(tmp_path / name)
         assert len(str(raised.value)) < 800
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

@@ -342,7 +342,7 @@ def test_what_would_wait_for_ever_is_refused_at_once(tmp_path):
 def test_messages_list_some_of_many_columns(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(",".join(f"column{number}" for number in range(45_570)) + "\n")
-    with pytest.raises(ValueError, match=r"column0, column1, .*, and 45,550 more") as caught:
+    with pytest.raises(ValueError, match=r"column0, column1, .* and 45,560 more") as caught:
         make_plan(list_inputs([path]), Settings("body"))
     assert len(str(caught.value)) < 1000 + len(str(path))
     path.write_text(f"{'a' * 2_000_000},{'a' * 2_000_000}\n")
