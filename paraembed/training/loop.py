@@ -82,7 +82,6 @@ def train(
     rank: int = 0,
     world: int = 1,
     on_report: Callable[[Report], None] = lambda _: None,
-    before_save: Callable[[], None] = lambda: None,
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
 ) -> Counters:
@@ -102,7 +101,6 @@ def train(
         rank: number of this worker.
         world: how many workers; more than one needs ``torch.distributed`` initialised.
         on_report: called on every worker, each ``REPORT_STEPS`` steps and at the end of every epoch.
-        before_save: called before a checkpoint is written: what was reported until then is not reported again.
         evaluation: scores the encoder on the way. Rank 0 then ends with the encoder of the best score, as the
             returned counters have it, and the run ends early where it says so; without it, with the last step's. Part
             of what a checkpoint holds. Workers on one machine may share the words: then the others end with those of
@@ -129,7 +127,6 @@ def train(
         decides={"pairs a window (--pairs-memory-gb)": window},
         checkpoints=checkpoints,
         on_report=on_report,
-        before_save=before_save,
         evaluation=evaluation,
         trace=trace,
     )
@@ -144,7 +141,6 @@ def run_steps(
     decides: dict[str, Any] | None = None,
     checkpoints: Checkpoints | None = None,
     on_report: Callable[[Report], None] = lambda _: None,
-    before_save: Callable[[], None] = lambda: None,
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
 ) -> Counters:
@@ -158,13 +154,12 @@ def run_steps(
         decides: what else than the recipe and their number decides the run; a checkpoint with another is refused.
         checkpoints: as for ``train``.
         on_report: as for ``train``.
-        before_save: as for ``train``.
         evaluation: as for ``train``.
         trace: as for ``train``.
     """
     recipe, rank, world = step.recipe, step.rank, step.world
     best = Best(model, evaluation, num_pairs, recipe.epochs, rank, world)
-    saver = _Saver(model, step, num_pairs, decides or {}, checkpoints, before_save, best)
+    saver = _Saver(model, step, num_pairs, decides or {}, checkpoints, best)
     counters = saver.restore()
     meter = _Meter(counters, recipe, num_pairs, world)
     # Loss, active share, whether it is time to save; in float64 the order of the sums decides the last bit at most.
@@ -272,10 +267,9 @@ class _Saver:
         num_pairs: int,
         decides: dict[str, Any],
         checkpoints: Checkpoints | None,
-        before: Callable[[], None],
         best: Best,
     ) -> None:
-        self.model, self.step, self.checkpoints, self.before, self.best = model, step, checkpoints, before, best
+        self.model, self.step, self.checkpoints, self.best = model, step, checkpoints, best
         rows, width = model.matrix.shape
         self.decides = {
             "recipe": step.recipe.to_dict(),
@@ -354,7 +348,6 @@ class _Saver:
         counters.skipped_pairs = self.step.skipped_pairs
         if self.checkpoints is None or self.step.rank > 0:
             return
-        self.before()
         counters.loss, counters.active, _ = sums.tolist()
         try:
             tensors |= self.best.tensors()
