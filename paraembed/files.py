@@ -47,8 +47,8 @@ _ENCODED_URI = re.compile(r"(%(?:25)*3A%(?:25)*2F%(?:25)*2F)(\S+)", re.IGNORECAS
 _OPTIONS = re.compile(r"[?#;&]\S+")
 _OPTION = re.compile(r"(?:^|(?<=[?#;&=]))([^?#;&=\s]+)=")
 _SECRET_NAME = re.compile(
-    "pass|pwd|secret|token|sig|cred|auth(?!ors?$)|key|jwt|sas$|session|cookie|bearer|code$|policy|accessid|private|"
-    "pin$|otp$"
+    "pass|pwd|pw$|secret|token|tok$|sig|cred|auth(?!ors?$)|key|jwt|sas$|sess|cookie|bearer|code$|policy|accessid|"
+    "private|pin$|otp$|hmac|ticket|assertion|saml|^pat$"
 )
 _HIDDEN = "***"
 _HEAD_BYTES = 10
