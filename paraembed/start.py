@@ -8,11 +8,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 FAILED, STOPPED = 1, 130
 STOPPED_LINE = "stopped; the same command continues from what is finished"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LAST_SECONDS = 4.0
+_last_acts: list[Callable[[int], None]] = []
 
 
 def guard() -> None:
@@ -32,8 +36,43 @@ def guard() -> None:
 
 def stop_now(*_: object) -> None:
     """Say that the job was stopped and end the process."""
+    _act(STOPPED)
     os.write(2, f"{STOPPED_LINE}\n".encode())
     os._exit(STOPPED)
+
+
+def fail_now() -> None:
+    """End the process of a job that has failed, and has said why."""
+    _act(FAILED)
+    os._exit(FAILED)
+
+
+def _act(status: int) -> None:
+    if not _last_acts:
+        return
+    import threading  # noqa: PLC0415  guard() must run within milliseconds
+
+    def act() -> None:
+        for act_last in reversed(_last_acts):
+            act_last(status)
+
+    thread = threading.Thread(target=act, name="last acts", daemon=True)  # this one may hold the locks that they need
+    thread.start()
+    thread.join(_LAST_SECONDS)
+
+
+@contextmanager
+def last_act(act: Callable[[int], None]) -> Iterator[None]:
+    """Call ``act`` with the exit status if ``stop_now`` or ``fail_now`` ends the process within the block.
+
+    Both end the process without unwinding. The calls run in another thread, the innermost block's first, and have 4
+    seconds together.
+    """
+    _last_acts.append(act)
+    try:
+        yield
+    finally:
+        _last_acts.remove(act)
 
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -12,6 +12,7 @@ from threading import Event, Lock, Thread
 
 from paraembed.escape import printable
 from paraembed.files import without_credentials, write_stream
+from paraembed.start import last_act
 
 QUIET_SECONDS = 2.0
 PLAIN_SECONDS = 30.0
@@ -80,6 +81,10 @@ def shown_status() -> Iterator[None]:
     _status.append(Status(time.monotonic()))
     has_ended = Event()
 
+    def erase(_: int) -> None:
+        has_ended.set()
+        doing("")
+
     def redraw() -> None:
         while not has_ended.wait(_TICK_SECONDS):
             _status[0].draw(time.monotonic())
@@ -87,7 +92,8 @@ def shown_status() -> Iterator[None]:
     thread = Thread(target=redraw, name="status line", daemon=True)
     thread.start()
     try:
-        yield
+        with last_act(erase):
+            yield
     finally:
         has_ended.set()
         thread.join()

@@ -7,6 +7,7 @@ same command at the latest. ``tracking_spool`` is the file, ``tracking_sender`` 
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ from paraembed.cluster.tracking_sender import Sender, write_memo
 from paraembed.cluster.tracking_spool import Record, Spool, held_spool, spool_path
 from paraembed.cluster.tracking_store import EXPERIMENT, STORE_ERRORS, Store, in_a_line, stamp_of
 from paraembed.files import digest_of, read_json, without_credentials
+from paraembed.start import STOPPED, last_act
 
 __all__ = ["EXPERIMENT", "Run", "RunAddress", "send_left", "system_metrics", "tracked_run"]
 
@@ -37,6 +39,7 @@ _SOURCE_CHARACTERS = 60_000  # of a data set; MLflow takes 65,535
 _FIRST_SOURCES = 20  # of a data set with more than that
 _PARAM_CHARACTERS, _TAG_CHARACTERS = 6000, 8000
 _SAMPLE_SECONDS = 10.0  # between samples of the machine
+_ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and ours
 
 log = logging.getLogger(__name__)
 _enclosing: "ContextVar[Run | None]" = ContextVar("run", default=None)
@@ -198,20 +201,31 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
         sender = Sender(spool, store, memo, key if is_new else "")
         run = Run(spool.path, sender, key)
         token = _enclosing.set(run)
-        sender.start()
-        status = "FAILED"
-        try:
-            yield run
-            status = "FINISHED"
-        except KeyboardInterrupt:
-            status = "KILLED"
-            raise
-        finally:
-            _enclosing.reset(token)
-            spool.append("end", [status, _now()])
-            sender.finish()
-            if enclosing is not None and enclosing.address is None:
-                enclosing.adopt(key)  # it could not be named as the parent
+        status = ""
+
+        def end(how: str) -> None:
+            nonlocal status
+            if not status:
+                status = how
+                spool.append("end", [status, _now()])
+            sender.finish(is_stopped=status == "KILLED")
+
+        with last_act(lambda exit_status: end("KILLED" if exit_status == STOPPED else "FAILED")):
+            try:
+                sender.start()
+                yield run
+            except KeyboardInterrupt:
+                end("KILLED")
+                raise
+            except BaseException:
+                end("FAILED")
+                raise
+            else:
+                end("FINISHED")
+            finally:
+                _enclosing.reset(token)
+                if enclosing is not None and enclosing.address is None:
+                    enclosing.adopt(key)  # it could not be named as the parent
 
 
 def send_left(out: Path, memo: Path | None = None) -> None:
@@ -273,8 +287,10 @@ def _remembered(memo: Path | None, store: Store) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict) or without_credentials(str(value.get("uri"))) != store.shown:
         return {}
-    kinds = {"run_id": str, "key": str, "start": int}
-    return {name: value[name] for name, kind in kinds.items() if isinstance(value.get(name), kind) and value[name]}
+    ids = {name: value[name] for name in ("run_id", "key") if _ID.fullmatch(str(value.get(name)))}
+    start = value.get("start")
+    is_time = isinstance(start, int) and not isinstance(start, bool) and 0 < start <= _now()
+    return ids | {"start": start} if ids and is_time else ids
 
 
 def _last_key(records: Sequence[Record]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from mlflow.exceptions import MlflowException
 
+from paraembed.cluster.progress import doing
 from paraembed.cluster.tracking_spool import KINDS, Record, Spool
 from paraembed.cluster.tracking_store import METRICS, PARAMS, STORE_ERRORS, Store, in_a_line
 from paraembed.files import write_json
@@ -20,7 +21,7 @@ from paraembed.files import write_json
 _IDLE_SECONDS = 1.0  # between looks at the file, which other processes append to
 _PAUSE_SECONDS = 10.0  # between tries while the store does not answer
 _LAST_TRIES = 3  # at the end of the job, in a row without success
-_LAST_SECONDS = 60.0  # without success at the end of the job; a file may take longer
+_LAST_SECONDS, _STOPPED_SECONDS = 60.0, 10.0  # without success at the end of the job; a file may take longer
 _FIRST_SECONDS, _FIRST_SECONDS_HERE = 15.0, 120.0  # that a job waits for a server, a file, at its start
 _ITEM_TRIES = 5  # of a record that fails by itself, with an error that may pass
 _MOST_NAMED = 5  # records that are set aside, in messages
@@ -82,17 +83,24 @@ class Sender:
         self._thread.start()
         self._looked.wait(_FIRST_SECONDS_HERE if self.store.uri.startswith("sqlite") else _FIRST_SECONDS)
 
-    def finish(self) -> None:
-        """Send the rest and remove the file; where the store does not take it, say where it stays."""
-        self._success = time.monotonic()
+    def finish(self, *, is_stopped: bool = False) -> None:
+        """Send the rest and remove the file; where the store does not take it, say where it stays.
+
+        Args:
+            is_stopped: the user waits for the end of the job, so a store that does not answer is given up soon.
+        """
+        doing("sending the last records to MLflow")
+        self._success, seconds = time.monotonic(), _STOPPED_SECONDS if is_stopped else _LAST_SECONDS
         self._closing.set()
         self._wake.set()
-        while self._thread.is_alive():
-            self._thread.join(0.1)
-            patience = _LAST_SECONDS * (30 if self._sending == "artifacts" else 1)
-            if time.monotonic() - self._success > patience:
-                self._is_abandoned = True
-                break
+        try:
+            while self._thread.is_alive():
+                self._thread.join(0.1)
+                if time.monotonic() - self._success > seconds * (30 if self._sending == "artifacts" else 1):
+                    break
+        finally:  # a second stop, too
+            self._is_abandoned = True
+        doing("")
         if self._is_done:
             self.spool.path.unlink(missing_ok=True)
         else:
@@ -142,13 +150,13 @@ class Sender:
             self._sending = ""
             if is_sent and not self._is_abandoned:
                 self.spool.append("sent", self._offset)
-        if self._is_away:
+        if self._is_away and not self._is_abandoned:
             log.warning("MLflow at %s is reachable again; buffered records were sent", self.store.shown)
             self._is_away = False
         return not self._has_postponed
 
     def _say_away(self, error: Exception) -> None:
-        if not self._is_away:
+        if not self._is_away and not self._is_abandoned:
             log.warning(
                 "MLflow at %s does not answer (%s); the job continues, and its records wait in %s",
                 *(self.store.shown, in_a_line(error), self.spool.path),
@@ -201,7 +209,7 @@ class Sender:
         try:
             self.store.send(self._ids[key], kind, value)
         except Exception as error:
-            if not self._answers(key, error):
+            if self._is_abandoned or not self._answers(key, error):
                 raise _AwayError(in_a_line(error)) from error
             if not _is_refusal(error):
                 self._postpone(key, kind, value, error)

@@ -10,14 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import psutil
 
 from paraembed.cluster.job import say
 from paraembed.cluster.local_ray import keep_logs
-from paraembed.start import FAILED, STOP_SIGNALS, stop_now
+from paraembed.start import FAILED, STOP_SIGNALS, fail_now, stop_now
 
 _SERVERS = ("gcs_server", "raylet")
 _SERVER_SECONDS, _HEAD_SECONDS = 0.2, 3.0
@@ -70,8 +69,7 @@ class Watch:
                 time.sleep(_SIGNAL_SECONDS)
                 self._stop_asked = self._signals.stop_arrived()
                 self.reported = not self._stop_asked
-                end = stop_now if self._stop_asked else partial(os._exit, FAILED)
-                timer = threading.Timer(self.unwind_seconds, end)
+                timer = threading.Timer(self.unwind_seconds, stop_now if self._stop_asked else fail_now)
                 timer.daemon = True
                 timer.start()
                 if self.reported:

@@ -377,7 +377,7 @@ def test_fuzz_a_damaged_spool_and_memo_cost_no_job(store: Path, tmp_path: Path, 
     lines = b"".join(a_line(draw) for _ in range(50))
     spool_path(tmp_path / "out").write_bytes(fuzz.mutated(lines, draw))
     memo = tmp_path / "memo.json"
-    remembered = {"uri": f"sqlite:///{store}", "run_id": "0" * 32, "key": "k"}
+    remembered = {"uri": f"sqlite:///{store}", "run_id": "0" * 32, "key": "1" * 32}
     memo.write_bytes(fuzz.mutated(json.dumps(remembered).encode(), draw))
     with tracked_run("after", tmp_path / "out", memo) as run:
         log_all(run, tmp_path, range(2))

@@ -1,0 +1,111 @@
+"""The MLflow run of a job that is stopped, or that ends without unwinding, is closed while the store answers."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from paraembed.cluster.tracking import tracked_run
+from paraembed.cluster.tracking_database import whole_database
+from paraembed.cluster.tracking_spool import spool_path
+
+JOB = """
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from paraembed.cluster.job import run
+from paraembed.cluster.tracking import tracked_run
+from paraembed.start import fail_now, stop_now
+
+@dataclass
+class Flags:
+    "End within a run."
+
+def main(_: Flags) -> None:
+    with tracked_run("outer", Path("outer")), tracked_run("inner", Path("inner")) as run:
+        run.metrics({"loss": 1.0})
+        END()
+
+sys.exit(run(main, Flags))
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of MLflow without runs."""
+    return whole_database(tmp_path_factory.mktemp("mlruns"))
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_status", "status"),
+    [("stop_now", 130, "KILLED"), pytest.param("fail_now", 1, "FAILED", marks=pytest.mark.slow)],
+)
+def test_a_process_that_ends_at_once_closes_its_runs(
+    whole: Path, tmp_path: Path, end: str, exit_status: int, status: str
+) -> None:
+    uri = f"sqlite:///{shutil.copy(whole, tmp_path / 'mlflow.db')}"
+    done = subprocess.run(
+        [sys.executable, "-c", JOB.replace("END", end)],
+        env={**os.environ, "MLFLOW_TRACKING_URI": uri},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == exit_status, done.stderr
+    assert "Traceback" not in done.stderr
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("paraembed")
+    assert experiment is not None
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert {name: run.info.status for name, run in runs.items()} == {"outer": status, "inner": status}
+    assert runs["inner"].data.metrics == {"loss": 1.0}
+    assert not [*tmp_path.glob("*.jsonl")]
+
+
+def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)  # making the default database takes seconds
+    stop = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    stop.start()
+    with pytest.raises(KeyboardInterrupt), tracked_run("stopped", tmp_path / "out"):
+        raise AssertionError("the stop came too late")
+    (run,) = MlflowClient(f"sqlite:///{tmp_path}/mlruns/mlflow.db").search_runs(["1"])
+    assert run.info.status == "KILLED"
+    assert not spool_path(tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"run_id": "../../x"},
+        {"run_id": "\0"},
+        {"run_id": "x" * 10_000},
+        {"key": "a' or '1'='1"},
+        {"key": "1" * 32, "start": True},
+        {"key": "1" * 32, "start": 10**30},
+        {"run_id": "0" * 32, "start": -(2**70)},
+    ],
+    ids=str,
+)
+def test_a_memo_that_no_job_wrote_costs_no_record(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: dict[str, object]
+) -> None:
+    uri = f"sqlite:///{shutil.copy(whole, tmp_path / 'mlflow.db')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    memo = tmp_path / "memo.json"
+    memo.write_text(json.dumps({"uri": uri, **value}))
+    with tracked_run("after", tmp_path / "out", memo) as run:
+        run.metrics({"loss": 1.0})
+    assert run.address is not None
+    logged = MlflowClient(uri).get_run(run.address.run_id)
+    assert (logged.info.status, logged.data.metrics) == ("FINISHED", {"loss": 1.0})
+    assert not [*tmp_path.glob("*.jsonl")]
