@@ -234,7 +234,7 @@ def send_left(out: Path, memo: Path | None = None) -> None:
         return
     _quiet()
     with held_spool(out) as spool:
-        if spool.path != spool_path(out):  # a job is writing it
+        if spool.path != spool.home:  # a job is writing it
             return
         store = Store(out)
         if _close_left(spool, "FINISHED") and not _is_elsewhere(spool, store):

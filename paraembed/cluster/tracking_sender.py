@@ -104,9 +104,11 @@ class Sender:
         if self._is_done:
             self.spool.path.unlink(missing_ok=True)
         else:
+            move = "" if self.spool.path == self.spool.home else f" once the file is moved to {self.spool.home}"
             log.warning(
-                "MLflow at %s did not answer by the end of the job; what it missed is in %s: the same command sends it",
-                *(self.store.shown, self.spool.path),
+                "MLflow at %s did not answer by the end of the job; what it missed is in %s: "
+                "the same command sends it%s",
+                *(self.store.shown, self.spool.path, move),
             )
 
     def _run(self) -> None:

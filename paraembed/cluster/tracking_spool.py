@@ -42,10 +42,11 @@ class Spool:
 
     Args:
         path: the file; its folder exists.
+        home: where the next job with the same output looks for it; None: there.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, home: Path | None = None) -> None:
+        self.path, self.home = path, home or path
         self._lock = threading.Lock()
         self._is_lost = self._is_damaged = False
 
@@ -199,7 +200,7 @@ def held_spool(out: Path) -> Iterator[Spool]:
 
     Where another job holds it, or its folder takes no file, a temporary file serves instead.
     """
-    path = spool_path(out)
+    path = home = spool_path(out)
     handle = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,11 +211,11 @@ def held_spool(out: Path) -> Iterator[Spool]:
         path = Path(tempfile.mkdtemp(prefix="paraembed-mlflow-")) / path.name[-100:]
         handle = _hold(path)
     try:
-        yield Spool(path)
+        yield Spool(path, home)
     finally:
         if handle is not None:
             os.close(handle)
-        if path.parent.name.startswith("paraembed-mlflow-"):
+        if path != home:
             with contextlib.suppress(OSError):  # it stays where it holds what MLflow has not got
                 path.parent.rmdir()
 

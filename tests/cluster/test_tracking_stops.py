@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from paraembed.cluster.tracking import tracked_run
+from paraembed.cluster.tracking import send_left, tracked_run
 from paraembed.cluster.tracking_database import whole_database
-from paraembed.cluster.tracking_spool import spool_path
+from paraembed.cluster.tracking_spool import held_spool, spool_path
 
 JOB = """
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from paraembed.cluster.job import run
-from paraembed.cluster.tracking import tracked_run
+from paraembed.cluster.tracking import send_left, tracked_run
 from paraembed.start import fail_now, stop_now
 
 @dataclass
@@ -109,3 +109,22 @@ def test_a_memo_that_no_job_wrote_costs_no_record(
     logged = MlflowClient(uri).get_run(run.address.run_id)
     assert (logged.info.status, logged.data.metrics) == ("FINISHED", {"loss": 1.0})
     assert not [*tmp_path.glob("*.jsonl")]
+
+
+def test_records_of_a_second_job_with_one_output_are_sent_once_they_are_moved(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////proc/nowhere/mlflow.db")
+    out = tmp_path / "out"
+    with held_spool(out), tracked_run("second", out) as run:
+        run.metrics({"loss": 1.0})
+    assert run.spool is not None
+    assert run.spool != spool_path(out)
+    assert f"{run.spool}: the same command sends it once the file is moved to {spool_path(out)}" in caplog.text
+    shutil.move(run.spool, spool_path(out))
+    uri = f"sqlite:///{shutil.copy(whole, tmp_path / 'mlflow.db')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    send_left(out)
+    (sent,) = MlflowClient(uri).search_runs(["1"])
+    assert (sent.info.run_name, sent.info.status, sent.data.metrics) == ("second", "FINISHED", {"loss": 1.0})
+    assert not spool_path(out).exists()
