@@ -16,6 +16,7 @@ import psutil
 
 from paraembed.cluster.job import say
 from paraembed.cluster.local_ray import keep_logs
+from paraembed.cluster.progress import doing
 from paraembed.start import FAILED, STOP_SIGNALS, fail_now, stop_now
 
 _SERVERS = ("gcs_server", "raylet")
@@ -73,6 +74,7 @@ class Watch:
                 timer.daemon = True
                 timer.start()
                 if self.reported:
+                    doing("")
                     say(f"error: {reason}")
             return self.reported
 
@@ -131,8 +133,8 @@ def server_watch(folder: Path) -> Watch:
         for name, server in servers.items():
             if _has_ended(server):
                 return (
-                    f"Ray's process {name} ({server.pid}) ended: killed, or out of memory. Finished work is kept; run "
-                    f"the same command again. Ray's logs: {keep_logs(folder)}"
+                    f"Ray's process {name} ({server.pid}) ended: killed, out of memory, or the machine is too busy. "
+                    f"Finished work is kept; run the same command again. Ray's logs: {keep_logs(folder)}"
                 )
         return None
 
