@@ -20,6 +20,7 @@ from paraembed.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 Flags = TypeVar("Flags")
 
 _SHOWN = 500  # characters of an error of Ray
+_REPEAT_SECONDS = 0.05
 _LOST = (
     ray.exceptions.RayActorError,
     ray.exceptions.WorkerCrashedError,
@@ -141,16 +142,33 @@ def _stops_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    before, hook = {number: signal.getsignal(number) for number in STOP_SIGNALS}, sys.unraisablehook
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, _stop)
+
+    def stop_again(dropped: "sys.UnraisableHookArgs") -> None:
+        """Repeat a stop that was raised where Python drops exceptions: in ``__del__``, or a callback from C."""
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            threading.Timer(_REPEAT_SECONDS, _repeat_stop).start()
+        else:
+            hook(dropped)
+
+    sys.unraisablehook = stop_again
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             if handler is not None:
                 signal.signal(number, handler)
+
+
+def _repeat_stop() -> None:
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is _stop:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+            return
 
 
 def _stop(*_: object) -> None:

@@ -1,9 +1,14 @@
+import ctypes
 import logging
+import signal
+import sys
+import time
 from dataclasses import dataclass
 
 import pytest
 
 from paraembed.cluster.job import run, say
+from paraembed.start import STOPPED
 
 
 @dataclass
@@ -30,3 +35,25 @@ def test_passwords_in_addresses_are_not_said(
     assert "reading s3://bucket/pairs.gz and s3://other/a@b.gz" in said
     assert "postgresql://host:1/db failed" in said
     assert "https://host/page is down" in said
+
+
+def test_a_stop_within_a_callback_from_c_is_not_lost(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba calls Python so when it loads compiled code, and Python drops what is raised there."""
+    callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))
+    hook, survived = sys.unraisablehook, list[str]()
+
+    def main(_: Flags) -> None:
+        callback()
+        survived.append("the callback")
+        time.sleep(60)
+        survived.append("the stop")
+
+    before = logging.getLogger().handlers[:]
+    monkeypatch.setattr("sys.argv", ["job"])
+    assert run(main, Flags) == STOPPED
+    logging.getLogger().handlers[:] = before
+    assert survived == ["the callback"]
+    assert "Traceback" not in capsys.readouterr().err
+    assert sys.unraisablehook is hook
