@@ -184,7 +184,8 @@ def join_tokens(texts: pa.StringArray, tokeniser: str) -> pa.StringArray:
     """
     if tokeniser != "space":
         return tokenise(texts, tokeniser).joined()
-    joined = pc.ascii_lower(texts)
+    # Buffers of its own: of empty strings in a slice, pyarrow 25's ``ascii_lower`` makes an array that is not valid.
+    joined = pc.ascii_lower(pa.concat_arrays([texts]))
     others = _not_tokenised(joined)
     if not others.any():
         return joined
@@ -192,8 +193,7 @@ def join_tokens(texts: pa.StringArray, tokeniser: str) -> pa.StringArray:
 
 
 def _not_tokenised(texts: pa.StringArray) -> Mask:
-    """Texts [n] that hold more than printable ASCII and single spaces inside."""
-    texts = pa.concat_arrays([texts])  # buffers of its own
+    """Texts [n], with buffers of their own, that hold more than printable ASCII and single spaces inside."""
     others = np.zeros(len(texts), bool)
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     if not len(texts) or offsets[-1] == offsets[0]:

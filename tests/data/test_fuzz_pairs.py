@@ -8,6 +8,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,14 @@ def num_lines(data: bytes) -> int:
 
 
 def ppdb(draw: random.Random) -> bytes:
-    version = draw.choice(("1.0", "2.0"))
-    return "".join(ppdb_lines(version, draw.randint(1, 4), draw.randrange(99), 0.1)).encode("utf-8", "surrogateescape")
+    made = _ppdb(draw.choice(("1.0", "2.0")), draw.randrange(9))
+    return b"".join(draw.choices(made, k=draw.randint(1, 4)))
+
+
+@cache
+def _ppdb(version: str, seed: int) -> list[bytes]:
+    text = "".join(ppdb_lines(version, 20, seed, 0.1))
+    return [line.encode("utf-8", "surrogateescape") + b"\n" for line in text.split("\n") if line]
 
 
 def tsv(draw: random.Random) -> bytes:

@@ -250,3 +250,9 @@ def test_the_footer_of_a_parsed_file_is_read_once(tmp_path: Path, monkeypatch: p
         shards.write_shard(plan, parsed, {0: np.ones(reports[0].parsed, bool)}, tmp_path, tmp_path / f"{plan.name}.x")
     assert len(plans) == 40
     assert shards._footer.cache_info().misses == 1
+
+
+def test_empty_texts_at_the_end_of_a_slice() -> None:
+    """Their offsets begin where the bytes of a slice of large strings end."""
+    texts = pa.array(["long enough", "", ""], pa.large_string()).slice(1).cast(pa.string())
+    assert parse.join_tokens(texts, "space").to_pylist() == ["", ""]
