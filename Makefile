@@ -43,7 +43,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Two at a time: starting Ray is mostly waiting.
+# Two at a time: starting Ray is mostly waiting. Its workers run at a low priority, so the other tests do, too.
 test: lint
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray test-core
 
@@ -51,7 +51,7 @@ test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
-	$(BIN)/python -m pytest -m "not (ray or slow or fuzz)"
+	nice $(BIN)/python -m pytest -m "not (ray or slow or fuzz)"
 
 # 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES.
 fuzz: $(STAMP)

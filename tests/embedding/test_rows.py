@@ -119,6 +119,7 @@ LINE_END = re.compile(r"\r\n|\n|\r")
 
 def csv_rows(data: str, limits: TableLimits) -> tuple[list[tuple[list[str], int]], list[int]]:
     """Another reading of CSV, a character a byte: rows with their number of lines, the header first; rejected lines."""
+    csv.field_size_limit(1 << 24)  # another reader may have set a small one in this process
     kept, lines_rejected, at, line = list[tuple[list[str], int]](), [], 0, 1
     while at < len(data):
         first, row = LINE.match(data, at), CSV_ROW.match(data, at)
