@@ -134,12 +134,12 @@ def test_neither_line_end_nor_byte_order_mark_counts(
         rows = [f"{'a' * 18}{cell}b", f"{'a' * (size - 2)}{cell}b"]
         path.write_text(mark + end.join(rows) + end * last, newline="")
         if size == 20:
-            plan_and_read(path, ReadLimits(max_line_bytes=20), "a" * 18)
+            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
             if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
                 assert reasons(path, form, max_line_bytes=20) == [None, None]
             continue
-        with pytest.raises(ValueError, match=f"p.{form}: a row is longer than --max-line-bytes, 20 bytes"):
-            plan_and_read(path, ReadLimits(max_line_bytes=20), "a" * 18)
+        with pytest.raises(ValueError, match=f"p.{form}: a line is longer than --max-line-bytes, 20 bytes"):
+            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
         if form == "csv":
             with pytest.raises(ValueError, match=r"p\.csv, line 2: the row is longer than --max-line-bytes, 20 bytes"):
                 reasons(path, form, max_line_bytes=20)
