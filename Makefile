@@ -51,7 +51,7 @@ test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
-	nice $(BIN)/python -m pytest -m "not (ray or slow or fuzz)"
+	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz)"
 
 # 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES.
 fuzz: $(STAMP)
