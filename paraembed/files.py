@@ -658,11 +658,14 @@ def work_folder(path: Path) -> Iterator[None]:
     Raises:
         ValueError: another run holds it, or a file is there.
     """
-    if os.path.lexists(path) and not path.is_dir():
-        raise ValueError(f"{path} is a file or broken link; a folder for unfinished work belongs there: move it away")
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lock_file(path) if os.access(path.parent, os.W_OK) else nullcontext():
-        path.mkdir(exist_ok=True)
+        try:
+            path.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise ValueError(
+                f"{path} is a file or broken link; a folder for unfinished work belongs there: move it away"
+            ) from None
         try:
             with locked(path):  # versions without the lock file lock the folder itself
                 yield

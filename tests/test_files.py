@@ -346,6 +346,13 @@ def test_a_work_folder_and_its_lock(tmp_path: Path) -> None:
     with work_folder(work):
         assert names(work) == ["half"]
     assert names(tmp_path) == [".out.partial"]
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ValueError, match="file is a file where a folder for unfinished work belongs"),
+        work_folder(tmp_path / "file"),
+    ):
+        pass
+    (tmp_path / "file").unlink()
     lock.write_text("dear")
     with pytest.raises(ValueError, match=r"\.lock is not an empty file"), work_folder(work):
         pass
