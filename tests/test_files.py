@@ -348,7 +348,7 @@ def test_a_work_folder_and_its_lock(tmp_path: Path) -> None:
     assert names(tmp_path) == [".out.partial"]
     (tmp_path / "file").touch()
     with (
-        pytest.raises(ValueError, match="file is a file where a folder for unfinished work belongs"),
+        pytest.raises(ValueError, match="file is a file or broken link"),
         work_folder(tmp_path / "file"),
     ):
         pass
