@@ -251,7 +251,7 @@ def test_compressed_files_that_other_readers_take(tmp_path: Path, caplog: pytest
     assert not is_compressed(tmp_path / "file")
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_fuzzed_compressed_files(tmp_path: Path) -> None:
     """Python's gzip and bz2 modules, and zstd, read the same bytes or refuse the file, too."""
     path = tmp_path / "file"
