@@ -48,3 +48,4 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("ray")
     if "fuzz" in item.path.name:
         item.add_marker("fuzz")
+        item.add_marker(pytest.mark.timeout(1200))  # for all of its cases; each has a limit of its own
