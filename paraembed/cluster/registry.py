@@ -63,7 +63,7 @@ def save_model(encoder: Path, out: Path) -> None:
     """Write an encoder folder as a model of MLflow, which loads without this project and without an index.
 
     The modules that it needs are in ``out/code``. The requirements are packages from elsewhere, with the versions here.
-    ``paraembed`` is none of them: on a public index that name may be anybody's.
+    ``paraembed`` is not among them: on a public index anybody could register that name.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # its own, of its own types
