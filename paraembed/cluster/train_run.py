@@ -4,6 +4,8 @@ import contextlib
 import os
 import re
 import shutil
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,7 +190,11 @@ def fit(
         ),
         **more,
     )
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         return Result(**trainer.fit().return_value)  # type: ignore[attr-defined]
     except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
         raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():  # Ray Train leaves its own handler behind
+            signal.signal(signal.SIGINT, on_interrupt)

@@ -420,7 +420,9 @@ def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(
 def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, tmp_path: Path) -> None:
     pair = Placement(workers=2, checkpoint_minutes=0)
     tests = sample / "sample" / "test-pairs.tsv"
+    on_interrupt = signal.getsignal(signal.SIGINT)
     one, two = (fit(sample, tmp_path / name, placement=pair, tests=tests) for name in ("one", "two"))
+    assert signal.getsignal(signal.SIGINT) is on_interrupt
     assert model(one) == model(two)
     scoring = ["--evaluate-pairs", str(tests), "--every", "0.4"]
     flags = ["--workers", "2", "--checkpoint-minutes", "0", *scoring]
