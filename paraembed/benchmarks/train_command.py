@@ -85,8 +85,8 @@ def run(flags: argparse.Namespace, more: Starters | None = None) -> list[Measure
     for key in flags.programs or ():
         if key not in NAMES:
             raise ValueError(f"--programs {key!r} is unknown; allowed: {', '.join(NAMES)}")
-    if flags.out and not flags.out.absolute().parent.is_dir():
-        raise ValueError(f"--out {flags.out}: there is no folder {flags.out.absolute().parent}")
+    if flags.out:
+        flags.out.absolute().parent.mkdir(parents=True, exist_ok=True)
     cases = _cases(flags)
     found = []
     for case in cases:

@@ -62,8 +62,8 @@ def bench_embed(flags: Embed) -> None:
         if key not in NAMES:
             raise ValueError(f"--programs {key!r} is unknown; allowed: {', '.join(NAMES)}")
     out = absolute(flags.out, "--out") if flags.out else None
-    if out and not out.parent.is_dir():
-        raise ValueError(f"--out {flags.out}: there is no folder {out.parent}")
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
     encoder = absolute(flags.encoder, "--encoder") if flags.encoder else None
     texts = [absolute(path, "--texts") for path in flags.texts]
     where = absolute(flags.folder, "--folder") if flags.folder else None
