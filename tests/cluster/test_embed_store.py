@@ -81,7 +81,9 @@ def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tm
     build(tiny_encoder_folder, corpus, SETTINGS, tmp_path / "unbroken")
     unbroken = {path.name: path.read_bytes() for path in (tmp_path / "unbroken").iterdir() if path.is_file()}
     assert {key[4:]: data for key, data in server.objects.items() if "/_reports" not in key and data} == unbroken
-    verified = run_job("verify.py", server.uri("out"), "--encoder", tiny_encoder_folder, where=tmp_path)
+    verified = run_job(
+        "verify.py", server.uri("out"), "--encoder", tiny_encoder_folder, "--input", corpus, where=tmp_path
+    )
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
