@@ -412,9 +412,12 @@ def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The same blocks, each read in a thread while the one before is worked on."""
     with ThreadPoolExecutor(max_workers=1) as reader:
         coming = reader.submit(next, blocks, None)
-        while (block := coming.result()) is not None:
-            coming = reader.submit(next, blocks, None)
-            yield block
+        try:
+            while (block := coming.result()) is not None:
+                coming = reader.submit(next, blocks, None)
+                yield block
+        finally:
+            del coming  # an error in it refers to this frame: together they would keep the file open
 
 
 @contextmanager

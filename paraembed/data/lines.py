@@ -171,8 +171,9 @@ def read_lines(place: Place, span: Span | None = None, limits: ReadLimits = DEFA
 def _text_blocks(place: Place, span: Span | None, limits: ReadLimits) -> Iterator[bytes]:
     """The blocks of a text file, without its byte order mark."""
     head: bytes | None = b"" if span is None or span[0] == 0 else None
-    whole = read_blocks(place, _BLOCK_BYTES, limits.max_inflation)
-    for block in read_span(place, span, _BLOCK_BYTES) if span else whole:
+    for block in (
+        read_span(place, span, _BLOCK_BYTES) if span else read_blocks(place, _BLOCK_BYTES, limits.max_inflation)
+    ):
         if head is None:
             yield block
         elif len(head := head + block) >= len(codecs.BOM_UTF8):

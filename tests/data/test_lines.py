@@ -1,7 +1,9 @@
+import gc
 import gzip
 import itertools
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -147,3 +149,15 @@ def test_cut_gzip_names_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.
     seen = sum(map(len, blocks))
     assert seen > 1000
     assert str(caught.value).endswith(f"last whole line: {seen}")
+
+
+def test_a_refused_file_is_closed_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "binary.txt"
+    path.write_bytes(b"text\n" * 20 + b"\0\n")
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="is a binary file"):
+            list(read_lines(path))
+        assert str(path) not in [file.path for file in psutil.Process().open_files()]
+    finally:
+        gc.enable()
