@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import torch
 
 try:
     import numba
@@ -46,12 +49,17 @@ def inlined(function: _Function) -> _Function:
     return compiled(function, forceinline=True)
 
 
-def arithmetic() -> str:
-    """What decides the last bits of a training: the same text on machines that compute the same."""
+def arithmetic(device: "torch.device") -> str:
+    """What decides the last bits of a training on a device: the same text on machines that compute the same."""
+    import torch  # noqa: PLC0415 - readers of text compile loops, too, and need no torch
+
     processor = "any"
     if numba is not None:
         from llvmlite.binding import get_host_cpu_name  # noqa: PLC0415 - comes with numba
 
         processor = get_host_cpu_name()
     versions = version("torch"), numba.__version__ if numba else "not installed"
-    return f"torch {versions[0]}, numba {versions[1]}, processor {processor}"
+    # torch and its BLAS choose their kernels by these; ATEN_CPU_CAPABILITY may restrict them.
+    kernels = torch.backends.cpu.get_cpu_capability()
+    gpu = f", GPU {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
+    return f"torch {versions[0]}, numba {versions[1]}, processor {processor} with {kernels}{gpu}"

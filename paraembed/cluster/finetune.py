@@ -369,6 +369,7 @@ def _finish(tuning: Finetuning, task: Task, identity: dict[str, Any], counters: 
         "steps": counters.step,
         "best": {"step": best[0], "examples": best[1], "score": best[2]},
         "workers_from_step": counters.workers,
+        **({"arithmetic_from_step": counters.arithmetic} if len(counters.arithmetic) > 1 else {}),
         "scores": {part: one.to_dict() for part, one in scores.items()},
         "published": {measure: dict(rows) for measure, rows in beside.items()},
         "notes": list(task.notes),

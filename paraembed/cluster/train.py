@@ -216,6 +216,7 @@ def _save(
             "training": identity,
             "data": {"pairs": shards["counts"]["kept"], "halvings": shards.get("settings", {}).get("halvings")},
             "workers_from_step": counters.workers,
+            **({"arithmetic_from_step": counters.arithmetic} if len(counters.arithmetic) > 1 else {}),
             "steps": counters.step,
             "loss": counters.last_loss,
             **({"selected": selected.to_dict()} if selected else {}),

@@ -157,7 +157,7 @@ def agree(problem: str, world: int, device: torch.device) -> None:
     problems = gather_texts(problem, world, device) if world > 1 else [problem]
     if any(problems):
         raise ValueError(next(filter(None, problems)))
-    machines = gather_texts(arithmetic(), world, device) if world > 1 else []
+    machines = gather_texts(arithmetic(device), world, device) if world > 1 else []
     if len(set(machines)) > 1:
         raise ValueError(
             f"workers compute with {' and '.join(sorted(set(machines)))}: their weights would drift apart; give the "

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged
 from paraembed.recipe import BaseRecipe, Recipe
@@ -310,7 +311,21 @@ class _Saver:
                     workers[-1][1],
                 )
             workers.append((self.counters.step + 1, world))
+        self._compare_arithmetic()
         return self.counters
+
+    def _compare_arithmetic(self) -> None:
+        """Warn and record it where a resumed run computes with other instructions or packages than before."""
+        now, earlier, step = arithmetic(self.model.matrix.device), self.counters.arithmetic, self.counters.step
+        if earlier and earlier[-1][1] == now:
+            return
+        if earlier and self.step.rank == 0:
+            log.warning(
+                "resuming after step %d with %s, until then with %s: the weights will differ from those of an "
+                "uninterrupted run in their last bits",
+                *(step, now, earlier[-1][1]),
+            )
+        earlier.append((step + 1, now))
 
     def _agree(self, problem: str) -> None:
         """Raise ValueError on all workers unless they go on from the same step; none trains before all are there.

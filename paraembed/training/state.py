@@ -59,6 +59,7 @@ class Counters:
         curve: step, pairs done, mean loss and share of active terms of every report.
         workers: from which step on how many workers trained.
         scores: step, pairs done and score of every evaluation; None for a score that is not defined.
+        arithmetic: from which step on what decided the last bits, see ``compiled.arithmetic``.
     """
 
     epoch: Count = 0
@@ -73,6 +74,7 @@ class Counters:
     curve: list[tuple[Count, Count, AnyFloat, AnyFloat]] = field(default_factory=list)
     workers: list[tuple[Count, Count]] = field(default_factory=list)
     scores: list[tuple[Count, Count, AnyFloat | None]] = field(default_factory=list)
+    arithmetic: list[tuple[Count, str]] = field(default_factory=list)
 
     @property
     def last_loss(self) -> float:

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
+from paraembed.files import digest_of
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.training.loop import Report, train
@@ -60,16 +63,35 @@ def test_what_a_recipe_draws_is_drawn_again_after_a_kill(
     train(unbroken, pairs, recipe)
     train(again, pairs, recipe)
 
-    def stop(report: Report) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
     with pytest.raises(KeyboardInterrupt):
-        train(stopped, pairs, recipe, checkpoints=Checkpoints(tmp_path), on_report=stop)
+        train(stopped, pairs, recipe, checkpoints=Checkpoints(tmp_path), on_report=interrupt)
     train(resumed, pairs, recipe, checkpoints=Checkpoints(tmp_path))
     assert not torch.equal(stopped.matrix, unbroken.matrix)
     for one, two, three in zip(tensors(unbroken), tensors(again), tensors(resumed), strict=True):
         assert torch.equal(one, two)
         assert torch.equal(one, three)
+
+
+def test_a_run_that_is_resumed_on_another_machine_records_it(
+    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = arithmetic(torch.device("cpu"))
+    with pytest.raises(KeyboardInterrupt):
+        train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=interrupt)
+    (saved,) = tmp_path.glob("step-*/state.json")
+    body = json.loads(saved.read_text())
+    assert body["counters"]["arithmetic"] == [[1, here]]
+    body["counters"]["arithmetic"] = [[1, "torch 2.11.0, processor other"]]
+    del body["sha256"]
+    saved.write_text(json.dumps({**body, "sha256": digest_of(body)}))
+    counters = train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
+    step = body["counters"]["step"]
+    assert counters.arithmetic == [(1, "torch 2.11.0, processor other"), (step + 1, here)]
+    assert f"after step {step} with {here}, until then with torch 2.11.0, processor other" in caplog.text
+
+
+def interrupt(report: Report) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.mark.parametrize("killed_at", [1, 99, 100, 101, 103, 104, 205, 206, 250, 308])
