@@ -1,0 +1,111 @@
+"""What an earlier version wrote is read, resumed, verified and found finished; see ``released.py``."""
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import paraembed
+from paraembed.files import sha256_of
+from tests.compatibility.released import COMMANDS, JOBS, RELEASED, run
+
+pytestmark = pytest.mark.ray
+
+FEW = ["encoders/trained", "embeddings/csv"]
+FINISHED = [pytest.param(output, marks=[] if output in FEW else pytest.mark.slow) for output in COMMANDS]
+SHARDS, EMBEDDINGS = ([name for name in COMMANDS if name.startswith(kind)] for kind in ("shards/", "embeddings/"))
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("released")
+    with tarfile.open(RELEASED) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _store(released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{released}/mlflow.db")
+
+
+def state(folder: Path) -> dict[str, tuple[str, int]]:
+    """Digest and time of every file."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): (sha256_of(path), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.parametrize("output", FINISHED)
+def test_what_is_finished_is_left_alone(released: Path, output: str) -> None:
+    folder = released / output / "trials" if output == "sweep" else released / output  # its tables are written again
+    tables = ("results.csv", "best.json", "best-recipe.json")
+    before, tables_before = state(folder), [(released / "sweep" / name).read_bytes() for name in tables]
+    done = run(output, released)
+    assert done.returncode == 0, done.stderr
+    assert state(folder) == before
+    assert [(released / "sweep" / name).read_bytes() for name in tables] == tables_before
+
+
+def test_an_encoder_of_every_family_gives_the_same_vectors(released: Path) -> None:
+    texts = (released / "inputs" / "texts.txt").read_text().splitlines()[:20]
+    for name, expected in json.loads((released / "encoders" / "vectors.json").read_text()).items():
+        encoder = paraembed.load(released / "encoders" / name)
+        assert encoder.fingerprint == expected["fingerprint"]
+        np.testing.assert_allclose(encoder.encode(texts), expected["vectors"], atol=2e-6)
+
+
+def test_a_half_done_embedding_is_resumed(released: Path) -> None:
+    half, whole = released / "embeddings" / "txt.half", released / "embeddings" / "txt"
+    before = {name: value for name, value in state(half).items() if name.endswith(".parquet")}
+    assert 1 < len(before) < 20
+    done = run("embeddings/txt", released, "embeddings/txt.half")
+    assert done.returncode == 0, done.stderr
+    after = {name: value for name, value in state(half).items() if name.endswith(".parquet")}
+    assert before.items() <= after.items()
+    assert {name: digest for name, (digest, _) in after.items()} == {
+        path.name: sha256_of(path) for path in whole.glob("*.parquet")
+    }
+
+
+def test_a_stopped_training_is_resumed_to_the_same_weights(released: Path) -> None:
+    done = run("encoders/stopped", released, "encoders/stopped.half")
+    assert done.returncode == 0, done.stderr
+    assert "from the last checkpoint" in done.stderr or "going on" in done.stderr
+    resumed, whole = (
+        load_file(released / "encoders" / name / "model.safetensors") for name in ("stopped.half", "stopped")
+    )
+    assert resumed.keys() == whole.keys()
+    for name, tensor in whole.items():
+        np.testing.assert_allclose(resumed[name], tensor, atol=1e-5)
+
+
+def test_a_finished_embedding_is_verified(released: Path) -> None:
+    command = [sys.executable, JOBS / "verify.py", "embeddings/csv"]
+    done = subprocess.run(command, cwd=released, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "output", [pytest.param(name, marks=[] if name == "shards/csv" else pytest.mark.slow) for name in SHARDS]
+)
+def test_new_shards_have_the_same_bytes(released: Path, output: str) -> None:
+    done = run(output, released, f"{output}.new")
+    assert done.returncode == 0, done.stderr
+    new, old = state(released / f"{output}.new"), state(released / output)
+    assert {name: digest for name, (digest, _) in new.items()} == {name: digest for name, (digest, _) in old.items()}
+
+
+@pytest.mark.parametrize("output", [pytest.param(name, marks=pytest.mark.slow) for name in EMBEDDINGS])
+def test_new_embeddings_have_the_same_bytes(released: Path, output: str) -> None:
+    done = run(output, released, f"{output}.new")
+    assert done.returncode == 0, done.stderr
+    new, old = (
+        {path.name: sha256_of(path) for path in folder.glob("*.parquet")}
+        for folder in (released / f"{output}.new", released / output)
+    )
+    assert new == old
