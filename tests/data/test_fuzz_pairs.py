@@ -24,7 +24,7 @@ from paraembed.data.pairs import Reading, Source, read_pairs
 from paraembed.data.parse import keep_pairs
 from paraembed.data.parsed import Block
 from paraembed.data.ppdb import parse_ppdb
-from paraembed.data.sample.ppdb_format import ppdb_lines
+from paraembed.data.sample_pairs import ppdb_lines
 from paraembed.data.shards import ShardSettings
 from paraembed.data.training_sets import row_rules
 from paraembed.data.vocabulary import read_vocabulary

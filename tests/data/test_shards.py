@@ -11,7 +11,7 @@ from paraembed.data import duplicates, parse, shards
 from paraembed.data.duplicates import find_duplicates
 from paraembed.data.hashing import pair_keys
 from paraembed.data.reports import SourceReport, load_report, save_report
-from paraembed.data.sample.ppdb_format import ppdb_lines
+from paraembed.data.sample_pairs import ppdb_lines
 from paraembed.data.schemas import PAIRS
 from paraembed.data.selection import selection_table
 from paraembed.data.shards import ShardSettings
