@@ -10,11 +10,11 @@ makes as many leaves as the text has tokens, else labelled.
   count as what they stand for: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` as brackets, ``\/`` and ``\*`` as ``/`` and
   ``*``, backquotes, ``''`` and curly quotes as straight quotes. Round brackets in words must be escaped so.
 
-Everything runs as NumPy and Arrow over whole arrays, so that no tree is too deep.
+One compiled loop over the bytes with a stack of its own reads all trees, those of the Stanford Sentiment Treebank too,
+so that no tree is too deep.
 """
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.compiled import compiled
 from paraembed.ragged import Ragged
 from paraembed.text import Tokens
 
@@ -52,7 +53,6 @@ _STANDS_FOR = {
     "''": '"',
     "`": "'",
 }
-_CHUNK_BYTES = 1 << 20  # of trees at a time: their brackets and words take about 40 times as much
 _SHOWN = 80  # characters of a text or tree in a message
 
 
@@ -74,17 +74,30 @@ class TreeError(ValueError):
 
 @dataclass(frozen=True)
 class Parsed:
-    """n trees by themselves.
+    """n trees by themselves, L leaves and C nodes; none for a tree that is rejected.
 
     Attributes:
-        leaves: their words, lower-cased; none for a tree that is refused.
-        merges: int32, one a leaf, as in ``Ragged``.
+        words: string array [L], the leaves as written.
+        leaf_offsets: int64 [n + 1], where the leaves of each tree begin.
+        merges: int32 [L], as in ``Ragged``.
+        nodes: int64 [C, 6], children before their parent: offsets in bytes, from the start of the tree, of the node's
+            brackets and of its label (-1 where it has none), each start and stop; then its first leaf and the one
+            behind its last, from the first leaf of the tree.
+        node_offsets: int64 [n + 1], where the nodes of each tree begin.
         faults: int64 [n], what is wrong with a tree: a place in ``FAULTS``, 0 where nothing is.
     """
 
-    leaves: Tokens
+    words: pa.StringArray
+    leaf_offsets: npt.NDArray[np.int64]
     merges: npt.NDArray[np.int32]
+    nodes: npt.NDArray[np.int64]
+    node_offsets: npt.NDArray[np.int64]
     faults: npt.NDArray[np.int64]
+
+    @property
+    def leaves(self) -> Tokens:
+        """The words of the leaves, lower-cased."""
+        return Tokens(pc.utf8_lower(self.words), self.leaf_offsets)
 
 
 @dataclass(frozen=True)
@@ -115,13 +128,12 @@ def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
     assert merges is not None
     faults = np.zeros(len(trees), np.int64)
     given = np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(trees, "")), ""))
-    for some in _chunks(trees, given):
-        their = texts.take(some)
-        parsed = parse_trees(trees.take(pa.array(some)), their.lengths)
-        wrong = np.where(parsed.faults == 0, _OTHER_LEAVES * _differ(parsed.leaves, tokens, their), parsed.faults)
-        leaf_is_good = np.repeat(wrong == 0, np.diff(parsed.leaves.offsets))
-        merges[their.ids[np.repeat(wrong == 0, their.lengths)]] = parsed.merges[leaf_is_good]
-        faults[some] = wrong
+    their = texts.take(given)
+    parsed = parse_trees(trees.take(pa.array(given)), their.lengths)
+    wrong = np.where(parsed.faults == 0, _OTHER_LEAVES * _differ(parsed.leaves, tokens, their), parsed.faults)
+    leaf_is_good = np.repeat(wrong == 0, np.diff(parsed.leaf_offsets))
+    merges[their.ids[np.repeat(wrong == 0, their.lengths)]] = parsed.merges[leaf_is_good]
+    faults[given] = wrong
     num_missing = int((texts.lengths > 2).sum() - (texts.lengths[given] > 2).sum())
     return Trees(merges, pa.array(FAULTS, pa.string()).take(pa.array(faults)), num_missing)
 
@@ -148,115 +160,24 @@ def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Tree
 
 
 def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Parsed:
-    """Leaves and structure of n trees; see the top of this file for what a tree is.
+    """Leaves, nodes and structure of n trees; see the top of this file for what a tree is.
 
     Args:
         trees: string array [n], no null.
-        num_tokens: int64 [n], tokens of their texts: what decides where a tree reads both ways.
+        num_tokens: int64 [n], tokens of their texts: what decides where a tree reads both ways; -1: it is labelled.
     """
-    faults = _UNBALANCED * _unbalanced(trees)
-    balanced = np.flatnonzero(faults == 0)
-    octets, offsets = _octets(trees.take(pa.array(balanced)))
-    begins, ends = _word_borders(_KINDS[octets] == _WORD, offsets)
-    marks = _marks(octets, offsets, begins)
-    faults[balanced], labelled = _read_marks(marks, num_tokens[balanced])
-
-    is_good, has_label = (faults[balanced] == 0)[marks.text], labelled[marks.text]
-    is_label = marks.is_word & has_label & np.concatenate(([False], marks.is_open[:-1]))
-    is_leaf = marks.is_word & is_good & ~is_label
-    num_children = marks.num_parts - (has_label & marks.word_first)
-    joins = marks.is_close & is_good & (num_children[marks.node] == 2)
-    merges = np.bincount((np.cumsum(is_leaf) - 1)[joins], minlength=np.count_nonzero(is_leaf)).astype(np.int32)
-
-    num_leaves = np.zeros(len(trees), np.int64)
-    num_leaves[balanced] = np.bincount(marks.text[is_leaf], minlength=len(balanced))
-    chosen = is_leaf[marks.is_word]
-    leaves = pc.utf8_lower(_strings(octets, np.flatnonzero(begins)[chosen], np.flatnonzero(ends)[chosen] + 1))
-    return Parsed(Tokens(leaves, np.concatenate(([0], np.cumsum(num_leaves)))), merges, faults)
-
-
-@dataclass(frozen=True)
-class _Marks:
-    """E marks of n balanced trees, in their order: every bracket, and the first octet of every word.
-
-    Attributes:
-        num_texts: n.
-        text: int64 [E], number of the tree.
-        level: int64 [E], brackets around a mark; a bracket is not around itself.
-        node: int64 [E], the opening bracket around a mark, and of a closing bracket its own; any where there is none.
-        num_parts: int64 [E], words and nodes right inside an opening bracket; 0 elsewhere.
-        word_first: bool [E], whether a word follows.
-    """
-
-    num_texts: int
-    is_word: npt.NDArray[np.bool_]
-    is_open: npt.NDArray[np.bool_]
-    is_close: npt.NDArray[np.bool_]
-    text: npt.NDArray[np.int64]
-    level: npt.NDArray[np.int64]
-    node: npt.NDArray[np.int64]
-    num_parts: npt.NDArray[np.int64]
-    word_first: npt.NDArray[np.bool_]
-
-
-def _marks(octets: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_]) -> _Marks:
-    kinds = _KINDS[octets]
-    at = np.flatnonzero(begins | (kinds >= _OPEN))
-    count = len(at)
-    is_word, is_open, is_close = (kinds[at] == kind for kind in (_WORD, _OPEN, _CLOSE))
-    level = np.cumsum(is_open) - np.cumsum(is_close) - is_open
-    # The bracket around a mark is the last before it that was opened one level up. All brackets of a tree are closed
-    # before the next tree, so it is of the same tree.
-    opened = np.flatnonzero(is_open)
-    opened = opened[np.argsort(level[opened], kind="stable")]
-    wanted = (level - ~is_close) * count + np.arange(count)
-    node = np.concatenate((opened, [0]))[np.searchsorted(level[opened] * count + opened, wanted) - 1]
-    return _Marks(
-        num_texts=len(offsets) - 1,
-        is_word=is_word,
-        is_open=is_open,
-        is_close=is_close,
-        text=np.repeat(np.arange(len(offsets) - 1), np.diff(np.searchsorted(at, offsets))),
-        level=level,
-        node=node,
-        num_parts=np.bincount(node[~is_close & (level > 0)], minlength=count),
-        word_first=np.concatenate((is_word[1:], [False]))[:count],
-    )
-
-
-def _read_marks(
-    marks: _Marks, num_tokens: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """What is wrong with each tree (a place in ``FAULTS``), and whether it is labelled."""
-
-    def count(chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        return np.bincount(marks.text[chosen], minlength=marks.num_texts)
-
-    parts, word_first = marks.num_parts, marks.word_first
-    plain = count(marks.is_open & (parts > 2)) == 0
-    unlike_labelled = np.where(word_first, (parts < 2) | (parts > 3), parts > 1)
-    labelled = (count(marks.is_open & unlike_labelled) == 0) & ~(plain & (count(marks.is_word) == num_tokens))
-    without_label = count(marks.is_open & ~word_first & (parts > 1)) > 0
-    label_alone = count(marks.is_open & word_first & (parts == 1)) > 0
-    fault = np.select(
-        [
-            count((marks.level == 0) & ~marks.is_close) > 1,
-            count(marks.is_open & (parts == 0)) > 0,
-            plain | labelled,
-            label_alone & ~without_label,
-        ],
-        [_ROOTS, _EMPTY, 0, _LABEL_ALONE],
-        _NOT_BINARY,
-    )
-    return fault, labelled
-
-
-def _chunks(trees: pa.StringArray, given: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """The numbers ``given`` in runs of about ``_CHUNK_BYTES`` of trees."""
-    ends = np.cumsum(pc.binary_length(trees.take(pa.array(given))).to_numpy(), dtype=np.int64)
-    cuts = np.searchsorted(ends, np.arange(0, ends[-1] if len(ends) else 0, _CHUNK_BYTES))
-    for start, stop in itertools.pairwise(np.unique([*cuts, len(given)])):
-        yield given[start:stop]
+    octets, offsets = _octets(trees)
+    faults, num_leaves, num_nodes = (np.zeros(len(trees), np.int64) for _ in range(3))
+    labelled = np.zeros(len(trees), np.bool_)
+    most_deep = int(np.diff(offsets).max(initial=0)) + 1
+    _check(octets, offsets, num_tokens, np.zeros((most_deep, 2), np.int32), faults, labelled, num_leaves, num_nodes)
+    leaf_offsets, node_offsets = (np.concatenate(([0], np.cumsum(counts))) for counts in (num_leaves, num_nodes))
+    words = np.zeros((leaf_offsets[-1], 2), np.int64)
+    merges = np.zeros(leaf_offsets[-1], np.int32)
+    nodes = np.zeros((node_offsets[-1], 6), np.int64)
+    stack = np.zeros((most_deep, 5), np.int64)
+    _read(octets, offsets, faults, labelled, stack, leaf_offsets, words, merges, node_offsets, nodes)
+    return Parsed(_strings(octets, words[:, 0], words[:, 1]), leaf_offsets, merges, nodes, node_offsets, faults)
 
 
 def _octets(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -268,32 +189,108 @@ def _octets(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[n
     return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
-def _unbalanced(trees: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Whether brackets of a tree are not closed, or not opened, bool [n]."""
-    octets, offsets = _octets(trees)
-    kinds = _KINDS[octets]
-    depth = np.concatenate(([0], np.cumsum((kinds == _OPEN).astype(np.int8) - (kinds == _CLOSE), dtype=np.int64)))
-    lowest = np.minimum.reduceat(depth, offsets[:-1]) if len(trees) else depth[:0]
-    wrong: npt.NDArray[np.bool_] = (depth[offsets[1:]] != depth[offsets[:-1]]) | (lowest < depth[offsets[:-1]])
-    return wrong
+@compiled
+def _check(
+    octets: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    num_tokens: npt.NDArray[np.int64],
+    stack: npt.NDArray[np.int32],  # of a node: words and nodes right inside it, whether the first of them is a word
+    faults: npt.NDArray[np.int64],
+    labelled: npt.NDArray[np.bool_],
+    num_leaves: npt.NDArray[np.int64],
+    num_nodes: npt.NDArray[np.int64],
+) -> None:
+    """What is wrong with each tree, whether it is labelled, and how many leaves and nodes it has."""
+    for text in range(len(faults)):
+        depth = roots = words = nodes = labels = num_empty = num_not_plain = num_label_alone = num_several = (
+            num_wide
+        ) = 0
+        before = _SPACE
+        for at in range(offsets[text], offsets[text + 1]):
+            kind = _KINDS[octets[at]]
+            if kind == _CLOSE:
+                depth -= 1
+                if depth < 0:
+                    break
+                parts, word_first = stack[depth]
+                nodes += 1
+                labels += word_first
+                num_empty += parts == 0
+                num_not_plain += parts > 2
+                num_label_alone += word_first and parts == 1  # a label without a child
+                num_several += not word_first and parts > 1  # children without a label
+                num_wide += word_first and parts > 3  # more than two children behind a label
+            elif kind == _OPEN or (kind == _WORD and before != _WORD):
+                words += kind == _WORD
+                roots += depth == 0
+                if depth > 0:
+                    stack[depth - 1, 1] |= kind == _WORD and stack[depth - 1, 0] == 0
+                    stack[depth - 1, 0] += 1
+                if kind == _OPEN:
+                    stack[depth] = 0
+                    depth += 1
+            before = kind
+        fits_labels = num_label_alone + num_several + num_wide == 0
+        other = _LABEL_ALONE if num_label_alone > 0 and num_several == 0 else _NOT_BINARY
+        for wrong, fault in (
+            (num_not_plain > 0 and not fits_labels, other),
+            (num_empty > 0, _EMPTY),
+            (roots > 1, _ROOTS),
+            (depth != 0, _UNBALANCED),
+        ):
+            faults[text] = fault if wrong else faults[text]
+        if faults[text] == 0:
+            labelled[text] = fits_labels and (num_not_plain > 0 or words != num_tokens[text])
+            num_leaves[text] = words - labels if labelled[text] else words
+            num_nodes[text] = nodes
 
 
-def _word_borders(
-    inside: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Where words begin, and where their last octets are; strings that follow one another share none.
-
-    Args:
-        inside: whether an octet is one of a word.
-        offsets: where the strings begin and end.
-    """
-    begins, ends = inside.copy(), inside.copy()
-    begins[1:] &= ~inside[:-1]
-    ends[:-1] &= ~inside[1:]
-    filled = offsets[1:] > offsets[:-1]
-    firsts, lasts = offsets[:-1][filled], offsets[1:][filled] - 1
-    begins[firsts], ends[lasts] = inside[firsts], inside[lasts]
-    return begins, ends
+@compiled
+def _read(
+    octets: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    faults: npt.NDArray[np.int64],
+    labelled: npt.NDArray[np.bool_],
+    stack: npt.NDArray[np.int64],  # of a node: its start, its label's start and stop, its first leaf, its children
+    leaf_offsets: npt.NDArray[np.int64],
+    words: npt.NDArray[np.int64],
+    merges: npt.NDArray[np.int32],
+    node_offsets: npt.NDArray[np.int64],
+    nodes: npt.NDArray[np.int64],
+) -> None:
+    """Fill in the leaves, merges and nodes of the trees that nothing is wrong with."""
+    for text in range(len(faults)):
+        if faults[text] != 0:
+            continue
+        start, stop = offsets[text], offsets[text + 1]
+        depth, leaf, node = 0, leaf_offsets[text], node_offsets[text]
+        before, at = _SPACE, start
+        while at < stop:
+            kind, end = _KINDS[octets[at]], at + 1
+            if kind == _WORD:
+                while end < stop and _KINDS[octets[end]] == _WORD:
+                    end += 1
+                if labelled[text] and before == _OPEN:
+                    stack[depth, 1], stack[depth, 2] = at - start, end - start
+                else:
+                    words[leaf, 0], words[leaf, 1] = at, end
+                    leaf += 1
+                    stack[depth, 4] += 1
+            elif kind == _OPEN:
+                stack[depth, 4] += 1
+                depth += 1
+                stack[depth, 0], stack[depth, 1], stack[depth, 2] = at - start, -1, -1
+                stack[depth, 3], stack[depth, 4] = leaf - leaf_offsets[text], 0
+            elif kind == _CLOSE:
+                merges[leaf - 1] += stack[depth, 4] == 2
+                nodes[node, 0], nodes[node, 1] = stack[depth, 0], end - start
+                nodes[node, 2], nodes[node, 3] = stack[depth, 1], stack[depth, 2]
+                nodes[node, 4], nodes[node, 5] = stack[depth, 3], leaf - leaf_offsets[text]
+                node += 1
+                depth -= 1
+            if kind != _SPACE:
+                before = kind
+            at = end
 
 
 def _strings(

@@ -5,14 +5,13 @@ the like become brackets again, ``\/`` and ``\*`` a slash and an asterisk.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
+from paraembed.data.trees import FAULTS, parse_trees
 from paraembed.evaluation.cells import read_text
 from paraembed.evaluation.known_files import changed_files
 from paraembed.supervised.parts import Examples, Task, file_of
@@ -20,7 +19,6 @@ from paraembed.supervised.parts import Examples, Task, file_of
 _NEUTRAL = 2
 _MOST_CHARACTERS = 20_000  # of a line; the longest of SST has 700, and a tree's constituents take its square
 _PARTS = ("train", "dev", "test")
-_PIECES = re.compile(r"\(|\)|[^\s()]+")
 _TWO_WORDS = re.compile("\\((.) ([^\\s()]+)\xa0([^\\s()]+)\\)")  # "8\xa01\\/2" is a word there, and two to a tokeniser
 _STANDS_FOR = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 
@@ -64,11 +62,44 @@ def read_sst(data: Path) -> Task:
 
 def _sentences(path: Path) -> list[list[_Constituent]]:
     """The constituents of each sentence that is not neutral; the last is the sentence."""
-    trees = [[*_constituents(line, f"{path}, line {at}")] for at, line in enumerate(read_text(path), 1) if line.strip()]
+    lines = [(f"{path}, line {number}", line) for number, line in enumerate(read_text(path), 1) if line.strip()]
+    for where, line in lines:
+        if len(line) > _MOST_CHARACTERS:
+            raise _refusal(where, f"{len(line):,} characters; allowed: up to {_MOST_CHARACTERS:,}")
+    texts = [_TWO_WORDS.sub(r"(\1 (2 \2) (2 \3))", line) for _, line in lines]
+    parsed = parse_trees(pa.array(texts, pa.string()), np.full(len(texts), -1))
+    words = [_plain(word) for word in parsed.words.to_pylist()]
+    nodes, leaf_offsets, node_offsets = (
+        numbers.tolist() for numbers in (parsed.nodes, parsed.leaf_offsets, parsed.node_offsets)
+    )
+    trees = []
+    for number, ((where, _), text) in enumerate(zip(lines, texts, strict=True)):
+        if fault := FAULTS[parsed.faults[number]]:
+            raise _refusal(where, fault)
+        leaves = words[leaf_offsets[number] : leaf_offsets[number + 1]]
+        trees.append(
+            _constituents(nodes[node_offsets[number] : node_offsets[number + 1]], text.encode(), leaves, where)
+        )
     kept = [tree for tree in trees if tree[-1].label != _NEUTRAL]
     if not kept:
         raise ValueError(f"{path} holds no sentence that is not neutral; fetch it again")
     return kept
+
+
+def _constituents(nodes: list[list[int]], text: bytes, words: list[str], where: str) -> list[_Constituent]:
+    if not nodes:
+        raise _refusal(where, "a word without a label")
+    tree = []
+    for start, stop, label_start, label_stop, first, last in nodes:
+        label = text[label_start:label_stop] if label_start >= 0 else b""
+        if label not in {b"0", b"1", b"2", b"3", b"4"}:
+            raise _refusal(where, f"the label is {label.decode()[:40]!r}; expected 0 to 4")
+        tree.append(_Constituent(int(label), " ".join(words[first:last]), text[start:stop].decode()))
+    return tree
+
+
+def _plain(word: str) -> str:
+    return _STANDS_FOR.get(word, word).replace(r"\/", "/").replace(r"\*", "*")
 
 
 def _examples(chosen: list[_Constituent]) -> Examples:
@@ -77,32 +108,5 @@ def _examples(chosen: list[_Constituent]) -> Examples:
     return Examples((pa.array(texts, pa.string()),), labels, (pa.array(trees, pa.string()),))
 
 
-def _constituents(line: str, where: str) -> Iterator[_Constituent]:
-    if len(line) > _MOST_CHARACTERS:
-        _refuse(where, f"{len(line):,} characters; allowed: up to {_MOST_CHARACTERS:,}")
-    words: list[str] = []
-    opened: list[tuple[int, int, int | None]] = []  # where it begins in the line, and among the words; its label
-    before = ""
-    for piece in _PIECES.finditer(_TWO_WORDS.sub(r"(\1 (2 \2) (2 \3))", line)):
-        if not opened and (words or piece[0] != "("):
-            _refuse(where, f"{piece[0][:40]!r} outside of the tree")
-        if piece[0] == "(":
-            opened.append((piece.start(), len(words), None))
-        elif piece[0] == ")":
-            start, first, label = opened.pop()
-            if label is None or first == len(words):
-                _refuse(where, "a constituent without a label or a word")
-            yield _Constituent(label, " ".join(words[first:]), piece.string[start : piece.end()])
-        elif before == "(":
-            if piece[0] not in {"0", "1", "2", "3", "4"}:
-                _refuse(where, f"the label is {piece[0][:40]!r}; expected 0 to 4")
-            opened[-1] = (*opened[-1][:2], int(piece[0]))
-        else:
-            words.append(_STANDS_FOR.get(piece[0], piece[0]).replace(r"\/", "/").replace(r"\*", "*"))
-        before = piece[0]
-    if opened:
-        _refuse(where, f"{len(opened)} brackets are not closed")
-
-
-def _refuse(where: str, what: str) -> NoReturn:
-    raise ValueError(f"{where}: {what}; expected a tree as (3 (2 fine) (2 films)); mend the file or fetch it again")
+def _refusal(where: str, what: str) -> ValueError:
+    return ValueError(f"{where}: {what}; expected a tree as (3 (2 fine) (2 films)); mend the file or fetch it again")

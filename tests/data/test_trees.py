@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.data import trees as module
 from paraembed.data.trees import FAULTS, TreeError, Trees, fitting_trees, parse_trees, read_trees
 from paraembed.ragged import Ragged
 from paraembed.text import Tokens, tokenise
@@ -46,15 +45,13 @@ def labelled(tree: Any, draw: Any) -> str:
     return text
 
 
-@given(st.lists(TREE, min_size=1, max_size=8), st.sampled_from([1, 7, 1 << 20]), st.data())
-def test_trees_of_either_form_and_none_at_all(trees: list[Any], chunk: int, data: st.DataObject) -> None:
+@given(st.lists(TREE, min_size=1, max_size=8), st.data())
+def test_trees_of_either_form_and_none_at_all(trees: list[Any], data: st.DataObject) -> None:
     forms = {"plain": plain, "labelled": lambda tree: labelled(tree, data.draw), "none": lambda _: None}
     chosen = data.draw(st.lists(st.sampled_from(list(forms)), min_size=len(trees), max_size=len(trees)))
     given_trees = [forms[form](tree) for form, tree in zip(chosen, trees, strict=True)]
     texts = [" ".join(leaves_of(tree)) for tree in trees]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_CHUNK_BYTES", chunk)
-        found = read(given_trees, texts)
+    found = read(given_trees, texts)
     expected = [
         right_branching(leaves_of(tree)) if form == "none" else tree for form, tree in zip(chosen, trees, strict=True)
     ]
