@@ -6,7 +6,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
@@ -39,23 +38,30 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
             device, or stands twice in it. The member is named. Also one that is inflated beyond ``check_inflation``.
     """
     require_file(archive)
-    inflated = 0
-    with new_folder(folder) as new, _in_words(archive):
-        for name, body in _members(archive):
-            target = new.joinpath(*_inside(name, archive))
-            if body is None:
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with body as source, target.open("xb") as file:
-                    while piece := source.read(1 << 20):
-                        inflated += len(piece)
-                        check_inflation(archive, inflated)
-                        file.write(piece)
-            except (FileExistsError, NotADirectoryError):
-                raise _refusal(archive, name, "stands in it twice") from None
+    try:
+        with new_folder(folder) as new:
+            _write_members(archive, new)
+    except _BROKEN as error:
+        raise ValueError(f"{archive} cannot be unpacked ({error}); fetch it again") from None
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _write_members(archive: Path, folder: Path) -> None:
+    inflated = 0
+    for name, body in _members(archive):
+        target = folder.joinpath(*_inside(name, archive))
+        if body is None:
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with body as source, target.open("xb") as file:
+                while piece := source.read(1 << 20):
+                    inflated += len(piece)
+                    check_inflation(archive, inflated)
+                    file.write(piece)
+        except (FileExistsError, NotADirectoryError):
+            raise _refusal(archive, name, "stands in it twice") from None
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
@@ -89,11 +95,3 @@ def _inside(name: str, archive: Path) -> tuple[str, ...]:
 
 def _refusal(archive: Path, name: str, why: str) -> ValueError:
     return ValueError(f"{archive}: the member {name!r} {why}; the archive is refused, nothing of it was written")
-
-
-@contextmanager
-def _in_words(archive: Path) -> Iterator[None]:
-    try:
-        yield
-    except _BROKEN as error:
-        raise ValueError(f"{archive} cannot be unpacked ({error}); fetch it again") from None

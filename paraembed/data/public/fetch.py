@@ -16,8 +16,15 @@ from typing import Annotated, Any, TypedDict
 import tyro
 
 from paraembed.data.public.archives import is_archive, unpack
-from paraembed.data.public.download import Patience, Progress, Report, discard, download, full_disk_in_words
-from paraembed.data.public.remote import require_address
+from paraembed.data.public.download import (
+    Patience,
+    Progress,
+    Report,
+    discard,
+    download,
+    full_disk_in_words,
+    require_address,
+)
 from paraembed.data.public.sources import SOURCES, Source, find_source
 from paraembed.files import (
     locked,
@@ -119,23 +126,31 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
     require_address(source.url)
     with locked(cache, make=True):
         path = cache / source.file
-        expected = source.sha256 or _records(cache).get(source.file, {}).get("sha256")
-        if path.exists():
-            _check_present(source, path, expected)
-            return path
         part = path.with_name(f"{path.name}.part")
-        download(source, part, report, patience or Patience(), digest_known=expected is not None)
-        digest, size = sha256_of(part), part.stat().st_size
+        records, is_there = _records(cache), path.exists()
+        record = records.get(source.file, {})
+        expected = source.sha256 or record.get("sha256")
+        if not is_there:
+            download(source, part, report, patience or Patience(), digest_known=expected is not None)
+        file = path if is_there else part
+        digest, shown = sha256_of(file), without_credentials(source.url)
         if expected not in {None, digest}:
+            if is_there:
+                raise ValueError(
+                    f"{path} has sha256 {digest}, not {expected}: it was changed; delete it and fetch it again"
+                )
             discard(part)
             known = f"{expected} is expected"
             if not source.sha256:
                 known = f"its first use recorded {expected}; take it out of {cache / FETCHED} if that no longer holds"
-            raise ValueError(f"{without_credentials(source.url)} has sha256 {digest}, what came was removed: {known}")
-        _record(cache, source, size, digest)
-        part.replace(path)
-        sync_folder(cache)
-        discard(part)
+            raise ValueError(f"{shown} has sha256 {digest}, what came was removed: {known}")
+        if not is_there or not record:  # a file that was put there by hand is recorded, too
+            record |= {"url": shown, "bytes": file.stat().st_size, "sha256": digest}
+            write_json(cache / FETCHED, records | {source.file: record})
+        if not is_there:
+            part.replace(path)
+            sync_folder(cache)
+            discard(part)
         return path
 
 
@@ -155,37 +170,20 @@ def fetch_unpacked(
         return path
     folder = cache / source.name
     with locked(cache):
-        record = _records(cache)[source.file]
+        records = _records(cache)
+        record = records[source.file]
         if record.get("unpacked") != record["sha256"] or not folder.is_dir():
             report(Progress(source.name, path.stat().st_size, path.stat().st_size, "unpacking"))
             with full_disk_in_words(folder, "the archive is kept"):
                 unpack(path, folder)
-            _update(cache, source.file, record | {"unpacked": record["sha256"]})
+            write_json(cache / FETCHED, records | {source.file: record | {"unpacked": record["sha256"]}})
     return folder
-
-
-def _check_present(source: Source, path: Path, expected: str | None) -> None:
-    """Accept a file that lies in the cache; one that was put there by hand is recorded."""
-    digest = sha256_of(path)
-    if expected not in {None, digest}:
-        raise ValueError(f"{path} has sha256 {digest}, not {expected}: it was changed; delete it and fetch it again")
-    if source.file not in _records(path.parent):
-        _record(path.parent, source, path.stat().st_size, digest)
 
 
 def _records(cache: Path) -> dict[str, dict[str, Any]]:
     path = cache / FETCHED
     records: dict[str, dict[str, Any]] = read_json(path, dict[str, _Record]) if path.exists() else {}
     return records
-
-
-def _record(cache: Path, source: Source, size: int, digest: str) -> None:
-    before = _records(cache).get(source.file, {})
-    _update(cache, source.file, before | {"url": without_credentials(source.url), "bytes": size, "sha256": digest})
-
-
-def _update(cache: Path, file: str, record: dict[str, Any]) -> None:
-    write_json(cache / FETCHED, _records(cache) | {file: record})
 
 
 def _reporter() -> Report:

@@ -67,115 +67,42 @@ def _ppdb(release: str, size: str, part: str) -> Source:
     return Source(name, f"{folder}/{name}.gz", f"{name}.gz", None, None, licence, what, "ppdb", seen)
 
 
+_UNSTATED = "not stated"
+_TTIC, _STANFORD = "http://ttic.uchicago.edu/~wieting", "https://nlp.stanford.edu/data"
+# fmt: off
 _OTHERS = (
-    Source(
-        "simpwiki-v2",
-        "http://www.cs.pomona.edu/~dkauchak/simplification/data.v2/sentence-aligned.v2.tar.gz",
-        "sentence-aligned.v2.tar.gz",
-        None,
-        None,
-        "not stated; text of Wikipedia, CC BY-SA 3.0",
-        "SimpWiki, 167,689 aligned sentence pairs (Kauchak 2013)",
-        "aligned",
-        "seen",
-    ),
-    Source(
-        "tacl2015-demo",
-        "http://ttic.uchicago.edu/~wieting/paragram-word-demo.zip",
-        "paragram-word-demo.zip",
-        None,
-        None,
-        "not stated",
-        "the authors' PPDB XL word pairs and vectors (Wieting 2015)",
-        "pairs",
-        "seen",
-    ),
-    Source(
-        "iclr2016-demo",
-        "http://ttic.uchicago.edu/~wieting/iclr-demo.zip",
-        "iclr-demo.zip",
-        None,
-        None,
-        "not stated",
-        "the authors' PPDB XL phrase pairs and vectors (Wieting 2016)",
-        "pairs",
-        "seen",
-    ),
-    Source(
-        "acl2017-demo",
-        "http://ttic.uchicago.edu/~wieting/acl2017-demo.zip",
-        "acl2017-demo.zip",
-        None,
-        None,
-        "not stated",
-        "the authors' pairs and vectors (Wieting and Gimpel 2017)",
-        "pairs",
-        "seen",
-    ),
-    Source(
-        "paragram-sl999",
-        "https://drive.usercontent.google.com/download?id=0B9w48e1rj-MOck1fRGxaZW1LU2M&export=download&confirm=t",
-        "paragram_300_sl999.zip",
-        None,
-        "9a16adc7d620642f863278451db4c03a2646016440ccea7e30a37ba17868781d",
-        "not stated by the authors",
-        "PARAGRAM-SL999 word vectors, 300 wide (Wieting 2015)",
-        "vectors",
-        "pattern",  # the file's number and digest are seen, this form of the address is not
-    ),
-    Source(
-        "paragram-phrase-xxl",
-        "http://ttic.uchicago.edu/~wieting/paragram-phrase-XXL.zip",
-        "paragram-phrase-XXL.zip",
-        None,
-        None,
-        "not stated",
-        "PARAGRAM-PHRASE XXL word vectors, 300 wide (Wieting 2016)",
-        "vectors",
-        "seen",
-    ),
-    Source(
-        "glove-6b",
-        "https://nlp.stanford.edu/data/glove.6B.zip",
-        "glove.6B.zip",
-        862_182_613,
-        "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
-        "PDDL 1.0",
-        "GloVe of 6B tokens, 400,000 words, 50 to 300 wide",
-        "vectors",
-        "seen",
-    ),
-    Source(
-        "glove-840b",
-        "https://nlp.stanford.edu/data/glove.840B.300d.zip",
-        "glove.840B.300d.zip",
-        2_176_768_927,
-        "c06db255e65095393609f19a4cfca20bf3a71e20cc53e892aafa490347e3849f",
-        "PDDL 1.0",
-        "GloVe of 840B tokens, 2,196,017 words, 300 wide",
-        "vectors",
-        "seen",
-    ),
-    Source(
-        "word2vec-googlenews",
-        "https://s3.amazonaws.com/dl4j-distribution/GoogleNews-vectors-negative300.bin.gz",
-        "GoogleNews-vectors-negative300.bin.gz",
-        1_647_046_227,
-        "21c05ae916a67a4da59b1d006903355cced7de7da1e42bff9f0504198c748da8",
-        "not stated (the project's code is Apache-2.0)",
-        "word2vec of Google News, 3M words and phrases, 300 wide",
-        "binary",
-        "seen",
-    ),
+    Source("simpwiki-v2", "http://www.cs.pomona.edu/~dkauchak/simplification/data.v2/sentence-aligned.v2.tar.gz",
+           "sentence-aligned.v2.tar.gz", None, None, "not stated; text of Wikipedia, CC BY-SA 3.0",
+           "SimpWiki, 167,689 aligned sentence pairs (Kauchak 2013)", "aligned", "seen"),
+    Source("tacl2015-demo", f"{_TTIC}/paragram-word-demo.zip", "paragram-word-demo.zip", None, None, _UNSTATED,
+           "the authors' PPDB XL word pairs and vectors (Wieting 2015)", "pairs", "seen"),
+    Source("iclr2016-demo", f"{_TTIC}/iclr-demo.zip", "iclr-demo.zip", None, None, _UNSTATED,
+           "the authors' PPDB XL phrase pairs and vectors (Wieting 2016)", "pairs", "seen"),
+    Source("acl2017-demo", f"{_TTIC}/acl2017-demo.zip", "acl2017-demo.zip", None, None, _UNSTATED,
+           "the authors' pairs and vectors (Wieting and Gimpel 2017)", "pairs", "seen"),
+    Source("paragram-sl999",  # the file's number and digest are seen, this form of the address is not
+           "https://drive.usercontent.google.com/download?id=0B9w48e1rj-MOck1fRGxaZW1LU2M&export=download&confirm=t",
+           "paragram_300_sl999.zip", None, "9a16adc7d620642f863278451db4c03a2646016440ccea7e30a37ba17868781d",
+           "not stated by the authors", "PARAGRAM-SL999 word vectors, 300 wide (Wieting 2015)", "vectors", "pattern"),
+    Source("paragram-phrase-xxl", f"{_TTIC}/paragram-phrase-XXL.zip", "paragram-phrase-XXL.zip", None, None, _UNSTATED,
+           "PARAGRAM-PHRASE XXL word vectors, 300 wide (Wieting 2016)", "vectors", "seen"),
+    Source("glove-6b", f"{_STANFORD}/glove.6B.zip", "glove.6B.zip", 862_182_613,
+           "617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb", "PDDL 1.0",
+           "GloVe of 6B tokens, 400,000 words, 50 to 300 wide", "vectors", "seen"),
+    Source("glove-840b", f"{_STANFORD}/glove.840B.300d.zip", "glove.840B.300d.zip", 2_176_768_927,
+           "c06db255e65095393609f19a4cfca20bf3a71e20cc53e892aafa490347e3849f", "PDDL 1.0",
+           "GloVe of 840B tokens, 2,196,017 words, 300 wide", "vectors", "seen"),
+    Source("word2vec-googlenews",
+           "https://s3.amazonaws.com/dl4j-distribution/GoogleNews-vectors-negative300.bin.gz",
+           "GoogleNews-vectors-negative300.bin.gz", 1_647_046_227,
+           "21c05ae916a67a4da59b1d006903355cced7de7da1e42bff9f0504198c748da8",
+           "not stated (the project's code is Apache-2.0)",
+           "word2vec of Google News, 3M words and phrases, 300 wide", "binary", "seen"),
 )
+# fmt: on
 
-SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        *(_ppdb(release, size, part) for release in ("1.0", "2.0") for size in SIZES for part in PARTS),
-        *_OTHERS,
-    )
-}
+_PPDB = [_ppdb(release, size, part) for release in ("1.0", "2.0") for size in SIZES for part in PARTS]
+SOURCES = {source.name: source for source in (*_PPDB, *_OTHERS)}
 
 
 def find_source(name: str) -> Source:

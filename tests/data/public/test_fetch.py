@@ -29,7 +29,7 @@ import pytest
 import tyro
 
 from paraembed.data.public.archives import unpack
-from paraembed.data.public.download import Patience, Progress
+from paraembed.data.public.download import Patience, Progress, _Redirects
 from paraembed.data.public.fetch import (
     FETCHED,
     Fetch,
@@ -39,7 +39,6 @@ from paraembed.data.public.fetch import (
     next_command,
     run_fetch,
 )
-from paraembed.data.public.remote import _Redirects
 from paraembed.data.public.sources import PARTS, SIZES, SOURCES, Source, find_source
 from paraembed.files import locked
 
@@ -198,7 +197,7 @@ def test_a_broken_connection_goes_on_where_it_broke(
 
 def test_a_later_call_goes_on_too(server: Server, source: Source, tmp_path: Path) -> None:
     served = server.serve(stop_after=[700_000, 1, None])
-    with pytest.raises(OSError, match=r"failed 2 times in a row.*700,000 bytes are kept, and the same command goes on"):
+    with pytest.raises(OSError, match=r"failed 2 times in a row.*700,000 bytes are kept, run the same command again"):
         fetch(source, tmp_path, patience=replace(QUICK, attempts=2))
     assert files(tmp_path) == ["f.gz.part", "f.gz.part.json"]
     assert fetch(source, tmp_path, patience=QUICK).read_bytes() == DATA
