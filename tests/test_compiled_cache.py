@@ -8,9 +8,8 @@ import paraembed
 compiled_cache = pytest.importorskip("paraembed.compiled_cache")  # needs numba
 
 
-@pytest.mark.parametrize("changed", ["compiled.py", "data/keys.py", "data/hashing.py", "token_scan.py"])
+@pytest.mark.parametrize("changed", ["compiled.py", "data/hashing.py", "token_scan.py"])
 def test_machine_code_is_kept_apart_for_every_state_of_the_source(changed: str, tmp_path: Path) -> None:
-    """``data/keys.py`` has no compiled loop of its own: one of ``data/hashing.py`` holds its function."""
     source, copy = Path(paraembed.__file__).parent, tmp_path / "paraembed"
     shutil.copytree(source, copy)
     digest_of = compiled_cache.digest_of.__wrapped__

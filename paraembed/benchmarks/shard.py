@@ -29,8 +29,7 @@ from paraembed.data.parse import group_rows, keep_memory, keep_pairs
 from paraembed.data.parsed import Block
 from paraembed.data.ppdb import parse_ppdb
 from paraembed.data.sample import write_sample
-from paraembed.data.schemas import PAIRS
-from paraembed.data.shards import GROUP_ROWS, ShardSettings
+from paraembed.data.shards import GROUP_ROWS, PAIRS, ShardSettings
 from paraembed.data.training_sets import row_rules
 from paraembed.files import read_blocks
 

@@ -25,6 +25,7 @@ from paraembed.cluster.session import check_workers, ray_session
 from paraembed.cluster.tracking import send_left, tracked_run
 from paraembed.data import shards
 from paraembed.data.duplicates import RowNumbers, find_repeats, num_buckets, num_partitions
+from paraembed.data.filters import read_vocabulary
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.data.pairs import Reading, Source, read_pairs, sources_of, spans_of
 from paraembed.data.parse import parse_source, partitions_of, reading_of
@@ -33,7 +34,6 @@ from paraembed.data.selection import Selected, select, selection_table, selects
 from paraembed.data.shards import Mask, ShardPlan, ShardSettings
 from paraembed.data.statistics import length_histogram, merge_counts, without_vector
 from paraembed.data.training_sets import row_rules, set_of
-from paraembed.data.vocabulary import read_vocabulary
 from paraembed.escape import listed
 from paraembed.files import (
     SUCCESS,
@@ -85,7 +85,7 @@ def shard_pairs(
     rejected_sample: bool = True,
     limits: ReadLimits = DEFAULT_LIMITS,
 ) -> tuple[dict[str, Any], bool]:
-    """Write pair shards of the contract (data/schemas.py ``PAIRS``), a manifest and ``_SUCCESS``, last.
+    """Write pair shards of the contract (``PAIRS`` in data/shards.py), a manifest and ``_SUCCESS``, last.
 
     The folder appears when it is complete. Until then the work stands in a hidden folder beside it, and the same call
     goes on from the files that are parsed. Where the settings select several outputs (a split, halvings), each is a

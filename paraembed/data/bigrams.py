@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from paraembed.data.edits import split_tokens
 from paraembed.data.filters import RowFilter, first_failures
-from paraembed.data.keys import text_column
+from paraembed.data.hashing import text_column
 from paraembed.text import Tokens
 
 BigramKind = Literal["jn", "nn", "vn"]

@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.hashing import pair_keys
-from paraembed.data.keys import text_column
+from paraembed.data.hashing import pair_keys, text_column
 
 RowNumbers = npt.NDArray[np.int64]
 

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.aligned import read_aligned
 from paraembed.data.delimited import Role, read_csv, read_tsv, say_the_pair
 from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.data.lines import TOO_LONG, read_lines
-from paraembed.data.parsed import Block, Format
+from paraembed.data.lines import TOO_LONG, Lines, read_lines
+from paraembed.data.parsed import Block, Format, ParsedPairs, TextRows, is_blank, refuse
 from paraembed.data.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.data.tables import read_jsonl, read_parquet
-from paraembed.data.word_lists import read_word_list
 from paraembed.files import Place, Span, cut_at_lines, is_compressed, name_of, open_place, require_file, size_of
 
 Source = Place | tuple[Place, Place]
@@ -95,7 +95,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     if columns and not say_the_pair(columns):
         raise ValueError(f"columns are {', '.join(columns)}; they must name first and second once each, no tree twice")
     if isinstance(source, tuple):
-        yield from read_aligned(*source, reading.limits)
+        yield from _read_aligned(*source, reading.limits)
         return
     place = source
     require_file(place)
@@ -120,7 +120,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
             from_start = span is None or span[0] == 0
             yield from read_tsv(place, heads, lines, columns, from_start=from_start, no_header=reading.no_header)
         case "words":
-            yield from read_word_list(lines)
+            yield from _read_word_list(lines)
         case "jsonl":
             yield from read_jsonl(place, lines, columns)
         case _:
@@ -158,3 +158,72 @@ def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jso
         f"{place} begins with {line[:60]!r}: neither a PPDB line nor columns with a tab between; "
         "give --format ppdb, tsv, csv, or words for a word and its paraphrases on each line"
     )
+
+
+def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
+    """Pairs of the first word of each line with each other word of it, as lists for retrofitting have them.
+
+    A line of one word is refused, as is one that cannot be read; each counts as one row.
+    """
+    row = 0
+    for lines in blocks:
+        text = pc.fill_null(lines.text, "")
+        words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(text))
+        offsets = words.offsets.to_numpy().astype(np.int64)
+        counts = np.diff(offsets)
+        num_rows = np.maximum(counts - 1, 1)
+        line = np.repeat(np.arange(len(lines)), num_rows)
+        place = np.arange(len(line)) - np.repeat(np.cumsum(num_rows) - num_rows, num_rows) + 1
+        heads, flat = offsets[line], words.flatten()
+        first = flat.take(pa.array(heads - offsets[0]))
+        second = flat.take(pa.array(heads - offsets[0] + np.minimum(place, counts[line] - 1)))
+        alone = pa.array(counts[line] < 2)
+        tests = [(test.take(pa.array(line)), name) for test, name in (*lines.tests(), (is_blank(text), "empty line"))]
+        none = pa.nulls(len(line), pa.string())
+        refused = refuse([*tests, (alone, "too few fields")])
+        score = pa.nulls(len(line), pa.float32())
+        yield Block(
+            "words", row, TextRows(first, second), ParsedPairs(first, second, score, none, none, none, refused),
+            lines.first + line,
+        )  # fmt: skip
+        row += len(line)
+
+
+def _read_aligned(first: Place, second: Place, limits: ReadLimits) -> Iterator[Block]:
+    """Pairs of the lines of two files, as SimpWiki is distributed: line i of both makes a pair.
+
+    A line may begin with columns (SimpWiki 2.0: article, paragraph); the text is what stands behind its last tab.
+    """
+    sides = [read_lines(place, limits=limits) for place in (first, second)]
+    held: list[pa.Table | None] = [None, None]
+    row = 0
+    while True:
+        for number, side in enumerate(sides):
+            if not held[number] and (lines := next(side, None)) is not None:
+                held[number] = _aligned_texts(lines)
+        one, other = held
+        if not one or not other:
+            break
+        size = min(len(one), len(other))
+        yield _aligned_block(row, one.slice(0, size).combine_chunks(), other.slice(0, size).combine_chunks())
+        row += size
+        held = [one.slice(size), other.slice(size)]
+    if one or other:
+        longer, shorter = (first, second) if one else (second, first)
+        raise ValueError(f"{shorter} has {row:,} lines, {longer} has more; aligned files have a line for each line")
+
+
+def _aligned_texts(lines: Lines) -> pa.Table:
+    """Columns text [n], and refused [n]."""
+    refused = refuse(lines.tests())
+    text = pc.replace_substring_regex(pc.fill_null(lines.text, ""), r"^.*\t", "")
+    return pa.table({"text": text, "refused": refused})
+
+
+def _aligned_block(row: int, one: pa.Table, other: pa.Table) -> Block:
+    first, second = (table["text"].combine_chunks() for table in (one, other))
+    empty = refuse([(pc.and_(is_blank(first), is_blank(second)), "empty line")])
+    refused = pc.coalesce(*(table["refused"].combine_chunks() for table in (one, other)), empty)
+    none = pa.nulls(len(one), pa.string())
+    pairs = ParsedPairs(first, second, pa.nulls(len(one), pa.float32()), none, none, none, refused)
+    return Block("aligned", row, TextRows(first, second), pairs)

@@ -17,8 +17,7 @@ from paraembed.data.pairs import Reading, Source, read_pairs
 from paraembed.data.parsed import Block, refuse
 from paraembed.data.ppdb import PpdbPairs
 from paraembed.data.reports import SAMPLED, SourceReport
-from paraembed.data.schemas import PAIRS
-from paraembed.data.shards import GROUP_ROWS, REPEATING, Mask, ShardSettings, schema_of
+from paraembed.data.shards import GROUP_ROWS, PAIRS, REPEATING, Mask, ShardSettings, schema_of
 from paraembed.data.training_sets import RowRules, judge_rows, row_rules, set_of
 from paraembed.data.trees import read_trees
 from paraembed.files import Span, write_file

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.data.filters import FilterOptions, effective_size, num_tokens
-from paraembed.data.hashing import pair_keys
-from paraembed.data.keys import mixed, text_column
+from paraembed.data.hashing import mixed, pair_keys, text_column
 from paraembed.data.shards import check_shard, read_manifest
 from paraembed.data.training_sets import set_of
 from paraembed.files import SUCCESS

@@ -25,11 +25,23 @@ from paraembed.data.filters import FilterOptions
 from paraembed.data.parquet import unreadable
 from paraembed.data.parsed import Format
 from paraembed.data.reports import SourceReport
-from paraembed.data.schemas import PAIRS
 from paraembed.data.statistics import Counts, count_pairs
 from paraembed.files import read_json, require_file, write_file
 from paraembed.text import check_tokeniser
 
+PAIRS = pa.schema(
+    [
+        pa.field("first", pa.string(), nullable=False),  # tokens joined by one space, lower-case
+        pa.field("second", pa.string(), nullable=False),
+        pa.field("score", pa.float32()),  # null where the source has none
+        pa.field("rank", pa.int64(), nullable=False),  # line or row number in the source, from 0
+        pa.field("relation", pa.string()),  # entailment or label; null where the source has none
+        pa.field("source", pa.string(), nullable=False),  # file name
+        pa.field("first_tree", pa.string()),  # binary tree over the tokens (trees.py); null where the source has none
+        pa.field("second_tree", pa.string()),
+    ]
+)
+"""One row a pair: a pair shard, as jobs/shard.py writes and jobs/train.py reads. Older shards have no trees."""
 FORMAT = "paraembed-pairs-1"
 SUBSETS_FORMAT = "paraembed-pair-subsets-1"
 """Of a folder whose folders are pair shards."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.keys import text_column
+from paraembed.data.hashing import text_column
 
 LENGTHS = pa.schema([("text", pa.string()), ("tokens", pa.int64()), ("count", pa.int64())])
 WORDS = pa.schema([("word", pa.string()), ("count", pa.int64())])

@@ -233,3 +233,28 @@ def _is_text(kind: pa.DataType) -> bool:
 def is_id(kind: pa.DataType) -> bool:
     """Whether a column of this type can identify rows."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def embeddings_schema(
+    id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int, dtype: str = "float32"
+) -> pa.Schema:
+    """One row a text: an embeddings file, as jobs/embed.py writes.
+
+    Args:
+        id_field: what identifies a row.
+        kept_fields: columns carried from the input.
+        width: length d of a vector.
+        dtype: ``float32``, ``float16``, or ``int8``, which brings a column ``scale``: vector = scale · embedding.
+    """
+    number = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
+    scale = [pa.field("scale", pa.float32(), nullable=False)] if dtype == "int8" else []
+    return pa.schema(
+        [
+            id_field,
+            *kept_fields,
+            pa.field("embedding", pa.list_(number, width), nullable=False),  # zeros for a text without tokens
+            *scale,
+            pa.field("n_tokens", pa.int32(), nullable=False),
+            pa.field("n_unknown", pa.int32(), nullable=False),  # tokens that are not in the vocabulary
+        ]
+    )

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.data.hashing import hash_strings
-from paraembed.data.keys import mixed
+from paraembed.data.hashing import hash_strings, mixed
 from paraembed.data.limits import chunks_of
 from paraembed.embedding.store import Store
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.data.schemas import embeddings_schema
 from paraembed.data.trees import TreeError
-from paraembed.embedding.columns import carried_fields
+from paraembed.embedding.columns import carried_fields, embeddings_schema
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
 from paraembed.embedding.rows import NO_MULTI_LINE, MultiLine, Rows, read_part

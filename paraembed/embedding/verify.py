@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.checked import Count, checked, json_value
-from paraembed.data.schemas import embeddings_schema
 from paraembed.embedding.again import compare_sample
-from paraembed.embedding.columns import OUTPUT_FIELDS, is_id
+from paraembed.embedding.columns import OUTPUT_FIELDS, embeddings_schema, is_id
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.manifest import (
     COUNTS,

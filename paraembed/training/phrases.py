@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from paraembed.data.keys import mixed
+from paraembed.data.hashing import mixed
 from paraembed.ragged import Ragged
 
 _BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory

@@ -19,8 +19,7 @@ from paraembed.cluster.shard import _about_sources, _Part, read_finished, shard_
 from paraembed.data import pairs
 from paraembed.data.limits import DEFAULT_LIMITS
 from paraembed.data.reports import SourceReport
-from paraembed.data.schemas import PAIRS
-from paraembed.data.shards import ShardSettings
+from paraembed.data.shards import PAIRS, ShardSettings
 from paraembed.files import sha256_of, work_folder
 from paraembed.training.inputs import read_pair_manifest
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.data import lines
+from paraembed.data.filters import read_vocabulary
 from paraembed.data.limits import ReadLimits
 from paraembed.data.lines import Lines
 from paraembed.data.pairs import Reading, Source, read_pairs
@@ -27,7 +28,6 @@ from paraembed.data.ppdb import parse_ppdb
 from paraembed.data.sample_pairs import ppdb_lines
 from paraembed.data.shards import ShardSettings
 from paraembed.data.training_sets import row_rules
-from paraembed.data.vocabulary import read_vocabulary
 from paraembed.files import cut_at_lines
 from tests.fuzz import mutated, run
 

@@ -2,8 +2,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.data.hashing import hash_strings, pair_keys
-from paraembed.data.keys import mixed
+from paraembed.data.hashing import hash_strings, mixed, pair_keys
 
 TEXT = st.text("ab é\0", max_size=6)
 

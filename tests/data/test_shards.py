@@ -12,9 +12,8 @@ from paraembed.data.duplicates import find_duplicates
 from paraembed.data.hashing import pair_keys
 from paraembed.data.reports import SourceReport, load_report, save_report
 from paraembed.data.sample_pairs import ppdb_lines
-from paraembed.data.schemas import PAIRS
 from paraembed.data.selection import selection_table
-from paraembed.data.shards import ShardSettings
+from paraembed.data.shards import PAIRS, ShardSettings
 from paraembed.text import tokenise
 
 WORD = st.sampled_from(["a", "b", "c", "d"])

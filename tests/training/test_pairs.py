@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.data.schemas import PAIRS
+from paraembed.data.shards import PAIRS
 from paraembed.ragged import Ragged
 from paraembed.training import pairs as pairs_module
 from paraembed.training import windows as windows_module
