@@ -39,6 +39,7 @@ from paraembed.files import (
     write_json,
 )
 from paraembed.papers.supervised import published_for
+from paraembed.plots import ScoreCurve, draw_training
 from paraembed.supervised import model as models
 from paraembed.supervised.card import model_card, saved_rows, score_rows
 from paraembed.supervised.examples import is_filled, tree_merges
@@ -58,7 +59,6 @@ from paraembed.training.inputs import (
     with_words_of,
 )
 from paraembed.training.memory import available_memory, check_memory, estimate
-from paraembed.training.picture import ScoreCurve, draw_training
 from paraembed.training.state import Counters
 from paraembed.words import Words
 
@@ -383,7 +383,7 @@ def _finish(tuning: Finetuning, task: Task, identity: dict[str, Any], counters: 
         title,
         counters.curve,
         (counters.pairs - counters.pairs_in_epoch) // counters.epoch if counters.epoch else len(task.train),
-        on_the_way=curve,
+        score_curve=curve,
         unit="example",
         share="share of right answers",
     )

@@ -7,13 +7,12 @@ from pathlib import Path
 from paraembed import checkpoint
 from paraembed.cluster.progress import doing
 from paraembed.cluster.train_evaluation import Evaluating
-from paraembed.evaluation.analyses.drawing import shortened
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
 from paraembed.model_card import Selected
-from paraembed.training.picture import ScoreChange, ScoreCurve, draw_training
+from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.training.state import Counters
 
 PICTURE = "training.png"

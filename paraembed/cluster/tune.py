@@ -23,11 +23,10 @@ from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.files import differences, empty_folder, foreign_file, read_json, write_json
 from paraembed.supervised.parts import write_split
 from paraembed.tuning.ledger import Ledger, Record
-from paraembed.tuning.pictures import draw_sweep
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.probe import spread, trial_seconds
 from paraembed.tuning.search import SearchSettings, suggest
-from paraembed.tuning.table import write_results
+from paraembed.tuning.table import draw_results, write_results
 from paraembed.tuning.trial import AnyScorer, Inputs, inputs_key
 from tune_spaces.space import Selection
 
@@ -204,7 +203,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     best, failed = ledger.best(), ledger.failed()
     if isinstance(sweep.data, Gold):
         paths += write_split(sweep.data.task, sweep.out)
-    paths += draw_sweep(sweep.out, sweep.points, ledger.in_order(), best, sweep.metric)
+    paths += draw_results(sweep.points, ledger, sweep.out, sweep.metric)
     for path in paths:
         run.artifacts(path)
     run.metrics({"trials": len(ledger.records), "failed": len(failed)})

@@ -7,8 +7,8 @@ from typing import Any
 from paraembed.cluster.job import say
 from paraembed.cluster.progress import ProgressLine, doing, duration
 from paraembed.tuning.ledger import Ledger, Record
-from paraembed.tuning.pictures import value_text
 from paraembed.tuning.points import Points
+from paraembed.tuning.table import value_text
 
 _PLAIN_SECONDS = 30.0
 _SCORE = 7  # characters

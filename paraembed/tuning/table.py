@@ -1,5 +1,7 @@
-"""The results of a sweep: one row a trial."""
+"""Results of a sweep: one row a trial, and pictures."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pyarrow.parquet as pq
 
 from paraembed.escape import csv_cell
 from paraembed.files import write_file, write_json
+from paraembed.plots import Trial, draw_sweep
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
 
@@ -44,6 +47,55 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
         write_json(folder / RECIPE, best.recipe)
         paths += [folder / BEST, folder / RECIPE]
     return paths
+
+
+def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> list[Path]:
+    """Write the pictures of the trials that have a score; returns the paths.
+
+    Args:
+        points: what was searched.
+        ledger: the trials.
+        folder: to write to.
+        metric: name of the score.
+    """
+    parameters, trials = _plotted(points, ledger)
+    best = ledger.best()
+    return draw_sweep(folder, parameters, trials, None if best is None else best.number, metric)
+
+
+def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list[Trial]]:
+    """Parameters of several values, as texts, and the trials that have a score."""
+    scored = [record for record in ledger.in_order() if record.counted]
+    shown = [points.shown(record.recipe, record.share) for record in scored]
+    levels = {name: _levels([row[name] for row in shown]) for name in points.columns()}
+    searched = {name: values for name, values in levels.items() if len(values) > 1}
+    trials = [
+        Trial(
+            record.number,
+            {name: values.index(row[name]) for name, values in searched.items()},
+            record.score,
+            [(epoch.epoch, epoch.score) for epoch in record.curve if epoch.score is not None],
+        )
+        for record, row in zip(scored, shown, strict=True)
+    ]
+    return {name: [value_text(value) for value in values] for name, values in searched.items()}, trials
+
+
+def value_text(value: Any) -> str:
+    """A value of a recipe's field for a reader."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _levels(values: Sequence[Any]) -> list[Any]:
+    """Distinct values: numbers in ascending order after None, names in the order of the trials."""
+    distinct = list({str(value): value for value in values}.values())
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in distinct):
+        return sorted(distinct, key=lambda value: -math.inf if value is None else value)
+    return distinct
 
 
 def _row(points: Points, record: Record) -> dict[str, Any]:

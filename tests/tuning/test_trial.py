@@ -13,12 +13,12 @@ import pytest
 
 from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation.sets import Group, Suite
+from paraembed.plots import CURVES, EFFECTS, PARALLEL
 from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
 from paraembed.tuning.ledger import Epoch, Ledger, Record
-from paraembed.tuning.pictures import CURVES, EFFECTS, PARALLEL, _curves, draw_sweep
 from paraembed.tuning.points import Points
-from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, write_results
+from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
 from paraembed.tuning.trial import PairInputs, Scorer, needed, run_trial
 from paraembed.words import Words
 from tune_spaces import SPACES
@@ -135,7 +135,7 @@ def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path: Pa
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         paths = write_results(POINTS, ledger, tmp_path / name)
-        paths += draw_sweep(tmp_path / name, POINTS, ledger.in_order(), ledger.best(), "pairs/test-pairs/pearson")
+        paths += draw_results(POINTS, ledger, tmp_path / name, "pairs/test-pairs/pearson")
         written[name] = {path.name: path.read_bytes() for path in paths}
     assert written["a"] == written["b"]
     assert {EFFECTS, CURVES, PARALLEL, PARQUET, CSV, RECIPE} <= set(written["a"])
@@ -180,9 +180,10 @@ def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path: Path
     assert table["epochs"].to_pylist() == [3, 3, 3]
     told = json.loads((tmp_path / BEST).read_text())
     assert (told["score"], told["metrics"]) == (0.7, {"dev/pearson": 0.7})
-    assert len(draw_sweep(tmp_path, POINTS, ledger.in_order(), best, "dev/pearson")) == 3
-    (axes,) = _curves(ledger.in_order()[:2], best, "dev/pearson").axes
-    assert [line.get_xydata().tolist() for line in axes.lines] == [
-        [[1, 0.1], [2, 0.7], [3, 0.3]],
-        [[1, 0.6], [3, 0.6]],
+    assert len(draw_results(POINTS, ledger, tmp_path, "dev/pearson")) == 3
+    parameters, trials = _plotted(POINTS, ledger)
+    assert parameters == {"word_penalty": ["0", "1e-05"]}
+    assert [(trial.number, trial.levels, trial.score, trial.curve) for trial in trials] == [
+        (0, {"word_penalty": 1}, 0.7, [(1, 0.1), (2, 0.7), (3, 0.3)]),
+        (1, {"word_penalty": 0}, 0.6, [(1, 0.6), (3, 0.6)]),
     ]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from paraembed.training.picture import ScoreChange, ScoreCurve, draw_training
+from paraembed.plots import ScoreChange, ScoreCurve, draw_training
 
 CURVE = [(100 * at, 1000 * at, 1 / at, 1 / at) for at in range(1, 31)]
 SCORES = [ScoreChange(f"set {number}", 0.3, 0.6, number % 5 == 4) for number in range(24)]

@@ -1,0 +1,522 @@
+"""Every picture as PNG: lines, bars and points of analyses, curves of a training, results of a sweep.
+
+The same input gives the same bytes. matplotlib's objects are used without pyplot, whose figures are global state.
+"""
+
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from paraembed.files import write_file
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Okabe and Ito's, which colour-blind readers tell apart."""
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_STYLES = ("--", ":", "-.", (0, (1, 3)))
+_BLUE, _ORANGE, _SKY, _BLACK = COLORS[0], COLORS[1], COLORS[5], COLORS[6]
+_GRAY = "#8a8a8a"  # what a paper printed
+_DPI = 120
+_TITLE, _LABEL = 60, 40  # characters; a longer one would take all of the picture
+_LABEL_HEIGHT = 0.045  # of the axis
+_BINS = 100  # of a training's thick line
+_SCORE_INCHES, _MOST_INCHES = 0.24, 14.0
+
+EFFECTS, CURVES, PARALLEL = "effects.png", "curves.png", "parallel.png"
+"""Files of ``draw_sweep``."""
+
+Vector = npt.NDArray[np.float64]
+_plain_text = rc_context({"text.parse_math": False})  # a word, a label or a file's name may hold a $
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of one encoder, or what a paper printed.
+
+    Attributes:
+        label: for the legend; "" is left out of it.
+        values: [n]; NaN is a gap.
+        places: [n] on the other axis; None: 0 … n - 1.
+        is_published: drawn gray.
+        mark: place of a dashed line in the series' color.
+        shades: [n], a value of each point that colors it.
+    """
+
+    label: str
+    values: npt.ArrayLike
+    places: npt.ArrayLike | None = None
+    is_published: bool = False
+    mark: float | None = None
+    shades: Vector | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of a picture's plots.
+
+    Attributes:
+        title: above it.
+        series: encoders have the colors 0, 1, … in their order.
+        ticks: names of the places 0 … k - 1; empty: numbers.
+        level: a black line at this value.
+        first_color: number of the first series' color.
+    """
+
+    title: str
+    series: Sequence[Series]
+    ticks: Sequence[str] = ()
+    level: float | None = None
+    first_color: int = 0
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+@_plain_text
+def lines(
+    panels: Sequence[Panel],
+    labels: tuple[str, str],
+    *,
+    steps: bool = False,
+    amounts: Sequence[int] = (),
+    levels: Mapping[str, float] | None = None,
+) -> bytes:
+    """A line a series; a published one is gray and without points.
+
+    Args:
+        panels: two in a row.
+        labels: of the x axis and of the y axis.
+        steps: values hold from their place to the next one, as the counts of a histogram.
+        amounts: places to name; given, the x axis is logarithmic.
+        levels: name → value: gray lines over the whole width, named at their end.
+    """
+    size = (6.0, 3.6) if len(panels) > 1 else (7.5, 4.6)
+    figure, grid = _grid(panels, 2, *size)
+    for axes, panel in zip(grid, panels, strict=False):
+        published = [one for one in panel.series if one.is_published]
+        for number, one in enumerate(published):
+            axes.plot(*_points(one), color=_GRAY, linestyle=_STYLES[number % 4], linewidth=1.4, label=one.label)
+            if one.mark is not None:
+                axes.axvline(one.mark, color=_GRAY, linestyle=":")
+        for number, one in enumerate((one for one in panel.series if not one.is_published), start=panel.first_color):
+            look = {"drawstyle": "steps-post"} if steps else {"marker": _marker(number)}
+            axes.plot(*_points(one), color=_color(number), linewidth=2, label=one.label, **look)
+            if one.mark is not None:
+                axes.axvline(one.mark, color=_color(number), linewidth=1, linestyle="--")
+        if panel.ticks:
+            axes.set_xticks(range(len(panel.ticks)), panel.ticks)
+            axes.set_xlim(-0.3, len(panel.ticks) - 0.7)
+        _named_levels(axes, levels or {})
+        if amounts:
+            axes.set_xscale("log")
+            axes.set_xticks(amounts, [f"{amount:,}" for amount in amounts], fontsize=9)
+            axes.set_xticks([], minor=True)
+        axes.set_xlabel(labels[0], fontsize=9)
+        axes.set_ylabel(labels[1], fontsize=9)
+    _legend_above(figure, grid, 3)
+    return _png(figure)
+
+
+@_plain_text
+def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> bytes:
+    """A bar for each series at each of a panel's ticks; horizontal ones, for long names, three panels in a row."""
+    if horizontal:
+        figure, grid = _grid(panels, 3, 4.6, 1.2 + 0.17 * max(4, *(len(panel.ticks) for panel in panels)))
+    else:
+        figure, grid = _grid(panels, 2, 5.5, 2.9)
+    for axes, panel in zip(grid, panels, strict=False):
+        width = 0.8 / len(panel.series)
+        for number, one in enumerate(panel.series):
+            places = np.arange(len(panel.ticks)) + (number - (len(panel.series) - 1) / 2) * width
+            draw = axes.barh if horizontal else axes.bar
+            draw(places, one.values, 0.92 * width, color=_color(panel.first_color + number), label=one.label or None)
+        if horizontal:
+            axes.set_yticks(range(len(panel.ticks)), [shortened(name, 24) for name in panel.ticks], fontsize=8)
+            axes.set_ylim(len(panel.ticks) - 0.5, -0.5)
+            axes.set_xlabel(label, fontsize=9)
+            axes.grid(visible=False, axis="y")
+        else:
+            axes.set_xticks(range(len(panel.ticks)), panel.ticks, fontsize=9)
+            axes.set_xlim(-0.5, len(panel.ticks) - 0.5)
+            axes.set_ylabel(label, fontsize=9)
+            axes.grid(visible=False, axis="x")
+        if panel.level is not None:
+            (axes.axvline if horizontal else axes.axhline)(panel.level, color=_BLACK, linewidth=0.8)
+    _legend_above(figure, grid, 4)
+    return _png(figure)
+
+
+@_plain_text
+def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = "") -> bytes:
+    """A point for each value at its place.
+
+    Args:
+        panels: three in a row, four as two by two.
+        labels: of the x axis and of the y axis.
+        shade: what ``shades`` are; given, both axes have one scale, and its diagonal is drawn.
+    """
+    figure, grid = _grid(panels, 2 if len(panels) == 4 else 3, 5.0, 4.2)
+    for axes, panel in zip(grid, panels, strict=False):
+        for number, one in enumerate(panel.series, start=panel.first_color):
+            places, values = _points(one)
+            if one.shades is None:
+                look = {"color": _color(number), "marker": _marker(number), "s": 30, "alpha": 0.8}
+                axes.scatter(places, values, label=one.label, **look)
+                continue
+            size = max(2, min(20, 20_000 / len(values)))
+            points = axes.scatter(places, values, c=one.shades, cmap="cividis", s=size, alpha=0.6, linewidths=0)
+            low, high = float(one.shades.min()), float(one.shades.max())
+            axes.plot([low, high], [low, high], color=_BLACK, linewidth=0.8)
+            axes.set_aspect("equal")
+            scale = figure.colorbar(points, ax=axes, shrink=0.8)
+            if scale.solids is not None:
+                scale.solids.set_alpha(1)  # the points are faint, the scale is not
+            scale.set_label(shade, fontsize=9)
+        if panel.level is not None:
+            axes.axhline(panel.level, color=_BLACK, linewidth=0.8)
+        if any(one.label for one in panel.series):
+            axes.legend(frameon=False, fontsize=8)
+        axes.set_xlabel(shortened(labels[0], _LABEL), fontsize=9)
+        axes.set_ylabel(shortened(labels[1], _LABEL), fontsize=9)
+    return _png(figure)
+
+
+@dataclass(frozen=True)
+class ScoreChange:
+    """A score, at most 1, before and after training; means are set bold."""
+
+    label: str
+    before: float
+    after: float
+    is_mean: bool = False
+
+
+@dataclass(frozen=True)
+class ScoreCurve:
+    """Scores of the evaluations during a training.
+
+    Attributes:
+        name: of the score.
+        points: step, pairs done and score, at most 1; None where it is not defined.
+        best: step of the one to mark.
+    """
+
+    name: str
+    points: Sequence[tuple[int, int, float | None]]
+    best: int
+
+
+@_plain_text
+def draw_training(
+    path: Path,
+    title: str,
+    curve: Sequence[tuple[int, int, float, float]],
+    num_pairs: int,
+    scores: Sequence[ScoreChange] = (),
+    score_curve: ScoreCurve | None = None,
+    *,
+    unit: str = "pair",
+    share: str = "share of active terms",
+) -> None:
+    """Write loss, share of active terms and score by epoch, and the scores before and after.
+
+    Args:
+        path: file to write.
+        title: line above.
+        curve: step, pairs done, mean loss and share of active terms (0 to 1) of every report; not empty.
+        num_pairs: of an epoch.
+        scores: shown beside the curves, where there are any.
+        score_curve: a third curve.
+        unit: what is trained on.
+        share: what the fourth number of ``curve`` is.
+    """
+    num_curves = 2 if score_curve is None else 3
+    height = max(2.5 * num_curves, min(_MOST_INCHES, 1.6 + _SCORE_INCHES * len(scores)))
+    figure = _figure(12 if scores else 7.5, height, title)
+    grid = figure.add_gridspec(num_curves, 2 if scores else 1, width_ratios=(3, 2) if scores else None)
+    steps, pairs, loss, active = np.array(curve, np.float64).T
+    epochs, sizes = pairs / num_pairs, np.diff(pairs, prepend=0)
+    top = figure.add_subplot(grid[0, 0])
+    _draw_curve(top, epochs, loss, sizes, f"mean loss per {unit} (last {loss[-1]:.4f})")
+    top.tick_params(labelbottom=False)
+    bottom = figure.add_subplot(grid[1, 0], sharex=top)
+    _draw_curve(bottom, epochs, active, sizes, f"{share} (last {active[-1]:.0%})")
+    bottom.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    if score_curve is not None:
+        bottom.tick_params(labelbottom=False)
+        bottom = figure.add_subplot(grid[2, 0], sharex=top)
+        _draw_score_curve(bottom, score_curve, num_pairs)
+    bottom.set_xlabel(f"epoch ({num_pairs:,} {unit}s each; {int(steps[-1]):,} steps in all)")
+    if epochs[-1] > 1:
+        bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if scores:
+        _draw_changes(figure.add_subplot(grid[:, 1]), scores)
+    _write(path, figure)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of a sweep that has a score.
+
+    Attributes:
+        number: of the trial.
+        levels: parameter → number of its value.
+        score: the one that is maximized.
+        curve: epochs and scores.
+    """
+
+    number: int
+    levels: Mapping[str, int]
+    score: float
+    curve: Sequence[tuple[int, float]]
+
+
+@_plain_text
+def draw_sweep(
+    folder: Path, parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
+) -> list[Path]:
+    """Write what each parameter does, the scores by epoch, and all trials at a glance; nothing without a trial.
+
+    Args:
+        folder: to write to.
+        parameters: name → its values, in order, as texts; only those of several values.
+        trials: those with a score.
+        best: number of the best of them.
+        metric: name of the score.
+
+    Returns:
+        The files that were written.
+    """
+    if not trials:
+        return []
+    figures = {CURVES: _curves_figure(trials, best, metric)}
+    if parameters:
+        figures = {EFFECTS: _effects_figure(parameters, trials, best, metric)} | figures
+        figures[PARALLEL] = _parallel_figure(parameters, trials, best, metric)
+    for name, figure in figures.items():
+        _write(folder / name, figure)
+    return [folder / name for name in figures]
+
+
+def _figure(width: float, height: float, title: str = "") -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        # A word in a script that the font lacks is drawn as a box; the table beside the picture has it right.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+        figure.savefig(file, format="png", dpi=_DPI)
+    return file.getvalue()
+
+
+def _write(path: Path, figure: Figure) -> None:
+    write_file(path, lambda file: file.write(_png(figure)))
+
+
+def _grid(panels: Sequence[Panel], columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with a titled plot for each panel; inches of one of them."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = _figure(width * columns, height * rows)
+    grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axes, panel in zip(grid, panels, strict=False):
+        _tidy(axes, shortened(panel.title, _TITLE))
+        axes.set_axisbelow(True)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    return figure, grid
+
+
+def _tidy(axes: Axes, title: str = "", grid: Literal["both", "x", "y"] = "both") -> None:
+    """A title at the left, a faint grid, no box."""
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.grid(visible=True, axis=grid, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend_above(figure: Figure, grid: Sequence[Axes], columns: int) -> None:
+    """One legend for all plots."""
+    both = [pair for axes in grid for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True)]
+    if both:
+        labels, handles = zip(*dict(both).items(), strict=True)
+        place = {"loc": "outside upper left", "ncols": columns, "frameon": False, "fontsize": 9}
+        figure.legend(handles, [shortened(label, _LABEL) for label in labels], **place)
+
+
+def _color(number: int) -> str:
+    return COLORS[number % len(COLORS)]
+
+
+def _marker(number: int) -> str:
+    """Color and marker together differ for 49 encoders."""
+    return _MARKERS[(number + number // len(COLORS)) % len(_MARKERS)]
+
+
+def _points(series: Series) -> tuple[Vector, Vector]:
+    values = np.asarray(series.values, np.float64)
+    return np.arange(len(values), dtype=np.float64) if series.places is None else np.asarray(series.places), values
+
+
+def _named_levels(axes: Axes, levels: Mapping[str, float]) -> None:
+    for level in levels.values():
+        axes.axhline(level, color=_GRAY, linestyle="--", linewidth=1.2)
+    low, high = axes.get_ylim()
+    if levels:
+        axes.set_ylim(low, high)
+    place, gap = -np.inf, _LABEL_HEIGHT * (high - low)
+    for name, level in sorted(levels.items(), key=lambda item: item[1]):
+        place = max(level, place + gap)  # names of close levels keep their distance
+        axes.annotate(
+            f"{shortened(name, 30)} ({level:.1f})",
+            (1.01, place),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8,
+            annotation_clip=False,
+        )
+
+
+def _draw_curve(axes: Axes, epochs: Vector, values: Vector, sizes: Vector, label: str) -> None:
+    """Every report as a faint line, and their mean over 1 % of the run each as a thick one."""
+    bins = np.minimum((_BINS * epochs / epochs[-1]).astype(int), _BINS - 1)
+    weights = np.bincount(bins, sizes)
+    kept = weights > 0
+    middle = np.bincount(bins, sizes * epochs)[kept] / weights[kept]
+    mean = np.bincount(bins, sizes * values)[kept] / weights[kept]
+    axes.plot(epochs, values, color=_SKY, linewidth=0.8, alpha=0.6)
+    axes.plot(middle, mean, color=_BLUE, linewidth=2, marker="o" if len(middle) < 10 else "")
+    axes.set_xlim(0, epochs[-1])
+    axes.set_ylim(bottom=0)
+    _tidy(axes, label)
+
+
+def _draw_score_curve(axes: Axes, curve: ScoreCurve, num_pairs: int) -> None:
+    """Each evaluation as a point, the best ringed; a line between neighbours that both have a score."""
+    epochs = np.array([pairs / num_pairs for _, pairs, _ in curve.points])
+    values = np.array([np.nan if score is None else 100 * score for *_, score in curve.points])
+    axes.plot(epochs, values, color=_BLUE, linewidth=1.5, marker="o", markersize=4, clip_on=False)
+    best = [step for step, *_ in curve.points].index(curve.best)
+    ring = {"facecolors": "none", "edgecolors": _ORANGE, "linewidths": 2}
+    axes.scatter(epochs[[best]], values[[best]], s=110, zorder=3, clip_on=False, **ring)
+    _tidy(axes, f"{curve.name} × 100 (kept: {values[best]:.2f} after step {curve.best:,})")
+
+
+def _draw_changes(axes: Axes, scores: Sequence[ScoreChange]) -> None:
+    before_color = "#9a9a9a"
+    for row, score in enumerate(scores):
+        weight = "bold" if score.is_mean else "normal"
+        before, after = 100 * score.before, 100 * score.after
+        axes.plot([before, after], [row, row], color=before_color, linewidth=1.2, zorder=1)
+        axes.scatter([before], [row], color=before_color, s=28, zorder=2, label="before" if not row else None)
+        axes.scatter([after], [row], color=_BLUE, s=34, zorder=3, label="after" if not row else None)
+        axes.annotate(
+            f"{after:.1f}", (after, row), (0, 5), textcoords="offset points", ha="center", fontsize=8, fontweight=weight
+        )
+    axes.set_yticks(range(len(scores)), [score.label for score in scores], fontsize=9)
+    for tick, score in zip(axes.get_yticklabels(), scores, strict=True):
+        tick.set_fontweight("bold" if score.is_mean else "normal")
+    axes.set_ylim(len(scores) - 0.3, -0.8)
+    axes.margins(x=0.08)
+    _tidy(axes, "score × 100", "x")
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.legend(loc="lower left", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=9)
+
+
+def _effects_figure(
+    parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
+) -> Figure:
+    """The scores of all trials over each parameter's values, with the mean of each value's trials."""
+    columns = min(4, len(parameters))
+    rows = -(-len(parameters) // columns)
+    figure = _figure(3.4 * columns + 0.6, 2.9 * rows + 0.6, f"{metric} by parameter")
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    scores = np.array([trial.score for trial in trials])
+    for axes, (name, values) in zip(panels, parameters.items(), strict=False):
+        places = np.array([trial.levels[name] for trial in trials])
+        beside = np.random.default_rng(0).uniform(-0.12, 0.12, len(places))  # so that dots do not hide each other
+        axes.scatter(places + beside, scores, s=14, color=_SKY, alpha=0.7)
+        means = [np.mean(scores[places == level]) for level in range(len(values))]
+        axes.plot(range(len(values)), means, color=_BLUE, marker="o", linewidth=2)
+        for trial in trials:
+            if trial.number == best:
+                axes.scatter([trial.levels[name]], [trial.score], s=60, marker="*", color=_ORANGE, zorder=3)
+        axes.set_xticks(range(len(values)), values, fontsize=8)
+        _tidy(axes, name)
+    for axes in panels[len(parameters) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> Figure:
+    """The score by epoch of every trial."""
+    figure = _figure(7.5, 4.6, f"{metric} by epoch")
+    axes = figure.subplots()
+    for trial in trials:
+        is_best = trial.number == best
+        axes.plot(
+            *zip(*trial.curve, strict=True),
+            color=_ORANGE if is_best else _SKY,
+            linewidth=2.2 if is_best else 0.9,
+            alpha=1 if is_best else 0.6,
+            marker="o" if is_best or len(trial.curve) == 1 else "",
+            markersize=4,
+            zorder=3 if is_best else 2,
+            label=f"best: trial {trial.number}" if is_best else None,
+        )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("epoch")
+    _tidy(axes)
+    if best is not None:
+        axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _parallel_figure(
+    parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
+) -> Figure:
+    """A line a trial through its values, colored by its score; the best one is thick."""
+    width = len(parameters)
+    figure = _figure(max(7.5, 1.6 * (width + 1)), 4.8, f"{metric}: all trials")
+    axes = figure.subplots()
+    scores = np.array([trial.score for trial in trials])
+    low, high = float(scores.min()), float(scores.max())
+    heights = (scores - low) / (high - low or 1.0)
+    for at in np.argsort(scores):
+        trial, is_best = trials[at], trials[at].number == best
+        line = [trial.levels[name] / max(1, len(values) - 1) for name, values in parameters.items()]
+        color = _ORANGE if is_best else colormaps["viridis"](heights[at])
+        axes.plot([*line, heights[at]], color=color, linewidth=2.6 if is_best else 0.8, alpha=1 if is_best else 0.5)
+    labels = [
+        (place, number / max(1, len(values) - 1), text)
+        for place, values in enumerate(parameters.values())
+        for number, text in enumerate(values)
+    ]
+    for place, height, text in [*labels, (width, 0, f"{low:.4f}"), (width, 1, f"{high:.4f}")]:
+        axes.annotate(text, (place, height), (4, 2), textcoords="offset points", fontsize=8)
+    for place in range(width + 1):
+        axes.axvline(place, color="#444444", linewidth=0.8)
+    axes.set_xticks(range(width + 1), [*parameters, "score"], fontsize=9)
+    axes.set_yticks([])
+    axes.set_ylim(-0.06, 1.1)
+    axes.set_xlim(-0.1, width + 0.45)
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    return figure
