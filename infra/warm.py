@@ -20,7 +20,7 @@ from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
-from paraembed.evaluation.bootstrap import correlations
+from paraembed.evaluation.measures import resampled_correlations
 from paraembed.papers import RECIPES
 from paraembed.text import TOKENISERS
 from paraembed.training.pairs import pairs_to_ids
@@ -47,7 +47,7 @@ def warm(folder: Path) -> None:
         Encoder(RECIPES["iclr2016/avg"].encoder, words, tokeniser).encode(texts)
     (folder / "t.csv").write_text("".join(f'"{text}"\n' for text in ["text", *texts]))
     make_plan(list_inputs([folder / "t.csv"]), Settings("text"))
-    correlations(np.arange(10.0), np.arange(10.0), 10, "warm")
+    resampled_correlations(np.arange(10.0), np.arange(10.0), 10, "warm")
 
 
 if __name__ == "__main__":

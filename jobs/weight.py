@@ -20,7 +20,7 @@ from paraembed.cluster.progress import doing
 from paraembed.cluster.session import absolute
 from paraembed.cluster.tracking import tracked_run
 from paraembed.escape import markdown
-from paraembed.evaluation.weighting import SMOOTHING, Sources, baseline
+from paraembed.evaluation.baselines import SMOOTHING, Sources, baseline
 
 
 @dataclass(frozen=True)

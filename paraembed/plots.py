@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +111,7 @@ def lines(
             if one.mark is not None:
                 axes.axvline(one.mark, color=_GRAY, linestyle=":")
         for number, one in enumerate((one for one in panel.series if not one.is_published), start=panel.first_color):
-            look = {"drawstyle": "steps-post"} if steps else {"marker": _marker(number)}
+            look: dict[str, Any] = {"drawstyle": "steps-post"} if steps else {"marker": _marker(number)}
             axes.plot(*_points(one), color=_color(number), linewidth=2, label=one.label, **look)
             if one.mark is not None:
                 axes.axvline(one.mark, color=_color(number), linewidth=1, linestyle="--")
@@ -132,8 +132,9 @@ def lines(
 @_plain_text
 def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> bytes:
     """A bar for each series at each of a panel's ticks; horizontal ones, for long names, three panels in a row."""
+    most = max(4, *(len(panel.ticks) for panel in panels))
     if horizontal:
-        figure, grid = _grid(panels, 3, 4.6, 1.2 + 0.17 * max(4, *(len(panel.ticks) for panel in panels)))
+        figure, grid = _grid(panels, 3, 4.6, 1.2 + 0.17 * most)
     else:
         figure, grid = _grid(panels, 2, 5.5, 2.9)
     for axes, panel in zip(grid, panels, strict=False):
@@ -144,7 +145,7 @@ def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> by
             draw(places, one.values, 0.92 * width, color=_color(panel.first_color + number), label=one.label or None)
         if horizontal:
             axes.set_yticks(range(len(panel.ticks)), [shortened(name, 24) for name in panel.ticks], fontsize=8)
-            axes.set_ylim(len(panel.ticks) - 0.5, -0.5)
+            axes.set_ylim(most - 0.5, -0.5)  # one distance between names in all panels
             axes.set_xlabel(label, fontsize=9)
             axes.grid(visible=False, axis="y")
         else:
@@ -172,7 +173,7 @@ def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = ""
         for number, one in enumerate(panel.series, start=panel.first_color):
             places, values = _points(one)
             if one.shades is None:
-                look = {"color": _color(number), "marker": _marker(number), "s": 30, "alpha": 0.8}
+                look: dict[str, Any] = {"color": _color(number), "marker": _marker(number), "s": 30, "alpha": 0.8}
                 axes.scatter(places, values, label=one.label, **look)
                 continue
             size = max(2, min(20, 20_000 / len(values)))
@@ -357,8 +358,8 @@ def _legend_above(figure: Figure, grid: Sequence[Axes], columns: int) -> None:
     both = [pair for axes in grid for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True)]
     if both:
         labels, handles = zip(*dict(both).items(), strict=True)
-        place = {"loc": "outside upper left", "ncols": columns, "frameon": False, "fontsize": 9}
-        figure.legend(handles, [shortened(label, _LABEL) for label in labels], **place)
+        names = [shortened(label, _LABEL) for label in labels]
+        figure.legend(handles, names, loc="outside upper left", ncols=columns, frameon=False, fontsize=9)
 
 
 def _color(number: int) -> str:
@@ -414,7 +415,7 @@ def _draw_score_curve(axes: Axes, curve: ScoreCurve, num_pairs: int) -> None:
     values = np.array([np.nan if score is None else 100 * score for *_, score in curve.points])
     axes.plot(epochs, values, color=_BLUE, linewidth=1.5, marker="o", markersize=4, clip_on=False)
     best = [step for step, *_ in curve.points].index(curve.best)
-    ring = {"facecolors": "none", "edgecolors": _ORANGE, "linewidths": 2}
+    ring: dict[str, Any] = {"facecolors": "none", "edgecolors": _ORANGE, "linewidths": 2}
     axes.scatter(epochs[[best]], values[[best]], s=110, zorder=3, clip_on=False, **ring)
     _tidy(axes, f"{curve.name} × 100 (kept: {values[best]:.2f} after step {curve.best:,})")
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.encoders import Encoder
-from paraembed.evaluation.analyses.word_vectors import vectors_of
+from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.files import write_file
 from paraembed.words import END, START, Words
 

@@ -1,10 +1,13 @@
+"""Pictures: what is drawn is where its values are."""
+
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from paraembed.plots import ScoreChange, ScoreCurve, draw_training
+from paraembed.plots import COLORS, Panel, ScoreChange, ScoreCurve, Series, bars, draw_training, lines, scatter
 
 CURVE = [(100 * at, 1000 * at, 1 / at, 1 / at) for at in range(1, 31)]
 SCORES = [ScoreChange(f"set {number}", 0.3, 0.6, number % 5 == 4) for number in range(24)]
@@ -40,3 +43,77 @@ def test_the_curve_is_drawn_where_its_values_are(tmp_path: Path) -> None:
     rows, columns = np.nonzero(np.abs(pixels[:270, :, :3] - np.array([0x00, 0x72, 0xB2]) / 255).max(axis=2) < 0.02)
     left, right = rows[columns < np.quantile(columns, 0.2)], rows[columns > np.quantile(columns, 0.8)]
     assert left.mean() + 50 < right.mean()
+
+
+def _pixels(png: bytes) -> np.ndarray:
+    return imread(io.BytesIO(png))[..., :3]
+
+
+def _places(pixels: np.ndarray, color: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the pixels of a color."""
+    rgb = np.array([int(color[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    rows, columns = np.nonzero(np.abs(pixels - rgb).max(axis=2) < 0.02)
+    return rows, columns
+
+
+def test_every_series_is_drawn_where_its_values_are() -> None:
+    """Two encoders, one above the other; labels with signs that matplotlib reads as mathematics."""
+    low, high = np.linspace(10, 20, 7), np.linspace(50, 60, 7)
+    panel = Panel("pairs/own", [Series("$x_1", high), Series("y$^2", low)], [str(at) for at in range(7)])
+    pixels = _pixels(lines([panel], ("tokens", "")))
+    rows = [_places(pixels, color)[0] for color in COLORS[:2]]
+    assert min(map(len, rows)) > 200
+    assert np.median(rows[0]) + 50 < np.median(rows[1])
+
+
+def test_a_level_is_a_line_with_its_name_beside_it() -> None:
+    panel = Panel("score", [Series("avg", [1.0, 5.0], [10, 100])])
+    levels: list[dict[str, float]] = [{}, {"x$_1": 3.0}, {"x$_1": 3.0, "y": 3.01}]
+    bare, one, two = (_pixels(lines([panel], ("pairs", ""), amounts=[10, 100], levels=some)) for some in levels)
+    assert bare.shape == one.shape == two.shape
+    # black, at the right edge, above the axis and its labels; names of close levels do not hide each other
+    ink = [(picture[80:450, -60:].max(axis=2) < 0.4).sum() for picture in (bare, one, two)]
+    assert ink[0] == 0
+    assert ink[1] > 20
+    assert ink[2] > ink[1] + 20
+
+
+def test_a_mark_is_at_its_place() -> None:
+    series = [Series("", [1, 0], [0, 1], mark=0.25), Series("", [], [], is_published=True, mark=0.75)]
+    pixels = _pixels(lines([Panel("", series)], ("", ""), steps=True))
+    rows, columns = _places(pixels, "#8a8a8a")
+    assert len(rows) > 100
+    assert np.median(columns) / pixels.shape[1] == pytest.approx(0.75, abs=0.05)
+
+
+def test_bars_of_many_encoders_go_into_rows_of_three() -> None:
+    shapes = {}
+    for count in (1, 3, 4):
+        panels = [
+            Panel(f"e{number}", [Series("", [2.0, 1.0])], ("long", "short"), 1.5, number) for number in range(count)
+        ]
+        pixels = _pixels(bars(panels, "norm", horizontal=True))
+        shapes[count] = pixels.shape[:2]
+        for number in range(count):
+            rows, columns = _places(pixels, COLORS[number])
+            assert {*(rows // 225)} == {number // 3}
+            long, short = (columns[rows == row] for row in (rows.min() + 3, rows.max() - 3))
+            assert len(long) == pytest.approx(2 * len(short), rel=0.05)
+    assert shapes == {1: (225, 552), 3: (225, 1656), 4: (451, 1656)}
+
+
+def test_bars_of_two_encoders_stand_side_by_side_and_nan_is_a_gap() -> None:
+    panel = Panel("", [Series("one", [1.0, np.nan]), Series("two", [2.0, 2.0])], ("a", "b"))
+    pixels = _pixels(bars([panel], "error"))[40:]  # below the legend
+    (rows, columns), (other_rows, other_columns) = (_places(pixels, color) for color in COLORS[:2])
+    assert columns.max() < other_columns[other_columns < pixels.shape[1] / 2].min()
+    assert np.ptp(other_rows) == pytest.approx(2 * np.ptp(rows), rel=0.05)
+
+
+def test_points_are_colored_by_their_shades() -> None:
+    values = np.linspace(0, 1, 11)
+    pixels = _pixels(scatter([Panel("", [Series("", values, values, shades=values)])], ("x", "y"), shade="gold"))
+    assert _pixels(scatter([Panel("", [Series("a", values, values)])], ("x", "y"))).shape == pixels.shape
+    points = pixels[:, : pixels.shape[1] * 3 // 4]  # without the scale
+    assert (points[..., 2] < points[..., 0] - 0.2).sum() > 20  # yellow at one end of the scale, blue at the other
+    assert (points[..., 2] > points[..., 0] + 0.1).sum() > 20

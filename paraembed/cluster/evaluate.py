@@ -23,16 +23,15 @@ from paraembed.cluster.tracking import tracked_run
 from paraembed.cluster.tracking_store import in_a_line
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
+from paraembed.evaluation.baselines import BASELINES, MADE_OF, Sources, baselines, overlap_candidates
 from paraembed.evaluation.candidates import Candidate, trained, unique_labels, untrained
 from paraembed.evaluation.choose import is_trained_on, read_choose
 from paraembed.evaluation.html import write_html
-from paraembed.evaluation.overlap import overlap_candidates
 from paraembed.evaluation.peers import is_peer, peer
 from paraembed.evaluation.report import Report, Table, compare
 from paraembed.evaluation.scoring import RESAMPLES
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
-from paraembed.evaluation.weighting import BASELINES, MADE_OF, Sources, baselines
 from paraembed.files import without_credentials
 from paraembed.training.inputs import LOW_COVERAGE
 

@@ -55,10 +55,22 @@ def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[n
         near_P = _near(codes[one_P], codes[other_P], words)
         has_near[one_P[near_P]] = has_near[other_P[near_P]] = True
     found = np.add.reduceat(has_near, tokens.offsets[:-1], dtype=np.int64).reshape(2, -1) if len(first) else lengths
-    shares = found / lengths
-    fewer, more = lengths[0] < lengths[1], lengths[0] > lengths[1]
-    score = np.where(fewer, shares[0], np.where(more, shares[1], shares.max(axis=0)))
-    return np.where(short_enough, score, np.nan)
+    return np.where(short_enough, share_of_shorter(found, lengths), np.nan)
+
+
+def share_of_shorter(found_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Share of the shorter text's tokens that are found in the longer one, [N]; 0 for a text without tokens.
+
+    For two texts of the same number of tokens the higher of the two shares.
+
+    Args:
+        found_2N: how many tokens of either text are found in the other one.
+        lengths_2N: how many tokens either text has.
+    """
+    shares = found_2N / np.maximum(lengths_2N, 1)
+    fewer, more = lengths_2N[0] < lengths_2N[1], lengths_2N[0] > lengths_2N[1]
+    share: npt.NDArray[np.float64] = np.where(fewer, shares[0], np.where(more, shares[1], shares.max(axis=0)))
+    return share
 
 
 def _token_pairs(

@@ -13,7 +13,7 @@ from typing import Any
 
 from paraembed.escape import csv_cell, listed, markdown, markdown_row
 from paraembed.evaluation.candidates import Candidate
-from paraembed.evaluation.correlation import Vector
+from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.scoring import (
     COVERED,
     RESAMPLES,
@@ -27,7 +27,7 @@ from paraembed.evaluation.scoring import (
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Beside, Column, Table, beside, percent, suite_tables
 from paraembed.files import write_file, write_json
-from paraembed.papers.published import MEANS, PAPERS_22
+from paraembed.papers.results import MEANS, PAPERS_22
 
 __all__ = ["Column", "Report", "Table", "compare"]
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from paraembed.data.similarity import ScoredPairs
 from paraembed.escape import file_stem
-from paraembed.evaluation import bootstrap
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
-from paraembed.evaluation.correlation import Vector, pearson, spearman
+from paraembed.evaluation.measures import Vector, interval, pearson, resampled_correlations, resampled_means, spearman
 from paraembed.evaluation.sets import AnySet, Group, Measure, Suite, ThresholdPairs
 from paraembed.evaluation.similarities import Similarities, best_threshold, first_place
 
@@ -230,12 +229,12 @@ class _Scorer:
         values = {"pearson": pearson(predicted, gold), "spearman": spearman(predicted, gold)}
         if not self.resamples:
             return values, {}
-        rs, rhos = bootstrap.correlations(predicted, gold, self.resamples, name)
+        rs, rhos = resampled_correlations(predicted, gold, self.resamples, name)
         return values, {"pearson": rs, "spearman": rhos}
 
     def _accuracy(self, hits: Vector, name: str) -> _Measured:
         values = {"accuracy": float(hits.mean())}
-        return values, {"accuracy": bootstrap.shares(hits, self.resamples, name)} if self.resamples else {}
+        return values, {"accuracy": resampled_means(hits, self.resamples, name)} if self.resamples else {}
 
     def _line(
         self,
@@ -255,7 +254,7 @@ class _Scorer:
 
 
 def _intervals(replicates: dict[str, Vector]) -> dict[str, tuple[float, float]]:
-    found = {measure: bootstrap.interval(values) for measure, values in replicates.items()}
+    found = {measure: interval(values) for measure, values in replicates.items()}
     return {measure: bounds for measure, bounds in found.items() if bounds is not None}
 
 

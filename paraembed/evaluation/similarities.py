@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
-from paraembed.evaluation.correlation import Vector, cosine
+from paraembed.evaluation.measures import Vector, cosine
 from paraembed.evaluation.sets import AnySet, Choices, Suite
 
 Flags = npt.NDArray[np.bool_]

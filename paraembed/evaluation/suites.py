@@ -17,7 +17,7 @@ from paraembed.evaluation.loaders import (
     read_words,
 )
 from paraembed.evaluation.sets import Group, Suite
-from paraembed.papers.published import PAPERS_STS
+from paraembed.papers.results import PAPERS_STS
 
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called
 _BENCHMARK = "STS benchmark dev: 1,129 of its 1,500 pairs are in the years' sets, too; who tunes on it has seen them."

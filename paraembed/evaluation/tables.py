@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from paraembed.evaluation.scoring import COVERED, Score, metric_name
-from paraembed.papers.published import MEANS, PAPERS_22, Published, Row, published
-from paraembed.papers.results import RESULTS
+from paraembed.papers.results import MEANS, PAPERS_22, RESULTS, Published, Row, published
 
 RECOMPUTED, CAVEAT = "~", "*"
 _MOST_BASELINES = 2  # columns of a terminal's table

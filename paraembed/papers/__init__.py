@@ -7,7 +7,7 @@ the papers, which move the whole word matrix at every step: ``update="dense"``, 
 from pathlib import Path
 
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
-from paraembed.papers.supervised_recipes import SUPERVISED_RECIPES
+from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import Recipe, read_recipe
 from paraembed.supervised.recipe import SupervisedRecipe
 

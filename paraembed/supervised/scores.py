@@ -8,8 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from paraembed.checked import Count
-from paraembed.evaluation import bootstrap
-from paraembed.evaluation.correlation import Vector, pearson, spearman
+from paraembed.evaluation.measures import Vector, interval, pearson, resampled_correlations, resampled_means, spearman
 from paraembed.evaluation.similarities import best_threshold, first_place
 from paraembed.supervised.heads import expected_scores
 from paraembed.supervised.model import Supervised
@@ -82,13 +81,13 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
         predicted: Vector = expected_scores(outputs_NK, task.low).double().numpy()
         values = {"pearson": pearson(predicted, examples.labels), "spearman": spearman(predicted, examples.labels)}
         if resamples:
-            drawn = dict(zip(values, bootstrap.correlations(predicted, examples.labels, resamples, name), strict=True))
+            drawn = dict(zip(values, resampled_correlations(predicted, examples.labels, resamples, name), strict=True))
     else:
         for measure, right in _right(model, task, part, outputs_NK).items():
             values[measure] = float(right.mean())
             if resamples:
-                drawn[measure] = bootstrap.shares(right, resamples, name)
-    found = {measure: bootstrap.interval(one) for measure, one in drawn.items()}
+                drawn[measure] = resampled_means(right, resamples, name)
+    found = {measure: interval(one) for measure, one in drawn.items()}
     intervals = {measure: one for measure, one in found.items() if one is not None}
     return TaskScores(values, len(examples), 1 - num_unknown / max(1, num_tokens), intervals)
 

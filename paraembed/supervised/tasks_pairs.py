@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from paraembed.data.similarity import read_scored_pairs
 from paraembed.evaluation.cells import Cells, read_cells, read_text
 from paraembed.evaluation.known_files import changed_files
-from paraembed.papers.published import PAPERS_STS
+from paraembed.papers.results import PAPERS_STS
 from paraembed.supervised.parts import Examples, Split, Task, drawn_parts, file_of
 
 _SICK = {"train": "sick/SICK_train.txt", "dev": "sick/SICK_trial.txt", "test": "sick/SICK_test_annotated.txt"}

@@ -7,7 +7,7 @@ from paraembed.evaluation.choose import read_choose
 from paraembed.evaluation.selection import chosen_metric
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
-from paraembed.papers.published import PAPERS_STS
+from paraembed.papers.results import PAPERS_STS
 from paraembed.tuning.trial import needed
 from tune_spaces.space import Selection
 

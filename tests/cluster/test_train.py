@@ -29,7 +29,7 @@ from paraembed.encoders.proj import ProjConfig
 from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.encoders.rnn import RnnConfig
 from paraembed.encoders.word import WordConfig
-from paraembed.evaluation.correlation import cosine
+from paraembed.evaluation.measures import cosine
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.files import sha256_of, work_folder
 from paraembed.recipe import Recipe

@@ -17,15 +17,14 @@ import pytest
 from paraembed.data.similarity import ScoredPairs, read_scored_pairs
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
+from paraembed.evaluation.analyses.gates import read_tagged
 from paraembed.evaluation.analyses.runs import read_runs
-from paraembed.evaluation.analyses.tagged import read_tagged
+from paraembed.evaluation.baselines import overlap_candidates, read_counts
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.choose import read_choose
-from paraembed.evaluation.overlap import overlap_candidates
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import AnySet, Choices, Group, Suite, ThresholdPairs
 from paraembed.evaluation.suites import SUITES, read_pairs_files
-from paraembed.evaluation.weighting import read_counts
 from paraembed.words import Words
 from tests import fuzz
 

@@ -14,10 +14,10 @@ from matplotlib.image import imread
 from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation.analyses import AnalysisOptions, analyse
 from paraembed.evaluation.analyses.content import Analysis, Inputs
-from paraembed.evaluation.analyses.drawing import COLOURS
 from paraembed.evaluation.html import page, table, write_html
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Group, Suite
+from paraembed.plots import COLORS
 
 HOSTILE = "<script>alert(1)</script> & \"the\" 'cat' </td></style>"
 VOID = {"meta", "link", "img"}
@@ -149,7 +149,7 @@ def test_a_browser_shows_the_pictures_and_has_no_complaint(
     first = replace(report, columns=tuple(replace(one, scores=one.scores[:3]) for one in report.columns), notes=())
     assert "CONSOLE" not in _screenshot(write_html(first, some, tmp_path), tmp_path)
     pixels = imread(tmp_path / "page.png")[..., :3]
-    for colour in COLOURS[:2]:
+    for colour in COLORS[:2]:
         rgb = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
         assert (np.abs(pixels - rgb).max(axis=2) < 0.03).sum() > 2000  # bars of one encoder
 

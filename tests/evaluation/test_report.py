@@ -13,13 +13,13 @@ import pytest
 from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
+from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.candidates import Candidate
-from paraembed.evaluation.overlap import overlap_candidates
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.evaluation.tables import Table
-from paraembed.papers.published import MEANS, PAPERS_22, PAPERS_STS
+from paraembed.papers.results import MEANS, PAPERS_22, PAPERS_STS
 from paraembed.words import UNKNOWN, Words
 
 

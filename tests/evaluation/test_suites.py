@@ -18,7 +18,7 @@ from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.evaluation.suites import read_pairs_files, read_sts
-from paraembed.papers.published import PAPERS_STS
+from paraembed.papers.results import PAPERS_STS
 from paraembed.text import tokenise
 from paraembed.words import UNKNOWN, Words
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import paraembed
-from paraembed.evaluation.weighting import Sources, baseline
+from paraembed.evaluation.baselines import Sources, baseline
 from paraembed.start import STOP_SIGNALS
 
 JOB = Path(__file__).parents[2] / "jobs" / "weight.py"

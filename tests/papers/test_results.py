@@ -8,8 +8,7 @@ import pytest
 
 from paraembed.encoders import ENCODERS
 from paraembed.evaluation.suites import SUITES
-from paraembed.papers.published import MEANS, PAPERS, PAPERS_22, Row, published
-from paraembed.papers.results import BY_LENGTH, MARGINS, RESULTS, find_row
+from paraembed.papers.results import BY_LENGTH, MARGINS, MEANS, PAPERS, PAPERS_22, RESULTS, Row, find_row, published
 
 FACTS = Path(__file__).parents[3] / "shared" / "papers" / "FACTS.md"
 

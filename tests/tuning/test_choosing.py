@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.papers.published import PAPERS_22
+from paraembed.papers.results import PAPERS_22
 from paraembed.tuning.choosing import read_selection, selection_by
 from tune_spaces import SPACES
 

@@ -9,18 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paraembed.escape import csv_cell, file_stem
-from paraembed.evaluation.analyses import (
-    data_amount,
-    disagreement,
-    errors,
-    gates,
-    margin,
-    runs,
-    tagged,
-    text_length,
-    unknown_share,
-    word_vectors,
-)
+from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
 from paraembed.evaluation.analyses.content import (
     Analysis,
     AnalysisOptions,
@@ -41,17 +30,17 @@ __all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse", "check_options"
 SCORES, PAGE = "scores.json", "report.html"
 
 ANALYSES: tuple[tuple[Heading, Callable[[Inputs], Content]], ...] = (
-    (text_length.HEADING, text_length.make),
-    (errors.BY_GOLD, errors.by_gold),
-    (errors.BY_RATIO, errors.by_ratio),
-    (unknown_share.HEADING, unknown_share.make),
-    (disagreement.HEADING, disagreement.make),
-    (word_vectors.NEIGHBOURS, word_vectors.neighbours),
-    (word_vectors.NORMS, word_vectors.norms),
-    (gates.HEADING, gates.make),
-    (margin.HEADING, margin.make),
-    (data_amount.SCORE, data_amount.by_order),
-    (data_amount.CHOICE, data_amount.by_contrast),
+    (pairs.BY_TOKENS, pairs.score_by_length),
+    (pairs.BY_GOLD, pairs.error_by_gold),
+    (pairs.BY_RATIO, pairs.error_by_ratio),
+    (pairs.UNKNOWN, pairs.unknown_words),
+    (pairs.DISAGREEMENT, pairs.disagreement),
+    (words.NEIGHBOURS, words.neighbours),
+    (words.NORMS, words.norms),
+    (gates.HEADING, gates.gates),
+    (margin.HEADING, margin.margin),
+    (runs.SCORE, runs.score_by_data),
+    (runs.CHOICE, runs.choice_by_data),
 )
 
 
@@ -104,11 +93,11 @@ def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
         labels: of the candidates.
     """
     if options.against is not None:
-        disagreement.check_against(options.against, labels)
+        pairs.check_against(options.against, labels)
     if options.margin_pairs is not None:
         read_pair_manifest(options.margin_pairs, for_training=False)
     if options.tagged is not None:
-        tagged.read_tagged(options.tagged)
+        gates.read_tagged(options.tagged)
     runs.check_runs(options.runs)
 
 

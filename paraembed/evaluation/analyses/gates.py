@@ -1,25 +1,27 @@
 """How far a GRAN opens its gate: by word, by part of speech, by dependency label (Wieting 2017 tables 9 to 11)."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from paraembed.data.lines import read_lines
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.lstm import BiRecurrent, Recurrent
 from paraembed.encoders.packed import Packed, pack, project_words
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
-from paraembed.evaluation.analyses.drawing import PUBLISHED, colour, new_figure, plain_text, shortened, tidy, to_png
-from paraembed.evaluation.analyses.tagged import TaggedSentences, read_tagged
-from paraembed.evaluation.correlation import Vector
+from paraembed.evaluation.measures import Vector
+from paraembed.plots import Panel, Series, bars
 from paraembed.ragged import Ragged
 from paraembed.text import tokenise
 from paraembed.words import unknown_row, word_ids
@@ -31,6 +33,65 @@ LEAST_TOKENS = 10
 MOST_TEXTS = 10_000
 """Read for the words, evenly over what was scored; the paper's number of sentences."""
 _AT_ONCE = 16_384  # tokens
+_HEAD = ("mean L1 norm", "tokens")
+_COLUMNS = 10  # of CoNLL-U: ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC
+_NO_WORD = re.compile(r"\d+[-.]\d+")  # a multiword token, an empty node
+_EXPECTED = "expected CoNLL-U (10 columns), or two or three: token, tag, dependency label"
+
+
+@dataclass(frozen=True)
+class TaggedSentences:
+    """n sentences: sentence i owns ``tokens[offsets[i]:offsets[i + 1]]``, likewise its tags and labels.
+
+    Attributes:
+        tokens: as they stand [T].
+        tags: part of speech of each [T]: CoNLL-U's XPOS where the file has it, else UPOS.
+        labels: dependency label of each [T]; empty where the file has none.
+        offsets: int64 [n + 1].
+    """
+
+    tokens: pa.StringArray
+    tags: tuple[str, ...]
+    labels: tuple[str, ...]
+    offsets: npt.NDArray[np.int64]
+
+
+def read_tagged(path: Path) -> TaggedSentences:
+    """Read a file of tagged sentences, plain or compressed.
+
+    Of CoNLL-U, comments, multiword tokens (``3-4``) and empty nodes (``3.1``) are passed over.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: as said.
+        ValueError: a line that is neither (file and line named), or no token at all.
+    """
+    found: list[tuple[str, str, str]] = []
+    ends = [0]
+    width = 0
+    for number, line in _lines(path):
+        if not line.strip(" "):
+            ends.append(len(found))
+            continue
+        cells = line.split("\t")
+        if line.startswith("#") and (width == _COLUMNS or len(cells) not in {2, 3}):
+            continue  # a comment; the token # has as many columns as the others
+        width = width or len(cells)
+        if len(cells) != width or width not in {2, 3, _COLUMNS}:
+            _refuse(path, number, f"{len(cells)} columns")
+        if width == _COLUMNS and not cells[0].isdigit():
+            if not _NO_WORD.fullmatch(cells[0]):
+                _refuse(path, number, f"the ID is {cells[0][:20]!r}")
+            continue
+        token, tag, label = _fields(cells)
+        if not token.strip() or not tag.strip():
+            _refuse(path, number, "no token" if not token.strip() else "no tag")
+        found.append((token, tag, label))
+    if not found:
+        raise ValueError(f"{path} holds no tokens; {_EXPECTED}")
+    tokens, tags, labels = zip(*found, strict=True)
+    has_labels = any(label != "_" for label in labels)
+    offsets = np.unique([*ends, len(found)]).astype(np.int64)
+    return TaggedSentences(pa.array(tokens, pa.string()), tags, labels if has_labels else (), offsets)
 
 
 @dataclass(frozen=True)
@@ -77,25 +138,36 @@ def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> l
     return [Mean(str(names[at]), float(means[at]), int(counts[at])) for at in order]
 
 
-def make(inputs: Inputs) -> Content:
+def gates(inputs: Inputs) -> Content:
     """Gates of each GRAN among the candidates: by word of what was scored, and by tag and label of the tagged file."""
-    found = [(label, encoder) for label, encoder in inputs.encoders() if has_gate(encoder)]
-    if not found:
-        names = ", ".join(sorted({encoder_name(encoder.config) for _, encoder in inputs.encoders()}))
+    encoders = inputs.encoders()
+    grans = [(label, encoder) for label, encoder in encoders if has_gate(encoder)]
+    if not grans:
+        names = ", ".join(sorted({encoder_name(encoder.config) for _, encoder in encoders}))
         raise CannotMakeError(f"the encoders are {names}; only a GRAN has gates")
     tagged = None if inputs.options.tagged is None else read_tagged(inputs.options.tagged)
     texts = pc.unique(pa.chunked_array([texts for suite in inputs.suites for texts in suite.texts], pa.string()))
     texts = texts.take(pa.array(np.arange(0, len(texts), -(-len(texts) // MOST_TEXTS))))
-    tables: list[Table] = []
-    panels: list[tuple[str, list[Mean]]] = []
-    for number, (label, encoder) in enumerate(found, start=1):
+    tables, panels = [], []
+    for number, (label, encoder) in enumerate(grans, start=1):
         words = tokenise(texts, encoder.tokeniser)
         means = _means(encoder, words.flat, words.offsets, words.flat.to_pylist())
-        if means:
-            tables.append(_table(f"{HEADING.name}-words-{number}", f"{label}: words", "word", _ends(means)))
-            panels.append((f"{label}: words", means))
+        kinds = [("words", "word", f"{label}: words", _ends(means))]
         if tagged is not None:
-            tables += _by_tags(f"{HEADING.name}-{{}}-{number}", label, encoder, tagged, panels)
+            tokens = pc.utf8_lower(tagged.tokens)
+            for slug, head, of_tokens in _tags(tagged):
+                means = _means(encoder, tokens, tagged.offsets, of_tokens)
+                kinds.append((slug, head, f"{label}: by {head}", means))
+        for slug, head, title, means in kinds:
+            rows = [(mean.name, mean.norm, mean.num_tokens) for mean in means]
+            if slug == "tags-and-labels":  # every tag with each of its labels: the paper's tables 10 and 11 are two
+                rows.sort(key=lambda row: row[0].split()[0])
+            elif rows:
+                ends = _ends(means)
+                series = [Series("", [mean.norm for mean in ends])]
+                panels.append(Panel(title, series, [mean.name for mean in ends]))
+            if rows:
+                tables.append(Table(f"{HEADING.name}-{slug}-{number}", title, (head, *_HEAD), tuple(rows)))
     if not tables:
         raise CannotMakeError(
             f"no known word stands {LEAST_TOKENS} times in the texts that were scored; add --suite sts"
@@ -109,32 +181,7 @@ def make(inputs: Inputs) -> Content:
         if tagged is not None
         else "By part of speech and dependency label: give --tagged FILE, such as a CoNLL-U treebank."
     )
-    return Content(text, tuple(tables), draw(panels))
-
-
-@plain_text
-def draw(panels: list[tuple[str, list[Mean]]]) -> bytes:
-    """A PNG: a title and the mean gates, the widest first, of each panel."""
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    shown = [(title, _ends(means)) for title, means in panels]
-    most = max(4, *(len(ends) for _, ends in shown))
-    figure = new_figure(4.2 * columns, rows * (1.2 + 0.17 * most))
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes, (title, ends) in zip(grid.flat, shown, strict=False):
-        norms = [mean.norm for mean in ends]
-        axes.hlines(range(len(ends)), min(norms), norms, color=PUBLISHED, linewidth=0.8)
-        axes.scatter(norms, range(len(ends)), color=colour(0), s=26)
-        axes.set_yticks(range(len(ends)), [shortened(mean.name, 20) for mean in ends], fontsize=8)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.set_ylim(most - 0.5, -0.5)  # one distance between names in all panels
-        if len(ends) == 2 * NUM_SHOWN:
-            axes.axhline(NUM_SHOWN - 0.5, color="#000000", linewidth=0.8, linestyle=":")
-        axes.set_xlabel("mean L1 norm of the gate", fontsize=9)
-        tidy(axes, title, "x")
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    return to_png(figure)
+    return Content(text, tuple(tables), bars(panels, "mean L1 norm of the gate", horizontal=True))
 
 
 def _norms(encoder: Encoder, texts: Ragged) -> Vector:
@@ -184,27 +231,13 @@ def _means(
     return by_kind([kind for kind, is_known in zip(kinds, known, strict=True) if is_known], norms[known])
 
 
-def _by_tags(
-    name: str, label: str, encoder: Encoder, tagged: TaggedSentences, panels: list[tuple[str, list[Mean]]]
-) -> list[Table]:
-    """Tables by tag, by label and by both; the first two become panels, too."""
-    tokens = pc.utf8_lower(tagged.tokens)
+def _tags(tagged: TaggedSentences) -> list[tuple[str, str, list[str]]]:
+    """Kinds of tokens: part of a file's name, head of a column, and the kind of each token [T]."""
     kinds = [("tags", "tag", list(tagged.tags))]
     if tagged.labels:
-        kinds.append(("labels", "dependency label", list(tagged.labels)))
-        both = [f"{tag} {relation}" for tag, relation in zip(tagged.tags, tagged.labels, strict=True)]
-        kinds.append(("tags-and-labels", "tag and label", both))
-    tables = []
-    for which, head, kind in kinds:
-        means = _means(encoder, tokens, tagged.offsets, kind)
-        if not means:
-            continue
-        # every tag with each of its labels: the paper's tables 10 and 11 are two of them
-        shown = sorted(means, key=lambda mean: mean.name.split()[0]) if which == "tags-and-labels" else means
-        tables.append(_table(name.format(which), f"{label}: by {head}", head, shown))
-        if which != "tags-and-labels":
-            panels.append((f"{label}: by {head}", means))
-    return tables
+        both = [f"{tag} {label}" for tag, label in zip(tagged.tags, tagged.labels, strict=True)]
+        kinds += [("labels", "dependency label", list(tagged.labels)), ("tags-and-labels", "tag and label", both)]
+    return kinds
 
 
 def _ends(means: list[Mean]) -> list[Mean]:
@@ -212,6 +245,20 @@ def _ends(means: list[Mean]) -> list[Mean]:
     return means if len(means) <= 2 * NUM_SHOWN else means[:NUM_SHOWN] + means[-NUM_SHOWN:]
 
 
-def _table(name: str, title: str, head: str, means: list[Mean]) -> Table:
-    rows = tuple((mean.name, mean.norm, mean.num_tokens) for mean in means)
-    return Table(name, title, (head, "mean L1 norm", "tokens"), rows)
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    for block in read_lines(path):
+        for number, line in enumerate(block.text.to_pylist(), start=block.first + 1):
+            if line is None:
+                _refuse(path, number, "not UTF-8")
+            yield number, line
+
+
+def _fields(cells: list[str]) -> tuple[str, str, str]:
+    """Token, tag and label of a line; ``_`` for a label that is not there."""
+    if len(cells) == _COLUMNS:
+        return cells[1], cells[3] if cells[4] == "_" else cells[4], cells[7]
+    return cells[0], cells[1], cells[2] if len(cells) > 2 else "_"
+
+
+def _refuse(path: Path, at: int, what: str) -> NoReturn:
+    raise ValueError(f"{path}, line {at}: {what}; {_EXPECTED}; mend or drop the line")

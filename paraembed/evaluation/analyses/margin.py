@@ -8,19 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
-from paraembed.evaluation.analyses.drawing import (
-    PUBLISHED,
-    colour,
-    legend_above,
-    new_figure,
-    plain_text,
-    tidy,
-    to_png,
-)
 from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.choose import is_trained_on
-from paraembed.evaluation.correlation import Vector
+from paraembed.evaluation.measures import Vector
 from paraembed.papers.results import MARGINS
+from paraembed.plots import Panel, Series, lines
 from paraembed.training.inputs import read_pair_manifest
 
 HEADING = Heading("margin", "Margin between paraphrases and negatives", "Wieting 2016, §5")
@@ -73,7 +65,7 @@ def read_some_pairs(folder: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
     return table["first"].chunk(0), table["second"].chunk(0), sum(sizes)
 
 
-def make(inputs: Inputs) -> Content:
+def margin(inputs: Inputs) -> Content:
     """Distribution of the statistic for each candidate that has vectors."""
     folder = inputs.options.margin_pairs
     if folder is None:
@@ -82,16 +74,18 @@ def make(inputs: Inputs) -> Content:
     size = len(first) - len(first) % BATCH if len(first) >= BATCH else len(first)
     if size < 2:
         raise CannotMakeError(f"{folder} holds {total} pair; a negative comes from another one")
-    found = []
+    statistics = {}
     for candidate in inputs.candidates:
         if isinstance(candidate.encoder, PairScorer):
             continue
         one, other = (candidate.encoder.embed(texts.slice(0, size)).vectors for texts in (first, second))
         batches = [margins(one[at : at + BATCH], other[at : at + BATCH]) for at in range(0, size, BATCH)]
-        found.append((candidate.label, np.concatenate(batches)))
-    if not found:
+        statistics[candidate.label] = np.concatenate(batches)
+    if not statistics:
         raise CannotMakeError("no candidate has vectors")
-    rows = tuple((label, size, float(values.mean()), float((values > 0).mean() * 100)) for label, values in found)
+    rows = tuple(
+        (label, size, float(values.mean()), float((values > 0).mean() * 100)) for label, values in statistics.items()
+    )
     printed = ", ".join(f"{label} {mean}" for label, mean in MARGINS.items())
     text = (
         f"{size:,} of the {total:,} pairs in {folder.name}, drawn at random, in batches of {BATCH}: n1 and n2 are the "
@@ -101,7 +95,7 @@ def make(inputs: Inputs) -> Content:
         f"Means the paper prints for PPDB XL: {printed}."
     )
     head = ("encoder", "pairs", "mean", "above zero, %")
-    return Content(text, (Table(HEADING.name, "", head, rows, 4),), draw(found))
+    return Content(text, (Table(HEADING.name, "", head, rows, 4),), _draw(statistics))
 
 
 def _whose(folder: Path, inputs: Inputs) -> str:
@@ -116,22 +110,13 @@ def _whose(folder: Path, inputs: Inputs) -> str:
     return f"They are {' and '.join(said)}." if said else "Whether a candidate was trained on them is not known."
 
 
-@plain_text
-def draw(found: list[tuple[str, Vector]]) -> bytes:
-    """A PNG: label and values [n] of each candidate."""
-    figure = new_figure(7.5, 3.8)
-    axes = figure.subplots()
-    lowest = min(float(values.min()) for _, values in found)
-    edges = np.linspace(min(lowest, 0), 2, 61).tolist()
-    for number, (label, values) in enumerate(found):
-        axes.hist(
-            values, edges, histtype="step", linewidth=2, color=colour(number), label=f"{label} ({values.mean():.3f})"
-        )
-        axes.axvline(values.mean(), color=colour(number), linewidth=1, linestyle="--")
+def _draw(statistics: dict[str, Vector]) -> bytes:
+    """A histogram of each candidate's values; their means, and the first one that the paper prints, are marked."""
+    edges = np.linspace(min(0, *(float(values.min()) for values in statistics.values())), 2, 61)
     name, mean = next(iter(MARGINS.items()))
-    axes.axvline(mean, color=PUBLISHED, linestyle=":", label=f"paper: {name} ({mean:.3f})")
-    axes.set_xlabel("2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2); means dashed", fontsize=9)
-    axes.set_ylabel("pairs", fontsize=9)
-    tidy(axes, "")
-    legend_above(figure, axes, 3)
-    return to_png(figure)
+    series = [Series(f"paper: {name} ({mean:.3f})", [], [], is_published=True, mark=mean)]
+    for label, values in statistics.items():
+        counts = [*np.histogram(values, edges)[0], 0]
+        series.append(Series(f"{label} ({values.mean():.3f})", counts, edges, mark=float(values.mean())))
+    labels = ("2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2); means dashed", "pairs")
+    return lines([Panel("", series)], labels, steps=True)

@@ -1,5 +1,6 @@
-"""The pairs of graded sets, put together where they share a scale, with what each candidate predicted."""
+"""Scored pairs of graded sets, pooled where they share a scale, with the predictions of each candidate."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,12 +10,14 @@ import pyarrow as pa
 
 from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
-from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
-from paraembed.evaluation.correlation import Vector
+from paraembed.evaluation.analyses.content import CannotMakeError, Cell, Heading, Inputs, Table
+from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.text import Tokens, tokenise
 
 _PHRASE = 3  # tokens
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Pool:
 
     name: str
     sets: tuple[str, ...]
-    rows: npt.NDArray[np.int64]
+    rows: Ints
     first: pa.StringArray
     second: pa.StringArray
     gold: Vector
@@ -42,7 +45,7 @@ class Pool:
     tokens: tuple[Tokens, Tokens]
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """Tokens of both texts, [2, n]."""
         return np.stack([np.diff(tokens.offsets) for tokens in self.tokens])
 
@@ -50,6 +53,33 @@ class Pool:
     def are_texts(self) -> bool:
         """Whether most pairs have a text of three tokens or more: sets of words and bigrams have no lengths to tell."""
         return bool(np.median(self.lengths.max(axis=0)) >= _PHRASE)
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Lowest and highest gold score."""
+        return gold_scale(self.gold)
+
+    @property
+    def on_scale(self) -> list[Vector]:
+        """The predicted cosines on the scale of the gold scores."""
+        return [on_gold_scale(predicted, *self.scale) for predicted in self.predicted]
+
+    @property
+    def errors(self) -> list[Vector]:
+        """Absolute errors [n] a candidate, on the scale of the gold scores."""
+        return [np.abs(self.gold - predicted) for predicted in self.on_scale]
+
+    def table(
+        self,
+        heading: Heading,
+        head: Iterable[str],
+        rows: Iterable[tuple[Cell, ...]],
+        decimals: int = 2,
+        title: str = "",
+    ) -> Table:
+        """Return the table of an analysis on these pairs, called as the pool where it has no title."""
+        name = f"{heading.name}-{self.name.replace('/', '-')}"
+        return Table(name, title or self.name, tuple(head), tuple(rows), decimals)
 
 
 @lru_cache(maxsize=1)  # several analyses ask for the same
@@ -67,7 +97,7 @@ def pools(inputs: Inputs) -> list[Pool]:
     for suite in inputs.suites:
         together: list[tuple[str, ScoredPairs]] = []
         for group in suite.groups:
-            graded = [(set_name(suite, group, one), one) for one in group.sets if isinstance(one, ScoredPairs)]
+            graded = [(_set_name(suite, group, one), one) for one in group.sets if isinstance(one, ScoredPairs)]
             if group.name and group.has_mean:
                 together += graded
             elif not group.name:
@@ -80,18 +110,24 @@ def pools(inputs: Inputs) -> list[Pool]:
 
 
 def text_pools(inputs: Inputs) -> list[Pool]:
-    """The pools of phrases and sentences.
-
-    Raises:
-        CannotMakeError: there are none.
-    """
+    """The pools of phrases and sentences; raises CannotMakeError where there are none."""
     found = [pool for pool in pools(inputs) if pool.are_texts]
     if not found:
         raise CannotMakeError("the scored pairs are words or bigrams; add --suite sts, or --pairs FILE with sentences")
     return found
 
 
-def set_name(suite: Suite, group: Group, one: ScoredPairs) -> str:
+def gold_scale(gold: Vector) -> tuple[float, float]:
+    """Lowest and highest score of a scale, from the scores [n] that were given on it: whole numbers."""
+    return float(np.floor(gold.min())), float(np.ceil(gold.max()))
+
+
+def on_gold_scale(cosines: Vector, low: float, high: float) -> Vector:
+    """Cosines [n] mapped onto the scale of the gold scores: 0 and below become ``low``, 1 becomes ``high``."""
+    return low + (high - low) * np.clip(cosines, 0, 1)
+
+
+def _set_name(suite: Suite, group: Group, one: ScoredPairs) -> str:
     """Name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
     return "/".join(filter(None, (suite.name, group.name, one.name)))
 
@@ -99,6 +135,7 @@ def set_name(suite: Suite, group: Group, one: ScoredPairs) -> str:
 def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tokeniser: str) -> Pool:
     first = pa.concat_arrays([pairs.first for _, pairs in members])
     second = pa.concat_arrays([pairs.second for _, pairs in members])
+    known = inputs.report.predictions
     return Pool(
         name,
         tuple(name for name, pairs in members for _ in range(len(pairs))),
@@ -107,12 +144,8 @@ def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tok
         second,
         np.concatenate([pairs.scores for _, pairs in members]),
         tuple(
-            np.concatenate([_predicted(inputs, label, name, len(pairs)) for name, pairs in members])
+            np.concatenate([known.get((label, name), np.full(len(pairs), np.nan)) for name, pairs in members])
             for label in inputs.labels
         ),
         (tokenise(first, tokeniser), tokenise(second, tokeniser)),
     )
-
-
-def _predicted(inputs: Inputs, label: str, name: str, count: int) -> Vector:
-    return inputs.report.predictions.get((label, name), np.full(count, np.nan))

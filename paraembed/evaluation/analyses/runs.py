@@ -1,28 +1,37 @@
-"""Runs that differ in their training data or in a setting: what each was trained on, and how it scores."""
+"""Score by amount of training data: ordered and random (Wieting 2016 figure 1), by k (Zhou 2017 figure 2)."""
 
 import csv
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
 from paraembed.escape import listed
-from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
+from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import Column, compare
 from paraembed.files import open_binary
-from paraembed.papers.published import PAPERS_22
+from paraembed.papers.results import PAPERS_22, find_row
+from paraembed.plots import Panel, Series, lines
 
+SCORE = Heading("score-by-data", "Score by amount of training data", "Wieting 2016, figure 1")
+CHOICE = Heading("choice-by-data", "Choosing the paraphrase, by data share and k", "Zhou 2017, figure 2")
+ZHOU_2017_AVG = find_row("Zhou 2017 §3.1: AVG").values["choose/100"]
+"""Accuracy in % of averaged word vectors, of 100 phrases."""
 ORDERS = ("ordered", "random", "none")
 """How the pairs of a run were cut from all pairs: the first ones, drawn, or all of them."""
 COLUMNS = ("pairs", "encoder", "order", "score", "k", "accuracy")
 _SUITES_OF = {PAPERS_22: ("sts", "sick", "pit2015"), "sts/mean-of-sets": ("sts",)}
 """Means over many sets, the paper's own first, and the suites that hold those."""
 _MOST_BYTES = 1 << 24
+_MOST_TICKS = 8
+
+Curves = dict[str, list[tuple[int, float]]]
+"""By name: numbers of pairs, ascending, and values."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,65 @@ class Run:
     score: float | None = None
     k: int | None = None
     accuracy: float | None = None
+
+
+def score_by_data(inputs: Inputs) -> Content:
+    """Mean score against the number of pairs, on a log scale."""
+    runs = find_runs(inputs)
+    curves = score_curves(runs)
+    if not curves:
+        raise CannotMakeError("the runs of --runs have no scores; add the column score, or --suite sts")
+    names = score_names(inputs)
+    tables = [path.name for path in inputs.options.runs if not path.is_dir()]
+    folders = len(inputs.options.runs) > len(tables)
+    title = "; ".join([f"{names[0]} × 100"] * folders + [f"score of {name}" for name in tables])
+    # What a table's score is nobody knows; a score of this report beside it would mean nothing.
+    levels = {} if tables else _levels(inputs, names)
+    text = (
+        f"A run a point: {title} by the number of pairs it was trained on, the first ones of the source (ordered: PPDB "
+        "is ordered by confidence) or drawn (random)."
+    )
+    text += " Dashed: the trained encoders of this report." if levels else ""
+    return _content(SCORE, text, curves, runs, "score", levels, title)
+
+
+def choice_by_data(inputs: Inputs) -> Content:
+    """Accuracy against the number of pairs, a curve for each number of contrast phrases."""
+    runs = find_runs(inputs)
+    curves = choice_curves(runs)
+    if not curves:
+        raise CannotMakeError("the runs of --runs have no accuracy; add the column accuracy, or --held-out FOLDER")
+    levels = _levels(inputs, choice_names(inputs), with_baselines=True)  # the paper's AVG is an untrained one
+    text = (
+        "Accuracy in % of choosing a phrase's paraphrase among other phrases, by the number of training pairs and the "
+        f"contrast phrases k of its objective. The paper's average of word vectors reaches {ZHOU_2017_AVG:g} %."
+    )
+    levels["paper: AVG"] = ZHOU_2017_AVG
+    return _content(CHOICE, text, curves, runs, "accuracy, %", levels, "accuracy, %")
+
+
+def score_curves(runs: list[Run]) -> Curves:
+    """By encoder and order; a run on all pairs belongs to both orders of its encoder."""
+    orders = {
+        encoder: {run.order for run in runs if run.encoder == encoder} for encoder in {run.encoder for run in runs}
+    }
+    spread = [
+        replace(run, order=order, k=None)
+        for run in runs
+        for order in ([run.order] if run.order != "none" else sorted(orders[run.encoder] - {"none"}) or ["none"])
+    ]
+    return _curves(spread, lambda run: "" if run.order == "none" else run.order, lambda run: run.score)
+
+
+def choice_curves(runs: list[Run]) -> Curves:
+    """By encoder and number of contrast phrases."""
+    return _curves(runs, lambda run: f"k = {run.k}" if run.k else "", lambda run: run.accuracy)
+
+
+def amounts_shown(curves: Curves) -> list[int]:
+    """Numbers of pairs to write at the axis: the largest, and at most seven of the others, evenly taken."""
+    amounts = sorted({pairs for points in curves.values() for pairs, _ in points}, reverse=True)
+    return amounts[:: -(-len(amounts) // _MOST_TICKS)]
 
 
 @lru_cache(maxsize=1)  # both curves ask for the same, and to score the runs takes a while
@@ -125,6 +193,40 @@ def score_names(inputs: Inputs) -> list[str]:
 def choice_names(inputs: Inputs) -> list[str]:
     """The score that says how often the paraphrase is chosen among others."""
     return [score.name for score in inputs.report.columns[0].scores if score.name.startswith("choose/")][:1]
+
+
+def _curves(runs: list[Run], kind: Callable[[Run], str], value: Callable[[Run], float | None]) -> Curves:
+    """Values of the runs that have one, by encoder and kind."""
+    curves: Curves = {}
+    for run in sorted(runs, key=lambda run: (run.encoder, run.order, run.k or 0, run.pairs)):
+        measured = value(run)
+        if measured is not None:
+            name = ", ".join(filter(None, (run.encoder, kind(run)))) or "runs"
+            curves.setdefault(name, []).append((run.pairs, measured))
+    return curves
+
+
+def _content(
+    heading: Heading, text: str, curves: Curves, runs: list[Run], value: str, levels: dict[str, float], title: str
+) -> Content:
+    most = max(run.pairs for run in runs)
+    rows = tuple(
+        (name, pairs, 100 * pairs / most, measured) for name, points in curves.items() for pairs, measured in points
+    )
+    table = Table(heading.name, "", ("runs", "pairs", "share of the largest, %", value), rows, 2)
+    series = []
+    for name, points in curves.items():
+        pairs, values = zip(*points, strict=True)
+        series.append(Series(name, values, pairs))
+    picture = lines([Panel(title, series)], ("pairs", ""), amounts=amounts_shown(curves), levels=levels)
+    return Content(text, (table,), picture)
+
+
+def _levels(inputs: Inputs, names: list[str], *, with_baselines: bool = False) -> dict[str, float]:
+    shown = {one.label for one in inputs.candidates if with_baselines or not one.is_baseline}
+    columns = [column for column in inputs.report.columns if column.label in shown]
+    scores = {column.label: main_score(column, names) for column in columns}
+    return {label: score for label, score in scores.items() if score is not None}
 
 
 def _check_there(path: Path) -> None:

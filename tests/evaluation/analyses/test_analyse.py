@@ -1,18 +1,13 @@
 """All analyses of a small evaluation, written to a folder."""
 
 import csv
-import io
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from paraembed.evaluation.analyses import ANALYSES, AnalysisOptions, analyse
 from paraembed.evaluation.analyses.content import Analysis, Inputs
-from paraembed.evaluation.analyses.drawing import COLOURS
-from paraembed.evaluation.analyses.text_length import draw
 
 
 def _analyse(inputs: Inputs, out: Path) -> tuple[Analysis, ...]:
@@ -57,20 +52,6 @@ def test_the_same_evaluation_gives_the_same_bytes(everything: Inputs, tmp_path: 
     assert [path.read_bytes() for path in files] == [(tmp_path / "two" / path.name).read_bytes() for path in files]
 
 
-def test_every_candidate_is_drawn_where_its_values_are() -> None:
-    """Two encoders, one above the other; a label with signs that matplotlib reads as mathematics."""
-    low, high = np.linspace(10, 20, 7), np.linspace(50, 60, 7)
-    picture = draw([("pairs/own", np.full(7, 100), [high, low])], ("$x_1", "y$^2"))
-    pixels = imread(_file(picture))[..., :3]
-    rows = []
-    for colour in COLOURS[:2]:
-        rgb = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
-        found = np.nonzero(np.abs(pixels - rgb).max(axis=2) < 0.02)[0]
-        assert len(found) > 200
-        rows.append(np.median(found))
-    assert rows[0] + 50 < rows[1]
-
-
 def test_a_wrong_file_of_a_user_is_an_error_not_a_reason(inputs: Inputs, tmp_path: Path) -> None:
     (tmp_path / "tagged.tsv").write_text("cat\n")
     with pytest.raises(ValueError, match="line 1: 1 columns"):
@@ -81,8 +62,3 @@ def test_a_file_in_the_place_of_the_folder(inputs: Inputs, tmp_path: Path) -> No
     (tmp_path / "out").write_text("")
     with pytest.raises(NotADirectoryError, match="out is a file"):
         _analyse(inputs, tmp_path / "out")
-
-
-def _file(data: bytes) -> io.BytesIO:
-
-    return io.BytesIO(data)

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gran import BiGranConfig, Gran, GranConfig, GranNoGateConfig
 from paraembed.encoders.packed import pack
 from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
-from paraembed.evaluation.analyses.gates import by_kind, gate_norms, has_gate, make
+from paraembed.evaluation.analyses.gates import by_kind, gate_norms, gates, has_gate, read_tagged
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.ragged import Ragged
 from paraembed.words import END, START, UNKNOWN, Words
@@ -90,14 +91,14 @@ def test_only_a_gran_with_a_gate_has_one(inputs: Inputs) -> None:
     assert not has_gate(_encoder(AvgConfig()))
     assert not has_gate(_encoder(GranNoGateConfig()))
     with pytest.raises(CannotMakeError, match="the encoders are avg; only a GRAN has gates"):
-        make(replace(inputs, candidates=inputs.candidates[:1]))
+        gates(replace(inputs, candidates=inputs.candidates[:1]))
 
 
 def test_texts_of_unknown_words_have_no_gates_to_show(inputs: Inputs) -> None:
     unknown = pa.array(["zebra zebra", ""])
     suite = Suite("pairs", (Group("", (ScoredPairs("own", np.array([0.0, 1.0]), unknown, unknown),)),))
     with pytest.raises(CannotMakeError, match="no known word stands 10 times"):
-        make(replace(inputs, suites=(suite,)))
+        gates(replace(inputs, suites=(suite,)))
 
 
 def test_means_by_kind_of_a_hand_example() -> None:
@@ -115,7 +116,7 @@ def test_tags_and_labels_of_a_file(tmp_path: Path, inputs: Inputs) -> None:
     tagged = tmp_path / "tagged.tsv"
     sentence = "The\tDT\tdet\nCAT\tNN\tnsubj\nsat\tVBD\troot\nzebra\tNN\tobj\n\n"
     tagged.write_text(10 * sentence)
-    tables = {table.name: table for table in make(replace(inputs, options=AnalysisOptions(tagged=tagged))).tables}
+    tables = {table.name: table for table in gates(replace(inputs, options=AnalysisOptions(tagged=tagged))).tables}
     encoder = inputs.candidates[1].encoder
     norms = gate_norms(encoder, Ragged(np.array([1, 3, 5, 0], np.int32), np.array([0, 4])))
     expected = {"DT": norms[0], "NN": norms[1], "VBD": norms[2]}  # the word without a vector is passed over
@@ -128,8 +129,62 @@ def test_tags_and_labels_of_a_file(tmp_path: Path, inputs: Inputs) -> None:
 
 
 def test_words_of_the_texts(inputs: Inputs) -> None:
-    words = next(table for table in make(inputs).tables if table.name == "gates-words-1")
+    words = next(table for table in gates(inputs).tables if table.name == "gates-words-1")
     tokens = [token for side in inputs.suites[0].texts for text in side.to_pylist() for token in text.split()]
     assert "zebra" not in {row[0] for row in words.rows}
     assert {row[0]: row[2] for row in words.rows}["cat"] <= tokens.count("cat")
     assert words.rows == tuple(sorted(words.rows, key=lambda row: -float(row[1] or 0)))
+
+
+CONLLU = """\
+# sent_id = 1
+# text = Don't stop #1!
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\tVB\t_\t3\taux\t_\t_
+2\tn't\tnot\tPART\tRB\t_\t3\tadvmod\t_\t_
+3\tstop\tstop\tVERB\tVB\t_\t0\troot\t_\t_
+3.1\tat\tat\tADP\t_\t_\t_\t_\t_\t_
+4\t#\t#\tSYM\t_\t_\t3\tobj\t_\t_
+
+# text = Go
+1\tGo\tgo\tVERB\tVB\t_\t0\troot\t_\t_
+"""
+
+
+def test_conllu(tmp_path: Path) -> None:
+    path = tmp_path / "some.conllu"
+    path.write_text(CONLLU)
+    read = read_tagged(path)
+    assert read.tokens.to_pylist() == ["Do", "n't", "stop", "#", "Go"]
+    assert read.tags == ("VB", "RB", "VB", "SYM", "VB")  # the universal tag where there is no other
+    assert read.labels == ("aux", "advmod", "root", "obj", "root")
+    assert read.offsets.tolist() == [0, 4, 5]
+
+
+@pytest.mark.parametrize(("label", "labels"), [("", ()), ("\tnsubj", ("nsubj",) * 3)])
+def test_columns(tmp_path: Path, label: str, labels: tuple[str, ...]) -> None:
+    path = tmp_path / "some.tsv"
+    path.write_text(f"\n#\tSYM{label}\ncats\tNNS{label}\n\n\nrun\tVBP{label}\n\n")
+    read = read_tagged(path)
+    assert read.tokens.to_pylist() == ["#", "cats", "run"]
+    assert (read.tags, read.labels) == (("SYM", "NNS", "VBP"), labels)
+    assert read.offsets.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cats NNS\n", "line 1: 1 columns"),
+        ("cats\tNNS\nrun\tVBP\troot\n", "line 2: 3 columns"),
+        ("cats\tNNS\n\t\n", "line 2: no token"),
+        ("cats\t\n", "line 1: no tag"),
+        (CONLLU.replace("3.1\t", "x\t"), "line 7: the ID is 'x'"),
+        ("# nothing\n\n", "holds no tokens"),
+        (b"caf\xe9\tNN\n", "line 1: not UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str | bytes, message: str) -> None:
+    path = tmp_path / "wrong.tsv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):
+        read_tagged(path)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from paraembed.data.shards import FORMAT
-from paraembed.evaluation.analyses import margin
+from paraembed.evaluation.analyses import margin as module
 from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
-from paraembed.evaluation.analyses.margin import make, margins, read_some_pairs
+from paraembed.evaluation.analyses.margin import margin, margins, read_some_pairs
 from paraembed.files import SUCCESS, sha256_of, write_json
 from paraembed.training.negatives import candidate_similarity, choose
 
@@ -57,7 +57,7 @@ def _pair_shards(folder: Path, *sizes: int) -> Path:
 def test_pairs_are_drawn_from_all_shards_and_stay_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(margin, "MOST_PAIRS", most)
+    monkeypatch.setattr(module, "MOST_PAIRS", most)
     folder = _pair_shards(tmp_path / "pairs", 5, 0, 7)
     first, second, total = read_some_pairs(folder)
     numbers = [int(text.removeprefix("first")) for text in first.to_pylist()]
@@ -68,7 +68,7 @@ def test_pairs_are_drawn_from_all_shards_and_stay_pairs(
 
 def test_the_mean_of_a_folder(tmp_path: Path, inputs: Inputs) -> None:
     folder = _pair_shards(tmp_path / "pairs", 30)
-    (table,) = make(replace(inputs, options=AnalysisOptions(margin_pairs=folder))).tables
+    (table,) = margin(replace(inputs, options=AnalysisOptions(margin_pairs=folder))).tables
     # every word is unknown: all cosines are 1
     assert [row[:2] for row in table.rows] == [("avg", 30), ("gran", 30)]
     assert np.allclose([row[2] for row in table.rows], 0, atol=1e-6)
@@ -76,6 +76,6 @@ def test_the_mean_of_a_folder(tmp_path: Path, inputs: Inputs) -> None:
 
 def test_what_it_needs_is_said(tmp_path: Path, inputs: Inputs) -> None:
     with pytest.raises(CannotMakeError, match="--margin-pairs"):
-        make(inputs)
+        margin(inputs)
     with pytest.raises(CannotMakeError, match="holds 1 pair"):
-        make(replace(inputs, options=AnalysisOptions(margin_pairs=_pair_shards(tmp_path / "pairs", 1))))
+        margin(replace(inputs, options=AnalysisOptions(margin_pairs=_pair_shards(tmp_path / "pairs", 1))))

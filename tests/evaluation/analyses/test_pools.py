@@ -9,7 +9,7 @@ from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation.analyses import AnalysisOptions, analyse
 from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.analyses.pools import pools, text_pools
-from paraembed.evaluation.overlap import overlap_candidates
+from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
 

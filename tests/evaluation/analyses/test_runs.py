@@ -1,27 +1,24 @@
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
-from paraembed.evaluation.analyses.data_amount import (
-    Point,
+from paraembed.evaluation.analyses.runs import (
+    Run,
     amounts_shown,
-    by_contrast,
-    by_order,
+    choice_by_data,
     choice_curves,
-    draw,
+    find_runs,
+    read_runs,
+    score_by_data,
     score_curves,
-    spread,
 )
-from paraembed.evaluation.analyses.runs import Run, find_runs, read_runs
 from paraembed.words import Words
 
 TABLE = """\
@@ -69,28 +66,10 @@ def test_amounts_at_the_axis() -> None:
     assert amounts_shown(score_curves(halvings[:3])) == [run.pairs for run in halvings[:3]]
 
 
-def test_labels_of_levels_keep_their_distance() -> None:
-    assert spread([10.0, 10.5, 11.0, 30.0], 2.0) == [10.0, 12.0, 14.0, 30.0]
-    assert spread([], 2.0) == []
-
-
-def test_a_level_is_a_line_with_its_name_beside_it() -> None:
-    found = {"avg": [Point(10, 1.0), Point(100, 5.0)]}
-    bare, one, two = (
-        imread(io.BytesIO(draw(found, levels, "score"))) for levels in ({}, {"x$_1": 3.0}, {"x$_1": 3.0, "y": 3.01})
-    )
-    assert bare.shape == one.shape == two.shape
-    # black, at the right edge, above the axis and its labels
-    ink = [(picture[80:450, -60:, :3].max(axis=2) < 0.4).sum() for picture in (bare, one, two)]
-    assert ink[0] == 0
-    assert ink[1] > 20
-    assert ink[2] > ink[1] + 20
-
-
 def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path: Path, inputs: Inputs) -> None:
     (tmp_path / "mine.csv").write_text("pairs,score\n5,1\n50,2\n")
     options = AnalysisOptions(runs=(tmp_path / "mine.csv",))
-    made = by_order(replace(inputs, options=options))
+    made = score_by_data(replace(inputs, options=options))
     assert "score of mine.csv by the number of pairs" in made.text
     assert "mean" not in made.text
     assert "Dashed" not in made.text
@@ -141,25 +120,27 @@ def test_encoder_folders_are_scored(tmp_path: Path, tiny_words: Words, inputs: I
     scores = {score.name: score.value for score in inputs.report.columns[0].scores}
     assert np.isclose(runs[0].score or 0, 100 * scores["sts/mean-of-sets"])  # the same vectors as those of inputs
     assert not np.isclose(runs[1].score or 0, runs[0].score or 0)
-    (table,) = by_order(replace(inputs, options=options)).tables
+    (table,) = score_by_data(replace(inputs, options=options)).tables
     assert [row[:3] for row in table.rows] == [("avg, ordered", 50, 50.0), ("avg, ordered", 100, 100.0)]
-    assert "sts/mean-of-sets × 100 by the number" in by_order(replace(inputs, options=options)).text
+    assert "sts/mean-of-sets × 100 by the number" in score_by_data(replace(inputs, options=options)).text
     baselines = tuple(replace(one, is_baseline=True) for one in inputs.candidates)
-    drawn = [by_order(replace(inputs, options=options, candidates=some)) for some in (inputs.candidates, baselines)]
+    drawn = [
+        score_by_data(replace(inputs, options=options, candidates=some)) for some in (inputs.candidates, baselines)
+    ]
     assert ["Dashed: the trained" in one.text for one in drawn] == [True, False]
 
 
 def test_what_it_needs_is_said(tmp_path: Path, tiny_words: Words, inputs: Inputs) -> None:
     with pytest.raises(CannotMakeError, match="--runs"):
-        by_order(inputs)
+        score_by_data(inputs)
     (tmp_path / "runs.csv").write_text("pairs,score\n5,1\n")
     with pytest.raises(CannotMakeError, match="no accuracy"):
-        by_contrast(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
+        choice_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
     _save(tmp_path / "old", tiny_words, None, "none", 1)
     with pytest.raises(ValueError, match="does not say how many pairs"):
-        by_order(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
+        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
-        by_order(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
+        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="is no encoder folder and holds none"):
-        by_order(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))
+        score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))

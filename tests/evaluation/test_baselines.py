@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.evaluation.weighting import BASELINES, Baseline, Sources, baseline, baselines, read_counts
+from paraembed.evaluation.baselines import (
+    BASELINES,
+    Baseline,
+    Sources,
+    WordOverlap,
+    baseline,
+    baselines,
+    overlap_candidates,
+    read_counts,
+)
 from paraembed.words import UNKNOWN, Words, read_words
 
 COUNTS = {"the": 700, "a": 200, "cat": 60, "dog": 30, "zebra": 10}
@@ -164,3 +173,42 @@ def test_what_is_missing_or_not_allowed_is_said(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         baseline(name, Sources(**{**vars(sources), **changes}))
+
+
+def overlap(one: str, other: str, *, lemmatised: bool = False) -> float:
+    return float(WordOverlap(lemmatised=lemmatised).similarity(pa.array([one]), pa.array([other]))[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "share"),
+    [
+        ("my dad had", "my father had", 2 / 3),
+        ("the cats sat", "cats", 1),
+        ("the the cat", "the dog ran on", 2 / 3),  # of the shorter one's words, repeated ones too
+        ("a a b", "a c d", 2 / 3),  # as long as each other: 2/3 and 1/3
+        ("", "a", 0),
+        ("A", "a", 1),
+    ],
+)
+def test_overlap_by_hand(one: str, other: str, share: float) -> None:
+    assert overlap(one, other) == pytest.approx(share)
+    assert overlap(other, one) == pytest.approx(share)
+
+
+def test_overlap_of_lemmas() -> None:
+    assert overlap("two cats", "the cat sat") == 0
+    assert overlap("two cats", "the cat sat", lemmatised=True) == 1 / 2
+
+
+@given(*[st.lists(st.sampled_from("abcd"), min_size=1, max_size=6)] * 2)
+def test_overlap_is_between_0_and_1_and_the_same_both_ways(one: list[str], other: list[str]) -> None:
+    shares = overlap(" ".join(one), " ".join(other)), overlap(" ".join(other), " ".join(one))
+    assert shares[0] == shares[1]
+    assert 0 <= shares[0] <= 1
+    assert (shares[0] > 0) == bool({*one} & {*other})
+
+
+def test_overlaps_are_baselines() -> None:
+    assert [(one.label, one.kind, one.is_baseline) for one in overlap_candidates()] == [
+        ("overlap", "", True), ("lemma overlap", "", True),
+    ]  # fmt: skip

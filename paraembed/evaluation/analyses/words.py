@@ -1,4 +1,4 @@
-"""Word vectors: nearest neighbours (Wieting 2016 table 8), longest and shortest (its §6)."""
+"""Analyses of word vectors: nearest neighbours (Wieting 2016 table 8), longest and shortest (its §6)."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from paraembed.encoders import Encoder
 from paraembed.encoders.scaled_avg import ScaledAvg
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
-from paraembed.evaluation.analyses.drawing import colour, new_figure, plain_text, shortened, tidy, to_png
+from paraembed.plots import Panel, Series, bars
 from paraembed.words import END, START, UNKNOWN
 
 NEIGHBOURS = Heading("nearest-neighbours", "Nearest neighbours of words", "Wieting 2016, table 8")
@@ -22,7 +22,6 @@ MOST_COMMON = 10_000
 NUM_NEIGHBOURS = 7
 NUM_WORDS = 20
 _DEFAULT_WORDS = 10
-_MOST_COLUMNS = 3
 
 Matrix = npt.NDArray[np.float32]
 
@@ -66,13 +65,12 @@ def neighbours(inputs: Inputs) -> Content:
     encoders = inputs.encoders()
     wanted = [word.lower() for word in inputs.options.neighbours_of] or default_words(common_words(encoders[0][1])[0])
     columns = [_neighbours_of(encoder, wanted) for _, encoder in encoders]
-    rows = tuple((word, *found) for word, *found in zip(wanted, *columns, strict=True))
     text = (
         f"Words sorted by the cosine of their vectors, among the {MOST_COMMON:,} first words of the vocabulary, whose "
         "order is mostly that of frequency. --neighbours-of asks for other words."
     )
     head = ("word", *(label for label, _ in encoders))
-    return Content(text, (Table(NEIGHBOURS.name, "", head, rows),))
+    return Content(text, (Table(NEIGHBOURS.name, "", head, tuple(zip(wanted, *columns, strict=True))),))
 
 
 def norms(inputs: Inputs) -> Content:
@@ -86,63 +84,39 @@ def norms(inputs: Inputs) -> Content:
         lengths = np.linalg.norm(matrix.astype(np.float64), axis=1)
         order = np.argsort(-lengths, kind="stable")
         count = min(NUM_WORDS, len(order) // 2)
-        longest, shortest = order[:count], order[::-1][:count]
+        longest, shortest = order[:count].tolist(), order[::-1][:count].tolist()
         rows = tuple(
             (words[high], float(lengths[high]), words[low], float(lengths[low]))
-            for high, low in zip(longest.tolist(), shortest.tolist(), strict=True)
+            for high, low in zip(longest, shortest, strict=True)
         )
-        tables.append(
-            Table(f"{NORMS.name}-{len(tables) + 1}", label, ("longest", "norm", "shortest", "norm "), rows, 3)
-        )
-        panels.append((label, rows, float(np.median(lengths))))
+        number = len(tables)
+        tables.append(Table(f"{NORMS.name}-{number + 1}", label, ("longest", "norm", "shortest", "norm "), rows, 3))
+        ends = longest + shortest[::-1]
+        series = [Series("", lengths[ends])]
+        panels.append(Panel(label, series, [words[at] for at in ends], float(np.median(lengths)), number))
     if not tables:
         raise CannotMakeError("no vocabulary has two words")
     text = (
         f"L2 norms of the {MOST_COMMON:,} first words of the vocabulary. In an average a long vector weighs more: the "
         "paper found information-bearing words at one end and function words at the other. The line is the median."
     )
-    return Content(text, tuple(tables), draw_norms(panels))
-
-
-@plain_text
-def draw_norms(panels: list[tuple[str, tuple[tuple[str, float, str, float], ...], float]]) -> bytes:
-    """A PNG: label, longest and shortest words with their norms, and the median norm, of each candidate."""
-    columns = min(_MOST_COLUMNS, len(panels))
-    blocks = -(-len(panels) // columns)
-    figure = new_figure(5.5 * columns, 7.5 * blocks)
-    grid = figure.subplots(2 * blocks, columns, squeeze=False)
-    for number, (label, rows, median) in enumerate(panels):
-        above, below = grid[2 * (number // columns) :, number % columns][:2]
-        for axes, at, title in ((above, 0, f"{shortened(label, 40)}: longest"), (below, 2, "shortest")):
-            named = [(shortened(str(row[at]), 24), float(row[at + 1])) for row in rows]
-            axes.barh(range(len(named)), [norm for _, norm in named], color=colour(number))
-            axes.set_yticks(range(len(named)), [name for name, _ in named], fontsize=8)
-            axes.invert_yaxis()
-            axes.axvline(median, color="#000000", linewidth=0.8)
-            axes.set_xlim(0, max([1.05 * median, *(1.05 * float(row[1]) for row in rows)]))
-            tidy(axes, title, "x")
-        below.set_xlabel("L2 norm", fontsize=9)
-    for number in range(len(panels), columns * blocks):
-        for axes in grid[2 * (number // columns) :, number % columns][:2]:
-            axes.set_visible(False)
-    return to_png(figure)
+    return Content(text, tuple(tables), bars(panels, "L2 norm", horizontal=True))
 
 
 def _neighbours_of(encoder: Encoder, wanted: list[str]) -> list[str]:
     words, common = common_words(encoder)
     matrix = vectors_of(encoder)
-    told = []
-    for word, row in zip(
-        wanted, pc.index_in(pa.array(wanted, pa.string()), encoder.vocabulary).to_pylist(), strict=True
-    ):
+    known = pc.index_in(pa.array(wanted, pa.string()), encoder.vocabulary).to_pylist()
+    cells = []
+    for word, row in zip(wanted, known, strict=True):
         if row is None:
-            told.append("not in the vocabulary")
+            cells.append("not in the vocabulary")
             continue
         rows, cosines = nearest(matrix[row : row + 1], common, NUM_NEIGHBOURS + 1)
         near = [(words[at], cosine) for at, cosine in zip(rows[0].tolist(), cosines[0].tolist(), strict=True)]
-        others = [f"{one} {cosine:.2f}" for one, cosine in near if one != word]
-        told.append(", ".join(others[:NUM_NEIGHBOURS]))
-    return told
+        others = [f"{other} {cosine:.2f}" for other, cosine in near if other != word]
+        cells.append(", ".join(others[:NUM_NEIGHBOURS]))
+    return cells
 
 
 def _units(matrix: Matrix) -> Matrix:

@@ -1,12 +1,15 @@
-"""Baselines: averages of word vectors that nobody trained, each vector times a weight of its word.
+"""Baselines: averages of weighted word vectors that nobody trained, and word overlap.
 
 ``avg``: weight 1. ``sif``: a / (a + p(w)) (Arora et al. 2017). ``sif-common``: the same, less its first common
 components. ``inverse-frequency``: 1 / p(w) (Wieting 2016 §6), where the unknown word stands for all counted words
 that have no vector. ``l1``: |v|₁ of the word's trained vector v (Wieting 2016 §6).
 
-All of them are ordinary encoders: the weight is in the word matrix of an ``avg``, and to take away common components
+These are ordinary encoders: the weight is in the word matrix of an ``avg``, and to take away common components
 is the linear map I - UUᵀ of a ``proj``. These are fitted once, on a corpus that is named, and then part of the
 encoder: a vector depends on its text alone, where the original code fits them on whatever is scored at the time.
+
+Word overlap scores pairs without vectors: share of the words of the shorter phrase that are in the longer (Wieting 2015
+§6.4).
 """
 
 import logging
@@ -22,6 +25,7 @@ import pyarrow.compute as pc
 import torch
 
 from paraembed import checkpoint
+from paraembed.data.edits import share_of_shorter
 from paraembed.data.lines import read_lines
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
@@ -29,6 +33,7 @@ from paraembed.encoders.base import BATCH_SIZE
 from paraembed.encoders.proj import ProjConfig
 from paraembed.evaluation.candidates import Candidate
 from paraembed.files import sha256_of
+from paraembed.text import Tokens, tokenise
 from paraembed.training.inputs import LOW_COVERAGE
 from paraembed.words import Words, read_words, unknown_row, word_ids
 
@@ -234,6 +239,67 @@ def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]
     if not counts.sum():
         raise ValueError(f"{path}: all counts are 0; expected 'word count'")
     return found, float(counts.sum())
+
+
+class WordOverlap:
+    """Scores pairs by their common words, as they stand or by their English lemmas.
+
+    The shorter phrase has fewer words; of two as long as each other the higher share counts, so that the score of a
+    pair is that of its swap. A phrase without words has overlap 0.
+    """
+
+    def __init__(self, *, lemmatised: bool) -> None:
+        self.lemmatised = lemmatised
+
+    def similarity(self, first: pa.StringArray, second: pa.StringArray) -> Weights:
+        """Overlap of each text [n] with the one beside it, float64 [n], 0 to 1."""
+        sides = [self._words(texts) for texts in (first, second)]
+        keys = _keys(*sides)
+        common = np.intersect1d(*keys)
+        found = [_per_text(side, np.isin(key, common)) for side, key in zip(sides, keys, strict=True)]
+        return share_of_shorter(np.stack(found), np.stack([np.diff(side.offsets) for side in sides]))
+
+    def _words(self, texts: pa.StringArray) -> Tokens:
+        tokens = tokenise(texts, "ptb-v1")
+        if not self.lemmatised:
+            return tokens
+        from simplemma import lemmatize  # noqa: PLC0415 - a second to import
+
+        words: list[str] = tokens.flat.to_pylist()
+        lemmas = {word: lemmatize(word, lang="en").lower() for word in {*words}}
+        return Tokens(pa.array([lemmas[word] for word in words], pa.string()), tokens.offsets)
+
+
+def overlap_candidates() -> list[Candidate]:
+    """Strict and lemmatised word overlap."""
+    described = "share of the words of the shorter text that are in the longer"
+    return [
+        Candidate("overlap", described, WordOverlap(lemmatised=False), is_baseline=True),
+        Candidate("lemma overlap", f"{described}, lemmatised", WordOverlap(lemmatised=True), is_baseline=True),
+    ]
+
+
+def num_shared(first: Tokens, second: Tokens) -> Weights:
+    """Tokens that both texts of each pair have, [n]; one that stands twice in both counts twice."""
+    (keys, counts), (others, other_counts) = (np.unique(one, return_counts=True) for one in _keys(first, second))
+    _, at, other_at = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
+    num_words = 1 + len(first.flat) + len(second.flat)
+    smaller = np.minimum(counts[at], other_counts[other_at])
+    shared: Weights = np.bincount(keys[at] // num_words, smaller, len(first.offsets) - 1).astype(np.float64)
+    return shared
+
+
+def _keys(first: Tokens, second: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """A number for each token of either side; the same for the same token in the same row."""
+    codes = pa.concat_arrays([first.flat, second.flat]).dictionary_encode().indices.to_numpy().astype(np.int64)
+    num_words = 1 + len(codes)
+    rows = [np.repeat(np.arange(len(side.offsets) - 1), np.diff(side.offsets)) for side in (first, second)]
+    return rows[0] * num_words + codes[: len(first.flat)], rows[1] * num_words + codes[len(first.flat) :]
+
+
+def _per_text(side: Tokens, flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """How many of each text's tokens are flagged."""
+    return np.diff(np.concatenate(([0], np.cumsum(flags)))[side.offsets])
 
 
 def _all_counts(cells: pa.ChunkedArray) -> bool:

@@ -1,21 +1,17 @@
-import io
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from matplotlib.image import imread
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.scaled_avg import ScaledAvgConfig
 from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
-from paraembed.evaluation.analyses.drawing import COLOURS
-from paraembed.evaluation.analyses.word_vectors import (
+from paraembed.evaluation.analyses.words import (
     common_words,
     default_words,
-    draw_norms,
     nearest,
     neighbours,
     norms,
@@ -81,16 +77,3 @@ def test_norms_from_both_ends(inputs: Inputs) -> None:
     expected = (("idea", 10.0, "the", float(np.float32(0.1))), ("dog", 32**0.5, "cat", 5.0))
     assert [row[::2] for row in table.rows] == [row[::2] for row in expected]
     assert np.allclose([row[1::2] for row in table.rows], [row[1::2] for row in expected])
-
-
-def test_panels_of_many_encoders_go_into_rows_of_three() -> None:
-    shapes = {}
-    for count in (1, 3, 4):
-        panels = [(f"e{number}", (("long", 2.0, "short", 1.0),), 1.5) for number in range(count)]
-        picture = imread(io.BytesIO(draw_norms(panels)))[..., :3]
-        shapes[count] = picture.shape[:2]
-        for number in range(count):  # a longest and a shortest bar of every encoder, in the rows of its block
-            rgb = np.array([int(COLOURS[number][at : at + 2], 16) for at in (1, 3, 5)]) / 255
-            rows = np.nonzero((np.abs(picture - rgb).max(axis=2) < 0.02).any(axis=1))[0]
-            assert {*(rows // 450)} >= {2 * (number // 3), 2 * (number // 3) + 1}
-    assert shapes == {1: (900, 660), 3: (900, 1980), 4: (1800, 1980)}

@@ -1,4 +1,4 @@
-"""How far a score would move with other pairs: percentile bootstrap (Efron 1979).
+"""Cosine, Pearson's r, Spearman's ρ, and how far they would move with other pairs: percentile bootstrap (Efron 1979).
 
 A resample draws n of n pairs with replacement, so it is a count for each pair, 0 or more. Its correlation is that of
 the pairs weighted by their counts; equal values share their mean rank within the resample.
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from paraembed.compiled import compiled
 
@@ -16,8 +17,38 @@ Vector = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
 SEED = 0
+_LARGEST = 1e100
 _PERCENTILES = (2.5, 97.5)
 _DRAWS = 1 << 20  # at a time, 4 MB
+
+
+def cosine(first_NH: npt.NDArray[np.float32], second_NH: npt.NDArray[np.float32]) -> Vector:
+    """Cosine of each row with the same row of the other matrix: float64 [N]; 0 where a row is all zeros."""
+    first, second = first_NH.astype(np.float64), second_NH.astype(np.float64)
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    dots: Vector = np.einsum("nh,nh->n", first, second)
+    cosines: Vector = np.divide(dots, norms, out=np.zeros(len(norms)), where=norms != 0)
+    return cosines
+
+
+def pearson(predicted: Vector, gold: Vector) -> float:
+    """Pearson's correlation of two vectors [N].
+
+    Raises:
+        ValueError: where it is not defined: fewer than two pairs, a side that is constant or not finite.
+    """
+    _check(predicted, gold)
+    return float(stats.pearsonr(predicted, gold).statistic)
+
+
+def spearman(predicted: Vector, gold: Vector) -> float:
+    """Spearman's rank correlation of two vectors [N], equal values sharing their mean rank.
+
+    Raises:
+        ValueError: as for ``pearson``.
+    """
+    _check(predicted, gold)
+    return float(stats.spearmanr(predicted, gold).statistic)
 
 
 def draws(num_pairs: int, resamples: int, name: str) -> Iterator[Ints]:
@@ -28,7 +59,7 @@ def draws(num_pairs: int, resamples: int, name: str) -> Iterator[Ints]:
         yield generator.integers(0, num_pairs, (min(at_once, resamples - start), num_pairs), np.int32)
 
 
-def correlations(predicted: Vector, gold: Vector, resamples: int, name: str) -> tuple[Vector, Vector]:
+def resampled_correlations(predicted: Vector, gold: Vector, resamples: int, name: str) -> tuple[Vector, Vector]:
     """Pearson's r and Spearman's ρ of resamples of n pairs.
 
     Args:
@@ -48,7 +79,7 @@ def correlations(predicted: Vector, gold: Vector, resamples: int, name: str) -> 
     return both[0], both[1]
 
 
-def shares(hits: Vector, resamples: int, name: str) -> Vector:
+def resampled_means(hits: Vector, resamples: int, name: str) -> Vector:
     """Mean of hits [n] in each resample, [resamples]."""
     return np.concatenate([hits[drawn_RN].mean(axis=1) for drawn_RN in draws(len(hits), resamples, name)])
 
@@ -60,6 +91,30 @@ def interval(replicates: Vector) -> tuple[float, float] | None:
         return None
     low, high = np.percentile(finite, _PERCENTILES)
     return float(low), float(high)
+
+
+def _check(predicted: Vector, gold: Vector) -> None:
+    if len(predicted) == len(gold) == 1:
+        raise ValueError("one pair has no correlation; it takes at least 2")
+    if len(predicted) != len(gold) or len(gold) < 2:
+        raise ValueError(
+            f"{len(predicted)} predictions and {len(gold)} gold scores; a correlation needs as many of both, at least 2"
+        )
+    for what, values in (("predictions", predicted), ("gold scores", gold)):
+        if not np.isfinite(values).all():
+            number = int(np.argmin(np.isfinite(values))) + 1
+            raise ValueError(f"number {number} of the {what} is {values[number - 1]}; a correlation needs finite ones")
+        largest = float(np.abs(values).max())
+        if largest > _LARGEST:
+            raise ValueError(
+                f"one of the {what} is of size {largest:g}; allowed: up to {_LARGEST:g}, for squares are summed"
+            )
+        # scipy's own limit, below which rounding decides the result.
+        if np.std(values) <= 1e-13 * abs(np.mean(values)):
+            raise ValueError(
+                f"the {len(values)} {what} are all {values[0]:.6g}; a correlation needs some that differ"
+                + ("; are the words of the texts in the vocabulary?" if what == "predictions" else "")
+            )
 
 
 @compiled

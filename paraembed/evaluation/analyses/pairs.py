@@ -1,0 +1,315 @@
+"""Analyses of scored pairs: score by length, errors by gold score and ratios, unknown words, disagreement."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.escape import listed
+from paraembed.evaluation.analyses.content import CannotMakeError, Cell, Content, Heading, Inputs, Table, cell
+from paraembed.evaluation.analyses.pools import Ints, text_pools
+from paraembed.evaluation.baselines import num_shared
+from paraembed.evaluation.measures import Vector, pearson, spearman
+from paraembed.papers.results import BY_LENGTH, PAPERS_20, find_row
+from paraembed.plots import Panel, Series, bars, lines, scatter
+from paraembed.text import Tokens
+
+BY_TOKENS = Heading("score-by-length", "Score by length", "Wieting 2016, table 7")
+BY_GOLD = Heading("error-by-gold-score", "Error by gold score", "Wieting 2015, table 7")
+BY_RATIO = Heading("error-by-length-and-overlap", "Error by length and overlap ratio", "Wieting 2015, table 9")
+UNKNOWN = Heading("unknown-words", "Score and unknown words", "Wieting 2016, §5.1")
+DISAGREEMENT = Heading("disagreement", "Where two encoders disagree", "Wieting 2017, table 7")
+
+BINS = ("≤4", "5", "6", "7", "8", "9", "≥10")
+LEAST_PAIRS = 10
+"""Two pairs correlate by ±1."""
+THE_PAPERS = "sts 2012 to 2015"
+"""The pool that stands beside the paper's values: the sets among its 20 that are there, and no other."""
+LENGTH_RATIOS = ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0))
+OVERLAP_RATIOS = ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))
+UPPER_QUARTILE = find_row("Wieting 2016 table 2: 75th percentile of the task").values
+"""Name of a set → 75th percentile of the systems that took part in the task, Pearson × 100."""
+NUM_PAIRS = 8
+"""Disagreements shown of each pool, for each direction."""
+_MOST_RANGES = 6
+_LEAST_SETS = 3
+_ERROR = (
+    "Absolute difference of the gold score and the cosine, mapped onto the gold scale: a cosine of 0 or less is its "
+    "lowest score, 1 its highest."
+)
+_CHANGE = (
+    "Change: of the first encoder's error against another's, in % of the other's; below zero the first one is better."
+)
+
+Mask = npt.NDArray[np.bool_]
+
+
+def score_by_length(inputs: Inputs) -> Content:
+    """Pearson's r of the pairs of each length."""
+    tables, panels, missing = [], [], ""
+    for pool in text_pools(inputs):
+        of_paper = np.isin(pool.sets, PAPERS_20)
+        name, chosen, printed = pool.name, ~of_paper, {}
+        if of_paper.any():
+            name, chosen, printed = THE_PAPERS, of_paper, BY_LENGTH
+            missing = ", ".join(one.removeprefix("sts/") for one in PAPERS_20 if one not in {*pool.sets})
+        bins, gold = bin_of(pool.lengths)[chosen], pool.gold[chosen]
+        counts = np.bincount(bins, minlength=len(BINS)).tolist()
+        scores = [100 * score_by_bin(bins, gold, predicted[chosen]) for predicted in pool.predicted]
+        papers = {f"paper: {label}": values for label, values in printed.items()}
+        rows = [
+            (length, counts[at], *(cell(values[at]) for values in scores), *(row[at] for row in papers.values()))
+            for at, length in enumerate(BINS)
+        ]
+        tables.append(pool.table(BY_TOKENS, ("tokens", "pairs", *inputs.labels, *papers), rows, 1, name))
+        series = [Series(label, values, is_published=True) for label, values in papers.items()]
+        series += map(Series, inputs.labels, scores)
+        panels.append(Panel(name, series, [f"{one}\n{count:,}" for one, count in zip(BINS, counts, strict=True)]))
+    text = (
+        "Pearson's r × 100 over the pairs whose longer text has so many tokens; the number of pairs stands below each "
+        f"length, and one with fewer than {LEAST_PAIRS} has no score."
+    )
+    if any(panel.title == THE_PAPERS for panel in panels):
+        text += " In grey what the paper printed for its own encoders, over the 12,108 pairs of its 20 sets of " + (
+            f"STS 2012 to 2015; ours are without {missing}." if missing else "STS 2012 to 2015, as ours."
+        )
+    return Content(text, tuple(tables), lines(panels, ("tokens of the longer text, pairs", "")))
+
+
+def error_by_gold(inputs: Inputs) -> Content:
+    """Mean absolute error in each range of the gold score."""
+    tables, panels = [], []
+    for pool in text_pools(inputs):
+        low, high = pool.scale
+        ranges = gold_ranges(low, high)
+        masks = [in_range(pool.gold, start, end, high) for start, end in ranges]
+        names = [f"[{start:g}, {end:g}{']' if end == high else ')'}" for start, end in ranges]
+        means = [means_by(masks, errors) for errors in pool.errors]
+        rows = [(name, *numbers) for name, numbers in zip(names, _with_changes(masks, means), strict=True)]
+        tables.append(pool.table(BY_GOLD, ("gold score", "pairs", *_error_heads(inputs)), rows))
+        panels.append(Panel(pool.name, [*map(Series, inputs.labels, means)], names))
+    text = f"{_ERROR} Mean over the pairs of each range of the gold score. {_CHANGE}"
+    return Content(text, tuple(tables), bars(panels, "mean absolute error"))
+
+
+def error_by_ratio(inputs: Inputs) -> Content:
+    """Mean absolute error by ratio of the lengths and by overlap."""
+    tables, panels = [], []
+    for pool in text_pools(inputs):
+        low, high = pool.scale
+        quarter = (high - low) / 4
+        kinds = {"positive": pool.gold > high - quarter, "negative": pool.gold < low + quarter}
+        kinds["both"] = kinds["positive"] | kinds["negative"]
+        rows: list[tuple[Cell, ...]] = []
+        for what, ratios, values in (
+            ("length", LENGTH_RATIOS, length_ratio(pool.lengths)),
+            ("overlap", OVERLAP_RATIOS, overlap_ratio(*pool.tokens)),
+        ):
+            names = [f"{'[' if not start else '('}{start:.2g}, {end:.2g}]" for start, end in ratios]
+            inside = [((values > start) | (start == 0)) & (values <= end) for start, end in ratios]
+            for kind, of_kind in kinds.items():
+                masks = [of_kind & mask for mask in inside]
+                means = [means_by(masks, errors) for errors in pool.errors]
+                numbers = _with_changes(masks, means)
+                rows += [(what, name, kind, *cells) for name, cells in zip(names, numbers, strict=True)]
+            panels.append(Panel(f"{pool.name}, {what} ratio", [*map(Series, inputs.labels, means)], names))
+        tables.append(pool.table(BY_RATIO, ("ratio", "range", "pairs are", "pairs", *_error_heads(inputs)), rows))
+    text = (
+        f"{_ERROR} Positive pairs have a gold score in the highest quarter of the scale, negative ones in the lowest; "
+        "those between are left out, and the picture shows both together. Length ratio: tokens of the shorter text by "
+        "tokens of the longer one. Overlap ratio: tokens that both have by tokens of the shorter one (the paper counts "
+        f"tokens that lexical PPDB pairs as shared, too). {_CHANGE}"
+    )
+    return Content(text, tuple(tables), bars(panels, "mean absolute error"))
+
+
+def unknown_words(inputs: Inputs) -> Content:
+    """Score of each set against its share of unknown tokens, for each candidate that counts them."""
+    names = list(dict.fromkeys(name for pool in text_pools(inputs) for name in pool.sets))
+    rows: list[tuple[Cell, ...]] = []
+    correlations: list[tuple[Cell, ...]] = []
+    panels: tuple[list[Series], list[Series]] = ([], [])
+    for column in inputs.report.columns:
+        by_name = {score.name: score for score in column.scores}
+        there = [by_name[name] for name in names if by_name[name].num_tokens and not np.isnan(by_name[name].pearson)]
+        if len(there) < _LEAST_SETS:
+            continue
+        unknown = np.array([100 * score.unknown_share for score in there])
+        scores = np.array([100 * score.pearson for score in there])
+        deviations = scores - np.array([UPPER_QUARTILE.get(score.name, np.nan) for score in there])
+        rows += [
+            (column.label, score.name, float(unknown[at]), float(scores[at]), cell(deviations[at]))
+            for at, score in enumerate(there)
+        ]
+        line: list[Cell] = [column.label]
+        for values, series in zip((scores, deviations), panels, strict=True):
+            sets, rho = int((~np.isnan(values)).sum()), 100 * rank_correlation(unknown, values)
+            line += [sets, cell(rho)]
+            shown = "" if np.isnan(rho) else f" (ρ {rho:.1f} over {sets} sets)"
+            series.append(Series(f"{column.label}{shown}", values, unknown))
+        correlations.append(tuple(line))
+    if not rows:
+        raise CannotMakeError(
+            f"it needs {_LEAST_SETS} sets of sentences or more, and an encoder that counts unknown words"
+        )
+    text = (
+        "Each point is a set. Right: Pearson's r × 100 less the 75th percentile of the systems that took part in the "
+        "task, as in the paper, whose ρ × 100 is -45.1 (it counts words that stand in its training pairs fewer than a "
+        "hundred times; here a word counts that has no vector)."
+    )
+    heads = ("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation")
+    tables = (
+        Table(f"{UNKNOWN.name}-correlation", "rank correlation", heads, tuple(correlations)),
+        Table(
+            UNKNOWN.name,
+            "sets",
+            ("encoder", "set", "unknown, %", "Pearson", "against the 75th percentile"),
+            tuple(rows),
+        ),
+    )
+    plots = (
+        Panel("Pearson's r × 100", panels[0]),
+        Panel("less the 75th percentile of the task's systems", panels[1], level=0),
+    )
+    return Content(text, tables, scatter(plots, ("tokens without a vector, %", "")))
+
+
+def disagreement(inputs: Inputs) -> Content:
+    """Pairs on which two encoders disagree most."""
+    one, other = _compared(inputs)
+    shows_texts = inputs.options.show_texts
+    labels = inputs.labels[one], inputs.labels[other]
+    head = ("set", *(("first text", "second text") if shows_texts else ("row",)), *labels, "gold", "nearer to gold")
+    tables, panels = [], []
+    for pool in text_pools(inputs):
+        first, second = (pool.on_scale[at] for at in (one, other))
+        rows: list[tuple[Cell, ...]] = []
+        for at in np.concatenate(most_apart(first, second, NUM_PAIRS)).tolist():
+            which = (pool.first[at].as_py(), pool.second[at].as_py()) if shows_texts else (int(pool.rows[at]),)
+            scores, gold = (float(first[at]), float(second[at])), float(pool.gold[at])
+            errors = [abs(score - gold) for score in scores]
+            nearer = "both" if errors[0] == errors[1] else labels[int(errors[1] < errors[0])]
+            rows.append((pool.sets[at], *which, *scores, gold, nearer))
+        tables.append(pool.table(DISAGREEMENT, head, rows))
+        panels.append(Panel(pool.name, [Series("", first, second, shades=pool.gold)]))
+    text = (
+        f"Cosines of {labels[0]} and {labels[1]}, mapped onto the gold scale (0 or less is its lowest score, 1 its "
+        f"highest): the {NUM_PAIRS} pairs that the first scores highest above the second, then the {NUM_PAIRS} that it "
+        "scores lowest below it. In the picture every pair is a point."
+    )
+    if not shows_texts:
+        text += " A row is the number of a pair in its set, from 1; --show-texts writes the texts themselves."
+    return Content(text, tuple(tables), scatter(panels, (labels[1], labels[0]), shade="gold"), tables_matter=True)
+
+
+def check_against(against: str, labels: Sequence[str]) -> None:
+    """Raise ValueError where ``against`` is not the label of another candidate than the first."""
+    if against not in labels[1:]:
+        raise ValueError(
+            f"--against is {against!r}; it must be the label of another encoder than the first: "
+            + (listed(labels[1:]) or "there is none, add one")
+        )
+
+
+def bin_of(lengths_2N: Ints) -> Ints:
+    """Which of ``BINS`` each pair is in, [N]: the longer text decides."""
+    binned: Ints = np.clip(lengths_2N.max(axis=0), 4, 10) - 4
+    return binned
+
+
+def score_by_bin(bins: Ints, gold: Vector, predicted: Vector) -> Vector:
+    """Pearson over the pairs of each bin, [7]; NaN for fewer than ``LEAST_PAIRS``, or where it is not defined."""
+    return np.array([_pearson(predicted[bins == at], gold[bins == at]) for at in range(len(BINS))])
+
+
+def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
+    """Ranges of a scale: one a point of it, or five equal ones where there are over six points, or one."""
+    points = int(high - low)
+    parts = points if 1 < points <= _MOST_RANGES else 5
+    edges = np.round(np.linspace(low, high, 1 + parts), 10)  # 0.6, not 0.6000000000000001
+    return [(float(start), float(end)) for start, end in pairwise(edges)]
+
+
+def in_range(values: Vector, start: float, end: float, highest: float) -> Mask:
+    """Which values [n] are in [start, end), or in [start, end] where it ends at the ``highest`` value of the scale."""
+    inside: Mask = (values >= start) & ((values < end) | (values == end) & (end == highest))
+    return inside
+
+
+def length_ratio(lengths_2N: Ints) -> Vector:
+    """Tokens of the shorter text by tokens of the longer one, [N]; 1 for two texts without any."""
+    longer = lengths_2N.max(axis=0)
+    return np.where(longer == 0, 1.0, lengths_2N.min(axis=0) / np.maximum(longer, 1))
+
+
+def overlap_ratio(first: Tokens, second: Tokens) -> Vector:
+    """Tokens that both texts have by tokens of the shorter text, [n]; 0 where it has none.
+
+    A token that stands twice in both counts twice. The paper also counts two tokens as one that lexical PPDB pairs;
+    here they must be equal.
+    """
+    shorter = np.minimum(np.diff(first.offsets), np.diff(second.offsets))
+    ratio: Vector = num_shared(first, second) / np.maximum(shorter, 1)
+    return ratio
+
+
+def means_by(masks: list[Mask], errors: Vector) -> Vector:
+    """Mean error [n] of each subset of the pairs; NaN for an empty one."""
+    return np.array([errors[mask].mean() if mask.any() else np.nan for mask in masks])
+
+
+def rank_correlation(unknown: Vector, values: Vector) -> float:
+    """Spearman's ρ over the sets that have a value; NaN for fewer than three, or where one side is constant."""
+    there = ~np.isnan(values)
+    if there.sum() < _LEAST_SETS:
+        return np.nan
+    try:
+        return spearman(unknown[there], values[there])
+    except ValueError:
+        return np.nan
+
+
+def most_apart(one: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
+    """Where one [n] is highest above the other [n], the widest gap first, and where it is lowest below it.
+
+    A pair is in the first list only where ``one`` is above, in the second only where it is below; of equal gaps the
+    first pair comes first.
+    """
+    gap = one - other
+    above, below = np.argsort(-gap, kind="stable")[:count], np.argsort(gap, kind="stable")[:count]
+    return above[gap[above] > 0], below[gap[below] < 0]
+
+
+def _pearson(predicted: Vector, gold: Vector) -> float:
+    if len(gold) < LEAST_PAIRS:
+        return np.nan
+    try:
+        return pearson(predicted, gold)
+    except ValueError:
+        return np.nan
+
+
+def _error_heads(inputs: Inputs) -> tuple[str, ...]:
+    return (*inputs.labels, *(f"change against {label}, %" for label in inputs.labels[1:]))
+
+
+def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ...]]:
+    """For each subset: pairs, mean errors of the candidates, changes from the others to the first."""
+    rows = []
+    for at, mask in enumerate(masks):
+        first, *others = (float(mean[at]) for mean in means)
+        changes = [100 * (first - other) / other if other else np.nan for other in others]
+        rows.append((int(mask.sum()), *map(cell, (first, *others, *changes))))
+    return rows
+
+
+def _compared(inputs: Inputs) -> tuple[int, int]:
+    """Columns of the two encoders; raises CannotMakeError for one alone, ValueError for a wrong ``--against``."""
+    against, labels = inputs.options.against, inputs.labels
+    if against is not None:
+        check_against(against, labels)
+        return 0, labels.index(against)
+    if len(labels) < 2:
+        raise CannotMakeError("only one encoder was scored; add a second one, or --words")
+    return 0, 1

@@ -1,0 +1,246 @@
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from paraembed.data.similarity import ScoredPairs
+from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
+from paraembed.evaluation.analyses.pairs import (
+    NUM_PAIRS,
+    THE_PAPERS,
+    bin_of,
+    disagreement,
+    error_by_gold,
+    error_by_ratio,
+    gold_ranges,
+    in_range,
+    length_ratio,
+    means_by,
+    most_apart,
+    overlap_ratio,
+    rank_correlation,
+    score_by_bin,
+    score_by_length,
+    unknown_words,
+)
+from paraembed.evaluation.analyses.pools import gold_scale, on_gold_scale
+from paraembed.evaluation.report import compare
+from paraembed.evaluation.sets import Group, Suite
+from paraembed.papers.results import BY_LENGTH
+from paraembed.text import tokenise
+
+
+def test_the_longer_text_decides_the_bin() -> None:
+    lengths = np.array([[1, 4, 5, 9, 3, 30], [2, 4, 2, 8, 10, 1]])
+    assert bin_of(lengths).tolist() == [0, 0, 1, 5, 6, 6]
+
+
+def test_a_bin_has_the_correlation_of_its_pairs_and_few_pairs_have_none() -> None:
+    generator = np.random.default_rng(0)
+    gold, predicted = generator.standard_normal((2, 40))
+    bins = np.repeat([0, 3, 6], [10, 21, 9])
+    scores = score_by_bin(bins, gold, predicted)
+    assert np.isclose(scores[0], stats.pearsonr(gold[:10], predicted[:10]).statistic)
+    assert np.isclose(scores[3], stats.pearsonr(gold[10:31], predicted[10:31]).statistic)
+    assert np.isnan(scores[[1, 2, 4, 5, 6]]).all()  # empty, or nine pairs
+
+
+def test_a_constant_bin_has_no_score() -> None:
+    assert np.isnan(score_by_bin(np.zeros(20, np.int64), np.ones(20), np.arange(20.0))).all()
+
+
+def test_the_table_holds_every_pair_and_what_the_paper_printed(inputs: Inputs) -> None:
+    (table,) = score_by_length(inputs).tables
+    assert table.title == THE_PAPERS
+    assert sum(int(row[1] or 0) for row in table.rows) == 120
+    assert table.rows[0][4] == BY_LENGTH["paragram-phrase"][0] == 72.7
+    members = [(group.name, pairs) for group in inputs.suites[0].groups for pairs in group.sets]
+    sides = [
+        [len(text.split()) for _, pairs in members for text in side(pairs).to_pylist()] for side in (_first, _second)
+    ]
+    is_long = np.max(sides, axis=0) >= 10
+    gold = np.concatenate([pairs.scores for _, pairs in members])
+    cosines = np.concatenate([inputs.report.predictions["gran", f"sts/{year}/{pairs.name}"] for year, pairs in members])
+    assert table.rows[6][1] == is_long.sum()
+    assert np.isclose(table.rows[6][3], 100 * stats.pearsonr(gold[is_long], cosines[is_long]).statistic)
+
+
+def test_other_sets_are_not_beside_what_the_paper_printed(inputs: Inputs) -> None:
+    """STS 2016, and sets of one's own in a year's folder, are not among the paper's 20."""
+    first = inputs.suites[0].groups[0].sets[0]
+    other = Group("2016", (replace(first, name="headlines"),))
+    for groups in ((*inputs.suites[0].groups, other), (other,)):
+        suites = (Suite("sts", groups, "year"),)
+        made = score_by_length(replace(inputs, suites=suites, report=compare(inputs.candidates, suites, resamples=0)))
+        (table,) = made.tables
+        pairs = sum(int(row[1] or 0) for row in table.rows)
+        if len(groups) > 1:
+            (alone,) = score_by_length(inputs).tables
+            assert (pairs, table.rows) == (120, alone.rows)
+            assert "over the 12,108 pairs of its 20 sets of STS 2012 to 2015; ours are without 2012/OnWN, " in made.text
+        else:
+            assert (table.title, pairs, len(table.head)) == ("sts", 40, 4)
+            assert "paper" not in made.text
+
+
+def _first(pairs: ScoredPairs) -> pa.StringArray:
+    return pairs.first
+
+
+def _second(pairs: ScoredPairs) -> pa.StringArray:
+    return pairs.second
+
+
+def test_cosines_are_mapped_onto_the_gold_scale() -> None:
+    assert on_gold_scale(np.array([-1.0, 0.0, 0.5, 1.0]), 1, 5).tolist() == [1, 1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (1, 5, [(1, 2), (2, 3), (3, 4), (4, 5)]),  # Wieting 2015 table 7
+        (0, 10, [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]),
+        (0, 1, [(0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1)]),
+    ],
+)
+def test_ranges_of_a_scale(low: float, high: float, expected: list[tuple[float, float]]) -> None:
+    assert gold_ranges(low, high) == expected
+
+
+@given(st.lists(st.sampled_from([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 3.25, 5.0]), min_size=2).map(np.array))
+def test_every_score_is_in_exactly_one_range(gold: np.ndarray) -> None:
+    low, high = gold_scale(gold)
+    high = max(high, low + 1)
+    inside = np.stack([in_range(gold, *bounds, high) for bounds in gold_ranges(low, high)])
+    assert (inside.sum(axis=0) == 1).all()
+
+
+def test_ratios_of_a_hand_example() -> None:
+    pairs = [
+        ("the cat sat", "the cat sat on the mat"),  # 3 of 6 tokens, all of them shared
+        ("can not be separated from", "is inseparable from"),  # 3 of 5, one shared
+        ("the the cat", "the dog"),  # 2 of 3, "the" shared once
+        ("", "home"),
+        ("", ""),
+    ]
+    sides = [tokenise(pa.array([pair[at] for pair in pairs]), "space") for at in range(2)]
+    lengths = np.stack([np.diff(side.offsets) for side in sides])
+    assert length_ratio(lengths).tolist() == [0.5, 0.6, 2 / 3, 0, 1]
+    assert overlap_ratio(*sides).tolist() == [1, 1 / 3, 0.5, 0, 0]
+
+
+def test_means_by_subset() -> None:
+    errors = np.array([1.0, 2.0, 4.0])
+    means = means_by([np.array([True, True, False]), np.array([False] * 3)], errors)
+    assert means[0] == 1.5
+    assert np.isnan(means[1])
+
+
+def test_the_tables_of_a_small_evaluation(inputs: Inputs) -> None:
+    (table,) = error_by_gold(inputs).tables
+    gold = np.concatenate([pairs.scores for group in inputs.suites[0].groups for pairs in group.sets])
+    names = [f"sts/{group.name}/{pairs.name}" for group in inputs.suites[0].groups for pairs in group.sets]
+    means = []
+    for label in ("avg", "gran"):
+        cosines = np.concatenate([inputs.report.predictions[label, name] for name in names])
+        errors = [abs(score - 5 * min(max(cosine, 0), 1)) for score, cosine in zip(gold, cosines, strict=True)]
+        means.append(np.mean([error for error, score in zip(errors, gold, strict=True) if score >= 4]))
+    assert table.rows[4][0] == "[4, 5]"
+    assert np.allclose(np.array(table.rows[4][2:], float), [*means, 100 * (means[0] / means[1] - 1)])
+    assert sum(int(row[1] or 0) for row in table.rows) == len(gold)
+
+    (table,) = error_by_ratio(inputs).tables
+    counts = {(row[0], row[2]): 0 for row in table.rows}
+    for row in table.rows:
+        counts[row[0], row[2]] += int(row[3] or 0)
+    positive, negative = int((gold > 3.75).sum()), int((gold < 1.25).sum())
+    for what in ("length", "overlap"):
+        assert [counts[what, kind] for kind in ("positive", "negative", "both")] == [
+            positive,
+            negative,
+            positive + negative,
+        ]
+
+
+def test_the_rank_correlation_of_a_hand_example() -> None:
+    unknown = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    # ranks 1 2 3 5 4 reversed: 1 - 6·Σd²/(n(n²-1)) with d = 4 2 0 -3 -3
+    assert np.isclose(rank_correlation(unknown, np.array([50.0, 40.0, 30.0, 10.0, 20.0])), 1 - 6 * 38 / 120)
+    assert rank_correlation(unknown, np.array([np.nan, 1.0, 2.0, 3.0, np.nan])) == 1
+    assert np.isnan(rank_correlation(unknown, np.array([1.0, 2.0, np.nan, np.nan, np.nan])))
+    assert np.isnan(rank_correlation(np.ones(5), unknown))
+
+
+def test_shares_are_counted_in_the_texts(inputs: Inputs) -> None:
+    correlations, table = unknown_words(inputs).tables
+    row = next(row for row in table.rows if row[:2] == ("avg", "sts/2013/OnWN"))
+    pairs = inputs.suites[0].groups[1].sets[0]
+    tokens = [token for side in pairs.texts for text in side.to_pylist() for token in text.split()]
+    assert np.isclose(row[2], 100 * tokens.count("zebra") / len(tokens))
+    assert [row[:2] for row in correlations.rows] == [("avg", 3), ("gran", 3)]
+    row = next(row for row in table.rows if row[:2] == ("gran", "sts/2012/MSRpar"))
+    assert np.isclose(row[4], row[3] - 57.6)  # the 75th percentile of the systems of the task
+
+
+def test_both_counts_of_sets_are_told(inputs: Inputs) -> None:
+    """A set of one's own has a score, and no 75th percentile."""
+    own = Suite("pairs", (Group("", (replace(inputs.suites[0].groups[0].sets[0], name="own"),)),))
+    suites = (*inputs.suites, own)
+    report = compare(inputs.candidates, suites, resamples=0)
+    correlations, table = unknown_words(replace(inputs, suites=suites, report=report)).tables
+    assert correlations.head == (
+        *("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation"),
+    )
+    assert [row[1::2] for row in correlations.rows] == [(4, 3), (4, 3)]
+    there = [row for row in table.rows if row[0] == "avg" and row[4] is not None]
+    expected = stats.spearmanr([row[2] for row in there], [row[4] for row in there]).statistic
+    assert correlations.rows[0][4] == pytest.approx(100 * expected)
+
+
+def test_the_widest_gaps_come_first_and_equal_scores_are_no_disagreement() -> None:
+    one, other = np.array([1.0, 3.0, 2.0, 0.0, 4.0, 2.0]), np.array([1.0, 1.0, 0.0, 5.0, 4.5, 0.0])
+    above, below = most_apart(one, other, 4)
+    assert above.tolist() == [1, 2, 5]
+    assert below.tolist() == [3, 4]
+
+
+def test_the_table_names_sets_texts_and_who_is_nearer(inputs: Inputs) -> None:
+    (table,) = disagreement(replace(inputs, options=AnalysisOptions(show_texts=True))).tables
+    assert len(table.rows) == 2 * NUM_PAIRS
+    gaps = [row[3] - row[4] for row in table.rows]
+    assert gaps == sorted(gaps[:NUM_PAIRS], reverse=True) + sorted(gaps[NUM_PAIRS:])
+    for name, first, second, one, other, gold, nearer in table.rows:
+        year, own = name.split("/")[1:]
+        pairs = next(
+            one for group in inputs.suites[0].groups if group.name == year for one in group.sets if one.name == own
+        )
+        at = pairs.first.to_pylist().index(first)
+        assert (second, gold) == (pairs.second[at].as_py(), pairs.scores[at])
+        assert nearer == ("avg" if abs(one - gold) < abs(other - gold) else "gran")
+        assert np.isclose(one, 5 * min(max(inputs.report.predictions["avg", name][at], 0), 1))
+
+
+def test_row_numbers_stand_for_texts_that_were_not_asked_for(inputs: Inputs) -> None:
+    (shown,) = disagreement(replace(inputs, options=AnalysisOptions(show_texts=True))).tables
+    (table,) = disagreement(inputs).tables
+    assert table.head == ("set", "row", "avg", "gran", "gold", "nearer to gold")
+    assert [row[2:] for row in table.rows] == [row[3:] for row in shown.rows]
+    sets = {f"sts/{group.name}/{pairs.name}": pairs for group in inputs.suites[0].groups for pairs in group.sets}
+    for (name, number, *_), (_, first, second, *_) in zip(table.rows, shown.rows, strict=True):
+        pairs = sets[name]
+        assert (pairs.first[number - 1].as_py(), pairs.second[number - 1].as_py()) == (first, second)
+
+
+def test_one_encoder_has_nobody_to_disagree_with(inputs: Inputs) -> None:
+    alone = replace(inputs, report=replace(inputs.report, columns=inputs.report.columns[:1]))
+    with pytest.raises(CannotMakeError, match="only one encoder"):
+        disagreement(alone)
+
+
+def test_a_label_that_is_not_there_is_refused(inputs: Inputs) -> None:
+    with pytest.raises(ValueError, match="'lstm'; it must be the label of another encoder than the first: gran"):
+        disagreement(replace(inputs, options=AnalysisOptions(against="lstm")))
