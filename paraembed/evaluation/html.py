@@ -4,10 +4,11 @@ import base64
 import re
 import struct
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
-from paraembed.evaluation.analyses.content import Analysis, Cell, Content, Table
+from jinja2 import DictLoader, Environment, StrictUndefined
+
+from paraembed.evaluation.analyses.content import Analysis, Cell, Table
 from paraembed.evaluation.report import Report
 from paraembed.files import write_file
 
@@ -17,7 +18,46 @@ _DIGITS = r"[-−]?\d[\d,]*(\.\d+)?"
 _NUMBER = re.compile(rf"{_DIGITS}[~*]*( ?[(\[][^)\]]*[)\]])?|{_DIGITS} – {_DIGITS}|–?")
 """A number, maybe marked, maybe with an interval or another number in brackets; an interval; or none."""
 
-_STYLE = """
+_TABLE = """
+{% macro table(head, rows, bold=()) %}
+{% set numeric = rows | are_numeric(head | length) %}
+{% macro look(at) %}{% if numeric[at] %} class="number"{% endif %}{% endmacro %}
+<div class="wide"><table>
+<thead><tr>
+{%- for name in head %}<th scope="col"{{ look(loop.index0) }}>{{ name }}</th>{% endfor %}
+</tr></thead>
+<tbody>
+{% for row in rows %}
+<tr{% if bold and bold[loop.index0] %} class="mean"{% endif %}>
+{%- for cell in row %}<td{{ look(loop.index0) }}>{{ cell }}</td>{% endfor %}
+</tr>
+{% endfor %}
+</tbody></table></div>
+{% endmacro %}
+"""
+_PAGE = """
+{%- from "table" import table %}
+{% macro list(notes) %}
+{% if notes %}
+<ul>{% for note in notes %}<li>{{ note }}</li>{% endfor %}</ul>
+{% endif %}
+{% endmacro %}
+{% macro numbers(tables) %}
+{% for one in tables %}
+{% if one.title %}<h3>{{ one.title }}</h3>{% endif %}
+{{ table(one.head, one | shown_rows) }}
+{%- endfor %}
+{% endmacro %}
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{{ title }}</title>
+<style>
 :root { color-scheme: light dark; --line: #d5d8dc; --faint: #5b6470; --band: #f4f6f8; --link: #0059a3 }
 @media (prefers-color-scheme: dark) { :root { --line: #3a4149; --faint: #a2abb5; --band: #1d2126; --link: #7cc0ff } }
 body { font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; max-width: 76rem; margin: 0 auto;
@@ -36,6 +76,51 @@ td:not(.number):first-child { min-width: 10rem }
 tbody tr:nth-child(even) { background: var(--band) } tr.mean td { font-weight: 700 }
 img { max-width: 100%; height: auto; background: #fff; padding: .4rem; border: 1px solid var(--line); margin: .5rem 0 }
 summary { cursor: pointer; color: var(--link) }
+</style>
+</head>
+<body>
+<h1>{{ title }}</h1>
+<dl>{% for column in report.columns %}<dt>{{ column.label }}</dt><dd>{{ column.description }}</dd>{% endfor %}</dl>
+<nav aria-label="Contents"><ul>
+<li><a href="#scores">Scores</a></li>
+{% for one in made %}
+<li><a href="#{{ one.heading.name }}">{{ one.heading.title }}</a></li>
+{% endfor %}
+{% if missing %}
+<li><a href="#not-made">What was not made</a></li>
+{% endif %}
+</ul></nav>
+<section id="scores"><h2>Scores</h2>
+{% for brief, whole in scores %}
+<h3>{{ brief.title }}</h3>
+{{ table(brief.head, brief.rows, brief.bold) }}{{ list(brief.notes) }}
+<details><summary>All columns</summary>
+{{ table(whole.head, whole.rows, whole.bold) }}{{ list(whole.notes) }}</details>
+{% endfor %}
+{{ list(report.notes) }}</section>
+{% for one in made %}
+<section id="{{ one.heading.name }}"><h2>{{ one.heading.title }}</h2>
+<p class="source">{{ one.heading.source }}</p>
+<p>{{ one.content.text }}</p>
+{% if one.content.picture %}
+{% set width, height = one.content.picture | size_shown %}
+<img alt="{{ one.heading.title }}" width="{{ width }}" height="{{ height }}"
+  src="data:image/png;base64,{{ one.content.picture | base64 }}">
+{% endif %}
+{% if one.content.picture and not one.content.tables_matter %}
+<details><summary>The numbers</summary>
+{{ numbers(one.content.tables) }}</details>
+{% else %}
+{{ numbers(one.content.tables) }}
+{%- endif %}
+</section>
+{% endfor %}
+{% if missing %}
+<section id="not-made"><h2>What was not made</h2>
+<dl>{% for one in missing %}<dt>{{ one.heading.title }}</dt><dd>{{ one.reason }}</dd>{% endfor %}</dl></section>
+{% endif %}
+</body>
+</html>
 """
 
 
@@ -56,96 +141,52 @@ def write_html(report: Report, analyses: Sequence[Analysis], out: Path) -> Path:
 
 
 def page(report: Report, analyses: Sequence[Analysis]) -> str:
-    """The HTML document."""
-    made = [(one, one.content) for one in analyses if one.content is not None]
-    missing = [one for one in analyses if one.content is None]
-    title = "Scores of " + ", ".join(column.label for column in report.columns)
-    parts = ["scores", *(one.heading.name for one, _ in made), *(["not-made"] if missing else [])]
-    titles = ["Scores", *(one.heading.title for one, _ in made), *(["What was not made"] if missing else [])]
-    links = "".join(
-        f'<li><a href="#{escape(name)}">{escape(said)}</a></li>' for name, said in zip(parts, titles, strict=True)
-    )
-    described = "".join(
-        f"<dt>{escape(column.label)}</dt><dd>{escape(column.description)}</dd>" for column in report.columns
-    )
-    notes = _list(report.notes)
-    body = [
-        f"<h1>{escape(title)}</h1><dl>{described}</dl>",
-        f'<nav aria-label="Contents"><ul>{links}</ul></nav>',
-        f'<section id="scores"><h2>Scores</h2>{_scores(report)}{notes}</section>',
-        *(_section(one, content) for one, content in made),
-    ]
-    if missing:
-        reasons = "".join(f"<dt>{escape(one.heading.title)}</dt><dd>{escape(one.reason)}</dd>" for one in missing)
-        body.append(f'<section id="not-made"><h2>What was not made</h2><dl>{reasons}</dl></section>')
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body>\n</html>\n"
+    """The HTML document; every name and text in it is escaped."""
+    return TEMPLATES.get_template("page").render(
+        title="Scores of " + ", ".join(column.label for column in report.columns),
+        report=report,
+        scores=list(zip(report.tables(brief=True), report.tables(), strict=True)),
+        made=[one for one in analyses if one.content is not None],
+        missing=[one for one in analyses if one.content is None],
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], bold: Sequence[bool] = ()) -> str:
-    """A table of texts; columns of numbers are set to the right, rows of ``bold`` [n] in bold."""
-    numeric = [all(_NUMBER.fullmatch(row[at]) for row in rows) for at in range(len(head))]
-    looks = [' class="number"' if one else "" for one in numeric]
-    heads = "".join(f'<th scope="col"{look}>{escape(name)}</th>' for name, look in zip(head, looks, strict=True))
-    lines = []
-    for at, row in enumerate(rows):
-        cells = "".join(f"<td{look}>{escape(one)}</td>" for one, look in zip(row, looks, strict=True))
-        look = ' class="mean"' if at < len(bold) and bold[at] else ""
-        lines.append(f"<tr{look}>{cells}</tr>")
-    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+def _are_numeric(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
+    """Which columns hold numbers alone; they are set to the right."""
+    return [all(_NUMBER.fullmatch(row[at]) for row in rows) for at in range(width)]
 
 
-def _scores(report: Report) -> str:
-    """The tables of the terminal, and under each the whole one."""
-    shown = []
-    for brief, whole in zip(report.tables(brief=True), report.tables(), strict=True):
-        short, long = (table(one.head, one.rows, one.bold) + _list(one.notes) for one in (brief, whole))
-        more = f"<details><summary>All columns</summary>{long}</details>"
-        shown.append(f"<h3>{escape(brief.title)}</h3>{short}{more}")
-    return "".join(shown)
+def _shown_rows(table: Table) -> list[list[str]]:
+    return [[_shown(cell, table.decimals) for cell in row] for row in table.rows]
 
 
-def _list(notes: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def _section(analysis: Analysis, content: Content) -> str:
-    heading = analysis.heading
-    tables = "".join(_titled(one) for one in content.tables)
-    picture = _image(content.picture, heading.title) if content.picture else ""
-    numbers = (
-        f"<details><summary>The numbers</summary>{tables}</details>"
-        if picture and not content.tables_matter
-        else tables
-    )
-    return (
-        f'<section id="{escape(heading.name)}"><h2>{escape(heading.title)}</h2>'
-        f'<p class="source">{escape(heading.source)}</p><p>{escape(content.text)}</p>{picture}{numbers}</section>'
-    )
-
-
-def _image(png: bytes, title: str) -> str:
-    width, height = (round(_PIXELS_SHOWN * pixels) for pixels in struct.unpack(">II", png[16:24]))
-    data = base64.b64encode(png).decode()
-    return f'<img alt="{escape(title)}" width="{width}" height="{height}" src="data:image/png;base64,{data}">'
-
-
-def _titled(one: Table) -> str:
-    title = f"<h3>{escape(one.title)}</h3>" if one.title else ""
-    return title + table(one.head, [[_told(cell, one.decimals) for cell in row] for row in one.rows])
-
-
-def _told(cell: Cell, decimals: int) -> str:
+def _shown(cell: Cell, decimals: int) -> str:
     if cell is None:
         return "–"
     if isinstance(cell, str):
         return cell
     return f"{cell:,}" if isinstance(cell, int) else f"{cell:,.{decimals}f}"
+
+
+def _size_shown(png: bytes) -> tuple[int, int]:
+    width, height = struct.unpack(">II", png[16:24])
+    return round(_PIXELS_SHOWN * width), round(_PIXELS_SHOWN * height)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+TEMPLATES = Environment(
+    loader=DictLoader({"table": _TABLE, "page": _PAGE}),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=StrictUndefined,
+)
+TEMPLATES.filters |= {
+    "are_numeric": _are_numeric,
+    "shown_rows": _shown_rows,
+    "size_shown": _size_shown,
+    "base64": _base64,
+}

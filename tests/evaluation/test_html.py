@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation.analyses import AnalysisOptions, analyse
 from paraembed.evaluation.analyses.content import Analysis, Inputs
-from paraembed.evaluation.html import page, table, write_html
+from paraembed.evaluation.html import TEMPLATES, page, write_html
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.plots import COLORS
@@ -118,7 +118,7 @@ def test_texts_stay_texts(made: tuple[Report, tuple[Analysis, ...]]) -> None:
 
 def test_numbers_stand_at_the_right_and_means_are_bold() -> None:
     rows = [["a", "-1.5", "1,200", "7 b"], ["b", "42.6*", "-1.2 – 3.4", "8"], ["mean", "7.8 (18.2)", "5 [4, 6]", ""]]
-    html = table(["set", "r", "pairs", "name"], rows, [False, False, True])
+    html = TEMPLATES.get_template("table").module.table(["set", "r", "pairs", "name"], rows, [False, False, True])
     assert html.count('class="number"') == 8
     assert '<tr class="mean"><td>mean</td>' in html
 
