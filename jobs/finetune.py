@@ -21,8 +21,8 @@ from paraembed.cluster.recipe_flags import changed_fields, recipe_flags
 from paraembed.cluster.session import absolute
 from paraembed.encoders import config_from_dict
 from paraembed.papers import find_supervised_recipe
-from paraembed.supervised.card import HEAD
 from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.scores import HEAD
 from paraembed.supervised.tasks import DataSet, TaskName
 from paraembed.training.inputs import MIN_COVERAGE
 

@@ -32,8 +32,8 @@ from paraembed.evaluation.candidates import trained
 from paraembed.files import SUCCESS, digest_of, json_bytes, sha256_of
 from paraembed.recipe import Recipe, read_recipe
 from paraembed.supervised import model as models
-from paraembed.supervised.card import saved_rows
 from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.scores import saved_rows
 from paraembed.training.inputs import read_pair_manifest
 from paraembed.training.state import Counters, load_state, save_state
 from paraembed.tuning.ledger import Epoch, Ledger, Record

@@ -41,13 +41,12 @@ from paraembed.files import (
 from paraembed.papers.supervised import published_for
 from paraembed.plots import ScoreCurve, draw_training
 from paraembed.supervised import model as models
-from paraembed.supervised.card import model_card, saved_rows, score_rows
-from paraembed.supervised.examples import is_filled, tree_merges
 from paraembed.supervised.model import Kind, Supervised, options_of
-from paraembed.supervised.parts import write_split
+from paraembed.supervised.readers import read_task
 from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
-from paraembed.supervised.scores import RESAMPLES, TaskScores, score
-from paraembed.supervised.tasks import Task, read_task
+from paraembed.supervised.scores import RESAMPLES, TaskScores, model_card, saved_rows, score, score_rows
+from paraembed.supervised.step import is_filled, tree_merges
+from paraembed.supervised.tasks import Task, write_split
 from paraembed.text import tokenise
 from paraembed.training.inputs import (
     MIN_COVERAGE,

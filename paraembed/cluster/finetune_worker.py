@@ -15,11 +15,10 @@ from paraembed.cluster.progress import doing
 from paraembed.cluster.tracking import Run, system_metrics
 from paraembed.cluster.train_worker import Reporter, agree, result_of
 from paraembed.supervised import model as models
-from paraembed.supervised.examples import ExampleIds, example_ids
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
-from paraembed.supervised.step import SupervisedStep
+from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids
 from paraembed.supervised.tasks import Task
 from paraembed.training.best import Evaluated, Evaluation
 from paraembed.training.loop import run_steps

@@ -21,7 +21,7 @@ from paraembed.cluster.tune_show import GrowingTable
 from paraembed.cluster.tune_tracking import log_trial
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.files import differences, empty_folder, foreign_file, read_json, write_json
-from paraembed.supervised.parts import write_split
+from paraembed.supervised.tasks import write_split
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.probe import spread, trial_seconds

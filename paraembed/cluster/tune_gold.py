@@ -22,8 +22,9 @@ from paraembed.cluster.finetune import (
 from paraembed.cluster.job import say
 from paraembed.cluster.tune_inputs import check_memory_of_trials, differing_recipes
 from paraembed.encoders import Encoder
+from paraembed.supervised.readers import read_task
 from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
-from paraembed.supervised.tasks import Task, read_task
+from paraembed.supervised.tasks import Task
 from paraembed.tuning.gold import GoldScorer, gold_inputs
 from paraembed.tuning.points import Points
 from paraembed.tuning.trial import Inputs, Metric, inputs_key

@@ -24,9 +24,9 @@ from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
 from paraembed.files import read_json, without_credentials, work_folder, write_json
 from paraembed.recipe import Recipe
-from paraembed.supervised.card import HEAD
 from paraembed.supervised.model import read_config
 from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.scores import HEAD
 from paraembed.training.inputs import read_pair_manifest
 
 

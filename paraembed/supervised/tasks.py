@@ -1,51 +1,117 @@
-"""Supervised tasks by name, and how the data folder holds them."""
+"""A supervised task: examples to train on, to select by, and to test on once; and how parts are drawn."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Literal
 
-from paraembed.supervised.parts import DataSet, Examples, Task, TaskName
-from paraembed.supervised.tasks_pairs import read_sick, read_sts
-from paraembed.supervised.tasks_phrases import read_semeval2013, read_turney
-from paraembed.supervised.tasks_sentiment import read_sst
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-__all__ = ["DATA_SETS", "DataSet", "Examples", "Task", "TaskName", "read_task"]
+from paraembed.files import write_json
 
-DATA_SETS: Mapping[str, tuple[DataSet, ...]] = {
-    "similarity": ("sick", "sts"),
-    "entailment": ("sick",),
-    "sentiment": ("sst",),
-    "semeval2013": ("semeval2013",),
-    "turney": ("turney",),
-}
-"""Task → its data sets; the first is the one that is taken where none is named."""
+TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
+DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
+
+Rows = npt.NDArray[np.int64]
+Split = dict[str, dict[str, list[int]]]
+"""File → part → numbers of its examples, from 0, ascending."""
+SPLIT = "split.json"
 
 
-def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
-    """Read a task from the data folder.
+@dataclass(frozen=True)
+class Examples:
+    """n examples of M texts.
+
+    Attributes:
+        texts: M string arrays [n]: raw text.
+        labels: float64 [n]: the gold score, or the number of the class; of choices 0, the right option.
+        trees: M string arrays [n] of bracketed trees, as ``paraembed.data.trees`` reads, where the data have them.
+    """
+
+    texts: tuple[pa.StringArray, ...]
+    labels: npt.NDArray[np.float64]
+    trees: tuple[pa.StringArray, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: Rows) -> "Examples":
+        """Some of them, in the order of ``rows``."""
+        places = pa.array(rows)
+        return Examples(
+            tuple(one.take(places) for one in self.texts),
+            self.labels[rows],
+            None if self.trees is None else tuple(one.take(places) for one in self.trees),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Examples"]) -> "Examples":
+        """One behind the other; parts of the same number of texts, and without trees."""
+        texts = tuple(pa.concat_arrays(side) for side in zip(*(one.texts for one in parts), strict=True))
+        return cls(texts, np.concatenate([one.labels for one in parts]))
+
+
+@dataclass(frozen=True)
+class Task:
+    """Examples in three parts.
+
+    Attributes:
+        name: what is asked.
+        data_set: of which set.
+        train: to learn from.
+        dev: to choose by.
+        test: to report on, once.
+        classes: names of the classes; of similarity the whole scores, lowest first; of choices none.
+        low: lowest score of similarity, else 0.
+        measure: the one that the papers print.
+        notes: what a reader of the scores must know: sets that are missing, files that are not the known ones, parts
+            that are not as published.
+        split: where the parts were drawn here: what must be saved beside the result.
+        threshold: of semeval2013, the labelled pairs behind ``train``: dev and test are pairs like them, and from
+            which similarity on a pair is called the same is chosen on these for dev, on these and dev for test.
+    """
+
+    name: TaskName
+    data_set: DataSet
+    train: Examples
+    dev: Examples
+    test: Examples
+    classes: tuple[str, ...]
+    low: int
+    measure: Literal["pearson", "accuracy"]
+    notes: tuple[str, ...] = ()
+    split: Split | None = None
+    threshold: Examples | None = None
+
+
+def drawn_parts(num: int, shares: tuple[float, ...], name: str, seed: int) -> tuple[Rows, ...]:
+    """Numbers below ``num``, drawn into parts: disjoint, together all of them, each ascending.
 
     Args:
-        name: one of ``TaskName``.
-        data_set: one of the task's in ``DATA_SETS``; None: its first.
-        data: folder with ``sick/``, ``sst/``, ``sts/``, ``phrase/``.
-        seed: of the splits that are drawn here (sts, semeval2013, turney); others are published.
-
-    Raises:
-        FileNotFoundError: a file is missing; it is named, and the task.
-        ValueError: an unknown task or set; a file that cannot be read, with the line.
+        num: how many there are.
+        shares: of every part but the last, rounded down; the last takes the rest.
+        name: of what is drawn from; the draw is a function of it, of ``num`` and of the seed alone.
+        seed: a whole number from 0.
     """
-    if name not in get_args(TaskName):
-        raise ValueError(f"unknown task {name!r}; allowed: {', '.join(get_args(TaskName))}")
-    allowed = DATA_SETS[name]
-    chosen = allowed[0] if data_set is None else data_set
-    if chosen not in allowed:
-        raise ValueError(f"the task {name!r} has no data set {chosen!r}; allowed: {', '.join(allowed)}")
-    if seed < 0:
-        raise ValueError(f"seed is {seed}; allowed: a whole number from 0")
-    if name == "sentiment":
-        return read_sst(data)
-    if name == "semeval2013":
-        return read_semeval2013(data, seed)
-    if name == "turney":
-        return read_turney(data, seed)
-    return read_sts(data, seed) if chosen == "sts" else read_sick(data, name)
+    digest = np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint32)
+    order = np.random.default_rng([seed, *digest.tolist()]).permutation(num)
+    ends = np.cumsum([int(share * num + 1e-9) for share in shares])  # 0.1 · 30 is below 3 in floats
+    return tuple(np.sort(part) for part in np.split(order, ends))
+
+
+def write_split(task: Task, folder: Path) -> list[Path]:
+    """Write the split of a task that was drawn here; the path, or none where the parts are published ones."""
+    if task.split is None:
+        return []
+    write_json(folder / SPLIT, task.split)
+    return [folder / SPLIT]
+
+
+def file_of(data: Path, task: str, name: str) -> Path:
+    """A file of the data folder; FileNotFoundError, with the task that needs it, where it is not there."""
+    if not (data / name).exists():
+        raise FileNotFoundError(f"{data / name} does not exist; the task {task!r} needs it")
+    return data / name

@@ -11,11 +11,10 @@ import torch
 
 from paraembed.encoders import Encoder
 from paraembed.ragged import Ragged
-from paraembed.supervised.examples import ExampleIds, example_ids
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
-from paraembed.supervised.step import SupervisedStep
+from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids
 from paraembed.supervised.tasks import Task
 from paraembed.training.loop import Report, run_steps
 from paraembed.training.state import Counters

@@ -4,7 +4,8 @@ import math
 import random
 from pathlib import Path
 
-from paraembed.supervised.tasks import Task, read_task
+from paraembed.supervised.readers import read_task
+from paraembed.supervised.tasks import Task
 from tests import fuzz
 from tests.evaluation.test_fuzz import Draw, plain_lines, put, rows, semeval, text, turney, word
 

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.files import digest_of, read_json, write_json
-from paraembed.supervised.examples import ExampleIds, epoch_batches, example_ids
 from paraembed.supervised.model import Kind, Supervised, load, options_of, save
 from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.scores import score
-from paraembed.supervised.step import SupervisedStep
+from paraembed.supervised.step import ExampleIds, SupervisedStep, epoch_batches, example_ids
 from paraembed.supervised.tasks import Examples, Task
 from paraembed.tensors import load_tensors, save_tensors
 from paraembed.training.best import Evaluation

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.data.trees import read_trees
-from paraembed.supervised.parts import drawn_parts
-from paraembed.supervised.tasks import Examples, Task, read_task
+from paraembed.supervised.readers import read_task
+from paraembed.supervised.tasks import Examples, Task, drawn_parts
 from paraembed.text import tokenise
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"

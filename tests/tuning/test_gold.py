@@ -11,11 +11,10 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.encoders.gran import GranConfig
 from paraembed.encoders.proj import ProjConfig
-from paraembed.supervised.examples import example_ids
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
-from paraembed.supervised.step import SupervisedStep
+from paraembed.supervised.step import SupervisedStep, example_ids
 from paraembed.supervised.tasks import Examples, Task
 from paraembed.training.best import Evaluation
 from paraembed.training.loop import run_steps

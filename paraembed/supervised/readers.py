@@ -1,0 +1,265 @@
+"""Readers of the supervised tasks: SICK, STS, SemEval 2013 5(a), Turney's questions; ``sentiment`` reads SST."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.data.similarity import ScoredPairs, read_scored_pairs
+from paraembed.evaluation import loaders
+from paraembed.evaluation.cells import Cells, read_cells, read_text
+from paraembed.evaluation.known_files import changed_files
+from paraembed.evaluation.sets import Choices, ThresholdPairs
+from paraembed.papers.results import PAPERS_STS
+from paraembed.supervised.sentiment import read_sst
+from paraembed.supervised.tasks import DataSet, Examples, Rows, Split, Task, TaskName, drawn_parts, file_of
+
+DATA_SETS: Mapping[str, tuple[DataSet, ...]] = {
+    "similarity": ("sick", "sts"),
+    "entailment": ("sick",),
+    "sentiment": ("sst",),
+    "semeval2013": ("semeval2013",),
+    "turney": ("turney",),
+}
+"""Task → its data sets; the first is the one that is taken where none is named."""
+_SICK = {"train": "sick/SICK_train.txt", "dev": "sick/SICK_trial.txt", "test": "sick/SICK_test_annotated.txt"}
+_JUDGEMENTS = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+_STS_YEARS = ("2012", "2013", "2014", "2015")
+_STS_SHARES = (0.4, 0.1)  # of each set, for train and dev; Wieting 2017 §4.3
+_SEMEVAL = "phrase/semeval2013_5a/en.trainSet", "phrase/semeval2013_5a/en.testSet"
+_TURNEY = "phrase/turney2012_jair.data"
+_TURNEY_TRAIN = 680  # of 2,180 questions; Turney 2012, Zhou 2017 table 2
+_DEV = 0.1
+
+
+def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
+    """Read a task from the data folder.
+
+    Args:
+        name: one of ``TaskName``.
+        data_set: one of the task's in ``DATA_SETS``; None: its first.
+        data: folder with ``sick/``, ``sst/``, ``sts/``, ``phrase/``.
+        seed: of the splits that are drawn here (sts, semeval2013, turney); others are published.
+
+    Raises:
+        FileNotFoundError: a file is missing; it is named, and the task.
+        ValueError: an unknown task or set; a file that cannot be read, with the line.
+    """
+    if name not in get_args(TaskName):
+        raise ValueError(f"unknown task {name!r}; allowed: {', '.join(get_args(TaskName))}")
+    allowed = DATA_SETS[name]
+    chosen = allowed[0] if data_set is None else data_set
+    if chosen not in allowed:
+        raise ValueError(f"the task {name!r} has no data set {chosen!r}; allowed: {', '.join(allowed)}")
+    if seed < 0:
+        raise ValueError(f"seed is {seed}; allowed: a whole number from 0")
+    if name == "sentiment":
+        return read_sst(data)
+    if name == "semeval2013":
+        return read_semeval2013(data, seed)
+    if name == "turney":
+        return read_turney(data, seed)
+    return read_sts(data, seed) if chosen == "sts" else read_sick(data, name)
+
+
+def read_sick(data: Path, task: str) -> Task:
+    """SICK (Marelli et al. 2014) as published: 4,500 pairs to train on, 500 trial pairs for dev, 4,927 to test on.
+
+    Args:
+        data: folder with ``sick/``.
+        task: ``similarity`` (relatedness, 1 to 5) or ``entailment`` (three classes).
+    """
+    files = [(name, file_of(data, task, name)) for name in _SICK.values()]
+    train, dev, test = (_sick_part(path, task) for _, path in files)
+    notes = changed_files(files)
+    if task == "entailment":
+        return Task("entailment", "sick", train, dev, test, _JUDGEMENTS, 0, "accuracy", notes)
+    return Task("similarity", "sick", train, dev, test, tuple("12345"), 1, "pearson", notes)
+
+
+def read_sts(data: Path, seed: int) -> Task:
+    """The STS sets of 2012 to 2015 that are there, each 40 : 10 : 50 (Wieting 2017 §4.3); scores 0 to 5.
+
+    The paper does not say which pairs it drew. Here each set's draw depends on its name and the seed, not on what other
+    sets there are.
+
+    Args:
+        data: folder with ``sts/<year>/<set>.tsv``, or ``.gz``.
+        seed: of the draw.
+    """
+    root = data / "sts"
+    files = {
+        f"{year}/{path.name.removesuffix('.gz').removesuffix('.tsv')}": path
+        for year in _STS_YEARS
+        for path in sorted([*root.glob(f"{year}/*.tsv.gz"), *root.glob(f"{year}/*.tsv")])
+    }
+    if not files:
+        raise FileNotFoundError(
+            f"{root} has no <year>/<set>.tsv of {_STS_YEARS[0]} to {_STS_YEARS[-1]}; the task 'similarity' needs one"
+        )
+    parts: list[list[Examples]] = [[], [], []]
+    split: Split = {}
+    for name, path in files.items():
+        pairs = read_scored_pairs(path)
+        wrong = np.flatnonzero((pairs.scores < 0) | (pairs.scores > 5))
+        if len(wrong):
+            line = len(read_text(path)) - len(pairs) + int(wrong[0]) + 1  # there may be a header
+            raise ValueError(f"{path}, line {line}: the score is {pairs.scores[wrong[0]]:g}; expected 0 to 5")
+        examples = Examples(pairs.texts, pairs.scores)
+        drawn = drawn_parts(len(pairs), _STS_SHARES, f"sts/{name}", seed)
+        for part, rows in zip(parts, drawn, strict=True):
+            part.append(examples.take(rows))
+        split[name] = {part: rows.tolist() for part, rows in zip(("train", "dev", "test"), drawn, strict=True)}
+    train, dev, test = (Examples.joined(part) for part in parts)
+    notes = (
+        *_missing_sets(list(files)),
+        f"drawn here: {len(train):,}, {len(dev):,} and {len(test):,} pairs of {len(files)} sets for train, dev and "
+        "test; the paper's 4,481, 1,207 and 6,060 of 20 sets are others",
+        f"of these {_repeated(dev, train):,} of dev and {_repeated(test, train):,} of test stand in train, too: the "
+        "sets repeat pairs, within and across years",
+        *changed_files([(f"sts/{path.parent.name}/{path.name}", path) for path in files.values()]),
+    )
+    scores = tuple("012345")
+    return Task("similarity", "sts", train, dev, test, scores, 0, "pearson", notes, split)
+
+
+def read_semeval2013(data: Path, seed: int) -> Task:
+    """Does a word mean what a phrase means (Korkontzelos et al. 2013)?
+
+    Train: a word, a phrase that means it, a phrase that does not. The data set was made by words: it puts as many wrong
+    as right phrases beside most of them (4,315 of 4,828; one of each beside 3,673). Phrases have none to several wrong
+    words (1,662 of 4,903 have one right word and no wrong one), so a word's phrases are contrasted here, not a
+    phrase's words. An example is a right phrase with one wrong phrase; of a word with several all combinations are
+    there, so that their terms add up to Zhou 2017's sum over contrasts. A word that lacks either is not trained on.
+
+    Dev: a drawn tenth of the words of en.trainSet, with all their pairs; test: en.testSet. Both are pairs of word and
+    phrase, labelled 1 the same or 0 not.
+
+    Args:
+        data: folder with ``phrase/semeval2013_5a/``.
+        seed: of the draw of dev.
+    """
+    files = [(name, file_of(data, "semeval2013", name)) for name in _SEMEVAL]
+    (pairs,) = loaders.read_semeval2013(data).groups[0].sets
+    assert isinstance(pairs, ThresholdPairs)
+    words = pairs.train.second.to_pylist()
+    number = {word: at for at, word in enumerate(dict.fromkeys(words))}
+    dev_words, _ = drawn_parts(len(number), (_DEV,), _SEMEVAL[0], seed)
+    is_dev = np.isin([number[word] for word in words], dev_words)
+    dev_rows, train_rows = np.flatnonzero(is_dev), np.flatnonzero(~is_dev)
+    given = _labelled(pairs.train)
+    right, wrong = _contrasts(given, words, train_rows)
+    train = Examples(
+        (given.texts[0].take(right), given.texts[1].take(right), given.texts[1].take(wrong)), np.zeros(len(right))
+    )
+    return Task(
+        "semeval2013",
+        "semeval2013",
+        train,
+        dev=given.take(dev_rows),
+        test=_labelled(pairs.test),
+        classes=(),
+        low=0,
+        measure="accuracy",
+        notes=(
+            f"{len(pairs.train):,} and {len(pairs.test):,} pairs for train and test; the paper has 11,722 and 7,814",
+            *changed_files(files),
+        ),
+        split={_SEMEVAL[0]: {"train": train_rows.tolist(), "dev": dev_rows.tolist()}},
+        threshold=given.take(train_rows),
+    )
+
+
+def read_turney(data: Path, seed: int) -> Task:
+    """Which word means what a bigram means (Turney 2012)? 7 texts: bigram, reversed bigram, answer, 4 other words.
+
+    The first 680 questions are to train on, a drawn tenth of them for dev, the 1,500 after them to test on: the file
+    does not say which are which.
+
+    Args:
+        data: folder with ``phrase/turney2012_jair.data``.
+        seed: of the draw of dev.
+    """
+    path = file_of(data, "turney", _TURNEY)
+    _, ten = loaders.read_turney(data).groups[0].sets
+    assert isinstance(ten, Choices)
+    if len(ten) <= _TURNEY_TRAIN:
+        raise ValueError(
+            f"{path} has {len(ten)} questions; expected more than the {_TURNEY_TRAIN} to train on: fetch it again"
+        )
+    num_words = ten.first.shape[1] // 2
+    columns = (ten.first[:, 0], ten.first[:, num_words], *ten.second[:, :num_words].T)
+    questions = Examples(tuple(ten.distinct.take(pa.array(column)) for column in columns), np.zeros(len(ten)))
+    dev_rows, train_rows = drawn_parts(_TURNEY_TRAIN, (_DEV,), _TURNEY, seed)
+    parts = {"train": train_rows, "dev": dev_rows, "test": np.arange(_TURNEY_TRAIN, len(ten))}
+    return Task(
+        "turney",
+        "turney",
+        questions.take(train_rows),
+        dev=questions.take(dev_rows),
+        test=questions.take(parts["test"]),
+        classes=(),
+        low=0,
+        measure="accuracy",
+        notes=(
+            f"{_TURNEY} does not mark the {_TURNEY_TRAIN} questions to train on; taken as its first ones",
+            *changed_files([(_TURNEY, path)]),
+        ),
+        split={_TURNEY: {part: rows.tolist() for part, rows in parts.items()}},
+    )
+
+
+def _repeated(part: Examples, train: Examples) -> int:
+    """How many pairs stand in the training part, in either order, apart from case."""
+    known = {*_unordered(train)}
+    return sum(pair in known for pair in _unordered(part))
+
+
+def _unordered(examples: Examples) -> list[frozenset[str]]:
+    first, second = (pc.utf8_lower(one).to_pylist() for one in examples.texts)
+    return [frozenset(pair) for pair in zip(first, second, strict=True)]
+
+
+def _sick_part(path: Path, task: str) -> Examples:
+    cells = read_cells(path, "\t", 5, has_header=True)
+    labels = _judgements(cells) if task == "entailment" else _relatedness(cells)
+    return Examples((cells.texts(1), cells.texts(2)), labels)
+
+
+def _relatedness(cells: Cells) -> npt.NDArray[np.float64]:
+    scores = cells.numbers(3)
+    for at in np.flatnonzero((scores < 1) | (scores > 5)).tolist():
+        cells.refuse(at, f"the score is {scores[at]:g}; expected 1 to 5")
+    return scores
+
+
+def _judgements(cells: Cells) -> npt.NDArray[np.float64]:
+    for at, row in enumerate(cells.rows):
+        if row[4] not in _JUDGEMENTS:
+            cells.refuse(at, f"the judgement is {row[4][:40]!r}; expected {', '.join(_JUDGEMENTS)}")
+    return np.array([_JUDGEMENTS.index(row[4]) for row in cells.rows], np.float64)
+
+
+def _missing_sets(there: list[str]) -> tuple[str, ...]:
+    missing = [f"{year}/{name}" for year in _STS_YEARS for name in PAPERS_STS[year] if f"{year}/{name}" not in there]
+    return (f"sts is without {', '.join(missing)}",) if missing else ()
+
+
+def _labelled(pairs: ScoredPairs) -> Examples:
+    """Word, phrase, label."""
+    return Examples((pairs.second, pairs.first), pairs.scores)
+
+
+def _contrasts(given: Examples, words: list[str], rows: Rows) -> tuple[Rows, Rows]:
+    """Rows of right and of wrong phrases beside the same word, every combination; in the order of the right ones."""
+    wrong: dict[str, list[int]] = {}
+    for row in rows.tolist():
+        if given.labels[row] == 0:
+            wrong.setdefault(words[row], []).append(row)
+    pairs = [(row, other) for row in rows.tolist() if given.labels[row] for other in wrong.get(words[row], ())]
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
