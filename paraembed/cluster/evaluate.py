@@ -24,10 +24,9 @@ from paraembed.cluster.tracking_store import in_a_line
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
 from paraembed.evaluation.baselines import BASELINES, MADE_OF, Sources, baselines, overlap_candidates
-from paraembed.evaluation.candidates import Candidate, trained, unique_labels, untrained
+from paraembed.evaluation.candidates import Candidate, is_peer, peer, trained, unique_labels, untrained
 from paraembed.evaluation.choose import is_trained_on, read_choose
 from paraembed.evaluation.html import write_html
-from paraembed.evaluation.peers import is_peer, peer
 from paraembed.evaluation.report import Report, Table, compare
 from paraembed.evaluation.scoring import RESAMPLES
 from paraembed.evaluation.sets import Suite

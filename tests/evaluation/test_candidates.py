@@ -10,8 +10,7 @@ import pytest
 from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.evaluation.candidates import Candidate
-from paraembed.evaluation.peers import is_peer, peer
+from paraembed.evaluation.candidates import Candidate, is_peer, peer
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.words import UNKNOWN, Words
