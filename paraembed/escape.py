@@ -1,4 +1,4 @@
-"""Names and texts from outside in files that a person opens: Markdown, CSV, tables; HTML has ``html.escape``."""
+"""Names and texts from outside in files that a person opens: Markdown, CSV, tables; HTML is a template that escapes."""
 
 import hashlib
 import re

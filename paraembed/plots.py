@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from paraembed.files import write_file
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Okabe and Ito's, which colour-blind readers tell apart."""
+"""Okabe and Ito's, which color-blind readers tell apart."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _STYLES = ("--", ":", "-.", (0, (1, 3)))
 _BLUE, _ORANGE, _SKY, _BLACK = COLORS[0], COLORS[1], COLORS[5], COLORS[6]
@@ -93,28 +93,30 @@ def lines(
     amounts: Sequence[int] = (),
     levels: Mapping[str, float] | None = None,
 ) -> bytes:
-    """A line a series; a published one is gray and without points.
+    """A line for each series; published ones are gray and without markers.
 
     Args:
         panels: two in a row.
         labels: of the x axis and of the y axis.
-        steps: values hold from their place to the next one, as the counts of a histogram.
+        steps: values hold from their place to the next one, like the counts of a histogram.
         amounts: places to name; given, the x axis is logarithmic.
         levels: name → value: gray lines over the whole width, named at their end.
     """
     size = (6.0, 3.6) if len(panels) > 1 else (7.5, 4.6)
     figure, grid = _grid(panels, 2, *size)
     for axes, panel in zip(grid, panels, strict=False):
-        published = [one for one in panel.series if one.is_published]
-        for number, one in enumerate(published):
-            axes.plot(*_points(one), color=_GRAY, linestyle=_STYLES[number % 4], linewidth=1.4, label=one.label)
-            if one.mark is not None:
-                axes.axvline(one.mark, color=_GRAY, linestyle=":")
-        for number, one in enumerate((one for one in panel.series if not one.is_published), start=panel.first_color):
+        published = [series for series in panel.series if series.is_published]
+        for number, series in enumerate(published):
+            axes.plot(*_points(series), color=_GRAY, linestyle=_STYLES[number % 4], linewidth=1.4, label=series.label)
+            if series.mark is not None:
+                axes.axvline(series.mark, color=_GRAY, linestyle=":")
+        for number, series in enumerate(
+            (series for series in panel.series if not series.is_published), start=panel.first_color
+        ):
             look: dict[str, Any] = {"drawstyle": "steps-post"} if steps else {"marker": _marker(number)}
-            axes.plot(*_points(one), color=_color(number), linewidth=2, label=one.label, **look)
-            if one.mark is not None:
-                axes.axvline(one.mark, color=_color(number), linewidth=1, linestyle="--")
+            axes.plot(*_points(series), color=_color(number), linewidth=2, label=series.label, **look)
+            if series.mark is not None:
+                axes.axvline(series.mark, color=_color(number), linewidth=1, linestyle="--")
         if panel.ticks:
             axes.set_xticks(range(len(panel.ticks)), panel.ticks)
             axes.set_xlim(-0.3, len(panel.ticks) - 0.7)
@@ -139,10 +141,16 @@ def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> by
         figure, grid = _grid(panels, 2, 5.5, 2.9)
     for axes, panel in zip(grid, panels, strict=False):
         width = 0.8 / len(panel.series)
-        for number, one in enumerate(panel.series):
+        for number, series in enumerate(panel.series):
             places = np.arange(len(panel.ticks)) + (number - (len(panel.series) - 1) / 2) * width
             draw = axes.barh if horizontal else axes.bar
-            draw(places, one.values, 0.92 * width, color=_color(panel.first_color + number), label=one.label or None)
+            draw(
+                places,
+                series.values,
+                0.92 * width,
+                color=_color(panel.first_color + number),
+                label=series.label or None,
+            )
         if horizontal:
             axes.set_yticks(range(len(panel.ticks)), [shortened(name, 24) for name in panel.ticks], fontsize=8)
             axes.set_ylim(most - 0.5, -0.5)  # one distance between names in all panels
@@ -166,19 +174,19 @@ def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = ""
     Args:
         panels: three in a row, four as two by two.
         labels: of the x axis and of the y axis.
-        shade: what ``shades`` are; given, both axes have one scale, and its diagonal is drawn.
+        shade: what ``shades`` are; given, both axes have the same scale, and its diagonal is drawn.
     """
     figure, grid = _grid(panels, 2 if len(panels) == 4 else 3, 5.0, 4.2)
     for axes, panel in zip(grid, panels, strict=False):
-        for number, one in enumerate(panel.series, start=panel.first_color):
-            places, values = _points(one)
-            if one.shades is None:
+        for number, series in enumerate(panel.series, start=panel.first_color):
+            places, values = _points(series)
+            if series.shades is None:
                 look: dict[str, Any] = {"color": _color(number), "marker": _marker(number), "s": 30, "alpha": 0.8}
-                axes.scatter(places, values, label=one.label, **look)
+                axes.scatter(places, values, label=series.label, **look)
                 continue
             size = max(2, min(20, 20_000 / len(values)))
-            points = axes.scatter(places, values, c=one.shades, cmap="cividis", s=size, alpha=0.6, linewidths=0)
-            low, high = float(one.shades.min()), float(one.shades.max())
+            points = axes.scatter(places, values, c=series.shades, cmap="cividis", s=size, alpha=0.6, linewidths=0)
+            low, high = float(series.shades.min()), float(series.shades.max())
             axes.plot([low, high], [low, high], color=_BLACK, linewidth=0.8)
             axes.set_aspect("equal")
             scale = figure.colorbar(points, ax=axes, shrink=0.8)
@@ -187,7 +195,7 @@ def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = ""
             scale.set_label(shade, fontsize=9)
         if panel.level is not None:
             axes.axhline(panel.level, color=_BLACK, linewidth=0.8)
-        if any(one.label for one in panel.series):
+        if any(series.label for series in panel.series):
             axes.legend(frameon=False, fontsize=8)
         axes.set_xlabel(shortened(labels[0], _LABEL), fontsize=9)
         axes.set_ylabel(shortened(labels[1], _LABEL), fontsize=9)
@@ -410,7 +418,7 @@ def _draw_curve(axes: Axes, epochs: Vector, values: Vector, sizes: Vector, label
 
 
 def _draw_score_curve(axes: Axes, curve: ScoreCurve, num_pairs: int) -> None:
-    """Each evaluation as a point, the best ringed; a line between neighbours that both have a score."""
+    """Each evaluation as a point, the best ringed; a line between neighbors that both have a score."""
     epochs = np.array([pairs / num_pairs for _, pairs, _ in curve.points])
     values = np.array([np.nan if score is None else 100 * score for *_, score in curve.points])
     axes.plot(epochs, values, color=_BLUE, linewidth=1.5, marker="o", markersize=4, clip_on=False)

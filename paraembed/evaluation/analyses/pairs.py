@@ -53,7 +53,7 @@ def score_by_length(inputs: Inputs) -> Content:
         name, chosen, printed = pool.name, ~of_paper, {}
         if of_paper.any():
             name, chosen, printed = THE_PAPERS, of_paper, BY_LENGTH
-            missing = ", ".join(one.removeprefix("sts/") for one in PAPERS_20 if one not in {*pool.sets})
+            missing = ", ".join(name.removeprefix("sts/") for name in PAPERS_20 if name not in {*pool.sets})
         bins, gold = bin_of(pool.lengths)[chosen], pool.gold[chosen]
         counts = np.bincount(bins, minlength=len(BINS)).tolist()
         scores = [100 * score_by_bin(bins, gold, predicted[chosen]) for predicted in pool.predicted]
@@ -65,7 +65,7 @@ def score_by_length(inputs: Inputs) -> Content:
         tables.append(pool.table(BY_TOKENS, ("tokens", "pairs", *inputs.labels, *papers), rows, 1, name))
         series = [Series(label, values, is_published=True) for label, values in papers.items()]
         series += map(Series, inputs.labels, scores)
-        panels.append(Panel(name, series, [f"{one}\n{count:,}" for one, count in zip(BINS, counts, strict=True)]))
+        panels.append(Panel(name, series, [f"{length}\n{count:,}" for length, count in zip(BINS, counts, strict=True)]))
     text = (
         "Pearson's r × 100 over the pairs whose longer text has so many tokens; the number of pairs stands below each "
         f"length, and one with fewer than {LEAST_PAIRS} has no score."

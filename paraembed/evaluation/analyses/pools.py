@@ -91,30 +91,30 @@ def pools(inputs: Inputs) -> list[Pool]:
     Raises:
         CannotMakeError: nothing was scored on graded pairs.
     """
-    names = [one.encoder.tokeniser for one in inputs.candidates if isinstance(one.encoder, Encoder)]
-    tokeniser = names[0] if names else "ptb-v1"
-    found = []
+    encoders = [candidate.encoder for candidate in inputs.candidates]
+    tokeniser = next((encoder.tokeniser for encoder in encoders if isinstance(encoder, Encoder)), "ptb-v1")
+    pooled = []
     for suite in inputs.suites:
         together: list[tuple[str, ScoredPairs]] = []
         for group in suite.groups:
-            graded = [(_set_name(suite, group, one), one) for one in group.sets if isinstance(one, ScoredPairs)]
+            graded = [(_set_name(suite, group, pairs), pairs) for pairs in group.sets if isinstance(pairs, ScoredPairs)]
             if group.name and group.has_mean:
                 together += graded
             elif not group.name:
-                found += [_pool(inputs, name, [(name, one)], tokeniser) for name, one in graded]
+                pooled += [_pool(inputs, name, [(name, pairs)], tokeniser) for name, pairs in graded]
         if together:
-            found.append(_pool(inputs, suite.name, together, tokeniser))
-    if not found:
+            pooled.append(_pool(inputs, suite.name, together, tokeniser))
+    if not pooled:
         raise CannotMakeError("no set of scored pairs was asked for; add --suite sts, or --pairs FILE")
-    return found
+    return pooled
 
 
 def text_pools(inputs: Inputs) -> list[Pool]:
     """The pools of phrases and sentences; raises CannotMakeError where there are none."""
-    found = [pool for pool in pools(inputs) if pool.are_texts]
-    if not found:
+    of_texts = [pool for pool in pools(inputs) if pool.are_texts]
+    if not of_texts:
         raise CannotMakeError("the scored pairs are words or bigrams; add --suite sts, or --pairs FILE with sentences")
-    return found
+    return of_texts
 
 
 def gold_scale(gold: Vector) -> tuple[float, float]:
@@ -127,9 +127,9 @@ def on_gold_scale(cosines: Vector, low: float, high: float) -> Vector:
     return low + (high - low) * np.clip(cosines, 0, 1)
 
 
-def _set_name(suite: Suite, group: Group, one: ScoredPairs) -> str:
+def _set_name(suite: Suite, group: Group, pairs: ScoredPairs) -> str:
     """Name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
-    return "/".join(filter(None, (suite.name, group.name, one.name)))
+    return "/".join(filter(None, (suite.name, group.name, pairs.name)))
 
 
 def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tokeniser: str) -> Pool:
