@@ -1,24 +1,23 @@
 """jobs/bench.py as a user runs it, and the batches it measures on."""
 
-import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from mlflow.tracking import MlflowClient
 
-from paraembed.benchmarks import encoders as measuring
-from paraembed.benchmarks import train_command
-from paraembed.benchmarks.encoders import NATIVE, Workload
-from paraembed.benchmarks.shard import GZIP, LOOP, OURS, SPLIT
+from infra.bench import command
+from infra.bench import encoders as measuring
+from infra.bench.command import Encoders
+from infra.bench.encoders import NATIVE, draw_batches
+from infra.bench.shard import NAMES
 from paraembed.cluster.tracking import EXPERIMENT
 from paraembed.encoders import ENCODERS
 
@@ -26,30 +25,26 @@ JOB = Path(__file__).parents[2] / "jobs" / "bench.py"
 SMALL = "--batch-size 5 --width 8 --mean-tokens 3 --rounds 2 --threads 1"
 
 
-@pytest.fixture(scope="module")
-def job() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("jobs_bench", JOB)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """MLflow's store."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return uri
 
 
 @pytest.fixture
-def bench(job: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], int]:
-    """Runs the job on a command line and gives its exit status."""
+def bench(store: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], int]:
+    """Runs the job on a command line and returns its exit status."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(measuring, "TURN_SECONDS", 0.001)
+    monkeypatch.setattr(measuring, "ROUND_SECONDS", 0.001)
+    return lambda line: command.main(line.split())
 
-    def call(line: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["jobs/bench.py"])
-        status: int = job.main(line.split())
-        return status
 
-    return call
+def rows_of(tables: str) -> dict[str, list[str]]:
+    """Cells by the first one of each line of Markdown tables."""
+    lines = [re.split(r" *(?<!\\)\| *", line)[1:-1] for line in tables.splitlines() if line.startswith("|")]
+    return {first.replace("\\|", "|"): rest for first, *rest in lines}
 
 
 def test_every_encoder_is_measured(
@@ -57,11 +52,10 @@ def test_every_encoder_is_measured(
 ) -> None:
     assert bench(f"encoders {SMALL} --out numbers.json") == 0
     said = capsys.readouterr()
-    table = [re.split(r"  +", line) for line in said.out.splitlines()]
-    assert table[0] == ["encoder", "ms/step", "pairs/s", "parameters", "× lstm_avg"]
-    names = [row[0] for row in table[2:]]
+    (head, cells), *_ = (rows := rows_of(said.out)).items()
+    assert [head, *cells] == ["encoder", "ms/step", "pairs/s", "parameters", "× lstm_avg"]
+    names = [*rows][2:]
     assert names == [name for one in ENCODERS for name in ([one, NATIVE] if one == "lstm_avg" else [one])]
-    rows = {row[0]: row[1:] for row in table[2:]}
     assert rows["avg"][2] == "0"
     assert rows["proj"][2] == "72"
     assert rows["lstm_avg"][3] == "1.000"
@@ -74,9 +68,8 @@ def test_every_encoder_is_measured(
 
 def test_only_what_is_named(bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(f"encoders --encoders gru avg {SMALL}") == 0
-    said = capsys.readouterr().out.splitlines()[2:]
-    assert [line.split()[0] for line in said] == ["gru", "avg"]
-    assert all(line.endswith(" -") for line in said)
+    rows = [*rows_of(capsys.readouterr().out).items()][2:]
+    assert [(name, cells[-1]) for name, cells in rows] == [("gru", "-"), ("avg", "-")]
 
 
 @pytest.mark.parametrize(
@@ -87,10 +80,10 @@ def test_only_what_is_named(bench: Callable[[str], int], capsys: pytest.CaptureF
         ("--width 0", "width is 0; allowed: 1 to 65536"),
         ("--mean-tokens 0.5", "mean_tokens is 0.5; allowed: 1 to 10000"),
         ("--distinct-words 5000", "distinct_words is 5000; 3,000 tokens a step hold fewer than 2,890"),
-        ("--threads 0", "--threads is 0; it must be at least 1"),
+        ("--threads 0", "threads is 0; allowed: 1 to 1024"),
         pytest.param(
             "--device cuda",
-            "--device cuda: PyTorch sees no GPU on this machine; take --device cpu",
+            "--device cuda: PyTorch sees no GPU on this machine; use --device cpu",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
         ),
     ],
@@ -111,19 +104,16 @@ def test_the_sharding_beside_other_programs(
 ) -> None:
     line = "shard --folder work --lines 600 --files 3 --rounds 2 --loop-lines 50 --small-files 2 --out numbers.json"
     assert bench(line) == 0
-    table = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
-    assert [row[:2] for row in table[:2]] + [row[:2] for row in table[2:6]] == [
-        ["program", "lines"], ["-" * 23, "-----"], [OURS, "600"], [GZIP, "600"], [SPLIT, "50"], [LOOP, "50"],
-    ]  # fmt: skip
-    assert table[2][4] == "1.00"
-    assert {"read, decompress", "split into fields", "write: shards"} < {row[0] for row in table}
-    assert [row[1] for row in table if row[0] in {"files", "rows in 1,000 partitions"}] == [
-        "2",
-        "8",
-        "100,000",
-        "400,000",
+    said = capsys.readouterr().out
+    rows = rows_of(said)
+    assert [rows[name][0] for name in NAMES.values()] == ["600", "600", "50", "50"]
+    assert rows["shard_pairs"][3] == "1.00"
+    assert {"read, decompress", "split into fields", "write: shards"} < set(rows)
+    assert re.findall(r"^\| (?:files|rows in 1,000 partitions) +\| +([\d,]+) ", said, re.MULTILINE) == [
+        *("2", "8", "100,000", "400,000")
     ]
     numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert [one["program"] for one in numbers["timings"]] == [*NAMES.values()]
     assert [len(one["seconds"]) for one in numbers["timings"]] == [2] * 4
     assert numbers["line_bytes"] > 700
     assert numbers["peak_bytes"] > 1 << 20
@@ -138,7 +128,7 @@ TRAIN = "train --texts phrases --batch-sizes 5 --pairs 1000 --words 60 --width 8
 BARE = """
 import sys
 
-AT_HAND = {"torch", "numpy", "pyarrow", "paraembed"}
+AT_HAND = {"torch", "numpy", "pyarrow", "paraembed", "infra"}
 OF_TORCH = {"typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "filelock", "fsspec",
             "torchgen", "functorch"}
 
@@ -157,12 +147,6 @@ class Without:
 sys.meta_path[:] = map(Without, sys.meta_path)
 """
 """What Python runs first: it finds no other package, in this process and in those that it starts."""
-
-
-def rows_of(table: str) -> dict[str, list[str]]:
-    """Cells by the first one of each line of Markdown tables."""
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
-    return {first: rest for first, *rest in lines}
 
 
 def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path: Path) -> None:
@@ -210,10 +194,8 @@ def test_training_on_ray_beside_the_bare_loop(
     bench: Callable[[str], int],
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    store: str,
 ) -> None:
-    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert bench(f"{TRAIN} --rounds 1 --programs paraembed ray --out numbers.json") == 0
     said = capsys.readouterr()
     assert re.search(r"a step on Ray takes [+-]\d+\.\d%", said.out)
@@ -233,7 +215,7 @@ def test_training_on_ray_beside_the_bare_loop(
 def test_a_whole_training(
     bench: Callable[[str], int], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(train_command.SCALE, "pairs", 1000)
+    monkeypatch.setitem(command.SCALE, "pairs", 1000)
     assert bench(f"{TRAIN} --scale") == 0
     said = capfd.readouterr()
     assert "* paraembed: 10 epochs of 1,000 pairs, 100 steps: " in said.out
@@ -247,19 +229,19 @@ def test_without_a_gpu_its_numbers_are_skipped(bench: Callable[[str], int], caps
     said = capsys.readouterr()
     assert (said.out, said.err) == (
         "",
-        "skipped: --device cuda: PyTorch sees no GPU on this machine; take --device cpu\n",
+        "skipped: --device cuda: PyTorch sees no GPU on this machine; use --device cpu\n",
     )
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--texts poems", "texts is 'poems'; allowed: sentences, phrases"),
-        ("--encoders gpt", f"encoder is 'gpt'; allowed: {', '.join(ENCODERS)}"),
+        ("--texts poems", "texts: 'poems' is unknown; allowed: sentences, phrases"),
+        ("--encoders gpt", f"encoder: 'gpt' is unknown; allowed: {', '.join(ENCODERS)}"),
         ("--batch-sizes 1", "batch_size is 1; allowed: 2 to 1e+06"),
         ("--pairs 100", "pairs is 100; two workers of batch_size 100 need 200 or more"),
-        ("--rounds 0", "--rounds is 0; it must be at least 1"),
-        ("--programs ours", "--programs 'ours' is unknown; allowed: paraembed, ready, "),
+        ("--rounds 0", "rounds is 0; allowed: 1 to 1000"),
+        ("--programs ours", "programs: 'ours' is unknown; allowed: paraembed, ready, "),
         ("--device tpu", "device is 'tpu'; allowed: cpu, cuda"),
         ("--precision bfloat16", "precision is 'bfloat16', and the device is a CPU"),
     ],
@@ -267,12 +249,9 @@ def test_without_a_gpu_its_numbers_are_skipped(bench: Callable[[str], int], caps
 def test_what_training_does_not_allow_is_one_line(
     bench: Callable[[str], int],
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
     flags: str,
     message: str,
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     assert bench(f"train --batch-sizes 100 {flags}") == 1
     said = capsys.readouterr()
     assert said.out == ""
@@ -294,10 +273,8 @@ def test_embedding_end_to_end(
     bench: Callable[[str], int],
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    store: str,
 ) -> None:
-    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     (tmp_path / "work").mkdir()
     line = f"{EMBED} --programs encode float32 floor few many large read tokenise gather write part"
     assert bench(f"{line} --folder work --out new/numbers.json") == 0
@@ -328,9 +305,7 @@ def test_a_job_that_fails_says_why(
     bench: Callable[[str], int],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert bench(f"{EMBED} --programs float32") == 1
     last = capsys.readouterr().err.splitlines()[-1]
@@ -340,7 +315,7 @@ def test_a_job_that_fails_says_why(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--programs ours", "--programs 'ours' is unknown; allowed: encode, encode_1, model2vec, "),
+        ("--programs ours", "programs: 'ours' is unknown; allowed: encode, encode_1, model2vec, "),
         ("--rows 0", "rows is 0; allowed: 1 to 1e+09"),
         ("--part-rows 5", "small_part_rows is 1000; it must be below part_rows and small_rows, 5 and 200000"),
         ("--texts none.txt", "none.txt"),
@@ -362,15 +337,29 @@ def test_what_embedding_does_not_allow_is_one_line(
 def test_without_a_subcommand_it_says_which_there_are(
     bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bench("") == 2
-    assert "error: '' is no benchmark; allowed: embed, encoders, shard, train" in capsys.readouterr().err
-    assert bench("--help") == 0
-    assert capsys.readouterr().out.startswith("usage: bench.py {embed,encoders,shard,train}")
+    for line, status in (("", 2), ("--help", 0), ("shard --folder work --lines many", 2)):
+        with pytest.raises(SystemExit) as ended:
+            bench(line)
+        assert ended.value.code == status
+    said = capsys.readouterr()
+    assert said.out.startswith("usage: bench.py [-h] {embed,encoders,shard,train}")
+    assert "{embed,encoders,shard,train}" in said.err
+    assert "argument --lines: invalid int value: 'many'" in said.err
+
+
+def test_help_and_wrong_values_need_no_torch() -> None:
+    code = (
+        "import sys\nfrom infra.bench.command import main, parse\nassert main(['encoders', '--rounds', '0']) == 1\n"
+        "try:\n  parse(['embed', '--help'])\nfinally:\n"
+        "  assert not {'torch', 'numpy', 'ray', 'mlflow'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=JOB.parents[1], capture_output=True, text=True, check=True)
+    assert "--small-part-rows N" in done.stdout
 
 
 @pytest.mark.parametrize(("distinct_words", "about"), [(None, 1200), (300, 300), (2500, 2500)])
 def test_batches_hold_the_words_asked_for(distinct_words: int | None, about: int) -> None:
-    batches = Workload(distinct_words=distinct_words, rounds=3).batches()
+    batches = draw_batches(Encoders(distinct_words=distinct_words, rounds=3))
     assert [len(batch) for batch in batches] == [200] * 3
     assert np.mean([batch.lengths.mean() for batch in batches]) == pytest.approx(15, rel=0.05)
     assert np.mean([len(np.unique(batch.ids)) for batch in batches]) == pytest.approx(about, rel=0.05)

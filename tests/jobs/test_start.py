@@ -26,10 +26,10 @@ sys.meta_path.insert(0, Stop)
 
 
 def run_job(job: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    what = ["encoders"] if job.name == "bench.py" else []
+    flags = ["encoders"] if job.name == "bench.py" else ["--help"]  # its help needs none of them
     kept = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PARAEMBED_TRACEBACK"}}
     return subprocess.run(
-        [sys.executable, *options, job, *what, "--help"],
+        [sys.executable, *options, job, *flags],
         env={**kept, **environment},
         capture_output=True,
         text=True,

@@ -1,31 +1,29 @@
-"""What others would write for the same training: mean of word vectors, pairs in batches, Adam.
+"""What others would write: training by PyTorch or sentence-transformers, embedding by two libraries of static vectors.
 
 ``embedding_bag`` and ``embedding`` compute what ``training.step`` does: the margin loss on cosines, the negative being
-the most similar text of the other pairs of the batch (Wieting 2016 eq. 11). ``static_embedding`` is
-sentence-transformers with its own trainer and its own loss. The first two get their batches ready made, on the device;
-the third tokenises texts, as it always does.
+the most similar text of the other pairs of the batch (Wieting 2016 eq. 11). Their batches are ready, on the device.
+``train_static_embedding`` is sentence-transformers with its own trainer and loss; it tokenizes texts as always.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, cycle
-from pathlib import Path
+from itertools import cycle
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from infra.bench.generated import pair_texts
 from paraembed.ragged import Ragged
 from paraembed.words import UNKNOWN, Words
 
 MARGIN, RATE = 0.4, 0.001
+_PEER_WIDTH, _PEER_WORDS = 256, 29_000  # as released static models have them: 256 dimensions, 30k WordPieces
 
 
 def margin_loss(vectors_NH: Tensor) -> Tensor:
-    """Mean over pairs of the two hinge terms; texts of pair i stand at rows 2i and 2i + 1."""
+    """Return the mean over pairs of the two hinge terms; the texts of pair i are rows 2i and 2i + 1."""
     vectors_NH = F.normalize(vectors_NH)
     pair_N = torch.arange(len(vectors_NH), device=vectors_NH.device) // 2
     with torch.no_grad():
@@ -40,13 +38,13 @@ def embedding_bag(words: Words, batches: Sequence[Ragged], device: torch.device)
     """Train with a sparse gradient and ``SparseAdam``; yields the loss of each step, without end."""
     bag = nn.EmbeddingBag.from_pretrained(torch.from_numpy(words.matrix), freeze=False, mode="mean", sparse=True)
     bag = bag.to(device)
-    optimiser = torch.optim.SparseAdam(bag.parameters(), lr=RATE)
+    optimizer = torch.optim.SparseAdam(bag.parameters(), lr=RATE)
     ready = [(torch.from_numpy(one.ids), torch.from_numpy(one.offsets[:-1])) for one in batches]
     for ids_T, offsets_N in cycle([(ids.to(device, torch.int64), offsets.to(device)) for ids, offsets in ready]):
         loss = margin_loss(bag(ids_T, offsets_N))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()  # type: ignore[no-untyped-call,unused-ignore]
+        optimizer.step()  # type: ignore[no-untyped-call,unused-ignore]
         yield loss.detach()
 
 
@@ -54,13 +52,13 @@ def embedding(words: Words, batches: Sequence[Ragged], device: torch.device) -> 
     """Train with padded texts, a dense gradient and ``Adam``; yields the loss of each step, without end."""
     matrix = torch.from_numpy(words.matrix)
     table = nn.Embedding.from_pretrained(matrix, freeze=False).to(device)  # type: ignore[no-untyped-call]
-    optimiser = torch.optim.Adam(table.parameters(), lr=RATE)
+    optimizer = torch.optim.Adam(table.parameters(), lr=RATE)
     for ids_NL, mask_NL in cycle([tuple(one.to(device) for one in _padded(batch)) for batch in batches]):
         mask_NL1 = mask_NL[:, :, None]
         loss = margin_loss((table(ids_NL) * mask_NL1).sum(dim=1) / mask_NL1.sum(dim=1))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()  # type: ignore[no-untyped-call,unused-ignore]
+        optimizer.step()  # type: ignore[no-untyped-call,unused-ignore]
         yield loss.detach()
 
 
@@ -73,23 +71,18 @@ def _padded(texts: Ragged) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids_NL), torch.from_numpy(mask_NL.astype(np.float32))
 
 
-def static_embedding(
-    words: Words,
-    pairs: Ragged,
-    batch_size: int,
-    device: torch.device,
-    folder: Path,
-    on_step: Callable[[int], None],
+def train_static_embedding(
+    words: Words, pairs: Ragged, batch_size: int, device: str, folder: str, on_step: Callable[[int], None]
 ) -> None:
     """Train sentence-transformers' ``StaticEmbedding`` with its trainer and ``MultipleNegativesRankingLoss``.
 
     Args:
-        words: of the model; the tokeniser splits at white space.
+        words: vocabulary and vectors of the model; its tokenizer splits at white space.
         pairs: what to train on.
         batch_size: pairs a step.
-        device: where.
+        device: cpu or cuda.
         folder: the trainer wants one.
-        on_step: told how many steps are done; what it raises ends the training.
+        on_step: called with the number of steps that are done; an exception that it raises ends the training.
 
     Raises:
         ModuleNotFoundError: sentence-transformers, or what its trainer needs, is not installed.
@@ -109,17 +102,15 @@ def static_embedding(
     rows = {word: row for row, word in enumerate(words.vocabulary.to_pylist())}
     tokenizer = Tokenizer(models.WordLevel(rows, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    model = SentenceTransformer(
-        modules=[StaticEmbedding(tokenizer, embedding_weights=words.matrix)], device=str(device)
-    )
-    first, second = texts_of(pairs, words)
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=words.matrix)], device=device)
+    first, second = pair_texts(pairs, words)
     settings = SentenceTransformerTrainingArguments(
-        output_dir=str(folder),
+        output_dir=folder,
         per_device_train_batch_size=batch_size,
         num_train_epochs=1_000_000,
         learning_rate=RATE,
         lr_scheduler_type="constant",
-        use_cpu=device.type == "cpu",
+        use_cpu=device == "cpu",
         disable_tqdm=True,
         logging_strategy="no",
         save_strategy="no",
@@ -134,17 +125,33 @@ def static_embedding(
     ).train()
 
 
-def texts_of(pairs: Ragged, words: Words) -> tuple[pa.StringArray, pa.StringArray]:
-    """First and second texts of pairs, tokens joined by one space."""
-    tokens = pa.LargeListArray.from_arrays(pairs.offsets, words.vocabulary.take(pa.array(pairs.ids)))
-    texts = pc.binary_join(tokens, " ")
-    numbers = np.arange(len(pairs))
-    return texts.take(pa.array(numbers[0::2])), texts.take(pa.array(numbers[1::2]))
+def model2vec_encode(words: Sequence[str]) -> Callable[[list[str]], Any]:
+    """Return ``encode`` of a ``StaticModel`` as its released models are; ``words`` are in its vocabulary."""
+    from model2vec import StaticModel  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - optional
+
+    tokenizer, vectors = _word_pieces(words)
+    encode: Callable[[list[str]], Any] = StaticModel(vectors, tokenizer).encode
+    return encode
 
 
-def every(steps: Iterator[object], interval: int, on_step: Callable[[int], None]) -> None:
-    """Run steps; ``on_step`` is told how many are done each ``interval`` of them, and ends it by what it raises."""
-    for number in count(1):
-        next(steps)
-        if number % interval == 0:
-            on_step(number)
+def static_embedding_encode(words: Sequence[str]) -> Callable[[list[str]], Any]:
+    """Return ``encode`` of sentence-transformers' ``StaticEmbedding``; ``words`` are in its vocabulary."""
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - optional, and slow to import
+    from sentence_transformers.models import StaticEmbedding  # noqa: PLC0415
+
+    tokenizer, vectors = _word_pieces(words)
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors)], device="cpu")
+    return lambda texts: model.encode(texts, batch_size=1024, show_progress_bar=False)
+
+
+def _word_pieces(words: Sequence[str]) -> tuple[Any, Any]:
+    """A BERT tokenizer, and random vectors of its pieces."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: PLC0415 - optional
+
+    characters = sorted({character for word in words for character in word})
+    pieces = ["[UNK]", *characters, *(f"##{character}" for character in characters), *words[:_PEER_WORDS]]
+    rows = {piece: row for row, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = Tokenizer(models.WordPiece(rows, unk_token="[UNK]"))  # noqa: S106 - no password
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer, np.random.default_rng(1).standard_normal((len(rows), _PEER_WIDTH), dtype=np.float32)

@@ -3,7 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from infra.bench.command import TEXTS, Case
 from paraembed.ragged import Ragged
 from paraembed.words import UNKNOWN, Words
 
@@ -13,35 +15,47 @@ _BLOCK_TEXTS = 1 << 20  # drawn at a time: the numbers behind a draw take six ti
 
 
 def word_chances(num_words: int, exponent: float = ZIPF) -> npt.NDArray[np.float64]:
-    """How likely each word is, by rank, [num_words]."""
+    """Return the probability of each word, by frequency rank, [num_words]."""
     weights: npt.NDArray[np.float64] = np.arange(1, num_words + 1, dtype=np.float64) ** -exponent
     weights /= weights.sum()
     return weights
 
 
 def draw_words(num_words: int, width: int, seed: int) -> Words:
-    """Words with random vectors of a usual scale; the first is the unknown word."""
+    """Return words with random vectors of a usual scale; the first is the unknown word."""
     matrix = np.random.default_rng(seed).standard_normal((num_words, width), dtype=np.float32)
     matrix *= np.float32(0.1)
     return Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(1, num_words))]), matrix)
 
 
-def draw_texts(num_texts: int, mean_tokens: float, chances: npt.NDArray[np.float64], *seed: int) -> Ragged:
-    """Texts of one word or more.
-
-    Args:
-        num_texts: how many.
-        mean_tokens: of the Poisson distribution that lengths come from.
-        chances: how likely each word is.
-        seed: decides them.
-    """
+def draw_texts(
+    num_texts: int,
+    mean_tokens: float,
+    chances: npt.NDArray[np.float64],
+    *seed: int,
+    block_texts: int = _BLOCK_TEXTS,
+) -> Ragged:
+    """Return texts of at least one word; lengths come from a Poisson distribution of mean ``mean_tokens``."""
     drawn = np.random.default_rng(seed)
     offsets = np.zeros(num_texts + 1, np.int64)
     np.cumsum(np.maximum(drawn.poisson(mean_tokens, num_texts), 1), out=offsets[1:])
     ids = np.empty(offsets[-1], np.int32)
     bounds = np.cumsum(chances)
     bounds[-1] = 1.0  # the sum of roundings may end below it
-    for start in range(0, num_texts, _BLOCK_TEXTS):
-        first, last = offsets[start], offsets[min(start + _BLOCK_TEXTS, num_texts)]
+    for start in range(0, num_texts, block_texts):
+        first, last = offsets[start], offsets[min(start + block_texts, num_texts)]
         ids[first:last] = np.searchsorted(bounds, drawn.random(last - first), side="right")
     return Ragged(ids, offsets)
+
+
+def draw_pairs(case: Case) -> Ragged:
+    """Return the pairs of a training; pair i has the texts 2i and 2i + 1."""
+    return draw_texts(2 * case.num_pairs, TEXTS[case.texts], word_chances(case.words), case.seed)
+
+
+def pair_texts(pairs: Ragged, words: Words) -> tuple[pa.StringArray, pa.StringArray]:
+    """Return the first and second texts of pairs, tokens joined by one space."""
+    tokens = pa.LargeListArray.from_arrays(pairs.offsets, words.vocabulary.take(pa.array(pairs.ids)))
+    texts = pc.binary_join(tokens, " ")
+    numbers = np.arange(len(pairs))
+    return texts.take(pa.array(numbers[0::2])), texts.take(pa.array(numbers[1::2]))

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from paraembed.benchmarks.generated import draw_texts, draw_words, word_chances
-from paraembed.benchmarks.peers import embedding, embedding_bag, margin_loss, texts_of
+from infra.bench.generated import draw_texts, draw_words, word_chances
+from infra.bench.peers import embedding, embedding_bag, margin_loss
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.ragged import Ragged
@@ -44,12 +44,3 @@ def test_a_peer_trains_as_we_do(peer: Peer, update: str) -> None:
     # Adam makes a step of full size of a gradient that is a rounding error, so single numbers may differ by more.
     assert np.abs(words.matrix - encoder.matrix.detach().numpy()).mean() < 1e-6
     assert np.abs(words.matrix - draw_words(60, 16, 3).matrix).mean() > 1e-3
-
-
-def test_texts_of_pairs() -> None:
-    words = draw_words(4, 2, 1)
-    pairs = Ragged(np.array([1, 2, 3, 0, 2, 2], np.int32), np.array([0, 2, 3, 4, 6]))
-    first, second = texts_of(pairs.slice(0, 4), words)
-    assert first.to_pylist() == ["w1 w2", "UUUNKKK"]
-    assert second.to_pylist() == ["w3", "w2 w2"]
-    assert [column.to_pylist() for column in texts_of(pairs.slice(2, 4), words)] == [["UUUNKKK"], ["w2 w2"]]

@@ -1,1 +1,0 @@
-"""How long the core takes: plain measurements on generated data, without Ray."""

@@ -1,0 +1,86 @@
+"""Programs in interleaved rounds, as real processes."""
+
+import sys
+import time
+from functools import partial
+
+import pytest
+
+from infra.bench.rounds import Clock, Program, Round, Task, measure, show_table, start
+
+
+def sleep(clock: Clock, last: int, rank: int = 0) -> None:
+    """Steps of a millisecond."""
+    sys.stdout.write("a library says something\n")
+    for step in range(1, 10**9):
+        time.sleep(0.001)
+        if step % 10 == 0:
+            clock(step)
+        if step > last:
+            raise RuntimeError(f"out of steps, rank {rank}")
+
+
+def miss(clock: Clock) -> None:
+    raise ModuleNotFoundError("no", name="faiss.swig")
+
+
+def tasks(last: int, workers: int = 1) -> list[Task]:
+    return [Task(sleep, {"last": last, "rank": rank}, seconds=0.05) for rank in range(workers)]
+
+
+def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer() -> None:
+    order: list[str] = []
+
+    def call() -> Round:
+        order.append("here")
+        return Round(4, 2.0)
+
+    def two() -> Program:
+        program = start("two sleepers", tasks(10**9, 2), answering=2)
+
+        def run_round() -> Round:
+            order.append("two")
+            return program.run_round()
+
+        return Program("two sleepers", run_round, program.close, 1, program.warm_up_seconds)
+
+    results = measure({"two": two, "here": partial(Program, "here", call, workers=3)}, 2)
+    assert order == ["two", "here", "two", "here"]
+    assert results["here"].rounds == [Round(4, 2.0)] * 2
+    assert (results["here"].seconds, results["here"].rate) == (0.5, 6.0)
+    assert results["two"].warm_up_seconds > 0.01
+    for one in results["two"].rounds:
+        assert one.steps % 10 == 0
+        assert 0 < one.steps <= 2 * one.seconds / 0.001
+        assert one.seconds >= 0.05
+        assert one.peak_bytes > 50e6  # torch is in it
+    assert results["two"].numbers()["turns"][0]["steps"] == results["two"].rounds[0].steps
+
+
+def test_a_program_that_ends_is_named() -> None:
+    running = start("sleeper", tasks(30))
+    try:
+        with pytest.raises(ValueError, match="sleeper ended before its round was over: RuntimeError: out of steps, ra"):
+            running.run_round()
+    finally:
+        running.close()
+
+
+def test_a_program_whose_package_is_not_installed_says_so_in_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    results = measure(
+        {
+            "peer": lambda: start("peer", [Task(miss, {})]),
+            "here": lambda: Program("a longer name", lambda: Round(10, 2.0)),
+        },
+        1,
+    )
+    assert results["peer"].skipped == "faiss.swig is not installed"
+    columns = {"steps/s": lambda one: f"{one.rate:.1f}", "MB": lambda one: f"{one.peak_bytes}"}
+    show_table("program", results.values(), columns)
+    assert capsys.readouterr().out.splitlines() == [
+        "| program       |                     steps/s |  MB |",
+        "| ------------- | --------------------------: | --: |",
+        "| peer          | faiss.swig is not installed |     |",
+        "| a longer name |                         5.0 |   0 |",
+        "",
+    ]
