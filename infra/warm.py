@@ -10,12 +10,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.data.duplicates import find_duplicates
 from paraembed.data.parse import parse_source, partitions_of
 from paraembed.data.sample import write_sample
 from paraembed.data.shards import ShardSettings
+from paraembed.data.trees import parse_trees
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
@@ -36,6 +38,7 @@ def warm(folder: Path) -> None:
         parsed = folder / f"{number}.parquet"
         parse_source(path, path.name, ShardSettings(), parsed, partitions=2)
         find_duplicates([partitions_of(parsed)], 0, 2, [0])
+    parse_trees(pa.array(["((a b) c)"]), np.array([3]))
     words = read_words(files.vectors)
     pairs = pairs_to_ids([pq.read_table(folder / "1.parquet")], words.vocabulary)
     for recipe in RECIPES.values():
