@@ -23,7 +23,8 @@ from paraembed.data.sample_lexicon import CONCEPTS, PATTERNS, SENTENCES, SHORT_S
 from paraembed.data.sample_pairs import draw_pairs, is_held_out, ppdb_lines
 from paraembed.files import write_file
 
-_NAMES = ("ppdb-1.0-format.gz", "ppdb-2.0-format.gz", "pairs.tsv", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt")
+_PPDB_1, _PPDB_2 = "ppdb-1.0-format.gz", "ppdb-2.0-format.gz"
+_OURS = {_PPDB_1, _PPDB_2, "pairs.tsv", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt", "shards"}
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,13 @@ def write_sample(
     if not 0 <= broken <= 0.5:
         raise ValueError(f"broken={broken}: it is a fraction of the lines, from 0 to 0.5, such as 0.001")
     _make_folder(out)
-    contents = (
-        ppdb_lines("1.0", lines, seed, broken) if ppdb_version != "2.0" else None,
-        ppdb_lines("2.0", lines, seed, broken) if ppdb_version != "1.0" else None,
-        _sentence_pairs(pairs, seed) if pairs else None,
-        _vectors(dimension, seed),
-        _scored_pairs(test_pairs, seed),
-        _corpus(sentences, seed),
-    )
     return SampleFiles(
-        *(content and _write(out / name, content) for name, content in zip(_NAMES, contents, strict=True))
+        ppdb_1=None if ppdb_version == "2.0" else _write(out / _PPDB_1, ppdb_lines("1.0", lines, seed, broken)),
+        ppdb_2=None if ppdb_version == "1.0" else _write(out / _PPDB_2, ppdb_lines("2.0", lines, seed, broken)),
+        pairs=_write(out / "pairs.tsv", _sentence_pairs(pairs, seed)) if pairs else None,
+        vectors=_write(out / "vectors.txt.gz", _vectors(dimension, seed)),
+        test_pairs=_write(out / "test-pairs.tsv", _scored_pairs(test_pairs, seed)),
+        sentences=_write(out / "sentences.txt", _corpus(sentences, seed)),
     )
 
 
@@ -92,7 +90,7 @@ def _make_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out} is a file; give a folder")
     out.mkdir(parents=True, exist_ok=True)
-    others = sorted(path.name for path in out.iterdir() if path.name not in {*_NAMES, "shards"} and path.name[0] != ".")
+    others = sorted(path.name for path in out.iterdir() if path.name not in _OURS and path.name[0] != ".")
     if others:
         raise FileExistsError(f"{out} holds other things ({', '.join(others[:3])}); give a new or empty folder")
 
