@@ -50,17 +50,17 @@ class _Record(TypedDict):
 class Fetch:
     """Download public originals (PPDB, SimpWiki, word vectors) to a cache folder, and unpack archives there.
 
-    A download that was broken off goes on where it stopped. What is in the cache is checked, not fetched again.
+    An interrupted download resumes. A file in the cache is checked, not downloaded again.
     """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")] = ()
-    """What to fetch, e.g. ppdb-2.0-xxl-phrasal."""
+    """Sources to download, e.g. ppdb-2.0-xxl-phrasal."""
     cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Where to; $PARAEMBED_CACHE or ~/.cache/paraembed where it is left out."""
+    """Folder for the files. Default: $PARAEMBED_CACHE, else ~/.cache/paraembed."""
     url: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Another address of the one NAME: a mirror, or file:///… for a copy on this machine."""
+    """Address of the one NAME instead of its own: a mirror, or file:///… for a copy on this machine."""
     show: Annotated[bool, tyro.conf.arg(name="list")] = False
-    """Print the names, with size, licence and address."""
+    """Print the names with size, license and address."""
 
 
 def default_cache() -> Path:
