@@ -101,7 +101,7 @@ class Encoders(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(Options):
-    """Time the sharding of generated PPDB 2.0 lines (930 bytes each), next to gzip and plain Python loops."""
+    """Time the sharding of generated PPDB 2.0 lines (980 bytes each), next to gzip and plain Python loops."""
 
     folder: str = option("folder for shards and generated files (0.24 GB a million lines; reused)", is_path=True)
     lines: int = option("lines in all", 1, 10**10, default=2_000_000)
