@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args, get_origin
 from paraembed.checked import check_fields
 from paraembed.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 
-MAX_WIDTH = 65_536  # of word vectors; the encoders allow no more
+MAX_WIDTH = 65_536  # of word vectors, as in ``encoders.base``, which imports torch
 TEXTS = {"sentences": 15.0, "phrases": 4.0}
 """Mean tokens of a text; 4 is close to the phrases of PPDB XXL."""
 MEGA_BATCH_SIZE = 20
@@ -81,6 +81,10 @@ class Options(Checked):
     rounds: int = option("interleaved rounds; the median counts", 1, 1000, default=3)
     out: str | None = option("JSON file for the numbers", is_path=True, default=None)
 
+    def settings(self) -> dict[str, Any]:
+        """Return what decides the numbers, for JSON and MLflow: not where they and other files are written."""
+        return {name: value for name, value in vars(self).items() if name not in {"folder", "out"}}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Encoders(Options):
@@ -90,9 +94,7 @@ class Encoders(Options):
     batch_size: int = option("pairs a step", 1, 1_000_000, default=100)
     width: int = option("width of word and text vectors", 1, MAX_WIDTH, default=300)
     mean_tokens: float = option("mean tokens of a text", 1, 10_000, default=15.0)
-    distinct_words: int | None = option(
-        "mean number of distinct words in a step; default: as in text, 1,200 of 3,000 tokens", 1, 40_000, default=None
-    )
+    distinct_words: int | None = option("mean distinct words of a step; default: as in text", 1, 40_000, default=None)
     rounds: int = option("interleaved rounds; the median counts", 1, 1000, default=5)
     seed: int = option("seed of texts, word vectors and weights", 0, 2**63 - 1, default=1)
     threads: int = option("threads of PyTorch", 1, 1024, default=1)
@@ -109,24 +111,15 @@ class Shard(Options):
     workers: int = option("processes", 1, 1024, default=2)
     loop_lines: int = option("lines of the first file that a Python loop reads", 1, 10**10, default=100_000)
     seed: int = option("seed of the lines", 0, 2**31, default=1)
-    small_files: int = option(
-        "number of ten-line files, and then four times as many, to see whether time is linear in them",
-        1,
-        1_000_000,
-        default=100,
-    )
+    small_files: int = option("ten-line files; then four times as many, to compare", 1, 1_000_000, default=100)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Embed(Options):
     """Time embedding next to other libraries, in memory and from text to Parquet, with its memory, parts and stages."""
 
-    encoder: str | None = option(
-        "encoder folder; default: avg on the most frequent words, random vectors", is_path=True, default=None
-    )
-    texts: tuple[str, ...] = option(
-        "files of sentences, one a line, plain or compressed; default: generated", is_path=True, default=()
-    )
+    encoder: str | None = option("encoder folder; default: avg with random vectors", is_path=True, default=None)
+    texts: tuple[str, ...] = option("files, a sentence a line; default: generated", is_path=True, default=())
     rows: int = option("sentences embedded from text to Parquet", 1, 10**9, default=776_000)
     memory_rows: int = option("sentences of a call of encode", 1, 10**9, default=100_000)
     small_rows: int = option("sentences of the small input, for memory, parts and stages", 1, 10**9, default=200_000)
@@ -142,9 +135,7 @@ class Embed(Options):
     many_groups: int = option("row groups of a large Parquet input", 8, 10**6, default=100_000)
     seed: int = option("seed of word vectors and generated sentences", 0, 2**31, default=1)
     programs: tuple[str, ...] = option(f"programs to run; default: all of {', '.join(EMBED_PROGRAMS)}", default=())
-    folder: str | None = option(
-        "folder for temporary files, about 3 kB a row of the large input", is_path=True, default=None
-    )
+    folder: str | None = option("folder for temporary files, 3 kB a large row", is_path=True, default=None)
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -208,14 +199,8 @@ class Train(Options, TrainingSize):
     texts: tuple[str, ...] = option("sentences (15 tokens a text) or phrases (4)", default=tuple(TEXTS))
     batch_sizes: tuple[int, ...] = option("pairs a step and worker", default=(100, 1024))
     encoders: tuple[str, ...] = option("encoders to train; the peers train avg only", default=("avg",))
-    programs: tuple[str, ...] = option(
-        f"programs to run, in this order; default: those that suit the case of {', '.join(TRAIN_PROGRAMS)}", default=()
-    )
-    scale: bool = option(
-        f"instead, one whole training: {SCALE['pairs']:,} pairs of phrases, {SCALE['epochs']} epochs, batch 100; "
-        "by default of paraembed only",
-        default=False,
-    )
+    programs: tuple[str, ...] = option(f"default: all that suit, of {', '.join(TRAIN_PROGRAMS)}", default=())
+    scale: bool = option("instead, one whole training: 9,100,000 pairs of phrases, 10 epochs, batch 100", default=False)
 
     def __post_init__(self) -> None:
         """Check the fields and every case."""
@@ -331,7 +316,7 @@ def _run(name: str, run: Callable[..., dict[str, Any]], options: Options) -> Non
         elif name != "encoders":  # which is over in seconds, and needs neither
             tracking = import_module("paraembed.cluster.tracking")
             tracked = stack.enter_context(tracking.tracked_run(f"bench {name}", out or Path.cwd() / "bench"))
-            tracked.params({key: str(value) for key, value in vars(options).items()})
+            tracked.params({key: str(value) for key, value in options.settings().items()})
         numbers = run(options, tracked.metrics if tracked else _ignore)
         if out:
             out.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")

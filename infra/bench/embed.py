@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from torch.nn import functional as F
 
 from infra.bench.command import EMBED_PROGRAMS, Embed
-from infra.bench.generated import draw_texts, draw_words, word_chances
+from infra.bench.generated import draw_lines, frequent_words
 from infra.bench.peers import model2vec_encode, static_embedding_encode
 from infra.bench.rounds import (
     Clock,
@@ -52,8 +51,8 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.files import read_blocks, write_file
 from paraembed.ragged import Ragged
-from paraembed.text import Tokens, tokenise
-from paraembed.words import UNKNOWN, Words, word_ids
+from paraembed.text import tokenise
+from paraembed.words import word_ids
 
 IN_MEMORY = ("encode", "encode_1", "model2vec", "static_embedding")
 JOBS = ("float32", "float16", "few", "many", "large")
@@ -88,7 +87,7 @@ def run(options: Embed, log_metrics: Callable[[dict[str, float]], None]) -> dict
             results |= measured
     show_tables(options, results)
     say(f"median of {options.rounds} rounds; torch {torch.__version__}, {os.cpu_count()} cores")
-    settings = vars(options) | {"encoder": str(options.encoder), "texts": " ".join(options.texts)}
+    settings = options.settings() | {"encoder": str(options.encoder), "texts": " ".join(options.texts)}
     programs = {key: result.numbers() for key, result in results.items()}
     return {"settings": settings, "cores": os.cpu_count(), "programs": programs}
 
@@ -99,7 +98,11 @@ def write_inputs(options: Embed, folder: Path) -> Path:
     Raises:
         OSError, ValueError: a file will not do.
     """
-    data = b"".join(map(_read_lines, options.texts)) if options.texts else _generated(options)
+    if options.texts:
+        data = b"".join(map(_read_lines, options.texts))
+    else:
+        most = max(options.rows, options.small_rows, options.large_rows)
+        data = draw_lines(min(_MOST_GENERATED, most), _MEAN_TOKENS, options.words, options.seed)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
     if not len(ends):
         raise ValueError(f"--texts {' '.join(options.texts)}: no lines; give files with a sentence a line")
@@ -113,7 +116,8 @@ def write_inputs(options: Embed, folder: Path) -> Path:
         checkpoint.load(options.encoder)  # an encoder that will not do is an error now
         return Path(options.encoder)
     counted = data[: ends[np.searchsorted(ends, min(_COUNTED_BYTES, len(data)))]]
-    encoder = Encoder(AvgConfig(), _frequent_words(counted, options), TOKENIZER, options.seed)
+    words = frequent_words(counted, TOKENIZER, options.words, options.width, options.seed)
+    encoder = Encoder(AvgConfig(), words, TOKENIZER, options.seed)
     checkpoint.save(encoder, folder / "encoder", recipe={}, provenance={"made by": "bench.py embed"}, model_card="")
     return folder / "encoder"
 
@@ -121,25 +125,6 @@ def write_inputs(options: Embed, folder: Path) -> Path:
 def _read_lines(path: str) -> bytes:
     data = b"".join(read_blocks(Path(path), _BLOCK_BYTES))
     return data if not data or data.endswith(b"\n") else data + b"\n"
-
-
-def _generated(options: Embed) -> bytes:
-    num_texts = min(_MOST_GENERATED, max(options.rows, options.small_rows, options.large_rows))
-    drawn = draw_texts(num_texts, _MEAN_TOKENS, word_chances(options.words), options.seed)
-    vocabulary = draw_words(options.words, 1, options.seed).vocabulary
-    texts = Tokens(vocabulary.take(pa.array(drawn.ids)), drawn.offsets).joined()
-    return "".join(f"{text}\n" for text in texts.to_pylist()).encode()
-
-
-def _frequent_words(data: bytes, options: Embed) -> Words:
-    """The unknown word and the most frequent others, with random vectors; ties in the order of the words."""
-    lines = pa.array(data.decode("utf-8", "replace").split("\n"), pa.string())
-    counted = pc.value_counts(tokenise(lines, TOKENIZER).flat).flatten()
-    table = pa.table({"word": counted[0], "count": counted[1]})
-    table = table.sort_by([("count", "descending"), ("word", "ascending")])
-    frequent = table["word"].slice(0, options.words - 1).combine_chunks()
-    vocabulary = pa.concat_arrays([pa.array([UNKNOWN]), frequent.cast(pa.string())])
-    return Words(vocabulary, draw_words(len(vocabulary), options.width, options.seed).matrix)
 
 
 @dataclass(frozen=True)

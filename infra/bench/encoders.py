@@ -68,7 +68,7 @@ def run(options: Encoders, _: object) -> dict[str, Any]:
         }
         for name, result in results.items()
     ]
-    return {"settings": vars(options) | {"torch": torch.__version__, "device": where}, "encoders": numbers}
+    return {"settings": options.settings() | {"torch": torch.__version__, "device": where}, "encoders": numbers}
 
 
 def draw_batches(options: Encoders) -> list[Ragged]:

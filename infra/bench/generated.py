@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from infra.bench.command import TEXTS, Case
 from paraembed.ragged import Ragged
+from paraembed.text import Tokens, tokenise
 from paraembed.words import UNKNOWN, Words
 
 ZIPF = 1.07
@@ -59,3 +60,22 @@ def pair_texts(pairs: Ragged, words: Words) -> tuple[pa.StringArray, pa.StringAr
     texts = pc.binary_join(tokens, " ")
     numbers = np.arange(len(pairs))
     return texts.take(pa.array(numbers[0::2])), texts.take(pa.array(numbers[1::2]))
+
+
+def draw_lines(num_texts: int, mean_tokens: float, num_words: int, seed: int) -> bytes:
+    """Return texts as a file has them, one a line."""
+    drawn = draw_texts(num_texts, mean_tokens, word_chances(num_words), seed)
+    vocabulary = draw_words(num_words, 1, seed).vocabulary
+    texts = Tokens(vocabulary.take(pa.array(drawn.ids)), drawn.offsets).joined()
+    return "".join(f"{text}\n" for text in texts.to_pylist()).encode()
+
+
+def frequent_words(lines: bytes, tokenizer: str, num_words: int, width: int, seed: int) -> Words:
+    """Return the unknown word and the most frequent others, with random vectors; ties in the order of the words."""
+    texts = pa.array(lines.decode("utf-8", "replace").split("\n"), pa.string())
+    counted = pc.value_counts(tokenise(texts, tokenizer).flat).flatten()
+    table = pa.table({"word": counted[0], "count": counted[1]})
+    table = table.sort_by([("count", "descending"), ("word", "ascending")])
+    frequent = table["word"].slice(0, num_words - 1).combine_chunks()
+    vocabulary = pa.concat_arrays([pa.array([UNKNOWN]), frequent.cast(pa.string())])
+    return Words(vocabulary, draw_words(len(vocabulary), width, seed).matrix)

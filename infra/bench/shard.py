@@ -99,7 +99,7 @@ def run(options: Shard, log_metrics: Callable[[dict[str, float]], None]) -> dict
     for one in growth:
         by_name[one.name].append((one.rounds[0].steps, one.rounds[0].seconds))
     return {
-        "settings": vars(options),
+        "settings": options.settings(),
         "timings": [
             {"program": one.name, "lines": one.rounds[0].steps, "seconds": [turn.seconds for turn in one.rounds]}
             for one in results.values()

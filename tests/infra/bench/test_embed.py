@@ -7,11 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from infra.bench.command import EMBED_PROGRAMS, Embed
+from infra.bench.command import EMBED_PROGRAMS, MAX_WIDTH, Embed
 from infra.bench.embed import SIZES, STAGES, notes, show_tables, start_program, write_inputs
 from infra.bench.on_ray import JobRound
 from infra.bench.rounds import Result, Round, measure
 from paraembed import checkpoint
+from paraembed.embedding.settings import Settings
+from paraembed.encoders import base
 from paraembed.words import UNKNOWN
 
 SMALL = Embed(
@@ -39,6 +41,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lines(folder: Path) -> list[list[str]]:
     return [(folder / f"{name}.txt").read_text().splitlines() for name in ("texts", "small", "large")]
+
+
+def test_the_defaults_are_those_of_the_core() -> None:
+    assert (Embed().part_rows, MAX_WIDTH) == (Settings().part_rows, base.MAX_WIDTH)
 
 
 def test_lines_begin_again_and_the_encoder_has_their_most_frequent_words(tmp_path: Path) -> None:
