@@ -22,6 +22,7 @@ from paraembed.files import Place, to_place
 from paraembed.start import STOP_SIGNALS, stop_now
 
 _LOOPBACK = "127.0.0.1"
+_LOGGERS = ("ray", "ray.data", "ray.train")
 _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
 _START_AFTER_STOP_SECONDS = 8.0
@@ -38,8 +39,21 @@ def prepare_worker() -> None:
 def quiet() -> None:
     """Let Ray's own loggers write errors only."""
     logging.disable(logging.INFO)  # Ray Train and Ray Data set their loggers' levels anew when they begin
-    for name in ("ray", "ray.data", "ray.train"):
+    for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@contextmanager
+def _quiet_block() -> Iterator[None]:
+    """``quiet`` for the length of the block; a caller of a Python function gets the INFO lines of others back."""
+    disabled, levels = logging.root.manager.disable, {name: logging.getLogger(name).level for name in _LOGGERS}
+    quiet()
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @contextmanager
@@ -56,13 +70,13 @@ def ray_session(workers: int) -> Iterator[None]:
         SystemExit: a server of Ray ended during the block, or the cluster's head has gone; the reason is printed.
     """
     check_workers(workers)
-    if ray.is_initialized():
-        yield
-        return
-    quiet()
-    with _joined(os.environ["RAY_ADDRESS"]) if "RAY_ADDRESS" in os.environ else _started(workers):
-        quiet()
-        yield
+    with _quiet_block():
+        if ray.is_initialized():
+            yield
+            return
+        with _joined(os.environ["RAY_ADDRESS"]) if "RAY_ADDRESS" in os.environ else _started(workers):
+            quiet()  # starting Ray set the levels of its loggers
+            yield
 
 
 @contextmanager

@@ -1,3 +1,4 @@
+import logging
 import os
 import stat
 import time
@@ -27,6 +28,20 @@ def test_the_cluster_asks_for_its_token_and_listens_on_loopback_only(ray_cluster
     ]
     assert listening, "Ray's servers are not among this process's children"
     assert all(address.startswith("127.") or address in {"::1", "::ffff:127.0.0.1"} for address in listening), listening
+
+
+@pytest.mark.ray
+def test_a_caller_has_its_own_logging_back_behind_a_session(ray_cluster: None) -> None:
+    before, level = logging.root.manager.disable, logging.getLogger("ray.data").level
+    logging.disable(logging.NOTSET)
+    logging.getLogger("ray.data").setLevel(logging.DEBUG)
+    try:
+        with ray_session(1):
+            assert not logging.getLogger("ray.data").isEnabledFor(logging.WARNING)
+        assert logging.getLogger("ray.data").isEnabledFor(logging.DEBUG)
+    finally:
+        logging.disable(before)
+        logging.getLogger("ray.data").setLevel(level)
 
 
 def test_workers_must_be_positive() -> None:
