@@ -1,7 +1,6 @@
 """Loops as machine code, by numba, where it is installed."""
 
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -58,8 +57,8 @@ def arithmetic(device: "torch.device") -> str:
         from llvmlite.binding import get_host_cpu_name  # noqa: PLC0415 - comes with numba
 
         processor = get_host_cpu_name()
-    versions = version("torch"), numba.__version__ if numba else "not installed"
+    loops = numba.__version__ if numba else "not installed"
     # torch and its BLAS choose their kernels by these; ATEN_CPU_CAPABILITY may restrict them.
     kernels = torch.backends.cpu.get_cpu_capability()
     gpu = f", GPU {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
-    return f"torch {versions[0]}, numba {versions[1]}, processor {processor} with {kernels}{gpu}"
+    return f"torch {torch.__version__}, numba {loops}, processor {processor} with {kernels}{gpu}"
