@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo test check test-ray-1 test-ray-2 test-core test-all fuzz lint clean
+.PHONY: demo test test-ray test-core test-all fuzz fuzz-tables fuzz-others lint clean
 
 # torch comes first: asked for by another package, pip would take the newest CUDA build.
 $(STAMP): pyproject.toml constraints.txt
@@ -43,27 +43,26 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Starting Ray is mostly waiting, so its tests run as two processes. Ray's workers have a low priority: the others give
-# way to them.
+# Two at a time: Ray's workers run at a low priority, so the other tests do, too. More at once, and the processes that
+# Ray starts take longer than the 15 seconds that it waits for them.
 test: lint
-	$(MAKE) --no-print-directory --jobs 3 --output-sync=target test-ray-1 test-ray-2 test-core
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ray test-core
 
-# What must be green before a change lands, except the demo.
-check: lint
-	$(MAKE) --no-print-directory --jobs 4 --output-sync=target test-ray-1 test-ray-2 test-core fuzz
-
-test-ray-1: $(STAMP)
-	$(BIN)/python -m pytest -m "ray and not slow" tests/cluster/test_[a-j]*.py
-
-test-ray-2: $(STAMP)
-	$(BIN)/python -m pytest -m "ray and not slow" --ignore-glob="tests/cluster/test_[a-j]*.py"
+test-ray: $(STAMP)
+	$(BIN)/python -m pytest -m "ray and not slow"
 
 test-core: $(STAMP)
 	nice -n 19 $(BIN)/python -m pytest -m "not (ray or slow or fuzz)"
 
 # 5,000 cases of each reader, or PARAEMBED_FUZZ_CASES.
 fuzz: $(STAMP)
-	nice -n 19 $(BIN)/python -m pytest -m fuzz
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others
+
+fuzz-tables: $(STAMP)
+	$(BIN)/python -m pytest -m fuzz tests/data tests/embedding
+
+fuzz-others: $(STAMP)
+	$(BIN)/python -m pytest -m fuzz --ignore=tests/data --ignore=tests/embedding
 
 test-all: lint
 	$(BIN)/python -m pytest

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from hypothesis import settings
 
 from paraembed import checkpoint
 from paraembed.cluster.session import ray_session
@@ -14,6 +15,8 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.words import UNKNOWN, Words
 
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 torch.set_num_threads(1)  # two threads spin at barriers as soon as Ray runs beside them
 
 _RUNS_RAY = {"cluster", "end_to_end", "jobs"}  # folders

@@ -475,9 +475,8 @@ def wait_for_parts(process: subprocess.Popen[str], out: Path, count: int) -> Non
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    "how", [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGTERM))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, tiny_encoder_folder, tmp_path, how):
     out = tmp_path / "out"
     process = start(tiny_encoder_folder, corpus, out, "--part-rows", "100")

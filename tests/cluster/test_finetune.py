@@ -212,6 +212,7 @@ def test_a_clusters_workers_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
     assert workers_here(16) == 1
 
 
+@pytest.mark.slow
 def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
     finetune(tuning(data, tmp_path / "two", placement=Workers(workers=2)))
     config = read_config(tmp_path / "two")

@@ -16,7 +16,7 @@ from tests.compatibility.released import COMMANDS, JOBS, RELEASED, run
 
 pytestmark = pytest.mark.ray
 
-FEW = ["encoders/trained", "embeddings/csv"]
+FEW = ["embeddings/csv"]
 FINISHED = [pytest.param(output, marks=[] if output in FEW else pytest.mark.slow) for output in COMMANDS]
 SHARDS, EMBEDDINGS = ([name for name in COMMANDS if name.startswith(kind)] for kind in ("shards/", "embeddings/"))
 
@@ -72,6 +72,7 @@ def test_a_half_done_embedding_is_resumed(released: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_stopped_training_is_resumed_to_the_same_weights(released: Path) -> None:
     done = run("encoders/stopped", released, "encoders/stopped.half")
     assert done.returncode == 0, done.stderr
@@ -90,9 +91,8 @@ def test_a_finished_embedding_is_verified(released: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "output", [pytest.param(name, marks=[] if name == "shards/csv" else pytest.mark.slow) for name in SHARDS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("output", SHARDS)
 def test_new_shards_have_the_same_bytes(released: Path, output: str) -> None:
     done = run(output, released, f"{output}.new")
     assert done.returncode == 0, done.stderr
@@ -100,7 +100,8 @@ def test_new_shards_have_the_same_bytes(released: Path, output: str) -> None:
     assert {name: digest for name, (digest, _) in new.items()} == {name: digest for name, (digest, _) in old.items()}
 
 
-@pytest.mark.parametrize("output", [pytest.param(name, marks=pytest.mark.slow) for name in EMBEDDINGS])
+@pytest.mark.slow
+@pytest.mark.parametrize("output", EMBEDDINGS)
 def test_new_embeddings_have_the_same_bytes(released: Path, output: str) -> None:
     done = run(output, released, f"{output}.new")
     assert done.returncode == 0, done.stderr
