@@ -505,6 +505,7 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.txt").write_bytes(corpus.read_bytes())
