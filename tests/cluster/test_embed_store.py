@@ -46,8 +46,9 @@ def run_job(name: str, *arguments: object, where: Path) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("of_driver", [OF_DRIVER[4:5], OF_DRIVER], ids=["few", "all"])
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "of_driver", [OF_DRIVER[4:5], pytest.param(OF_DRIVER, marks=pytest.mark.slow)], ids=["few", "all"]
+)
 def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tmp_path, server, of_driver):
     """Workers and driver die before a file is there, and when it is but they do not know; parts are read at once."""
     moments = {*of_driver, *(moment.format(part_name(3 * at, 12)) for at, moment in enumerate(OF_WORKERS))}

@@ -287,8 +287,7 @@ def test_a_dead_tracking_server_costs_a_warning(
     assert model(tmp_path / "avg") == model(unbroken)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stopped_driver_goes_on_to_the_same_bytes(
     sample: Path,
     unbroken: Path,
