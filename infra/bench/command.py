@@ -164,7 +164,7 @@ class TrainingSize(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Case(TrainingSize):
-    """One training to be measured; ``epochs`` 0: it goes on for as long as there are rounds."""
+    """One training to be measured; ``epochs`` 0: it runs as long as there are rounds."""
 
     texts: str = "sentences"
     batch_size: int = option("pairs a step and worker", 2, 1_000_000, default=100)
@@ -296,10 +296,18 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(STOPPED_LINE, file=sys.stderr)
         return STOPPED
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:
+        cause = error if isinstance(error, OSError | ValueError) else _explained(error)
+        if cause is None:
+            raise
+        print(f"error: {cause}", file=sys.stderr)
         return FAILED
     return 0
+
+
+def _explained(error: Exception) -> Exception | None:
+    """The error to show instead of one of Ray; None where there is no Ray, or for a defect."""
+    return None if missing_package() else import_module("paraembed.cluster.job").explained(error)
 
 
 def _run(name: str, run: Callable[..., dict[str, Any]], options: Options) -> None:

@@ -63,7 +63,7 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         say(STOPPED_LINE)
         return STOPPED
     except Exception as error:
-        cause = user_error(error) or _lost(error)
+        cause = explained(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
             raise
         say(f"error: {_in_words(cause)}")
@@ -101,6 +101,11 @@ def user_error(error: BaseException) -> Exception | None:
             seen.extend(getattr(one, "worker_failures", {}).values())
             seen.extend(inner for inner in (getattr(one, "cause", None), one.__cause__) if inner is not None)
     return None
+
+
+def explained(error: BaseException) -> Exception | None:
+    """The error to show a user as one line; None for a defect, which needs its traceback."""
+    return user_error(error) or _lost(error)
 
 
 def _lost(error: BaseException) -> Exception | None:

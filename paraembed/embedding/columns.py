@@ -101,7 +101,7 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
     made = (*OUTPUT_FIELDS, SCALE_FIELD) if settings.dtype == "int8" else OUTPUT_FIELDS
     names = [settings.id_field, *settings.keep, *made]
     if repeated := _repeated(names):
-        raise ValueError(f"column {repeated!r} would stand twice in the output ({listed(names)}); leave one out")
+        raise ValueError(f"column {repeated!r} would appear twice in the output ({listed(names)}); leave one out")
     if settings.id_kind == "file-row":
         if settings.id_column is not None:
             raise ValueError(f"--id-kind file-row makes ids, --id-column {settings.id_column!r} names them; give one")

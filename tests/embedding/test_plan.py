@@ -120,13 +120,13 @@ def test_settings_that_do_not_fit(tmp_path):
         ([text], Settings(dim=0), r"--dim is 0; it must be at least 1"),
         ([text], Settings(dtype="int4"), r"--dtype is 'int4'; allowed: float32, float16, int8"),
         ([table], Settings("body", "key", id_kind="file-row"), r"--id-kind file-row makes ids, --id-column 'key'"),
-        ([table], Settings("body", keep=("scale",), dtype="int8"), r"'scale' would stand twice"),
+        ([table], Settings("body", keep=("scale",), dtype="int8"), r"'scale' would appear twice"),
         ([table], Settings(), r"needs --text-column, one of: key, body"),
         ([table], Settings("nobody"), r"no column 'nobody'; --text-column can be: key, body"),
         ([table], Settings("body", "nokey"), r"no column 'nokey'; --id-column can be: key, body"),
         ([other], Settings("key"), r"--text-column 'key' is int64; it can be: body"),
-        ([table], Settings("body", keep=("key", "key")), r"'key' would stand twice"),
-        ([table], Settings("body", keep=("n_tokens",)), r"'n_tokens' would stand twice"),
+        ([table], Settings("body", keep=("key", "key")), r"'key' would appear twice"),
+        ([table], Settings("body", keep=("n_tokens",)), r"'n_tokens' would appear twice"),
         ([table, other], Settings("body", "key"), r"u\.parquet: column 'key' is int64, but string in .*t\.parquet"),
     ):
         with pytest.raises(ValueError, match=message):
