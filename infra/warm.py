@@ -13,21 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.data.duplicates import find_duplicates
-from paraembed.data.parse import parse_source, partitions_of
-from paraembed.data.sample import write_sample
-from paraembed.data.shards import ShardSettings
-from paraembed.data.trees import parse_trees
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import Encoder
 from paraembed.evaluation.measures import resampled_correlations
+from paraembed.pairs.deduplicate import find_duplicates
+from paraembed.pairs.parse import parse_source, partitions_of
+from paraembed.pairs.sample import write_sample
+from paraembed.pairs.shards import ShardSettings
 from paraembed.papers import RECIPES
-from paraembed.text import TOKENISERS
+from paraembed.text.tokenize import TOKENISERS
+from paraembed.text.trees import parse_trees
+from paraembed.text.vocabulary import Words, read_words
 from paraembed.training.pairs import pairs_to_ids
 from paraembed.training.step import step_for
-from paraembed.words import Words, read_words
 
 
 def warm(folder: Path) -> None:

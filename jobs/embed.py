@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.start import guard
+    from paraembed.commands.start import guard
 
     guard()
 
@@ -16,11 +16,11 @@ from typing import Annotated
 import tyro
 
 from paraembed.cluster.embed import Limits, dry_run, embed
-from paraembed.cluster.job import run, say
 from paraembed.cluster.session import absolute, absolute_place
-from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.commands.job import run, say
 from paraembed.embedding.manifest import OnDuplicateId
 from paraembed.embedding.settings import Compression, Dtype, IdKind, Settings
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 
 DEFAULTS = Settings()
 

@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.start import guard
+    from paraembed.commands.start import guard
 
     guard()
 
@@ -12,8 +12,8 @@ import shutil
 
 import torch
 
-from paraembed.cluster.evaluate import Evaluation, blocks, evaluate
-from paraembed.cluster.job import print_table, run, say
+from paraembed.commands.evaluate import Evaluation, blocks, evaluate
+from paraembed.commands.job import print_table, run, say
 
 
 def main(flags: Evaluation) -> None:

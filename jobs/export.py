@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.start import guard
+    from paraembed.commands.start import guard
 
     guard()
 
@@ -15,15 +15,15 @@ from typing import Annotated, Literal
 import tyro
 
 from paraembed import checkpoint
-from paraembed.cluster.job import run, say
-from paraembed.cluster.progress import doing
 from paraembed.cluster.session import absolute
-from paraembed.cluster.tracking import tracked_run
+from paraembed.commands.job import run, say
+from paraembed.console import doing
 from paraembed.encoders import encoder_name
 from paraembed.encoders.base import Composition
 from paraembed.encoders.scaled_avg import ScaledAvg
-from paraembed.word2vec_text import words_of, write_word2vec
-from paraembed.words import UNKNOWN
+from paraembed.text.vocabulary import UNKNOWN
+from paraembed.text.word2vec_text import words_of, write_word2vec
+from paraembed.tracking.runs import tracked_run
 
 
 @dataclass(frozen=True)

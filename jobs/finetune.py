@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.start import guard
+    from paraembed.commands.start import guard
 
     guard()
 
@@ -15,10 +15,10 @@ from typing import Annotated
 import tyro
 
 from paraembed.cluster.finetune import Finetuning, finetune
-from paraembed.cluster.job import print_table, run, say
 from paraembed.cluster.placement import Workers
-from paraembed.cluster.recipe_flags import changed_fields, recipe_flags
 from paraembed.cluster.session import absolute
+from paraembed.commands.job import print_table, run, say
+from paraembed.commands.recipe_flags import changed_fields, recipe_flags
 from paraembed.encoders import config_from_dict
 from paraembed.papers import find_supervised_recipe
 from paraembed.supervised.recipe import SupervisedRecipe

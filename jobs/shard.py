@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.start import guard
+    from paraembed.commands.start import guard
 
     guard()
 
@@ -14,13 +14,13 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.job import print_table, run, say
 from paraembed.cluster.session import absolute
 from paraembed.cluster.shard import shard_pairs
-from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.data.public.fetch import Fetch, run_fetch
-from paraembed.data.shards import ShardSettings
-from paraembed.files import to_place
+from paraembed.commands.job import print_table, run, say
+from paraembed.io.files import to_place
+from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.pairs.public.fetch import Fetch, run_fetch
+from paraembed.pairs.shards import ShardSettings
 
 
 @dataclass(frozen=True)

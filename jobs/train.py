@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.start import guard
+    from paraembed.commands.start import guard
 
     guard()
 
@@ -14,12 +14,12 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.job import print_table, run, say
 from paraembed.cluster.placement import Placement
-from paraembed.cluster.recipe_flags import changed_fields, recipe_flags
 from paraembed.cluster.session import absolute
 from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.train_evaluation import Selection, read_sets
+from paraembed.commands.job import print_table, run, say
+from paraembed.commands.recipe_flags import changed_fields, recipe_flags
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe, without_effect
 from paraembed.training.inputs import MIN_COVERAGE

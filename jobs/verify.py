@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.start import guard
+    from paraembed.commands.start import guard
 
     guard()
 
@@ -14,10 +14,10 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.job import print_table, run
-from paraembed.cluster.progress import doing
+from paraembed.commands.job import print_table, run
+from paraembed.console import doing
 from paraembed.embedding.verify import verify
-from paraembed.files import to_place
+from paraembed.io.files import to_place
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
     sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.start import guard
+    from paraembed.commands.start import guard
 
     guard()
 
@@ -15,12 +15,12 @@ from typing import Annotated, Literal
 import tyro
 
 from paraembed import checkpoint
-from paraembed.cluster.job import run, say
-from paraembed.cluster.progress import doing
 from paraembed.cluster.session import absolute
-from paraembed.cluster.tracking import tracked_run
-from paraembed.escape import markdown
+from paraembed.commands.job import run, say
+from paraembed.console import doing
 from paraembed.evaluation.baselines import SMOOTHING, Sources, baseline
+from paraembed.io.escape import markdown
+from paraembed.tracking.runs import tracked_run
 
 
 @dataclass(frozen=True)

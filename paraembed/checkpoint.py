@@ -10,15 +10,15 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import numpy as np
 import torch
 
-from paraembed import folder_config
-from paraembed.checked import Count, Range
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
 from paraembed.encoders.base import BoundaryTokens
-from paraembed.files import new_folder
-from paraembed.folder_config import check_files, write_config
-from paraembed.tensors import check_tensors, load_tensors, save_tensors
-from paraembed.text import check_tokeniser
-from paraembed.words import Words, load_vocabulary, save_vocabulary, unknown_row
+from paraembed.io import folder_config
+from paraembed.io.files import new_folder
+from paraembed.io.folder_config import check_files, write_config
+from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
+from paraembed.options import Count, Range
+from paraembed.text.tokenize import check_tokeniser
+from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, unknown_row
 
 FORMAT = "paraembed-encoder-2"
 _DECIDES = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")

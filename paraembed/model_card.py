@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paraembed.encoders import config_to_dict
-from paraembed.escape import markdown, markdown_row
 from paraembed.evaluation.report import Report
+from paraembed.io.escape import markdown, markdown_row
 from paraembed.recipe import Recipe
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from paraembed.checked import check_fields
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import BoundaryTokens
 from paraembed.encoders.irnn import IrnnConfig
 from paraembed.encoders.word import WordConfig
-from paraembed.files import read_json
-from paraembed.text import check_tokeniser
+from paraembed.io.files import read_json
+from paraembed.options import check_fields
+from paraembed.text.tokenize import check_tokeniser
 
 _TINY = 1e-36  # float32 ends at 3.4e38, and Adam's first step is ten times the rate
 _LARGEST = 2**31 - 1  # ids and counts are int32

@@ -13,7 +13,7 @@ from paraembed import checkpoint
 from paraembed.cluster.session import ray_session
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.words import UNKNOWN, Words
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")

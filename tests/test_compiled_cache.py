@@ -8,7 +8,7 @@ import paraembed
 compiled_cache = pytest.importorskip("paraembed.compiled_cache")  # needs numba
 
 
-@pytest.mark.parametrize("changed", ["compiled.py", "data/hashing.py", "token_scan.py"])
+@pytest.mark.parametrize("changed", ["compiled.py", "pairs/hashing.py", "text/scan.py"])
 def test_machine_code_is_kept_apart_for_every_state_of_the_source(changed: str, tmp_path: Path) -> None:
     source, copy = Path(paraembed.__file__).parent, tmp_path / "paraembed"
     shutil.copytree(source, copy)

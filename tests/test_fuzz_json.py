@@ -17,28 +17,28 @@ import pytest
 import torch
 
 from paraembed import checkpoint
-from paraembed.checked import json_value
-from paraembed.data.public.download import _resumable
-from paraembed.data.public.fetch import _records
-from paraembed.data.public.sources import SOURCES
-from paraembed.data.reports import SourceReport, join_reports, load_report, save_report
-from paraembed.data.shards import FORMAT
 from paraembed.embedding.manifest import read_run
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.evaluation.candidates import trained
-from paraembed.files import SUCCESS, digest_of, json_bytes, sha256_of
+from paraembed.io.files import SUCCESS, digest_of, json_bytes, sha256_of
+from paraembed.options import json_value
+from paraembed.pairs.public.download import _resumable
+from paraembed.pairs.public.fetch import _records
+from paraembed.pairs.public.sources import SOURCES
+from paraembed.pairs.reports import SourceReport, join_reports, load_report, save_report
+from paraembed.pairs.shards import FORMAT
 from paraembed.recipe import Recipe, read_recipe
 from paraembed.supervised import model as models
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import saved_rows
+from paraembed.text.vocabulary import Words
 from paraembed.training.inputs import read_pair_manifest
 from paraembed.training.state import Counters, load_state, save_state
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
-from paraembed.words import Words
 from tests import fuzz
 from tests.embedding.without_ray import build
 from tests.fuzz import run

@@ -22,20 +22,21 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from paraembed import checkpoint, files
-from paraembed.data.lines import read_lines
-from paraembed.data.pairs import sources_of
-from paraembed.data.parse import parse_source
-from paraembed.data.public.archives import unpack
-from paraembed.data.reports import save_report
-from paraembed.data.sample import write_sample
-from paraembed.data.shards import ShardSettings
+from paraembed import checkpoint
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.settings import Settings
-from paraembed.files import sha256_of, write_json
+from paraembed.io import files
+from paraembed.io.files import sha256_of, write_json
+from paraembed.io.lines import read_lines
+from paraembed.pairs.formats import sources_of
+from paraembed.pairs.parse import parse_source
+from paraembed.pairs.public.archives import unpack
+from paraembed.pairs.reports import save_report
+from paraembed.pairs.sample import write_sample
+from paraembed.pairs.shards import ShardSettings
+from paraembed.text.vocabulary import read_words
 from paraembed.training.inputs import read_pair_manifest
-from paraembed.words import read_words
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py"), *ROOT.glob("infra/**/*.py")])
@@ -162,7 +163,7 @@ sys.exit(code)
 
 PARSE = """
 import sys
-from paraembed.data.pairs import ReadLimits, Reading, read_pairs
+from paraembed.pairs.formats import ReadLimits, Reading, read_pairs
 limits = ReadLimits(max_inflation=int(sys.argv[2]))
 try:
     for block in read_pairs(sys.argv[1], Reading("words" if ".gz" in sys.argv[1] else "auto", limits=limits)):

@@ -17,8 +17,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from paraembed.checked import check_fields
-from paraembed.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
+from paraembed.commands.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
+from paraembed.options import check_fields
 
 MAX_WIDTH = 65_536  # of word vectors, as in ``encoders.base``, which imports torch
 TEXTS = {"sentences": 15.0, "phrases": 4.0}
@@ -307,13 +307,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _explained(error: Exception) -> Exception | None:
     """The error to show instead of one of Ray; None where there is no Ray, or for a defect."""
-    return None if missing_package() else import_module("paraembed.cluster.job").explained(error)
+    return None if missing_package() else import_module("paraembed.commands.job").explained(error)
 
 
 def _run(name: str, run: Callable[..., dict[str, Any]], options: Options) -> None:
     """Run a benchmark and write its numbers; as one MLflow run where Ray and MLflow are installed."""
     from infra.bench.rounds import say  # noqa: PLC0415 - imports torch
-    from paraembed.cluster.progress import shown_status  # noqa: PLC0415 - imports Arrow
+    from paraembed.console import shown_status  # noqa: PLC0415 - imports Arrow
 
     out, tracked = Path(options.out) if options.out else None, None
     with shown_status(), ExitStack() as stack:
@@ -322,7 +322,7 @@ def _run(name: str, run: Callable[..., dict[str, Any]], options: Options) -> Non
         if missing := missing_package():
             say(f"without Ray and MLflow: {missing} is not installed")
         elif name != "encoders":  # which is over in seconds, and needs neither
-            tracking = import_module("paraembed.cluster.tracking")
+            tracking = import_module("paraembed.tracking.runs")
             tracked = stack.enter_context(tracking.tracked_run(f"bench {name}", out or Path.cwd() / "bench"))
             tracked.params({key: str(value) for key, value in options.settings().items()})
         numbers = run(options, tracked.metrics if tracked else _ignore)

@@ -39,7 +39,7 @@ from infra.bench.rounds import (
     start,
 )
 from paraembed import checkpoint
-from paraembed.cluster.progress import doing
+from paraembed.console import doing
 from paraembed.embedding.columns import carried_fields
 from paraembed.embedding.inputs import check_apart, list_inputs
 from paraembed.embedding.part import REPORTS, embed_part, embedded, layout
@@ -49,10 +49,10 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.files import read_blocks, write_file
-from paraembed.ragged import Ragged
-from paraembed.text import tokenise
-from paraembed.words import word_ids
+from paraembed.io.files import read_blocks, write_file
+from paraembed.text.ragged import Ragged
+from paraembed.text.tokenize import tokenise
+from paraembed.text.vocabulary import word_ids
 
 IN_MEMORY = ("encode", "encode_1", "model2vec", "static_embedding")
 JOBS = ("float32", "float16", "few", "many", "large")

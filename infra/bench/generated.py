@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from infra.bench.command import TEXTS, Case
-from paraembed.ragged import Ragged
-from paraembed.text import Tokens, tokenise
-from paraembed.words import UNKNOWN, Words
+from paraembed.text.ragged import Ragged
+from paraembed.text.tokenize import Tokens, tokenise
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 ZIPF = 1.07
 """Exponent that gives about 1,200 distinct words of 40,000 among 3,000 tokens."""

@@ -23,11 +23,11 @@ from infra.bench.train import recipe
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.tracking import EXPERIMENT
 from paraembed.cluster.train import Training, train_encoder
-from paraembed.data.shards import ShardSettings
 from paraembed.embedding.part import REPORTS
-from paraembed.files import SUCCESS, read_json
+from paraembed.io.files import SUCCESS, read_json
+from paraembed.pairs.shards import ShardSettings
+from paraembed.tracking.runs import EXPERIMENT
 
 _FEWEST_STEPS = 400  # of an epoch, so that reports come within it
 _BLOCK_TEXTS = 1 << 20

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from infra.bench.generated import pair_texts
-from paraembed.ragged import Ragged
-from paraembed.words import UNKNOWN, Words
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 MARGIN, RATE = 0.4, 0.001
 _PEER_WIDTH, _PEER_WORDS = 256, 29_000  # as released static models have them: 256 dimensions, 30k WordPieces

@@ -25,18 +25,18 @@ import pyarrow.parquet as pq
 
 from infra.bench.command import Shard
 from infra.bench.rounds import Program, Result, Round, measure, metrics, say, show_table
-from paraembed.cluster.progress import doing
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
-from paraembed.data.duplicates import find_duplicates, partition_writer
-from paraembed.data.lines import Lines
-from paraembed.data.parse import group_rows, keep_memory, keep_pairs
-from paraembed.data.parsed import Block
-from paraembed.data.ppdb import parse_ppdb
-from paraembed.data.sample import write_sample
-from paraembed.data.shards import GROUP_ROWS, PAIRS, ShardSettings
-from paraembed.data.training_sets import row_rules
-from paraembed.files import read_blocks
+from paraembed.console import doing
+from paraembed.io.files import read_blocks
+from paraembed.io.lines import Lines
+from paraembed.pairs.deduplicate import find_duplicates, partition_writer
+from paraembed.pairs.parse import group_rows, keep_memory, keep_pairs
+from paraembed.pairs.parsed import Block
+from paraembed.pairs.ppdb import parse_ppdb
+from paraembed.pairs.sample import write_sample
+from paraembed.pairs.shards import GROUP_ROWS, PAIRS, ShardSettings
+from paraembed.pairs.training_sets import row_rules
 
 NAMES = {
     "ours": "shard_pairs",

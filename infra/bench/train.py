@@ -39,13 +39,13 @@ from infra.bench.rounds import (
 )
 from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder, config_from_dict
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import Words
 from paraembed.training.loop import Report
 from paraembed.training.loop import train as train_loop
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import step_for
-from paraembed.words import Words
 
 OURS, READY, MEGA, WORKERS, RAY, RAY_WORKERS = "paraembed", "ready", "mega", "workers", "ray", "ray_workers"
 PEERS = ("embedding_bag", "embedding", "static_embedding")

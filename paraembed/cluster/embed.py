@@ -12,11 +12,9 @@ from typing import Any
 
 from paraembed import checkpoint
 from paraembed.cluster.embed_parts import embed_parts, started_workers
-from paraembed.cluster.job import print_table, say
-from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import check_workers, ray_session
-from paraembed.cluster.tracking_spool import spool_path
-from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.commands.job import print_table, say
+from paraembed.console import doing, duration
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate
@@ -30,7 +28,9 @@ from paraembed.embedding.swap import discard, fresh_folder, swap, sweep
 from paraembed.embedding.worker import Done, Weights
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
-from paraembed.files import Place, locked
+from paraembed.io.files import Place, locked
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.tracking.spool import spool_path
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartRepo
             record(into, value, reports.values(), {})
     out = store.path if isinstance(store, Folder) else Path.cwd() / store.name
     if spool_path(out).is_file():
-        from paraembed.cluster.tracking import send_left  # noqa: PLC0415
+        from paraembed.tracking.runs import send_left  # noqa: PLC0415
 
         send_left(out)
 

@@ -14,7 +14,7 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from paraembed.cluster import metrics
-from paraembed.cluster.progress import ProgressLine, duration
+from paraembed.console import ProgressLine, duration
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.plan import Part, Plan

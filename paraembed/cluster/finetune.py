@@ -11,11 +11,8 @@ import pyarrow.compute as pc
 
 from paraembed import checkpoint
 from paraembed.cluster.finetune_worker import FinetuneTask, finetune_on
-from paraembed.cluster.job import say
 from paraembed.cluster.placement import Workers, check_gpus, device_of, workers_here
-from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import ray_session
-from paraembed.cluster.tracking import Run, send_left, tracked_run
 from paraembed.cluster.train_run import (
     COVERAGE,
     begins,
@@ -27,10 +24,12 @@ from paraembed.cluster.train_run import (
     is_finished,
     remove_work,
 )
+from paraembed.commands.job import say
+from paraembed.console import doing, duration
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.selection import as_json
-from paraembed.files import (
+from paraembed.io.files import (
     digest_of,
     new_folder,
     require_file,
@@ -47,7 +46,9 @@ from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fie
 from paraembed.supervised.scores import RESAMPLES, TaskScores, model_card, saved_rows, score, score_rows
 from paraembed.supervised.step import is_filled, tree_merges
 from paraembed.supervised.tasks import Task, write_split
-from paraembed.text import tokenise
+from paraembed.text.tokenize import tokenise
+from paraembed.text.vocabulary import Words
+from paraembed.tracking.runs import Run, send_left, tracked_run
 from paraembed.training.inputs import (
     MIN_COVERAGE,
     Coverage,
@@ -59,7 +60,6 @@ from paraembed.training.inputs import (
 )
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.state import Counters
-from paraembed.words import Words
 
 _PICTURE = "training.png"
 _TRAINING_PART = "the training part"

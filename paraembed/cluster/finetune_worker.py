@@ -10,16 +10,16 @@ import ray.train
 import ray.train.torch
 import torch
 
-from paraembed.cluster.job import say
-from paraembed.cluster.progress import doing
-from paraembed.cluster.tracking import Run, system_metrics
 from paraembed.cluster.train_worker import Reporter, agree, result_of
+from paraembed.commands.job import say
+from paraembed.console import doing
 from paraembed.supervised import model as models
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
 from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids
 from paraembed.supervised.tasks import Task
+from paraembed.tracking.runs import Run, system_metrics
 from paraembed.training.best import Evaluated, Evaluation
 from paraembed.training.loop import run_steps
 from paraembed.training.state import Checkpoints, Counters

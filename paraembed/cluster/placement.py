@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import ray
 import torch
 
-from paraembed.checked import check_fields
 from paraembed.cluster.session import check_workers
+from paraembed.options import check_fields
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import ray
 
 from paraembed.cluster.local_ray import adapted_ray, keep_logs, private_folder, temp_dir
 from paraembed.cluster.watch import Watch, head_watch, server_watch
-from paraembed.files import Place, to_place
-from paraembed.start import STOP_SIGNALS, stop_now
+from paraembed.commands.start import STOP_SIGNALS, stop_now
+from paraembed.io.files import Place, to_place
 
 _LOOPBACK = "127.0.0.1"
 _LOGGERS = ("ray", "ray.data", "ray.train")

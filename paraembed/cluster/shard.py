@@ -18,24 +18,11 @@ import pyarrow.parquet as pq
 import ray
 import ray.data
 
-from paraembed.checked import checked
-from paraembed.cluster.job import say
-from paraembed.cluster.progress import doing
 from paraembed.cluster.session import check_workers, ray_session
-from paraembed.cluster.tracking import send_left, tracked_run
-from paraembed.data import shards
-from paraembed.data.duplicates import RowNumbers, find_repeats, num_buckets, num_partitions
-from paraembed.data.filters import read_vocabulary
-from paraembed.data.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.data.pairs import Reading, Source, read_pairs, sources_of, spans_of
-from paraembed.data.parse import parse_source, partitions_of, reading_of
-from paraembed.data.reports import SAMPLED, SourceReport, join_reports, load_report, save_report, sum_counts
-from paraembed.data.selection import Selected, select, selection_table, selects
-from paraembed.data.shards import Mask, ShardPlan, ShardSettings
-from paraembed.data.statistics import length_histogram, merge_counts, without_vector
-from paraembed.data.training_sets import row_rules, set_of
-from paraembed.escape import listed
-from paraembed.files import (
+from paraembed.commands.job import say
+from paraembed.console import doing
+from paraembed.io.escape import listed
+from paraembed.io.files import (
     SUCCESS,
     Place,
     Span,
@@ -54,6 +41,19 @@ from paraembed.files import (
     write_file,
     write_json,
 )
+from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.options import checked
+from paraembed.pairs import shards
+from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions
+from paraembed.pairs.filters import read_vocabulary
+from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of, spans_of
+from paraembed.pairs.parse import parse_source, partitions_of, reading_of
+from paraembed.pairs.reports import SAMPLED, SourceReport, join_reports, load_report, save_report, sum_counts
+from paraembed.pairs.selection import Selected, select, selection_table, selects
+from paraembed.pairs.shards import Mask, ShardPlan, ShardSettings
+from paraembed.pairs.statistics import length_histogram, merge_counts, without_vector
+from paraembed.pairs.training_sets import row_rules, set_of
+from paraembed.tracking.runs import send_left, tracked_run
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
@@ -85,7 +85,7 @@ def shard_pairs(
     rejected_sample: bool = True,
     limits: ReadLimits = DEFAULT_LIMITS,
 ) -> tuple[dict[str, Any], bool]:
-    """Write pair shards of the contract (``PAIRS`` in data/shards.py), a manifest and ``_SUCCESS``, last.
+    """Write pair shards of the contract (``PAIRS`` in pairs/shards.py), a manifest and ``_SUCCESS``, last.
 
     The folder appears when it is complete. Until then the work stands in a hidden folder beside it, and the same call
     goes on from the files that are parsed. Where the settings select several outputs (a split, halvings), each is a

@@ -11,11 +11,8 @@ import ray.data
 from ray.train import DataConfig
 
 from paraembed import checkpoint
-from paraembed.cluster.job import say
 from paraembed.cluster.placement import Placement, check_gpus, device_of, workers_here
-from paraembed.cluster.progress import doing, duration
 from paraembed.cluster.session import ray_session
-from paraembed.cluster.tracking import send_left, tracked_run
 from paraembed.cluster.train_evaluation import Evaluating, Selection, evaluating
 from paraembed.cluster.train_result import PICTURE, draw_result, scores_of, selection_of
 from paraembed.cluster.train_run import (
@@ -30,15 +27,18 @@ from paraembed.cluster.train_run import (
     remove_work,
 )
 from paraembed.cluster.train_worker import Result, Task, work_on
-from paraembed.data.limits import chunks_of
+from paraembed.commands.job import say
+from paraembed.console import doing, duration
 from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.sets import Suite
-from paraembed.files import require_file, sha256_of, work_folder, write_json
+from paraembed.io.files import require_file, sha256_of, work_folder, write_json
+from paraembed.io.limits import chunks_of
 from paraembed.model_card import Selected, model_card
 from paraembed.recipe import Recipe
-from paraembed.training.additive import shares_words
+from paraembed.tracking.runs import send_left, tracked_run
+from paraembed.training.fast.cpu import shares_words
 from paraembed.training.growing import MemoryLimit
 from paraembed.training.inputs import (
     MIN_COVERAGE,

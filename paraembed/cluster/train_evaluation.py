@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paraembed.checked import check_fields
 from paraembed.cluster.session import absolute
-from paraembed.cluster.tracking import Run
 from paraembed.encoders import Encoder
 from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_digest
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
+from paraembed.options import check_fields
+from paraembed.tracking.runs import Run
 from paraembed.training.best import Evaluated, Evaluation
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paraembed import checkpoint
-from paraembed.cluster.progress import doing
 from paraembed.cluster.train_evaluation import Evaluating
+from paraembed.console import doing
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.report import compare

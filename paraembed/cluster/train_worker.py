@@ -13,16 +13,16 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.cluster import metrics
-from paraembed.cluster.job import say
-from paraembed.cluster.progress import ProgressLine, doing, duration, shown_status
 from paraembed.cluster.session import quiet
-from paraembed.cluster.tracking import Run, system_metrics
 from paraembed.cluster.train_evaluation import Evaluating
+from paraembed.commands.job import say
 from paraembed.compiled import arithmetic
+from paraembed.console import ProgressLine, doing, duration, shown_status
 from paraembed.encoders import Encoder
 from paraembed.encoders.word import WordConfig
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.tracking.runs import Run, system_metrics
 from paraembed.training.exchange import gather_texts
 from paraembed.training.growing import MemoryLimit
 from paraembed.training.loop import Report, train

@@ -10,18 +10,18 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import ray
 import torch
 
-from paraembed.checked import Range
-from paraembed.cluster.job import say
 from paraembed.cluster.placement import Placement
-from paraembed.cluster.progress import doing, duration
-from paraembed.cluster.tracking import Run
 from paraembed.cluster.tune_gold import Gold
 from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_show import GrowingTable
 from paraembed.cluster.tune_tracking import log_trial
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
-from paraembed.files import differences, empty_folder, foreign_file, read_json, write_json
+from paraembed.commands.job import say
+from paraembed.console import doing, duration
+from paraembed.io.files import differences, empty_folder, foreign_file, read_json, write_json
+from paraembed.options import Range
 from paraembed.supervised.tasks import write_split
+from paraembed.tracking.runs import Run
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.probe import spread, trial_seconds

@@ -19,8 +19,8 @@ from paraembed.cluster.finetune import (
     untrained_model,
     words_of,
 )
-from paraembed.cluster.job import say
 from paraembed.cluster.tune_inputs import check_memory_of_trials, differing_recipes
+from paraembed.commands.job import say
 from paraembed.encoders import Encoder
 from paraembed.supervised.readers import read_task
 from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields

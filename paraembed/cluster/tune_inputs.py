@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from paraembed.cluster.job import say
 from paraembed.cluster.placement import workers_here
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import about_tokens
-from paraembed.data.shards import ShardSettings
+from paraembed.commands.job import say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.evaluation.sets import Suite
-from paraembed.files import require_file, sha256_of
+from paraembed.io.files import require_file, sha256_of
+from paraembed.pairs.shards import ShardSettings
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.training.inputs import MIN_COVERAGE, read_pair_manifest
 from paraembed.training.memory import available_memory, estimate

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from paraembed.cluster.job import say
-from paraembed.cluster.progress import ProgressLine, doing, duration
+from paraembed.commands.job import say
+from paraembed.console import ProgressLine, doing, duration
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import value_text

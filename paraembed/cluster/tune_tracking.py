@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from paraembed.cluster.tracking import Run
+from paraembed.tracking.runs import Run
 from paraembed.tuning.ledger import Record
 
 _STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}

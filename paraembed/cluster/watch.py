@@ -14,10 +14,10 @@ from pathlib import Path
 
 import psutil
 
-from paraembed.cluster.job import say
 from paraembed.cluster.local_ray import keep_logs
-from paraembed.cluster.progress import doing
-from paraembed.start import FAILED, STOP_SIGNALS, fail_now, stop_now
+from paraembed.commands.job import say
+from paraembed.commands.start import FAILED, STOP_SIGNALS, fail_now, stop_now
+from paraembed.console import doing
 
 _SERVERS = ("gcs_server", "raylet")
 _SERVER_SECONDS, _HEAD_SECONDS = 0.2, 3.0

@@ -10,12 +10,12 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.data.parquet import READ_BYTES, unreadable
-from paraembed.embedding import records
 from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
 from paraembed.embedding.settings import Settings
-from paraembed.escape import listed
-from paraembed.files import read_blocks, require_file
+from paraembed.io import records
+from paraembed.io.escape import listed
+from paraembed.io.files import read_blocks, require_file
+from paraembed.io.parquet import READ_BYTES, unreadable
 
 ROW_FIELD, TREE_FIELD = "row", "tree"
 OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")

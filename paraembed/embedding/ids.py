@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.data.hashing import hash_strings, mixed
-from paraembed.data.limits import chunks_of
 from paraembed.embedding.store import Store
+from paraembed.io.limits import chunks_of
+from paraembed.pairs.hashing import hash_strings, mixed
 
 _ROWS = 16_384  # read at a time
 _HASHES = 1 << 25  # compared at a time: 0.25 GB, twice while they are gathered

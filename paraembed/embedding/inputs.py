@@ -17,10 +17,8 @@ import pyarrow as pa
 import pyarrow.fs
 from pyarrow import csv
 
-from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
-from paraembed.embedding.records import BYTE_ORDER_MARK, Kind, Records, Table, read_records
-from paraembed.escape import listed
-from paraembed.files import (
+from paraembed.io.escape import listed
+from paraembed.io.files import (
     Place,
     is_compressed,
     name_of,
@@ -33,6 +31,8 @@ from paraembed.files import (
     to_place,
     without_credentials,
 )
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.records import BYTE_ORDER_MARK, Kind, Records, Table, read_records
 
 TEXT_FIELD = "text"
 KNOWN = ".txt (one text a line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
@@ -87,7 +87,7 @@ class InputFile:
 
     @property
     def place(self) -> Place:
-        """Where it is, for ``paraembed.files``."""
+        """Where it is, for ``paraembed.io.files``."""
         return to_place(self.path)
 
     @property

@@ -19,14 +19,14 @@ from typing import Any, Literal, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.checked import checked
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Store, is_there, read_bytes, read_json, write_json
-from paraembed.files import SUCCESS, differences, digest_of
+from paraembed.io.files import SUCCESS, differences, digest_of
+from paraembed.options import checked
 
 FORMAT = "paraembed-embeddings-2"
 PLAN, MANIFEST = "_plan.json", "_manifest.json"

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.data.trees import TreeError
 from paraembed.embedding.columns import carried_fields, embeddings_schema
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part, inputs_identity
@@ -25,7 +24,8 @@ from paraembed.embedding.settings import Settings, check_dim
 from paraembed.embedding.store import Store, write_json
 from paraembed.embedding.vectors import finish
 from paraembed.encoders import Encoder
-from paraembed.files import digest_of
+from paraembed.io.files import digest_of
+from paraembed.text.trees import TreeError
 
 REPORTS, REJECTED = "_reports", "_rejected"
 _ROW_GROUP_BYTES = 32 << 20  # of vectors; a part is written a row group at a time

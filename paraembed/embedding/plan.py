@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from paraembed.checked import Count, checked
-from paraembed.data.limits import check_parquet
-from paraembed.embedding import records
 from paraembed.embedding.columns import carried_fields, check_keys, open_parquet
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings, check_settings
-from paraembed.files import read_blocks
+from paraembed.io import records
+from paraembed.io.files import read_blocks
+from paraembed.io.limits import check_parquet
+from paraembed.options import Count, checked
 
 MAX_PART_BYTES = 64 << 20  # text of a part: what the reader of a compressed file hands over in one piece
 Cut = tuple[int, int, int, int]

@@ -2,12 +2,12 @@
 
 Bytes that are not UTF-8 become U+FFFD; the row is embedded. Unreadable is a line that is no JSON object, one without
 the text or with something else in its place, a CSV or TSV row of another number of cells than the header, a CSV line
-whose quoting is wrong (``paraembed.embedding.records``). A text that is null (JSON, Parquet) counts as empty, whose
+whose quoting is wrong (``paraembed.io.records``). A text that is null (JSON, Parquet) counts as empty, whose
 vector is zeros. Of JSON lines, keys are read from all rows; one that a row lacks is null there.
 
 Memory: about ``BLOCK_BYTES`` of text at a time (or one text, which may have ``max_line_bytes``), some copies of it
 while it is parsed, and the block that comes next; never a part. Of Parquet, rows are read at a time that hold about
-``BLOCK_BYTES`` on the average of a row group (``paraembed.data.parquet``).
+``BLOCK_BYTES`` on the average of a row group (``paraembed.io.parquet``).
 """
 
 import json
@@ -22,15 +22,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.limits import MOST_LINE_BYTES, check_parquet
-from paraembed.data.parquet import read_batches
-from paraembed.embedding import records
 from paraembed.embedding.columns import open_parquet
 from paraembed.embedding.inputs import InputFile, parse_table
 from paraembed.embedding.plan import Part
-from paraembed.embedding.records import BYTE_ORDER_MARK, Records
 from paraembed.embedding.settings import Settings
-from paraembed.files import open_stream, read_span
+from paraembed.io import records
+from paraembed.io.files import open_stream, read_span
+from paraembed.io.limits import MOST_LINE_BYTES, check_parquet
+from paraembed.io.parquet import read_batches
+from paraembed.io.records import BYTE_ORDER_MARK, Records
 
 
 class Rejected(NamedTuple):

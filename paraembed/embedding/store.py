@@ -18,8 +18,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 import pyarrow.fs
 
-from paraembed.checked import MOST_BYTES, json_value
-from paraembed.files import (
+from paraembed.io.files import (
     Place,
     json_bytes,
     locked,
@@ -31,6 +30,7 @@ from paraembed.files import (
     without_credentials,
     write_file,
 )
+from paraembed.options import MOST_BYTES, json_value
 
 SUPPORTED = "s3://… or gs://…"
 # Not Azure's (abfs): an empty file is there as soon as an upload begins. Not HDFS: a file grows under its name, and a
@@ -269,7 +269,7 @@ def write_json(store: Store, name: str, value: Any) -> None:
 
 
 def read_json(store: Store, name: str, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
-    """Read a JSON file; arguments as of ``paraembed.files.read_json``.
+    """Read a JSON file; arguments as of ``paraembed.io.files.read_json``.
 
     Raises:
         FileNotFoundError: it is not there.

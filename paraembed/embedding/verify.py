@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.checked import Count, checked, json_value
 from paraembed.embedding.again import compare_sample
 from paraembed.embedding.columns import OUTPUT_FIELDS, embeddings_schema, is_id
 from paraembed.embedding.ids import count_duplicates
@@ -27,7 +26,8 @@ from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype, IdKind
 from paraembed.embedding.store import Store, is_there, open_store, read_bytes, read_json
-from paraembed.files import SUCCESS, Place, to_place
+from paraembed.io.files import SUCCESS, Place, to_place
+from paraembed.options import Count, checked, json_value
 
 _ROWS = 16_384  # read at a time
 _REJECTED_BYTES = 1 << 30  # of a list of rejected rows

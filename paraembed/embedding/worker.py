@@ -16,8 +16,8 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Store, open_store
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import BoundaryTokens, EncoderConfig
-from paraembed.files import to_place
-from paraembed.words import Words
+from paraembed.io.files import to_place
+from paraembed.text.vocabulary import Words
 
 
 @dataclass(frozen=True)

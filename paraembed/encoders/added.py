@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.compiled import compiled
-from paraembed.ragged import Ragged
+from paraembed.text.ragged import Ragged
 
 Floats = npt.NDArray[np.float32]
 

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from paraembed.compiled import COMPILED
-from paraembed.data.trees import fitting_trees
 from paraembed.encoders.added import add_words
-from paraembed.ragged import Ragged
-from paraembed.text import tokenise
-from paraembed.tokens import TokenIds, as_strings
-from paraembed.words import END, START, Words, unknown_row, word_ids, word_row
+from paraembed.text.ragged import Ragged
+from paraembed.text.tokenize import tokenise
+from paraembed.text.tokens import TokenIds, as_strings
+from paraembed.text.trees import fitting_trees
+from paraembed.text.vocabulary import END, START, Words, unknown_row, word_ids, word_row
 
 MAX_WIDTH = 65_536
 """Longest text vector: a matrix of its square fits in memory."""
@@ -213,7 +213,7 @@ class Encoder(nn.Module):
         Args:
             texts: one text, or n.
             batch_size: texts at a time; memory, not the result, depends on it.
-            trees: a bracketed binary tree a text, None for a text without one; see ``paraembed.data.trees``.
+            trees: a bracketed binary tree a text, None for a text without one; see ``paraembed.text.trees``.
 
         Returns:
             float32 [H] for one text, [n, H] for n; zeros for a text without tokens.
@@ -254,7 +254,7 @@ class Encoder(nn.Module):
         Args:
             texts: string array [n]; null counts as empty.
             batch_size: texts at a time.
-            trees: string array [n], null where a text has no tree; see ``paraembed.data.trees``.
+            trees: string array [n], null where a text has no tree; see ``paraembed.text.trees``.
 
         Raises:
             ValueError: trees for an encoder that reads none, or another number of them than of texts. A ``TreeError``:

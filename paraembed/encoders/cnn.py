@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paraembed.checked import check_fields
 from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
 from paraembed.encoders.packed import project_words
+from paraembed.options import check_fields
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from paraembed.checked import check_fields
 from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
 from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
+from paraembed.options import check_fields
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
 tanh_backward = torch.ops.aten.tanh_backward

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from paraembed.checked import check_fields
 from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
 from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words, text_means
+from paraembed.options import check_fields
 
 Pool = Literal["mean", "last", "last_by_length"]
 """A text's vector from those of its tokens: their mean, the last, or the last by the number of tokens."""

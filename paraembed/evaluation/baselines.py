@@ -25,17 +25,17 @@ import pyarrow.compute as pc
 import torch
 
 from paraembed import checkpoint
-from paraembed.data.edits import share_of_shorter
-from paraembed.data.lines import read_lines
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import BATCH_SIZE
 from paraembed.encoders.proj import ProjConfig
 from paraembed.evaluation.candidates import Candidate
-from paraembed.files import sha256_of
-from paraembed.text import Tokens, tokenise
+from paraembed.io.files import sha256_of
+from paraembed.io.lines import read_lines
+from paraembed.pairs.edits import share_of_shorter
+from paraembed.text.tokenize import Tokens, tokenise
+from paraembed.text.vocabulary import Words, read_words, unknown_row, word_ids
 from paraembed.training.inputs import LOW_COVERAGE
-from paraembed.words import Words, read_words, unknown_row, word_ids
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from paraembed.checkpoint import gold_of, load, read_config
 from paraembed.encoders import Embedded, Encoder, encoder_name
 from paraembed.encoders.avg import AvgConfig
-from paraembed.escape import printable
-from paraembed.words import read_words
+from paraembed.io.escape import printable
+from paraembed.text.vocabulary import read_words
 
 PEERS = {"st": "sentence_transformers", "m2v": "model2vec"}
 """Prefix → module."""

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.data.pairs import read_pairs
-from paraembed.data.parsed import Block
 from paraembed.evaluation.sets import Choices, Group, Suite
-from paraembed.files import sha256_of
+from paraembed.io.files import sha256_of
+from paraembed.pairs.formats import read_pairs
+from paraembed.pairs.parsed import Block
 from paraembed.training.inputs import read_pair_manifest
 
 SEED = 0

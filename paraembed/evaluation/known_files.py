@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from paraembed.files import open_binary, sha256_of
+from paraembed.io.files import open_binary, sha256_of
 
 KNOWN_FILES = {
     "sts/2012/MSRpar.tsv": "aeb678fd809e6451b534e3ead0da427a87134484a57e3bf47a2ffdfd219f9e84",

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from paraembed.data.similarity import ScoredPairs
-from paraembed.evaluation.cells import read_cells, read_text
 from paraembed.evaluation.known_files import changed_files
 from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, Suite, ThresholdPairs
+from paraembed.io.cells import read_cells, read_text
+from paraembed.pairs.similarity import ScoredPairs
 
 _BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
 

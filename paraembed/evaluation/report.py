@@ -11,7 +11,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from paraembed.escape import csv_cell, listed, markdown, markdown_row
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.scoring import (
@@ -26,7 +25,8 @@ from paraembed.evaluation.scoring import (
 )
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Beside, Column, Table, beside, percent, suite_tables
-from paraembed.files import write_file, write_json
+from paraembed.io.escape import csv_cell, listed, markdown, markdown_row
+from paraembed.io.files import write_file, write_json
 from paraembed.papers.results import MEANS, PAPERS_22
 
 __all__ = ["Column", "Report", "Table", "compare"]

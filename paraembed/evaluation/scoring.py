@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from paraembed.data.similarity import ScoredPairs
-from paraembed.escape import file_stem
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
 from paraembed.evaluation.measures import Vector, interval, pearson, resampled_correlations, resampled_means, spearman
 from paraembed.evaluation.sets import AnySet, Group, Measure, Suite, ThresholdPairs
 from paraembed.evaluation.similarities import Similarities, best_threshold, first_place
+from paraembed.io.escape import file_stem
+from paraembed.pairs.similarity import ScoredPairs
 
 RESAMPLES = 1000
 _FEW_WORDS = {"words", "bigrams"}  # suites whose texts overlap or do not: as a score that is noise

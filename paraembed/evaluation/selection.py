@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders import Embedded
-from paraembed.escape import listed
 from paraembed.evaluation.candidates import Candidate, TextEncoder
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
-from paraembed.files import digest_of
+from paraembed.io.escape import listed
+from paraembed.io.files import digest_of
 
 
 def metrics_of(encoder: TextEncoder, suites: Sequence[Suite]) -> dict[str, float]:

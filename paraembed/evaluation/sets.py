@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.data.similarity import ScoredPairs
+from paraembed.pairs.similarity import ScoredPairs
 
 Measure = Literal["pearson", "spearman", "accuracy"]
 

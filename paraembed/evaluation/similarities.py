@@ -5,11 +5,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
 from paraembed.evaluation.measures import Vector, cosine
 from paraembed.evaluation.sets import AnySet, Choices, Suite
+from paraembed.pairs.similarity import ScoredPairs
 
 Flags = npt.NDArray[np.bool_]
 

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from paraembed.data.similarity import ScoredPairs, read_scored_pairs
-from paraembed.escape import listed
 from paraembed.evaluation.known_files import changed_files
 from paraembed.evaluation.loaders import (
     read_bigrams,
@@ -17,6 +15,8 @@ from paraembed.evaluation.loaders import (
     read_words,
 )
 from paraembed.evaluation.sets import Group, Suite
+from paraembed.io.escape import listed
+from paraembed.pairs.similarity import ScoredPairs, read_scored_pairs
 from paraembed.papers.results import PAPERS_STS
 
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called

@@ -17,15 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paraembed import checkpoint, folder_config
-from paraembed.checked import check_fields, checked
+from paraembed import checkpoint
 from paraembed.encoders import Encoder
-from paraembed.files import new_folder
-from paraembed.folder_config import check_files, write_config
+from paraembed.io import folder_config
+from paraembed.io.files import new_folder
+from paraembed.io.folder_config import check_files, write_config
+from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
+from paraembed.options import check_fields, checked
 from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.recipe import CHOICES, HEAD_RANGES, SupervisedRecipe
 from paraembed.supervised.tasks import DataSet, Examples, Task, TaskName
-from paraembed.tensors import check_tensors, load_tensors, save_tensors
 
 FORMAT = "paraembed-supervised-1"
 _DECIDES = ("kind", "head")

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.similarity import ScoredPairs, read_scored_pairs
 from paraembed.evaluation import loaders
-from paraembed.evaluation.cells import Cells, read_cells, read_text
 from paraembed.evaluation.known_files import changed_files
 from paraembed.evaluation.sets import Choices, ThresholdPairs
+from paraembed.io.cells import Cells, read_cells, read_text
+from paraembed.pairs.similarity import ScoredPairs, read_scored_pairs
 from paraembed.papers.results import PAPERS_STS
 from paraembed.supervised.sentiment import read_sst
 from paraembed.supervised.tasks import DataSet, Examples, Rows, Split, Task, TaskName, drawn_parts, file_of

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from paraembed.checked import check_fields
 from paraembed.encoders import encoder_name
+from paraembed.options import check_fields
 from paraembed.recipe import BaseRecipe, has_weights, idle_in_any, named
 
 Mode = Literal["scratch", "universal", "features"]

@@ -7,11 +7,11 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 from torch import Tensor
 
-from paraembed.checked import Count, checked
 from paraembed.encoders import encoder_name
-from paraembed.escape import markdown, markdown_row
 from paraembed.evaluation.measures import Vector, interval, pearson, resampled_correlations, resampled_means, spearman
 from paraembed.evaluation.similarities import best_threshold, first_place
+from paraembed.io.escape import markdown, markdown_row
+from paraembed.options import Count, checked
 from paraembed.supervised.heads import expected_scores
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.recipe import SupervisedRecipe

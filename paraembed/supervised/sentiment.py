@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from paraembed.data.trees import FAULTS, parse_trees
-from paraembed.evaluation.cells import read_text
 from paraembed.evaluation.known_files import changed_files
+from paraembed.io.cells import read_text
 from paraembed.supervised.tasks import Examples, Task, file_of
+from paraembed.text.trees import FAULTS, parse_trees
 
 _NEUTRAL = 2
 _MOST_CHARACTERS = 20_000  # of a line; the longest of SST has 700, and a tree's constituents take its square

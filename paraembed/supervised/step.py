@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from paraembed.compiled import COMPILED
-from paraembed.data.trees import TreeError, fitting_trees
-from paraembed.ragged import Ragged
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.tasks import Examples
-from paraembed.text import Tokens, tokenise
+from paraembed.text.ragged import Ragged
+from paraembed.text.tokenize import Tokens, tokenise
+from paraembed.text.trees import TreeError, fitting_trees
+from paraembed.text.vocabulary import word_ids
 from paraembed.training.pairs import epoch_order, shares
-from paraembed.training.regularise import dropped, scrambled_texts
+from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
-from paraembed.words import word_ids
 
 _CHUNK_EXAMPLES = 8_192  # brought into epoch order at a time
 _STEP_DRAWS = 3  # apart from the draws of an epoch's order

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.files import write_json
+from paraembed.io.files import write_json
 
 TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
 DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
@@ -28,7 +28,7 @@ class Examples:
     Attributes:
         texts: M string arrays [n]: raw text.
         labels: float64 [n]: the gold score, or the number of the class; of choices 0, the right option.
-        trees: M string arrays [n] of bracketed trees, as ``paraembed.data.trees`` reads, where the data have them.
+        trees: M string arrays [n] of bracketed trees, as ``paraembed.text.trees`` reads, where the data have them.
     """
 
     texts: tuple[pa.StringArray, ...]

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from paraembed.checked import Count, Range, checked
-from paraembed.data.shards import FORMAT, TrainingManifest, check_shard, read_manifest
 from paraembed.encoders import Encoder
-from paraembed.files import SUCCESS, read_json, require_file, sha256_of
+from paraembed.io.files import SUCCESS, read_json, require_file, sha256_of
+from paraembed.options import Count, Range, checked
+from paraembed.pairs.shards import FORMAT, TrainingManifest, check_shard, read_manifest
 from paraembed.recipe import BaseRecipe
-from paraembed.words import END, START, Words, add_random_words, read_words, word_row
+from paraembed.text.vocabulary import END, START, Words, add_random_words, read_words, word_row
 
 MIN_COVERAGE = 0.2
 """Fraction of the tokens that must have a vector of their own, unless the user sets another one."""

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
-from paraembed.ragged import Ragged
 from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.text.ragged import Ragged
 from paraembed.training.best import Best, Evaluation, Model
 from paraembed.training.exchange import gather_texts
 from paraembed.training.pairs import num_steps

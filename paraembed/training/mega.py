@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from paraembed.ragged import Ragged, joined
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged, joined
 from paraembed.training.negatives import Negatives
 from paraembed.training.pairs import Batch
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.packed import to_device
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
 from paraembed.training.exchange import gather
 from paraembed.training.objectives import positive
 from paraembed.training.phrases import Keys, PairedPhrases, phrase_keys

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.data.trees import fitting_trees
-from paraembed.ragged import Ragged
-from paraembed.text import tokenise
+from paraembed.text.ragged import Ragged
+from paraembed.text.tokenize import tokenise
+from paraembed.text.trees import fitting_trees
+from paraembed.text.vocabulary import word_ids
 from paraembed.training.growing import GrowingArray, MemoryLimit
 from paraembed.training.windows import MappedPairs, Windows
-from paraembed.words import word_ids
 
 _TEXTS, _TREES = ("first", "second"), ("first_tree", "second_tree")
 _CHUNK_PAIRS = 8_192  # pairs brought into epoch order at a time: under 2 ms, and no Python work a pair

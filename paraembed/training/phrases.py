@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from paraembed.data.hashing import mixed
-from paraembed.ragged import Ragged
+from paraembed.pairs.hashing import mixed
+from paraembed.text.ragged import Ragged
 
 _BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory
 

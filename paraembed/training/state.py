@@ -17,8 +17,8 @@ from typing import Any, TypedDict
 
 from torch import Tensor
 
-from paraembed.checked import AnyFloat, Count, checked
-from paraembed.files import differences, digest_of, new_folder, read_json, sha256_of, write_json
+from paraembed.io.files import differences, digest_of, new_folder, read_json, sha256_of, write_json
+from paraembed.options import AnyFloat, Count, checked
 
 FORMAT = "paraembed-state-1"
 
@@ -120,7 +120,7 @@ def save_state(
     Raises:
         OSError: it could not be written; those before it stand as they were.
     """
-    from paraembed.tensors import save_tensors  # noqa: PLC0415
+    from paraembed.io.tensors import save_tensors  # noqa: PLC0415
 
     name = f"step-{counters.step:010d}"
     for leftover in folder.glob(".step-*"):  # of a write that was killed
@@ -149,7 +149,7 @@ def load_state(
     Raises:
         ValueError: it is of a run that something else decides; the message names what.
     """
-    from paraembed.tensors import check_tensors, load_tensors  # noqa: PLC0415
+    from paraembed.io.tensors import check_tensors, load_tensors  # noqa: PLC0415
 
     damaged = []
     for path in reversed(_checkpoints(folder)):

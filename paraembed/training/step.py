@@ -13,16 +13,16 @@ from torch import Tensor
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
-from paraembed.ragged import Ragged, joined
 from paraembed.recipe import BaseRecipe, Recipe
-from paraembed.training.additive import AdditiveStep, can_share, is_additive
-from paraembed.training.device_step import STEP_DRAWS, DeviceStep, fits_device_step
+from paraembed.text.ragged import Ragged, joined
+from paraembed.training.fast.cpu import AdditiveStep, can_share, is_additive
+from paraembed.training.fast.gpu import STEP_DRAWS, DeviceStep, fits_device_step
 from paraembed.training.mega import MegaNegatives, mega_batches
 from paraembed.training.negatives import Negatives
 from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit
 from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.phrases import ContrastPhrases
-from paraembed.training.regularise import dropped, scrambled_texts
+from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
 from paraembed.training.windows import MappedPairs
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.recipe import BaseRecipe
 from paraembed.training.exchange import exchange_rows
-from paraembed.training.kernels import pull_rows
-from paraembed.training.optim import ROW_OPTIMISERS, Bias, bias_of
+from paraembed.training.fast.kernels import pull_rows
+from paraembed.training.optimizers import ROW_OPTIMISERS, Bias, bias_of
 from paraembed.training.rows import distinct
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from paraembed.ragged import Ragged, joined
+from paraembed.text.ragged import Ragged, joined
 
 _BLOCK_PAIRS = 4096
 """Consecutive pairs read at once: 200 KB of phrase pairs, and 250 blocks from all over the data a million pairs."""

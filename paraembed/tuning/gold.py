@@ -10,15 +10,15 @@ import pyarrow as pa
 import torch
 
 from paraembed.encoders import Encoder
-from paraembed.ragged import Ragged
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
 from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids
 from paraembed.supervised.tasks import Task
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import Words
 from paraembed.training.loop import Report, run_steps
 from paraembed.training.state import Counters
-from paraembed.words import Words
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from paraembed.checked import check_fields
+from paraembed.options import check_fields
 from paraembed.tuning.ledger import Record
 from tune_spaces.space import Space
 

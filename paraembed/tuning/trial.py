@@ -16,18 +16,18 @@ import torch
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
-from paraembed.escape import listed
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.sets import Suite
-from paraembed.ragged import Ragged
+from paraembed.io.escape import listed
 from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import Words
 from paraembed.training.exchange import gather_texts
 from paraembed.training.inputs import check_coverage, untrained_encoder
 from paraembed.training.loop import AstrayError, Report, train
 from paraembed.training.pairs import pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Epoch, Status, counting
-from paraembed.words import Words
 
 Metric = Sequence[tuple[float, str]]
 """Weights and names; their weighted sum is maximised."""

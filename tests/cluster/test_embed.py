@@ -27,8 +27,7 @@ from paraembed.cluster import embed_parts as module
 from paraembed.cluster.embed import Limits, dry_run, embed
 from paraembed.cluster.embed_parts import Progress
 from paraembed.cluster.embed_tracking import recorded
-from paraembed.cluster.job import user_error
-from paraembed.cluster.tracking import tracked_run
+from paraembed.commands.job import user_error
 from paraembed.embedding import inputs
 from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import make_plan
@@ -39,7 +38,8 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.recursive import RecursiveConfig
-from paraembed.files import locked, sha256_of
+from paraembed.io.files import locked, sha256_of
+from paraembed.tracking.runs import tracked_run
 from tests.embedding.without_ray import build
 
 JOBS = Path(__file__).parents[2] / "jobs"

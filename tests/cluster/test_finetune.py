@@ -18,20 +18,20 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
-from paraembed.cluster.evaluate import check_held_out
 from paraembed.cluster.finetune import Finetuning, finetune
-from paraembed.cluster.job import run
 from paraembed.cluster.placement import Workers, workers_here
+from paraembed.commands.evaluate import check_held_out
+from paraembed.commands.job import run
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gru import GruConfig
 from paraembed.evaluation.candidates import trained
-from paraembed.files import sha256_of, write_json
+from paraembed.io.files import sha256_of, write_json
 from paraembed.papers import find_supervised_recipe
 from paraembed.supervised.model import load, read_config
 from paraembed.supervised.recipe import SupervisedRecipe
-from paraembed.words import read_words
-from tests.jobs.test_bad_input import load_job
+from paraembed.text.vocabulary import read_words
+from tests.commands.test_bad_input import load_job
 
 pytestmark = pytest.mark.ray
 

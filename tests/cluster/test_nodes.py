@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import paraembed
-from paraembed.data.sample import write_sample
-from paraembed.files import sha256_of
+from paraembed.io.files import sha256_of
+from paraembed.pairs.sample import write_sample
 from tests.cluster import nodes
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ JOB = """
 import sys, time
 from dataclasses import dataclass
 from pathlib import Path
-from paraembed.start import guard
+from paraembed.commands.start import guard
 guard()
 import ray
-from paraembed.cluster.job import run, say
+from paraembed.commands.job import run, say
 from paraembed.cluster.session import ray_session
 
 @dataclass
@@ -108,7 +108,7 @@ def test_a_job_whose_cluster_has_lost_its_head(tmp_path: Path) -> None:
     code = """
 import socket, sys, time
 from dataclasses import dataclass
-from paraembed.cluster.job import run
+from paraembed.commands.job import run
 from paraembed.cluster.watch import head_watch
 
 @dataclass

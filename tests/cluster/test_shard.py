@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.cluster.shard import _about_sources, _Part, read_finished, shard_pairs
-from paraembed.data import pairs
-from paraembed.data.limits import DEFAULT_LIMITS
-from paraembed.data.reports import SourceReport
-from paraembed.data.shards import PAIRS, ShardSettings
-from paraembed.files import sha256_of, work_folder
+from paraembed.io.files import sha256_of, work_folder
+from paraembed.io.limits import DEFAULT_LIMITS
+from paraembed.pairs import formats as pairs
+from paraembed.pairs.reports import SourceReport
+from paraembed.pairs.shards import PAIRS, ShardSettings
 from paraembed.training.inputs import read_pair_manifest
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

@@ -21,8 +21,6 @@ from paraembed.cluster.placement import Placement
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.train_evaluation import Selection
-from paraembed.data.sample import write_sample
-from paraembed.data.shards import ShardSettings
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
@@ -31,9 +29,11 @@ from paraembed.encoders.rnn import RnnConfig
 from paraembed.encoders.word import WordConfig
 from paraembed.evaluation.measures import cosine
 from paraembed.evaluation.suites import read_pairs_files
-from paraembed.files import sha256_of, work_folder
+from paraembed.io.files import sha256_of, work_folder
+from paraembed.pairs.sample import write_sample
+from paraembed.pairs.shards import ShardSettings
 from paraembed.recipe import Recipe
-from paraembed.words import END, read_words
+from paraembed.text.vocabulary import END, read_words
 
 pytestmark = pytest.mark.ray
 

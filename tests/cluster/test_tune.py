@@ -20,17 +20,17 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.tracking import tracked_run
 from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.tune import Sweep, begin, run_sweep
-from paraembed.cluster.tune_command import Tune, tune
 from paraembed.cluster.tune_inputs import Pairs
-from paraembed.data.sample import write_sample
-from paraembed.data.shards import ShardSettings
+from paraembed.commands.tune import Tune, tune
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
-from paraembed.files import sha256_of
+from paraembed.io.files import sha256_of
+from paraembed.pairs.sample import write_sample
+from paraembed.pairs.shards import ShardSettings
 from paraembed.recipe import Recipe, read_recipe
+from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.ledger import Ledger
 from paraembed.tuning.points import Points

@@ -16,20 +16,20 @@ import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.placement import Placement
-from paraembed.cluster.tracking import tracked_run
 from paraembed.cluster.tune import Sweep, begin, run_sweep
-from paraembed.cluster.tune_command import Tune, _retraining, tune
 from paraembed.cluster.tune_gold import read_gold, without_idle_axes
+from paraembed.commands.tune import Tune, _retraining, tune
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.papers import find_supervised_recipe
 from paraembed.supervised.model import read_config
 from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.text.vocabulary import read_words
+from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings
-from paraembed.words import read_words
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
 from tests.cluster.test_tune import kill_after_a_trial
 from tune_spaces import SPACES

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_show, tune_trials
-from paraembed.cluster.tracking import tracked_run
 from paraembed.cluster.tune import Sweep, _to_probe, begin, settled
-from paraembed.cluster.tune_command import Tune, _protocol, tune
 from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_show import GrowingTable, best_first
 from paraembed.cluster.tune_tracking import log_trial
 from paraembed.cluster.tune_trials import LedgerSearch
-from paraembed.data.shards import FORMAT
+from paraembed.commands.tune import Tune, _protocol, tune
 from paraembed.evaluation.sets import Choices, Group, Suite
-from paraembed.files import sha256_of, write_json
+from paraembed.io.files import sha256_of, write_json
+from paraembed.pairs.shards import FORMAT
+from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings

@@ -131,7 +131,7 @@ def write_encoders(folder: Path) -> None:
     """Write an encoder of every family with random weights, and the vectors that it gives to some texts."""
     from paraembed import checkpoint  # noqa: PLC0415  the rest of this file runs with any version
     from paraembed.encoders import ENCODERS, Encoder  # noqa: PLC0415
-    from paraembed.words import read_words  # noqa: PLC0415
+    from paraembed.text.vocabulary import read_words  # noqa: PLC0415
 
     words = read_words(folder / "inputs" / "vectors.txt")
     texts = (folder / "inputs" / "texts.txt").read_text().splitlines()[:20]

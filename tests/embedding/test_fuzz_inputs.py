@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.data.limits import TableLimits
-from paraembed.embedding import records
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import Rejected, read_part, stream_parts
 from paraembed.embedding.settings import Settings
+from paraembed.io import records
+from paraembed.io.limits import TableLimits
 from tests import fuzz
 from tests.embedding.test_rows import LINE, PACKED, csv_rows
 

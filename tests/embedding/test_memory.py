@@ -10,14 +10,15 @@ PROGRAM = """
 import json, resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, torch
-from paraembed.embedding import part, records
+from paraembed.io import records
+from paraembed.embedding import part
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.words import UNKNOWN, Words
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 torch.set_num_threads(1)  # as in a worker
 pa.set_cpu_count(1)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paraembed import checkpoint
-from paraembed.embedding import columns, part, records, rows
+from paraembed.embedding import columns, part, rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.part import PartReport, embed_part
@@ -27,8 +27,9 @@ from paraembed.encoders.lstm import LstmAvgConfig
 from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.encoders.sum import SumConfig
 from paraembed.encoders.word import WordConfig
-from paraembed.text import tokenise
-from paraembed.words import UNKNOWN, Words
+from paraembed.io import records
+from paraembed.text.tokenize import tokenise
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 WORDS = [UNKNOWN, *(f"w{number}" for number in range(60))]
 

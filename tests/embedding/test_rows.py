@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paraembed.data.limits import DEFAULT_TABLE_LIMITS, TableLimits
-from paraembed.embedding import records
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import Rows, read_part, stream_parts
 from paraembed.embedding.settings import Settings
+from paraembed.io import records
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 
 EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PACKED: dict[str, Callable[[bytes], bytes]] = {

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from paraembed.encoders import Encoder
-from paraembed.ragged import Ragged
-from paraembed.words import Words
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import Words
 
 Vector = npt.NDArray[np.float64]
 Parameters = dict[str, Vector]

@@ -9,8 +9,8 @@ import torch
 
 from paraembed.encoders import ENCODERS, Encoder, base
 from paraembed.encoders.added import add_words
-from paraembed.ragged import Ragged
-from paraembed.words import UNKNOWN, Words
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 WORDS = [UNKNOWN, *"abcdefghijklmnopqrstuvwxyz"]
 

@@ -20,8 +20,8 @@ from paraembed.encoders.gru import GruConfig
 from paraembed.encoders.lstm import LstmConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.encoders.rnn import RnnConfig
-from paraembed.ragged import Ragged
-from paraembed.words import END, START, UNKNOWN, Words
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from tests.encoders import oracles_recurrent, oracles_recursive
 
 Vector = npt.NDArray[np.float64]

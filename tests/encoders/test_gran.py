@@ -22,7 +22,7 @@ from paraembed.encoders.gran import (
 )
 from paraembed.encoders.lstm import LstmAvgConfig
 from paraembed.encoders.packed import pack
-from paraembed.ragged import Ragged
+from paraembed.text.ragged import Ragged
 from tests.encoders.oracles_recurrent import (
     OFFSETS,
     assert_alone_is_together,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.gru import Gru, GruConfig
-from paraembed.words import Words
+from paraembed.text.vocabulary import Words
 
 OFFSETS = torch.tensor([0, 4, 5, 12, 19, 20])
 

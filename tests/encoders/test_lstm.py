@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from paraembed.encoders import Encoder
 from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig, lstm_states
 from paraembed.encoders.packed import Packed, pack
-from paraembed.ragged import Ragged
+from paraembed.text.ragged import Ragged
 from tests.encoders.oracles_recurrent import (
     OFFSETS,
     assert_alone_is_together,

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.data.trees import TreeError
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import reads_trees
 from paraembed.encoders.recursive import Recursive, RecursiveConfig, arrange
-from paraembed.ragged import Ragged
-from paraembed.words import END, START, Words
+from paraembed.text.ragged import Ragged
+from paraembed.text.trees import TreeError
+from paraembed.text.vocabulary import END, START, Words
 from tests.encoders.oracles_recursive import ORACLES, leaves_of, merges_of, trees_over, vector_of
 
 WORDS = ["the", "a", "cat", "dog", "sat", "home", "."]

@@ -12,7 +12,7 @@ from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.irnn import IrnnConfig
 from paraembed.encoders.packed import pack
 from paraembed.encoders.rnn import RnnConfig, last_states
-from paraembed.words import Words
+from paraembed.text.vocabulary import Words
 
 OFFSETS = torch.tensor([0, 4, 5, 12, 12 + 7, 20])
 TEXTS = ["the cat sat on the mat .", "dog", "a dog ran home", "the " * 60]

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from ray._private.ray_constants import DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
 
-from paraembed.data.sample import write_sample
+from paraembed.pairs.sample import write_sample
 from tests.another_user import another_user_does
 
 pytestmark = pytest.mark.skipif(

@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gran import GranConfig
@@ -12,7 +11,8 @@ from paraembed.evaluation.analyses.content import AnalysisOptions, Inputs
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
-from paraembed.words import Words
+from paraembed.pairs.similarity import ScoredPairs
+from paraembed.text.vocabulary import Words
 
 
 def scored_pairs(name: str, vocabulary: list[str], seed: int, count: int = 40) -> ScoredPairs:

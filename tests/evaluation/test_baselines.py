@@ -23,7 +23,7 @@ from paraembed.evaluation.baselines import (
     overlap_candidates,
     read_counts,
 )
-from paraembed.words import UNKNOWN, Words, read_words
+from paraembed.text.vocabulary import UNKNOWN, Words, read_words
 
 COUNTS = {"the": 700, "a": 200, "cat": 60, "dog": 30, "zebra": 10}
 CORPUS = ["the cat sat", "a dog ran home", "", "the dog sat on the mat .", "cat , dog"]

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.candidates import Candidate, is_peer, peer
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
-from paraembed.words import UNKNOWN, Words
+from paraembed.pairs.similarity import ScoredPairs
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 WORDS = [UNKNOWN, "cat", "dog", "on", "mat", "the"]
 MATRIX = np.random.default_rng(0).standard_normal((6, 4), dtype=np.float32)

@@ -13,8 +13,8 @@ from paraembed.evaluation.choose import is_trained_on, read_choose
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.evaluation.tables import Column, suite_tables
-from paraembed.files import sha256_of
-from paraembed.words import UNKNOWN, Words
+from paraembed.io.files import sha256_of
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.data.similarity import ScoredPairs, read_scored_pairs
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.analyses.gates import read_tagged
@@ -25,7 +24,8 @@ from paraembed.evaluation.choose import read_choose
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import AnySet, Choices, Group, Suite, ThresholdPairs
 from paraembed.evaluation.suites import SUITES, read_pairs_files
-from paraembed.words import Words
+from paraembed.pairs.similarity import ScoredPairs, read_scored_pairs
+from paraembed.text.vocabulary import Words
 from tests import fuzz
 
 TEXTS = (

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.known_files import KNOWN_FILES, changed_files
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Choices, Suite, ThresholdPairs
 from paraembed.evaluation.suites import SUITES, read_suites
-from paraembed.files import sha256_of
-from paraembed.words import UNKNOWN, Words
+from paraembed.io.files import sha256_of
+from paraembed.pairs.similarity import ScoredPairs
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
 real = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.baselines import overlap_candidates
@@ -19,8 +18,9 @@ from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.evaluation.tables import Table
+from paraembed.pairs.similarity import ScoredPairs
 from paraembed.papers.results import MEANS, PAPERS_22, PAPERS_STS
-from paraembed.words import UNKNOWN, Words
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 
 def pairs(name: str) -> ScoredPairs:

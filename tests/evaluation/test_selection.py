@@ -12,7 +12,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_digest
 from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
-from paraembed.words import Words
+from paraembed.text.vocabulary import Words
 
 FIRST, SECOND = pa.array(["the cat", "a dog", "cat", "home"]), pa.array(["a cat", "on", "dog", "the home"])
 GRADED = ScoredPairs("one", np.array([5.0, 1.0, 3.0, 4.0]), FIRST, SECOND)

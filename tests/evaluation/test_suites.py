@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from paraembed.data.similarity import ScoredPairs, read_scored_pairs
 from paraembed.encoders import Embedded, Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.candidates import Candidate, trained, untrained
@@ -18,9 +17,10 @@ from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.evaluation.suites import read_pairs_files, read_sts
+from paraembed.pairs.similarity import ScoredPairs, read_scored_pairs
 from paraembed.papers.results import PAPERS_STS
-from paraembed.text import tokenise
-from paraembed.words import UNKNOWN, Words
+from paraembed.text.tokenize import tokenise
+from paraembed.text.vocabulary import UNKNOWN, Words
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TRAIN = SHARED / "train"

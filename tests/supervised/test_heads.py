@@ -20,7 +20,7 @@ from paraembed.supervised.heads import (
 )
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.recipe import SupervisedRecipe
-from paraembed.words import Words
+from paraembed.text.vocabulary import Words
 
 Array = npt.NDArray[np.float64]
 

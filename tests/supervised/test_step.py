@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
-from paraembed.files import digest_of, read_json, write_json
+from paraembed.io.files import digest_of, read_json, write_json
+from paraembed.io.tensors import load_tensors, save_tensors
 from paraembed.supervised.model import Kind, Supervised, load, options_of, save
 from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.scores import score
 from paraembed.supervised.step import ExampleIds, SupervisedStep, epoch_batches, example_ids
 from paraembed.supervised.tasks import Examples, Task
-from paraembed.tensors import load_tensors, save_tensors
+from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.best import Evaluation
 from paraembed.training.loop import run_steps
 from paraembed.training.state import Checkpoints
-from paraembed.words import UNKNOWN, Words
 from tests.training.test_exchange import in_two_processes
 
 WORDS = [f"w{number}" for number in range(30)]

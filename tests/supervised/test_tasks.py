@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.data.trees import read_trees
 from paraembed.supervised.readers import read_task
 from paraembed.supervised.tasks import Examples, Task, drawn_parts
-from paraembed.text import tokenise
+from paraembed.text.tokenize import tokenise
+from paraembed.text.trees import read_trees
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
 real = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.words import END, START, UNKNOWN, Words
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 
 def make_pairs() -> Ragged:

@@ -20,14 +20,14 @@ import torch
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
-from paraembed.files import sha256_of
-from paraembed.ragged import Ragged
+from paraembed.io.files import sha256_of
+from paraembed.io.tensors import save_tensors
 from paraembed.recipe import Recipe
-from paraembed.tensors import save_tensors
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.best import Evaluated, Evaluation
 from paraembed.training.loop import Report, train
 from paraembed.training.state import Checkpoints
-from paraembed.words import UNKNOWN, Words
 
 AVG = Recipe(batch_size=20, epochs=3, learning_rate=0.01, word_penalty=1e-4)
 RECIPES = {

@@ -13,13 +13,13 @@ from torch import multiprocessing
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.exchange import exchange_rows, gather, gather_texts
 from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
-from paraembed.words import UNKNOWN, Words
 
 ALL = Recipe(encoder=ProjConfig(), pool_workers="all", batch_size=5, optimiser="sgd", learning_rate=0.1)
 

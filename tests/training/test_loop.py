@@ -12,9 +12,9 @@ import torch
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
-from paraembed.files import digest_of
-from paraembed.ragged import Ragged
+from paraembed.io.files import digest_of
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
 from paraembed.training.loop import Report, train
 from paraembed.training.pairs import Batch
 from paraembed.training.state import Checkpoints

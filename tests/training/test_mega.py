@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.encoders.proj import ProjConfig
-from paraembed.ragged import Ragged, joined
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged, joined
 from paraembed.training.mega import mega_batches, mega_size
 from paraembed.training.objectives import margin_terms, unit
 from paraembed.training.pairs import epoch_batches

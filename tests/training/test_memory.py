@@ -8,7 +8,7 @@ import pytest
 
 from paraembed.encoders.proj import ProjConfig
 from paraembed.recipe import Recipe
-from paraembed.training.additive import shares_words
+from paraembed.training.fast.cpu import shares_words
 from paraembed.training.memory import Memory, available_memory, check_memory, estimate
 
 

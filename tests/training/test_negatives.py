@@ -11,11 +11,11 @@ from scipy import stats
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.word import WordConfig
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.negatives import Negatives, Pool, Rule, candidate_similarity, choose
 from paraembed.training.objectives import positive, unit
-from paraembed.words import UNKNOWN, Words
 
 MakeEncoder = Callable[[Recipe], Encoder]
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.data.shards import PAIRS
-from paraembed.ragged import Ragged
+from paraembed.pairs.shards import PAIRS
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import UNKNOWN
 from paraembed.training import pairs as pairs_module
 from paraembed.training import windows as windows_module
 from paraembed.training.growing import MemoryLimit
@@ -26,7 +27,6 @@ from paraembed.training.pairs import (
     pairs_to_ids,
 )
 from paraembed.training.windows import MappedPairs
-from paraembed.words import UNKNOWN
 
 
 def numbered(num_pairs: int, window: int | None = None) -> Ragged:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from paraembed.ragged import Ragged
+from paraembed.text.ragged import Ragged
 from paraembed.training import phrases
 from paraembed.training.phrases import ContrastPhrases, PairedPhrases, PhraseTypes, phrase_keys
 

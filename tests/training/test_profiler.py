@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
 from paraembed.training.loop import train
 from paraembed.training.profiler import SKIPPED_STEPS, TRACED_STEPS
 

@@ -6,17 +6,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.data.parse import parse_source
-from paraembed.data.sample import write_sample
-from paraembed.data.shards import ShardSettings
 from paraembed.encoders import Encoder
 from paraembed.encoders.word import WordConfig
+from paraembed.pairs.parse import parse_source
+from paraembed.pairs.sample import write_sample
+from paraembed.pairs.shards import ShardSettings
 from paraembed.papers import RECIPES
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import Words, read_words
 from paraembed.training.pairs import epoch_batches, pairs_to_ids
 from paraembed.training.step import Step
-from paraembed.words import Words, read_words
 
 STEPS = 50
 

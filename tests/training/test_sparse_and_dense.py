@@ -7,16 +7,16 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
-from paraembed.data.pairs import Reading, read_pairs
 from paraembed.encoders import Encoder
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import read_sts
+from paraembed.pairs.formats import Reading, read_pairs
 from paraembed.recipe import Recipe
-from paraembed.text import tokenise
+from paraembed.text.tokenize import tokenise
+from paraembed.text.vocabulary import read_words
 from paraembed.training.loop import train
 from paraembed.training.pairs import pairs_to_ids
-from paraembed.words import read_words
 
 SHARED = Path(__file__).parents[3] / "shared/data"
 PAIRS = [SHARED / "train/sentpairs" / name for name in ("qcpg.parabk2.validation.csv.gz", "parasci.ACL.train.tsv.gz")]

@@ -14,9 +14,9 @@ import torch
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
-from paraembed.files import read_json, write_json
-from paraembed.ragged import Ragged
+from paraembed.io.files import read_json, write_json
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
 from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
 

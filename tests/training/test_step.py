@@ -12,9 +12,9 @@ from paraembed.encoders.irnn import IrnnConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.encoders.rnn import RnnConfig
 from paraembed.encoders.scaled_avg import ScaledAvgConfig
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
-from paraembed.training.additive import is_additive
+from paraembed.text.ragged import Ragged
+from paraembed.training.fast.cpu import is_additive
 from paraembed.training.negatives import candidate_similarity, choose
 from paraembed.training.objectives import margin_terms, positive, unit
 from paraembed.training.pairs import Batch, epoch_batches

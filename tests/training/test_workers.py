@@ -14,12 +14,12 @@ from torch import multiprocessing
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
-from paraembed.ragged import Ragged
+from paraembed.io.tensors import load_tensors, save_tensors
 from paraembed.recipe import Recipe
-from paraembed.tensors import load_tensors, save_tensors
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.loop import Report, _said_by_its_worker, train
 from paraembed.training.state import Checkpoints, Counters
-from paraembed.words import UNKNOWN, Words
 from tests.training.test_exchange import in_two_processes
 
 AVG = Recipe(batch_size=10, epochs=2, learning_rate=0.01)

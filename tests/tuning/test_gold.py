@@ -16,6 +16,7 @@ from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
 from paraembed.supervised.step import SupervisedStep, example_ids
 from paraembed.supervised.tasks import Examples, Task
+from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.best import Evaluation
 from paraembed.training.loop import run_steps
 from paraembed.training.state import Counters
@@ -24,7 +25,6 @@ from paraembed.tuning.ledger import Record
 from paraembed.tuning.points import Point
 from paraembed.tuning.probe import trial_seconds
 from paraembed.tuning.trial import Ended, inputs_key, run_trial
-from paraembed.words import UNKNOWN, Words
 
 RECIPE = SupervisedRecipe(
     tokeniser="space", epochs=6, batch_size=10, learning_rate=0.05, head_width=5, word_penalty=0.01

@@ -11,16 +11,16 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation.sets import Group, Suite
+from paraembed.pairs.similarity import ScoredPairs
 from paraembed.plots import CURVES, EFFECTS, PARALLEL
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import Words
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
 from paraembed.tuning.trial import PairInputs, Scorer, needed, run_trial
-from paraembed.words import Words
 from tune_spaces import SPACES
 
 POINTS = Points("smoke", SPACES["smoke"])

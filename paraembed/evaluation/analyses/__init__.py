@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from paraembed.escape import csv_cell, file_stem
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
 from paraembed.evaluation.analyses.content import (
     Analysis,
@@ -22,7 +21,8 @@ from paraembed.evaluation.analyses.content import (
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Suite
-from paraembed.files import write_file
+from paraembed.io.escape import csv_cell, file_stem
+from paraembed.io.files import write_file
 from paraembed.training.inputs import read_pair_manifest
 
 __all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse", "check_options", "remove_earlier"]

@@ -14,17 +14,17 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from paraembed.data.lines import read_lines
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.lstm import BiRecurrent, Recurrent
 from paraembed.encoders.packed import Packed, pack, project_words
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.evaluation.measures import Vector
+from paraembed.io.lines import read_lines
 from paraembed.plots import Panel, Series, bars
-from paraembed.ragged import Ragged
-from paraembed.text import tokenise
-from paraembed.words import unknown_row, word_ids
+from paraembed.text.ragged import Ragged
+from paraembed.text.tokenize import tokenise
+from paraembed.text.vocabulary import unknown_row, word_ids
 
 HEADING = Heading("gates", "Gates of a GRAN", "Wieting 2017, tables 9 to 11")
 NUM_SHOWN = 15

@@ -6,14 +6,14 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from paraembed.escape import listed
 from paraembed.evaluation.analyses.content import CannotMakeError, Cell, Content, Heading, Inputs, Table, cell
 from paraembed.evaluation.analyses.pools import Ints, text_pools
 from paraembed.evaluation.baselines import num_shared
 from paraembed.evaluation.measures import Vector, pearson, spearman
+from paraembed.io.escape import listed
 from paraembed.papers.results import BY_LENGTH, PAPERS_20, find_row
 from paraembed.plots import Panel, Series, bars, lines, scatter
-from paraembed.text import Tokens
+from paraembed.text.tokenize import Tokens
 
 BY_TOKENS = Heading("score-by-length", "Score by length", "Wieting 2016, table 7")
 BY_GOLD = Heading("error-by-gold-score", "Error by gold score", "Wieting 2015, table 7")

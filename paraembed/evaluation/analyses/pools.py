@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses.content import CannotMakeError, Cell, Heading, Inputs, Table
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.sets import Group, Suite
-from paraembed.text import Tokens, tokenise
+from paraembed.pairs.similarity import ScoredPairs
+from paraembed.text.tokenize import Tokens, tokenise
 
 _PHRASE = 3  # tokens
 

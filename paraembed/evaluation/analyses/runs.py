@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.escape import listed
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import Column, compare
-from paraembed.files import open_binary
+from paraembed.io.escape import listed
+from paraembed.io.files import open_binary
 from paraembed.papers.results import PAPERS_22, find_row
 from paraembed.plots import Panel, Series, lines
 

@@ -11,7 +11,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.scaled_avg import ScaledAvg
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.plots import Panel, Series, bars
-from paraembed.words import END, START, UNKNOWN
+from paraembed.text.vocabulary import END, START, UNKNOWN
 
 NEIGHBOURS = Heading("nearest-neighbours", "Nearest neighbours of words", "Wieting 2016, table 8")
 NORMS = Heading("word-norms", "Longest and shortest word vectors", "Wieting 2016, §6")

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gran import BiGranConfig, Gran, GranConfig, GranNoGateConfig
@@ -15,8 +14,9 @@ from paraembed.encoders.packed import pack
 from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
 from paraembed.evaluation.analyses.gates import by_kind, gate_norms, gates, has_gate, read_tagged
 from paraembed.evaluation.sets import Group, Suite
-from paraembed.ragged import Ragged
-from paraembed.words import END, START, UNKNOWN, Words
+from paraembed.pairs.similarity import ScoredPairs
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 IDS = np.array([3, 1, 4, 2, 2, 5, 3, 1], np.int32)
 TEXTS = Ragged(IDS, np.array([0, 3, 4, 8]))

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from paraembed.data.shards import FORMAT
 from paraembed.evaluation.analyses import margin as module
 from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
 from paraembed.evaluation.analyses.margin import margin, margins, read_some_pairs
-from paraembed.files import SUCCESS, sha256_of, write_json
+from paraembed.io.files import SUCCESS, sha256_of, write_json
+from paraembed.pairs.shards import FORMAT
 from paraembed.training.negatives import candidate_similarity, choose
 
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
 from paraembed.evaluation.analyses.pairs import (
     NUM_PAIRS,
@@ -30,8 +29,9 @@ from paraembed.evaluation.analyses.pairs import (
 from paraembed.evaluation.analyses.pools import gold_scale, on_gold_scale
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
+from paraembed.pairs.similarity import ScoredPairs
 from paraembed.papers.results import BY_LENGTH
-from paraembed.text import tokenise
+from paraembed.text.tokenize import tokenise
 
 
 def test_the_longer_text_decides_the_bin() -> None:

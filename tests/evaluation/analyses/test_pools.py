@@ -5,13 +5,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.data.similarity import ScoredPairs
 from paraembed.evaluation.analyses import AnalysisOptions, analyse
 from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.analyses.pools import pools, text_pools
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
+from paraembed.pairs.similarity import ScoredPairs
 
 
 def _with_other_suites(inputs: Inputs) -> Inputs:

@@ -19,7 +19,7 @@ from paraembed.evaluation.analyses.runs import (
     score_by_data,
     score_curves,
 )
-from paraembed.words import Words
+from paraembed.text.vocabulary import Words
 
 TABLE = """\
 pairs,encoder,order,score,k,accuracy

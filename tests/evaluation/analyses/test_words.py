@@ -17,7 +17,7 @@ from paraembed.evaluation.analyses.words import (
     norms,
 )
 from paraembed.evaluation.candidates import Candidate
-from paraembed.words import END, START, UNKNOWN, Words
+from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 
 def test_neighbours_of_a_hand_example() -> None:

@@ -14,7 +14,7 @@ from infra.bench.rounds import Result, Round, measure
 from paraembed import checkpoint
 from paraembed.embedding.settings import Settings
 from paraembed.encoders import base
-from paraembed.words import UNKNOWN
+from paraembed.text.vocabulary import UNKNOWN
 
 SMALL = Embed(
     rows=50,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from infra.bench.generated import ZIPF, draw_texts, draw_words, pair_texts, word_chances
-from paraembed.ragged import Ragged
-from paraembed.words import UNKNOWN
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import UNKNOWN
 
 
 def test_words_come_as_often_as_zipf_says() -> None:

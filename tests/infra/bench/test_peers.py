@@ -12,11 +12,11 @@ from infra.bench.generated import draw_texts, draw_words, word_chances
 from infra.bench.peers import embedding, embedding_bag, margin_loss
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.ragged import Ragged
 from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.text.vocabulary import Words
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
-from paraembed.words import Words
 
 Peer = Callable[[Words, Sequence[Ragged], torch.device], Iterator[Tensor]]
 

@@ -1,0 +1,1 @@
+"""The command line: flags, one call, one message."""

@@ -1,0 +1,180 @@
+"""Run a job: flags in, exit status out; whatever goes wrong is one clear line."""
+
+import errno
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import ray.exceptions
+import tyro
+
+from paraembed.commands.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
+from paraembed.console import doing, over_status, shown_status
+from paraembed.io.files import without_credentials, write_stream
+
+Flags = TypeVar("Flags")
+
+_SHOWN = 500  # characters of an error of Ray
+_REPEAT_SECONDS = 0.05
+_LOST = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.LocalRayletDiedError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.OutOfMemoryError,
+    ray.exceptions.ObjectLostError,
+    ray.exceptions.RpcError,
+    ray.exceptions.RuntimeEnvSetupError,
+    ray.exceptions.RaySystemError,
+)
+
+
+def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[list[str]], Flags] | None = None) -> int:
+    """Parse the command line into ``flags`` and call ``main`` with it.
+
+    Args:
+        main: the job. ValueError and OSError tell the user what came, what is allowed and what to do.
+        flags: dataclass; its docstring is the help text, its fields are the options.
+        default: arguments → values for what the command line leaves out.
+
+    Returns:
+        Exit status: 0 done, 1 failed (one line on stderr; the traceback too when PARAEMBED_TRACEBACK is set),
+        130 stopped by Ctrl-C or SIGTERM. Wrong flags exit with 2.
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
+    logging.getLogger().handlers[0].setFormatter(_WithoutPasswords("%(message)s"))
+    for noisy in ("mlflow", "alembic", "ray", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
+    try:
+        with _stops_raise():
+            if default is None:
+                values = tyro.cli(flags, config=style)
+            else:
+                values = tyro.cli(flags, config=style, default=default(sys.argv[1:]))
+            with shown_status():
+                main(values)
+    except KeyboardInterrupt:
+        say(STOPPED_LINE)
+        return STOPPED
+    except Exception as error:
+        cause = explained(error)
+        if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
+            raise
+        say(f"error: {_in_words(cause)}")
+        return FAILED
+    return 0
+
+
+def say(*lines: str) -> None:
+    """Write lines to the user (stderr; results go to files); a password in a URI is left out."""
+    write_stream(sys.stderr, over_status(without_credentials("".join(f"{line}\n" for line in lines))))
+
+
+class _WithoutPasswords(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return over_status(without_credentials(super().format(record)))
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        where = f" for {error.filename}" if error.filename else ""
+        return f"no space left on the disk{where}; make room and run the same command again"
+    return str(error)
+
+
+def user_error(error: BaseException) -> Exception | None:
+    """The ValueError or OSError at the bottom of an error, through Ray's wrappers; None for any other."""
+    seen: list[BaseException] = [error]
+    while seen:
+        one = seen.pop()
+        if isinstance(one, ray.exceptions.RayTaskError):
+            seen.append(one.cause)
+        elif isinstance(one, ValueError | OSError):
+            return one
+        else:
+            seen.extend(getattr(one, "worker_failures", {}).values())
+            seen.extend(inner for inner in (getattr(one, "cause", None), one.__cause__) if inner is not None)
+    return None
+
+
+def explained(error: BaseException) -> Exception | None:
+    """The error to show a user as one line; None for a defect, which needs its traceback."""
+    return user_error(error) or _lost(error)
+
+
+def _lost(error: BaseException) -> Exception | None:
+    """What to tell the user of a process or machine that Ray has lost for good; None for any other error."""
+    if not isinstance(error, _LOST):
+        return None
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ChildProcessError(
+        f"Ray has lost a process or a machine that the job needs ({' '.join(lines)[:_SHOWN]}). Finished work is kept; "
+        "run the same command again"
+    )
+
+
+def flag_value(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of a flag in a command line, ``--flag value`` or ``--flag=value``; None where it is left out."""
+    for at, argument in enumerate(arguments):
+        if argument == flag and at + 1 < len(arguments):
+            return arguments[at + 1]
+        if argument.startswith(f"{flag}="):
+            return argument.removeprefix(f"{flag}=")
+    return None
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table to stdout; columns after the first are right-aligned."""
+    doing("")
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, ["-" * width for width in widths], *rows):
+        cells = (
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
+
+
+@contextmanager
+def _stops_raise() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that the job cleans up; afterwards they do what they did."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before, hook = {number: signal.getsignal(number) for number in STOP_SIGNALS}, sys.unraisablehook
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+
+    def stop_again(dropped: "sys.UnraisableHookArgs") -> None:
+        """Repeat a stop that was raised where Python drops exceptions: in ``__del__``, or a callback from C."""
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            threading.Timer(_REPEAT_SECONDS, _repeat_stop).start()
+        else:
+            hook(dropped)
+
+    sys.unraisablehook = stop_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def _repeat_stop() -> None:
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is _stop:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+            return
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,95 @@
+"""The first seconds of a job: a stop while modules are imported, or a missing package, is one line.
+
+Standard library only: it runs before anything else is imported, maybe with an interpreter that has no other package.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+FAILED, STOPPED = 1, 130
+STOPPED_LINE = "stopped; the same command continues from what is finished"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LAST_SECONDS = 4.0
+_last_acts: list[Callable[[int], None]] = []
+
+
+def guard() -> None:
+    """End the process with one line on Ctrl-C, SIGTERM or a missing package, for as long as nobody else handles them.
+
+    The process exits at once, without unwinding: code that imports may swallow an exception that a signal raises.
+    """
+    if sys.version_info < (3, 11):  # noqa: UP036  the interpreter of a forgotten virtual environment
+        sys.exit(
+            f"error: {sys.executable} is Python {sys.version.split()[0]}; paraembed needs 3.11 or newer. {_remedy()}"
+        )
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's & in a script
+            signal.signal(number, stop_now)
+    sys.excepthook = _explain
+
+
+def stop_now(*_: object) -> None:
+    """Say that the job was stopped and end the process."""
+    _act(STOPPED)
+    os.write(2, f"{STOPPED_LINE}\n".encode())
+    os._exit(STOPPED)
+
+
+def fail_now() -> None:
+    """End the process of a job that has failed, and has said why."""
+    _act(FAILED)
+    os._exit(FAILED)
+
+
+def _act(status: int) -> None:
+    if not _last_acts:
+        return
+    import threading  # noqa: PLC0415  guard() must run within milliseconds
+
+    def act() -> None:
+        for act_last in reversed(_last_acts):
+            act_last(status)
+
+    thread = threading.Thread(target=act, name="last acts", daemon=True)  # this one may hold the locks that they need
+    thread.start()
+    thread.join(_LAST_SECONDS)
+
+
+@contextmanager
+def last_act(act: Callable[[int], None]) -> Iterator[None]:
+    """Call ``act`` with the exit status if ``stop_now`` or ``fail_now`` ends the process within the block.
+
+    Both end the process without unwinding. The calls run in another thread, the innermost block's first, and have 4
+    seconds together.
+    """
+    _last_acts.append(act)
+    try:
+        yield
+    finally:
+        _last_acts.remove(act)
+
+
+def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt):
+        stop_now()
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if missing in {"", "paraembed", "tune_spaces"} or "PARAEMBED_TRACEBACK" in os.environ:
+        sys.__excepthook__(kind, error, trace)
+    else:
+        sys.stderr.write(f"error: {sys.executable} has no package {missing!r}. {_remedy()}\n")
+
+
+def _remedy() -> str:
+    from pathlib import Path  # noqa: PLC0415  guard() must run within milliseconds
+
+    root = Path(__file__).resolve().parents[2]
+    environment = root / ".venv"
+    if (environment / "bin" / "python").exists() and Path(sys.prefix).resolve() != environment.resolve():
+        return f"Activate the virtual environment, then run the same command: source {environment}/bin/activate"
+    return f"Install paraembed with its dependencies into a virtual environment: pip install {root}"

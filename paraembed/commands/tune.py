@@ -1,0 +1,299 @@
+"""The flags of jobs/tune.py, and what they make."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, get_args
+
+import tyro
+
+from paraembed.cluster.finetune import Finetuning
+from paraembed.cluster.placement import Placement
+from paraembed.cluster.session import absolute, ray_session
+from paraembed.cluster.shard import shard_pairs
+from paraembed.cluster.tune import Sweep
+from paraembed.cluster.tune_gold import Gold, read_gold, without_idle_axes
+from paraembed.cluster.tune_inputs import Pairs
+from paraembed.cluster.tune_protocol import Protocol, Tuned, suites_there, tune_encoder
+from paraembed.cluster.tune_show import best_first, whole_grid
+from paraembed.commands.job import print_table, say
+from paraembed.console import doing
+from paraembed.evaluation.suites import SUITES
+from paraembed.pairs.sample import write_sample
+from paraembed.pairs.shards import ShardSettings
+from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.supervised.tasks import DataSet, TaskName
+from paraembed.training.inputs import MIN_COVERAGE
+from paraembed.tuning.choosing import gold_selection, read_selection, selection_by
+from paraembed.tuning.points import Points
+from paraembed.tuning.search import SearchSettings, suggest
+from paraembed.tuning.table import RECIPE
+from tune_spaces import find_space
+from tune_spaces.space import Selection, Space
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Train and score the recipes of a space, side by side; the same command again runs those that are left.
+
+    In --out: results.parquet and .csv, best-recipe.json for the --recipe of jobs/train.py or, of spaces for gold labels
+    (supervised, universal, features), of jobs/finetune.py, pictures, and a file a trial.
+    """
+
+    space: Annotated[str, tyro.conf.Positional]
+    """What to search, acl2017/avg for instance; a wrong name gives the list."""
+    pairs: Path | None = None
+    """Folder of pair shards, from jobs/shard.py; the trials' pairs are drawn from it."""
+    words: Path | None = None
+    """Word vectors: text rows 'word v1 ... vd', plain or .gz."""
+    data: Path | None = None
+    """Folder of the evaluation data, by which the best trial is chosen; of gold labels, to train on, too."""
+    out: Path | None = None
+    """Folder to write."""
+    task: TaskName | None = None
+    """What trials on gold labels learn, in the place of pairs; see jobs/finetune.py."""
+    data_set: DataSet | None = None
+    """For the task similarity: sick, or sts; none: sick."""
+    prior: Path | None = None
+    """Encoder folder from jobs/train.py, in the place of words: for spaces named universal and features."""
+    settings: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
+    metric: str | None = None
+    """Maximise another score than the space's, papers-22/mean for instance."""
+    min_coverage: float = MIN_COVERAGE
+    """Minimum fraction of the training tokens that have a word vector; 0: no minimum."""
+    fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="[FIELD=VALUE ...]")] = ()
+    """Fields of the recipe with another value than the space's, the same in all trials: max_words=50000."""
+    epochs: int | None = None
+    """Epochs of a trial; left out, the paper's."""
+    sample: int | None = None
+    """Pairs of the tuning set, drawn; left out, as many as the paper's; 0: all."""
+    placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
+    concurrent: int | None = None
+    """Trials at a time; left out, as many as there are CPUs (with --gpus: GPUs) for."""
+    max_failures: int = 10
+    """More failed trials end the sweep."""
+    retry_failed: bool = False
+    """Run the trials that failed before again."""
+    protocol: bool = False
+    """Then train the winner on all pairs for the paper's epochs, score it on all of --data, and register it.
+    On gold labels: train it as jobs/finetune.py does, score it on the test part, and register its encoder."""
+    final_pairs: Path | None = None
+    """The pair shards that the winner is trained on; left out, all of --pairs."""
+    final_epochs: int | None = None
+    """Epochs over them; left out, the paper's."""
+    register: str | None = None
+    """The winner's name in the MLflow registry; left out, paraembed-SPACE, of gold labels with task and data set."""
+    dry_run: bool = False
+    """Print the grid and stop."""
+    overwrite: bool = False
+    """Drop another sweep that was begun in --out."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a number that is not allowed."""
+        most = 2**31 - 1
+        ranges = {"epochs": (1, most), "final_epochs": (1, most), "sample": (0, most)}
+        ranges |= {"concurrent": (1, 10_000), "max_failures": (0, most), "min_coverage": (0, 1)}
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ValueError(f"--{name.replace('_', '-')} is {value}; allowed: {low} to {high}")
+
+
+def tune(flags: Tune) -> None:
+    """Sweep, print the table, say what comes next; ``smoke`` without --pairs runs on a sample of its own.
+
+    Raises:
+        OSError, ValueError: a flag, an input or an output will not do, or too many trials failed.
+    """
+    if flags.space == "smoke" and flags.pairs is None and not flags.dry_run:
+        if flags.words is not None or flags.data is not None:
+            raise ValueError(
+                "smoke without --pairs makes a sample of its own; give --pairs, too, or neither --words nor --data"
+            )
+        with TemporaryDirectory() as folder, ray_session(2):
+            _tune(_on_sample(flags, Path(folder)), is_kept=flags.out is not None)
+        if flags.out is None:
+            say("the sample and what was found on it are gone; --out keeps the sweep")
+    else:
+        _tune(flags)
+
+
+def _on_sample(flags: Tune, folder: Path) -> Tune:
+    sample, pairs = folder / "sample", folder / "pairs"
+    write_sample(sample, lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
+    shard_pairs([sample / "ppdb-2.0-format.gz"], pairs, ShardSettings())
+    words, out = sample / "vectors.txt.gz", flags.out or folder / "sweep"
+    return replace(flags, pairs=pairs, words=words, data=sample, out=out)
+
+
+def _tune(flags: Tune, *, is_kept: bool = True) -> None:
+    space = find_space(flags.space)
+    space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
+    points = Points(flags.space, space, dict(map(_setting, flags.fixed)))
+    points.check()
+    _check_flags(flags, space)
+    if flags.task is not None:
+        points = without_idle_axes(points, flags.task)
+    sample = space.tuning_pairs if flags.sample is None else flags.sample or None
+    if space.job == "finetune":
+        selection = gold_selection(space.selection, flags.task)
+    else:
+        selection = space.selection if flags.metric is None else selection_by(flags.metric)
+    if flags.dry_run:
+        _print_grid(points, flags.settings, selection, sample)
+        return
+    data: Pairs | Gold
+    if space.job == "finetune":
+        data, points = _gold(flags, points)
+    else:
+        data = _pairs(flags, selection, sample)
+    sweep = Sweep(
+        points=points,
+        selection=selection,
+        data=data,
+        out=_given(flags.out, "--out"),
+        settings=flags.settings,
+        placement=flags.placement,
+        concurrent=flags.concurrent,
+        max_failures=flags.max_failures,
+        retry_failed=flags.retry_failed,
+    )
+    if flags.settings.asha and space.tuning_epochs < 2:
+        say("--asha has no effect: a trial has one epoch, and is judged at its end")
+    protocol = _protocol(flags, sweep) if flags.protocol else None
+    tuned = tune_encoder(sweep, protocol, overwrite=flags.overwrite)
+    _report(sweep, tuned)
+    if is_kept:
+        _say_next(sweep, tuned)
+
+
+def _check_flags(flags: Tune, space: Space) -> None:
+    """Raise ValueError for a flag that a space for gold labels, or one for pairs, has no use for."""
+    is_gold = space.job == "finetune"
+    names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "prior")
+    idle = [name for name in names if getattr(flags, name) is not None]
+    idle += ["sample"] if is_gold and flags.sample else []
+    of_pairs = ("profile", "pairs_memory_gb") if is_gold else ()
+    idle += [name for name in of_pairs if getattr(flags.placement, name) != getattr(Placement(), name)]
+    if idle:
+        on = "gold labels, all of a task's training part, and chooses by its development part" if is_gold else "pairs"
+        raise ValueError(f"{_flag(idle[0])} is of no use here: the space {flags.space} trains on {on}; leave it out")
+    later = [name for name in ("final_pairs", "final_epochs", "register") if getattr(flags, name) is not None]
+    if later and not flags.protocol:
+        raise ValueError(f"{_flag(later[0])} is of the training after the search; give --protocol, too")
+    if is_gold and flags.task is None and not flags.dry_run:
+        raise ValueError(
+            f"the space {flags.space} trains on gold labels: give --task, one of {', '.join(get_args(TaskName))}; the "
+            f"paper ({space.source}) took {space.tuning_data}"
+        )
+
+
+def _pairs(flags: Tune, selection: Selection, sample: int | None) -> Pairs:
+    data = None if flags.data is None else absolute(flags.data, "--data")
+    doing("reading the sets")
+    suites = read_selection(selection, data)
+    for suite in suites:
+        say(*suite.notes)
+    return Pairs(_given(flags.pairs, "--pairs"), _given(flags.words, "--words"), suites, sample, flags.min_coverage)
+
+
+def _gold(flags: Tune, points: Points) -> tuple[Gold, Points]:
+    assert flags.task is not None
+    words, prior = (
+        None if path is None else absolute(path, flag)
+        for path, flag in ((flags.words, "--words"), (flags.prior, "--prior"))
+    )
+    data, out = _given(flags.data, "--data"), _given(flags.out, "--out")
+    training = Finetuning(
+        *(points.name, SupervisedRecipe(), flags.task, flags.data_set, data, words, prior, out, flags.placement),
+        min_coverage=flags.min_coverage,
+    )
+    doing(f"reading the sets of {flags.task}")
+    gold, points = read_gold(points, training)
+    for note in gold.task.notes:
+        say(f"note: {note}")
+    return gold, points
+
+
+def _report(sweep: Sweep, tuned: Tuned) -> None:
+    best, points = tuned.swept.best, sweep.points
+    print_table(*best_first(points, tuned.swept.ledger))
+    shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
+    say(f"best: trial {best.number}, {sweep.metric} {best.score:.4f}: {shown}")
+    if tuned.scores is not None:
+        print_table(*tuned.scores)
+
+
+def _say_next(sweep: Sweep, tuned: Tuned) -> None:
+    out, share = sweep.out, tuned.swept.best.share
+    if tuned.encoder is not None:
+        say(f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {tuned.encoder} …")
+        return
+    say(f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {out / RECIPE}")
+    if share < 1:
+        say(f"a recipe does not hold that the best trial was given {share:.0%} of the pairs")
+
+
+def _retraining(sweep: Sweep) -> str:
+    """The command that trains the best recipe, up to it."""
+    workers, gpus = sweep.placement.workers, sweep.placement.gpus
+    placed = (f" --workers {workers}" if workers > 1 else "") + (" --gpus" if gpus else "")  # batches are per worker
+    if isinstance(sweep.data, Pairs):
+        return f"train.py --pairs PAIRS --words WORDS --out ENCODER{placed}"
+    told = sweep.data.training
+    begins = f"--words {told.words}" if told.prior is None else f"--prior {told.prior}"
+    data_set = f" --data-set {told.data_set}" if told.data_set else ""
+    return f"finetune.py --task {told.task}{data_set} --data {told.data} {begins} --out MODEL{placed}"
+
+
+def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:
+    space = points.space
+    total = settings.num_trials(space.size)
+    numbers: Sequence[int] = range(space.size)
+    if settings.search == "random":
+        drawn = [suggest(space, settings, number, (), ()) for number in range(total)]
+        at = {tuple(space.choices(number).values()): number for number in numbers}
+        numbers = [at[tuple(one.values())] for one in drawn]
+    print_table(*whole_grid(points, numbers))
+    metric = ", ".join(f"{weight:g} × {name}" if weight != 1 else name for weight, name in selection.metric)
+    say(
+        f"{points.name}: {space.source}; {total:,} trials of {space.size:,} points, {space.tuning_epochs} epochs on "
+        f"{space.tuning_data} ({'all' if sample is None else f'{sample:,} pairs'}); chosen by "
+        f"{metric} ({selection.split}); then {space.final_epochs} epochs on {space.final_data}"
+    )
+
+
+def _protocol(flags: Tune, sweep: Sweep) -> Protocol:
+    assert flags.data is not None
+    epochs = sweep.points.space.final_epochs if flags.final_epochs is None else flags.final_epochs
+    name = flags.register or f"paraembed-{flags.space.replace('/', '-')}"
+    if isinstance(sweep.data, Gold):
+        return Protocol(None, epochs, (), flags.register or f"{name}-{sweep.data.task.name}-{sweep.data.task.data_set}")
+    pairs = sweep.data.folder if flags.final_pairs is None else absolute(flags.final_pairs, "--final-pairs")
+    there = suites_there(absolute(flags.data, "--data"))
+    # Files of pairs, or of phrases to choose from.
+    own = [suite for suite in sweep.data.suites if suite.name not in SUITES]
+    return Protocol(pairs, epochs, [*own, *there], name)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _given(path: Path | None, flag: str) -> Path:
+    if path is None:
+        raise ValueError(f"{flag} is missing; give it, or --dry-run to print the grid")
+    return absolute(path, flag)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """``name=value``, the value as JSON, or a text."""
+    name, mark, value = text.partition("=")
+    if not mark:
+        raise ValueError(f"--set {text!r}: expected FIELD=VALUE, for example max_words=50000")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

@@ -1,0 +1,152 @@
+"""What a job is doing: one line, rewritten in place on a terminal, repeated every 30 seconds elsewhere.
+
+A job that ends within two seconds shows none.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+
+from paraembed.commands.start import last_act
+from paraembed.io.escape import printable
+from paraembed.io.files import without_credentials, write_stream
+
+QUIET_SECONDS = 2.0
+PLAIN_SECONDS = 30.0
+_TICK_SECONDS = 0.25
+_ERASE = "\r\x1b[K"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader: ``45 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"
+
+
+class Status:
+    """The line that says what a job is doing and how long it has been running.
+
+    Args:
+        started: when the job began, by ``time.monotonic``.
+    """
+
+    def __init__(self, started: float) -> None:
+        self._started = self._shown = started
+        self._what = ""
+        self._is_open = False
+        self._lock = Lock()
+
+    def set(self, what: str) -> None:
+        """Set what the job is doing; an empty text erases the line."""
+        with self._lock:
+            self._what = what
+            if not what and self._is_open:
+                write_stream(sys.stderr, _ERASE)
+                self._is_open = False
+
+    def draw(self, now: float) -> None:
+        """Show the line where it is due."""
+        with self._lock:
+            if not self._what or now - self._started < QUIET_SECONDS:
+                return
+            line = printable(without_credentials(f"{self._what} ({duration(now - self._started)})"))
+            if sys.stderr.isatty():
+                write_stream(sys.stderr, f"\r{line[: _width() - 1]}\x1b[K\r")  # what follows is written over it
+                self._is_open = True
+            elif now - self._shown >= PLAIN_SECONDS:
+                self._shown = now
+                write_stream(sys.stderr, f"{line}\n")
+
+    def over(self) -> str:
+        """Return what erases the line in front of other output."""
+        return _ERASE if self._is_open else ""
+
+
+_status: list[Status] = []  # of the job that runs in this process, if one does
+
+
+@contextmanager
+def shown_status() -> Iterator[None]:
+    """Show what ``doing`` says, until the block ends; within another such block, nothing changes."""
+    if _status:
+        yield
+        return
+    _status.append(Status(time.monotonic()))
+    has_ended = Event()
+
+    def erase(_: int) -> None:
+        has_ended.set()
+        doing("")
+
+    def redraw() -> None:
+        while not has_ended.wait(_TICK_SECONDS):
+            _status[0].draw(time.monotonic())
+
+    thread = Thread(target=redraw, name="status line", daemon=True)
+    thread.start()
+    try:
+        with last_act(erase):
+            yield
+    finally:
+        has_ended.set()
+        thread.join()
+        _status.pop().set("")
+
+
+def doing(what: str) -> None:
+    """Say what this job is doing from now on, such as ``reading the words``; nothing: an empty text.
+
+    It costs a microsecond, so a loop may call it at every turn. Without ``shown_status`` it does nothing.
+    """
+    for status in _status:
+        status.set(what)
+
+
+def over_status(text: str) -> str:
+    """Return a text for the terminal that is written over the line, where one is there."""
+    return "".join(status.over() for status in _status) + text
+
+
+class ProgressLine:
+    """Shows the newest line of work that reports by itself.
+
+    Args:
+        seconds: between plain lines, where stderr is no terminal.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._started = seconds, time.monotonic()
+        self._shown = self._started
+        self._terminal = sys.stderr.isatty()
+        self._open = False
+
+    def show(self, line: str) -> None:
+        """Show a line, on a terminal once two seconds have passed, else when it is due."""
+        doing("")
+        now = time.monotonic()
+        if self._terminal and now - self._started >= QUIET_SECONDS:
+            write_stream(sys.stderr, f"\r{line}\x1b[K")
+            self._open = True
+        elif not self._terminal and now - self._shown >= self._seconds:
+            self._shown = now
+            write_stream(sys.stderr, without_credentials(f"{line}\n"))
+
+    def close(self) -> None:
+        """End the line, so that what follows begins on a new one."""
+        if self._open:
+            write_stream(sys.stderr, "\n")
+            self._open = False
+
+
+def _width() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

@@ -1,0 +1,1 @@
+"""Bytes, files, tables; nothing here knows of pairs or encoders."""

@@ -1,0 +1,67 @@
+"""``config.json`` of a folder that a job writes: format, what decides the content, digests of files, fingerprint."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paraembed.io.files import digest_of, read_json, require_file, sha256_of, write_json
+from paraembed.options import checked
+
+
+def write_config(folder: Path, form: str, decides: dict[str, Any], files: Sequence[str], record: dict[str, Any]) -> str:
+    """Write ``config.json``; returns the fingerprint, a digest of all that ``decides`` holds, and of the files.
+
+    Args:
+        folder: with the files in it.
+        form: name of the format.
+        decides: JSON values on which the folder's answers depend.
+        files: names of files on whose bytes they depend.
+        record: JSON values that are kept beside.
+    """
+    decides = {**decides, "files": {name: sha256_of(folder / name) for name in files}}
+    fingerprint = digest_of(decides)
+    write_json(folder / "config.json", {"format": form, **decides, "fingerprint": fingerprint, **record})
+    return fingerprint
+
+
+def read_config(
+    folder: Path, form: str, kind: Any, decides: Sequence[str], files: Sequence[str], what: str
+) -> dict[str, Any]:
+    """Read what ``write_config`` wrote.
+
+    Args:
+        folder: to look into.
+        form: the format that is expected.
+        kind: typed dictionary of the configuration, with ``files`` and ``fingerprint``.
+        decides: names of the values on which the fingerprint depends, but for ``files``.
+        files: the files that it must name, and no others.
+        what: what the folder should be, for messages: ``an encoder folder, as jobs/train.py writes``.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: no folder there.
+        ValueError: not such a folder, or its config.json was changed.
+    """
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist; expected {what}")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; expected {what}")
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} holds no config.json; expected {what}")
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict) or config.get("format") != form:
+        raise ValueError(f"{folder}/config.json is not of format {form!r}; expected {what}")
+    config = checked(kind, config, f"{folder}/config.json")
+    decided = {key: config[key] for key in (*decides, "files")}
+    if set(decided["files"]) != set(files):
+        raise ValueError(f"{folder}/config.json must name {' and '.join(files)}, no other file, with digests")
+    if digest_of(decided) != config["fingerprint"]:
+        raise ValueError(f"{folder}/config.json does not match its fingerprint; it was changed after it was written")
+    return dict(config)
+
+
+def check_files(folder: Path, config: dict[str, Any]) -> None:
+    """Raise FileNotFoundError or ValueError where a file is missing, or differs from its digest in ``config``."""
+    for name, digest in config["files"].items():
+        require_file(folder / name)
+        if sha256_of(folder / name) != digest:
+            raise ValueError(f"{folder / name} differs from the digest in config.json; fetch or train it again")

@@ -1,0 +1,201 @@
+"""Text files as blocks of lines, for NumPy and Arrow; no Python loop over lines."""
+
+import codecs
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.io.files import Place, Span, ahead, read_blocks, read_span, require_file
+from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+
+TOO_LONG = "longer than --max-line-bytes"
+INVALID_UTF8 = "invalid UTF-8"
+"""Why a line is refused."""
+
+_BLOCK_BYTES = 8 << 20
+_SHOWN_BYTES = 1000  # what is kept of a line that is too long
+_LINE_FEED, _CARRIAGE_RETURN = 10, 13
+
+Octets = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """n consecutive lines of a file: line i is ``data[starts[i]:ends[i]]``.
+
+    Attributes:
+        first: number of the first line, from 0.
+        data: the lines with their line ends; ends with a line feed.
+        starts: int64 [n].
+        ends: int64 [n], before the line's end (LF or CRLF).
+        first_is_cut: whether the first line is the beginning of one that is too long to be kept.
+        limits: a line that is longer is null, whatever it says.
+        is_ended: whether the last line has a line end in the file.
+    """
+
+    first: int
+    data: bytes
+    starts: Positions
+    ends: Positions
+    first_is_cut: bool = False
+    limits: ReadLimits = DEFAULT_LIMITS
+    is_ended: bool = True
+
+    @classmethod
+    def of(
+        cls, data: bytes, first: int = 0, first_is_cut: bool = False, limits: ReadLimits = DEFAULT_LIMITS
+    ) -> "Lines":
+        """The lines of bytes that end with a line feed."""
+        octets = np.frombuffer(data, np.uint8)
+        feeds = np.flatnonzero(octets == _LINE_FEED)
+        starts = np.concatenate(([0], feeds[:-1] + 1)) if len(feeds) else feeds
+        returns = (feeds > starts) & (octets[feeds - 1] == _CARRIAGE_RETURN)
+        return cls(first, data, starts, feeds - returns, first_is_cut, limits)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, row: int) -> bytes:
+        return self.data[self.starts[row] : self.ends[row]]
+
+    @cached_property
+    def octets(self) -> Octets:
+        """``data`` as uint8."""
+        return np.frombuffer(self.data, np.uint8)
+
+    @cached_property
+    def too_long(self) -> pa.BooleanArray:
+        """Lines [n] that are longer than ``limits.max_line_bytes``, their ends not counted."""
+        rows = self.ends - self.starts > self.limits.max_line_bytes
+        rows[:1] |= self.first_is_cut
+        return pa.array(rows)
+
+    @cached_property
+    def not_utf8(self) -> pa.BooleanArray:
+        """Lines [n] that are no valid UTF-8."""
+        data = memoryview(self.data)
+        # A line feed is never inside of a character, so a run of lines is valid if each of them is.
+        wrong = invalid_rows(len(self), lambda start, stop: _is_utf8(data[self.starts[start] : self.ends[stop - 1]]))
+        return pa.array(wrong)
+
+    def tests(self) -> list[tuple[pa.BooleanArray, str]]:
+        """Why a line cannot be read, for ``refuse``."""
+        return [(self.too_long, TOO_LONG), (self.not_utf8, INVALID_UTF8)]
+
+    @cached_property
+    def text(self) -> pa.StringArray:
+        """The lines as strings [n], null where ``not_utf8`` or ``too_long``."""
+        lengths = self.ends - self.starts
+        body = self.data.replace(b"\r\n", b"\n") if b"\r" in self.data else self.data
+        text = string_array(lengths, body.replace(b"\n", b""))
+        unreadable = pc.or_(self.not_utf8, self.too_long)
+        return pc.if_else(unreadable, pa.scalar(None, pa.string()), text) if pc.any(unreadable).as_py() else text
+
+    def without_first(self) -> "Lines":
+        """The same lines but the first."""
+        return Lines.of(self.data[self.data.find(b"\n") + 1 :], self.first + 1, limits=self.limits)
+
+
+def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray[np.bool_]:
+    """Return which of n rows are invalid, by halving runs of rows that are not valid as a whole.
+
+    Args:
+        size: n.
+        is_valid: whether all rows from the first to before the second number are valid.
+    """
+    wrong = np.zeros(size, bool)
+    runs = [(0, size)] if size else []
+    while runs:
+        start, stop = runs.pop()
+        if is_valid(start, stop):
+            continue
+        if stop - start == 1:
+            wrong[start] = True
+        else:
+            middle = (start + stop) // 2
+            runs += [(start, middle), (middle, stop)]
+    return wrong
+
+
+def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
+    """Strings [n] of these lengths in bytes, one after the other."""
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
+
+
+def read_lines(place: Place, span: Span | None = None, limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[Lines]:
+    """Read a text file, plain or compressed (``read_blocks``), or a span of a plain one (``cut_at_lines``).
+
+    The lines of a span are numbered from its first.
+
+    Memory is bounded by a few blocks of 8 MB, or by ``limits.max_line_bytes``. The next block is read in a thread.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: as said.
+        ValueError: an empty file, a binary file (NUL bytes in its first 64 KB), or a broken compressed stream (the
+            message names the last whole line before the break).
+    """
+    require_file(place)
+    number = held = 0
+    rest: list[bytes] = []  # of a line whose end has not come, yet: ``held`` bytes
+    cut = False
+    try:
+        for block in ahead(_text_blocks(place, span, limits)):
+            feed = block.find(b"\n")
+            if not cut:
+                rest.append(block if feed < 0 else block[:feed])
+                held += len(rest[-1])
+                if held > limits.max_line_bytes + 1:  # the last may be a carriage return, of the line's end
+                    cut, rest = True, [b"".join(rest)[:_SHOWN_BYTES]]
+            if feed < 0:
+                continue
+            last = block.rfind(b"\n") + 1
+            lines = Lines.of(b"".join((*rest, memoryview(block)[feed:last])), number, cut, limits)
+            number, rest, cut = number + len(lines), [block[last:]] if last < len(block) else [], False
+            held = len(block) - last
+            yield lines
+    except ValueError as error:
+        raise ValueError(f"{error}; last whole line: {number}") if number else error from None
+    if rest:
+        yield replace(Lines.of(b"".join([*rest, b"\n"]), number, cut, limits), is_ended=False)
+    elif not number:
+        raise ValueError(f"{place} is empty; expected UTF-8 text, plain or compressed")
+
+
+def _text_blocks(place: Place, span: Span | None, limits: ReadLimits) -> Iterator[bytes]:
+    """The blocks of a text file, without its byte order mark."""
+    head: bytes | None = b"" if span is None or span[0] == 0 else None
+    for block in (
+        read_span(place, span, _BLOCK_BYTES) if span else read_blocks(place, _BLOCK_BYTES, limits.max_inflation)
+    ):
+        if head is None:
+            yield block
+        elif len(head := head + block) >= len(codecs.BOM_UTF8):
+            yield from _first_block(place, head)
+            head = None
+    if head:
+        yield from _first_block(place, head)
+
+
+def _first_block(place: Place, block: bytes) -> Iterator[bytes]:
+    if b"\0" in block[:65_536]:
+        raise ValueError(f"{place} is a binary file; expected UTF-8 text, plain or compressed")
+    if block := block.removeprefix(codecs.BOM_UTF8):
+        yield block
+
+
+def _is_utf8(data: memoryview) -> bool:
+    """Whether bytes are valid UTF-8; Arrow looks at them without a copy."""
+    offsets = np.array([0, len(data)])
+    whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    try:
+        whole.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

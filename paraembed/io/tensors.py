@@ -1,0 +1,77 @@
+"""Named tensors ↔ safetensors file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from paraembed.io.files import require_file
+
+_TYPES = {torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.uint8}
+_MESSAGE = 300  # characters of a name or of an error of safetensors
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors from any device.
+
+    Raises:
+        OSError: they could not be written, for want of space perhaps.
+    """
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} could not be written: {error}") from None
+    path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors: 0600, whatever the umask
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read tensors to the CPU.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not a regular file or not a safetensors file, or a value in it is not finite.
+    """
+    require_file(path)
+    try:
+        loaded = load_file(path)
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:  # KeyError: a type that torch does not have
+        raise ValueError(f"{path} is not a safetensors file: {str(error)[:_MESSAGE]}") from None
+    # Copied one by one: in the file a tensor may begin anywhere, and the last digits of products depend on where.
+    tensors = {name: loaded.pop(name).clone() for name in list(loaded)}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPES:
+            raise ValueError(
+                f"{path}: {name[:_MESSAGE]!r} is {_described(tensor)}; no file of this package has this type"
+            )
+        if not _is_finite(tensor):
+            rows = (~tensor.isfinite()).reshape(len(tensor) if tensor.ndim else 1, -1).any(dim=1)
+            row = int(rows.nonzero()[0])
+            raise ValueError(
+                f"{path}: {name[:_MESSAGE]!r} has a NaN or infinite value in its row {row}; train it again"
+            )
+    return tensors
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    return bool(torch.stack(tensor.aminmax()).isfinite().all())  # both are NaN where one value is
+
+
+def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> None:
+    """Raise ValueError, which begins with ``what``, unless tensors have the expected names, types and shapes."""
+    for name in [*expected, *tensors]:
+        tensor, wanted = tensors.get(name), expected.get(name)
+        if tensor is None or wanted is None:
+            raise ValueError(
+                f"{what}: {name[:_MESSAGE]!r} is {'missing' if tensor is None else 'not one of its tensors'}"
+            )
+        if (tensor.dtype, tensor.shape) != (wanted.dtype, wanted.shape):
+            raise ValueError(f"{what}: {name!r} is {_described(tensor)}; expected {_described(wanted)}")
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

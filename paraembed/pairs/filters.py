@@ -1,0 +1,243 @@
+"""Rules on pairs: which rows stay, each rule with the reason that its count goes by.
+
+A rule sees tokenised rows (schema ``PAIRS``: lower-case tokens, one space between) and says which of them fail it.
+Rules work on whole Arrow arrays. What they cost is told where it is more than 0.2 µs a row.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.io.lines import read_lines
+from paraembed.pairs.edits import one_edit_apart, split_tokens, word_overlap
+from paraembed.pairs.hashing import text_column
+
+SetName = Literal[
+    "iclr2016",
+    "tacl2015/words",
+    "tacl2015/bigrams-jn",
+    "tacl2015/bigrams-nn",
+    "tacl2015/bigrams-vn",
+    "tacl2015/phrases",
+    "pgru2017",
+    "acl2017/simpwiki",
+    "acl2017/ppdb-matched",
+]
+Halvings = Literal["none", "ordered", "random"]
+Split = Literal["all", "train", "dev", "test"]
+
+
+@dataclass(frozen=True)
+class FilterOptions:
+    """Which pairs are taken, and how many of them."""
+
+    training_set: SetName | None = None
+    """A paper's training set, by its rules: see paraembed/pairs/training_sets.py. Default: every pair."""
+    min_score: float | None = None
+    """Pairs with a lower score, or with none, are refused."""
+    max_length: int | None = None
+    """Pairs with more tokens than this in one of their texts are refused."""
+    top: int | None = None
+    """Only so many pairs: the first ones, in the order of the input (PPDB is ordered by confidence)."""
+    sample: int | None = None
+    """Only so many pairs, drawn with sample_seed; from the top ones where both are given."""
+    sample_seed: int = 1
+    """Decides what sample, halvings random and acl2017/ppdb-matched draw."""
+    halvings: Halvings = "none"
+    """Nested subsets of 1/2, 1/4, … of the pairs, down to fewer than 10 (P16 figure 1): the first ones, or drawn."""
+    split: Split = "all"
+    """pgru2017 only: the part to write. Default: all three, 80, 10 and 10 %, a folder each."""
+    match_tokens_of: str | None = None
+    """acl2017/ppdb-matched only: folder of pair shards; as many pairs are drawn as it takes to have its tokens."""
+    leave_out: tuple[str, ...] = ()
+    """Folders of pair shards, such as development and test pairs: their pairs are left out, in either order."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed, or for two that do not go together."""
+        for name, kind in (("training_set", SetName), ("halvings", Halvings), ("split", Split)):
+            value = getattr(self, name)
+            if value not in get_args(kind) and not (name == "training_set" and value is None):
+                raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(kind))}")
+        for name, least in (("max_length", 1), ("top", 1), ("sample", 1), ("sample_seed", 0)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < 1 << 63:
+                raise ValueError(f"{name} is {value}; it must be at least {least}, and below 2**63")
+        if self.min_score is not None and not math.isfinite(self.min_score):
+            raise ValueError(f"min_score is {self.min_score}; expected a finite number")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.split != "all" and self.training_set != "pgru2017":
+            raise ValueError(f"split is {self.split}, but only the training set pgru2017 is split")
+        if self.halvings != "none" and self.training_set == "pgru2017" and self.split == "all":
+            raise ValueError("halvings of pgru2017 need one part of it; give --split train, dev or test")
+        matched = self.training_set == "acl2017/ppdb-matched"
+        if matched != (self.match_tokens_of is not None):
+            raise ValueError(
+                "acl2017/ppdb-matched needs --match-tokens-of, the pair shards whose number of tokens it takes"
+                if matched
+                else "match_tokens_of is for the training set acl2017/ppdb-matched only"
+            )
+        if matched and self.sample is not None:
+            raise ValueError("sample and match_tokens_of both say how many pairs are drawn; give one of them")
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """A rule.
+
+    Attributes:
+        reason: what a row that fails is counted as.
+        failed: table [n] → bool [n], without nulls.
+    """
+
+    reason: str
+    failed: Callable[[pa.Table], pa.BooleanArray]
+
+
+def first_failures(table: pa.Table, filters: Sequence[RowFilter]) -> pa.StringArray:
+    """The reason of the first rule that a row fails, string [n]; null for a row that stays.
+
+    A rule sees only the rows that no rule before it refused.
+    """
+    reasons = np.full(len(table), -1, np.int64)
+    rows = np.arange(len(table))
+    for number, rule in enumerate(filters):
+        failed = np.asarray(rule.failed(table))
+        if failed.any():
+            reasons[rows[failed]] = number
+            rows, table = rows[~failed], table.filter(pa.array(~failed))
+    names = pa.array([rule.reason for rule in filters], pa.string())
+    return names.take(pa.array(reasons, mask=reasons < 0))
+
+
+def _either(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.Table], pa.BooleanArray]:
+    """Whether one of the two texts fails a test."""
+    return lambda table: pc.or_(test(text_column(table, "first")), test(text_column(table, "second")))
+
+
+def _both(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.Table], pa.BooleanArray]:
+    return lambda table: pc.and_(test(text_column(table, "first")), test(text_column(table, "second")))
+
+
+def num_tokens(texts: pa.StringArray) -> pa.Int32Array:
+    """Tokens of each text [n]."""
+    return pc.add(pc.count_substring(texts, " "), 1)
+
+
+def effective_size(table: pa.Table) -> pa.Int64Array:
+    """The higher number of tokens longer than one character in the two texts of each pair [n] (P15 §3.1)."""
+    return pc.max_element_wise(*(_num_long_tokens(text_column(table, name)) for name in ("first", "second")))
+
+
+def _num_long_tokens(texts: pa.StringArray) -> pa.Int64Array:
+    tokens = split_tokens(texts)
+    long = pc.greater(pc.utf8_length(tokens.flat), 1).to_numpy(zero_copy_only=False)
+    before = np.concatenate(([0], np.cumsum(long)))
+    return pa.array(before[tokens.offsets[1:]] - before[tokens.offsets[:-1]])
+
+
+def _is_single(texts: pa.StringArray) -> pa.BooleanArray:
+    return pc.invert(pc.match_substring(texts, " "))
+
+
+EQUAL_TEXTS = RowFilter(
+    "equal texts", lambda table: pc.equal(text_column(table, "first"), text_column(table, "second"))
+)
+BOTH_SINGLE_WORDS = RowFilter("both single words", _both(_is_single))
+NOT_SINGLE_WORDS = RowFilter("not single words", _either(lambda texts: pc.match_substring(texts, " ")))
+DIGIT = RowFilter("digit", _either(lambda texts: pc.match_substring_regex(texts, r"\p{Nd}")))
+NOT_LETTERS = RowFilter("not letters", _either(lambda texts: pc.match_substring_regex(texts, r"[^\pL ]")))
+BRACKET = RowFilter("bracket", _either(lambda texts: pc.match_substring_regex(texts, r"[()\[\]{}]|-[lr][rsc]b-")))
+"""Brackets as they are, and as PPDB's Penn Treebank tokens write them: ``-lrb-``."""
+ONE_EDIT_APART = RowFilter(
+    "at most one edit apart",
+    lambda table: pa.array(one_edit_apart(text_column(table, "first"), text_column(table, "second"))),
+)
+
+
+def no_score() -> RowFilter:
+    """Rows without a score."""
+    return RowFilter("no score", lambda table: pc.is_null(table["score"].combine_chunks()))
+
+
+def below_score(least: float) -> RowFilter:
+    """Rows whose score is lower; those without one do not fail."""
+    return RowFilter(
+        "score too low", lambda table: pc.fill_null(pc.less(table["score"].combine_chunks(), least), False)
+    )
+
+
+def too_long(most: int) -> RowFilter:
+    """Rows with a text of more tokens."""
+    return RowFilter("too many tokens", _either(lambda texts: pc.greater(num_tokens(texts), most)))
+
+
+def effective_size_below(least: int) -> RowFilter:
+    """Rows of a lower effective size (P15 §3.1); 0.5 µs a row."""
+    return RowFilter("effective size too low", lambda table: pc.less(effective_size(table), least))
+
+
+def overlap_from(limit: float) -> RowFilter:
+    """Rows with a word overlap score of ``limit`` or more (P15 §3.1), and texts too long to be phrases; 6 µs a row."""
+
+    def failed(table: pa.Table) -> pa.BooleanArray:
+        score = word_overlap(text_column(table, "first"), text_column(table, "second"))
+        return pa.array(~(score < limit))
+
+    return RowFilter("word overlap", failed)
+
+
+def out_of_vocabulary(vocabulary: pa.StringArray) -> RowFilter:
+    """Rows with a token that is not in the vocabulary [V].
+
+    The vocabulary becomes a set once, here: Arrow's ``is_in`` would hash it anew for every block of rows.
+    """
+    words = frozenset(vocabulary.to_pylist())
+
+    def failed(table: pa.Table) -> pa.BooleanArray:
+        size = len(table)
+        if not size:
+            return pa.array([], pa.bool_())
+        tokens = split_tokens(pa.concat_arrays([text_column(table, "first"), text_column(table, "second")]))
+        encoded = tokens.flat.dictionary_encode()
+        unknown = np.array([word not in words for word in encoded.dictionary.to_pylist()], bool)
+        sides = np.logical_or.reduceat(unknown[encoded.indices.to_numpy()], tokens.offsets[:-1]).reshape(2, size)
+        return pa.array(sides.any(axis=0))
+
+    return RowFilter("out of vocabulary", failed)
+
+
+def read_vocabulary(path: Path, max_words: int | None = None) -> pa.StringArray:
+    """The first word of each line, lower-cased, each once, in the order of the file.
+
+    Args:
+        path: word-vector text file, plain or compressed, with or without a header; or one word a line.
+        max_words: only so many different words, the first ones (files are ordered by frequency).
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: as said.
+        ValueError: ``max_words`` is not positive; or as ``read_lines``.
+    """
+    if max_words is not None and max_words < 1:
+        raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out for every word")
+    words, waiting, num_waiting = pa.array([], pa.string()), list[pa.StringArray](), 0
+    for lines in read_lines(path):
+        text = lines.text
+        if lines.first == 0 and pc.match_substring_regex(text[0], r"^\d+ \d+ *$").as_py():
+            text = text.slice(1)
+        here = pc.utf8_lower(pc.list_element(pc.split_pattern(text.drop_null(), " ", max_splits=1), 0))
+        waiting.append(here)
+        num_waiting += len(here)
+        if num_waiting > len(words) or (max_words is not None and len(words) + num_waiting >= max_words):
+            # Only once there are as many new ones as words: merging after each block would be quadratic.
+            words, waiting, num_waiting = pc.unique(pa.concat_arrays([words, *waiting])), [], 0
+        if max_words is not None and len(words) >= max_words:
+            return words.slice(0, max_words)
+    return pc.unique(pa.concat_arrays([words, *waiting]))

@@ -1,0 +1,329 @@
+"""Bring a file from an http, https or file address to this machine over as many connections as it takes.
+
+Next to the part is ``PART.json`` (address, validator, size): a later call asks for the rest with ``Range`` and
+``If-Range``, so that pieces of two versions are never joined.
+"""
+
+import errno
+import http.client
+import os
+import shutil
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypedDict
+from urllib.parse import urlsplit
+
+from paraembed.io.files import read_json, without_credentials, write_json
+from paraembed.options import Count
+from paraembed.pairs.public.sources import Source
+
+_CHUNK = 1 << 20
+_LONGEST_PAUSE = 60.0  # seconds
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_PASSING = {408, 425, 429, 500, 502, 503, 504}  # answers worth another try
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the download of a source is: bytes received, and in total where the server says so.
+
+    ``note`` says what happened (a broken connection, a new start); it is empty for mere progress.
+    """
+
+    name: str
+    received: int
+    total: int | None
+    note: str = ""
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to try.
+
+    Attributes:
+        attempts: tries in a row that bring no further megabyte.
+        timeout: seconds without a byte after which a connection counts as broken.
+        pause: seconds before the second try; doubled for each further one, at most a minute.
+    """
+
+    attempts: int = 6
+    timeout: float = 60.0
+    pause: float = 1.0
+
+
+class _State(TypedDict):  # what is noted of a part
+    url: str
+    validator: str
+    total: Count | None
+
+
+class _BrokenError(Exception):
+    """The connection or the server failed in a way that may pass."""
+
+
+class _UnreachableError(_BrokenError):
+    """No connection came about."""
+
+
+class _StaleError(Exception):
+    """The server cannot continue from the byte asked for."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    start: int  # the byte that was asked for, or 0
+    total: int | None  # bytes of the whole file
+    validator: str  # differs between versions of the file; empty where the server gives none
+    read: Callable[[int], bytes]  # the next bytes, at most so many; empty at the end
+
+
+def require_address(url: str) -> None:
+    """Raise ValueError unless ``url`` is an http, https or file address."""
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:  # whose message repeats the address
+        scheme = ""
+    if scheme not in {"http", "https", "file"}:
+        raise ValueError(
+            f"{without_credentials(url)} is no address to fetch from; give one that begins with http://, https:// or "
+            "file:///"
+        )
+
+
+def download(source: Source, part: Path, report: Report, patience: Patience, *, digest_known: bool) -> None:
+    """Bring ``part`` to the full size.
+
+    Args:
+        source: what to fetch.
+        part: file to write; what an earlier call left there is continued where that is safe.
+        report: called for every piece that came, and with a note when something happened.
+        patience: tries and timeouts.
+        digest_known: the caller will check the digest, so a download without validators may be continued, too.
+
+    Raises:
+        ValueError: a refused address; the server has no such file or another one.
+        OSError: no connection, or no room on the disk; what came is kept.
+    """
+    tries, most, shown = 0, _size(part), without_credentials(source.url)
+    while True:
+        try:
+            _receive(source, part, report, patience.timeout, digest_known=digest_known)
+            return
+        except (_BrokenError, _StaleError) as error:
+            if isinstance(error, _UnreachableError) and tries == 0:
+                message = f"{shown} cannot be reached ({error}); is the address right, and the network up?"
+                raise OSError(message) from None
+            if isinstance(error, _StaleError):
+                discard(part)
+            failure = str(error)
+        tries = 1 if _size(part) >= most + _CHUNK else tries + 1
+        most = max(most, _size(part))
+        if tries >= patience.attempts:
+            raise OSError(
+                f"{shown} failed {tries} times in a row, at last: {failure}; {_size(part):,} bytes are kept, run the "
+                "same command again to resume"
+            )
+        pause = min(patience.pause * 2 ** (tries - 1), _LONGEST_PAUSE)
+        report(Progress(source.name, _size(part), None, f"{failure}; trying again in {pause:.0f} s"))
+        time.sleep(pause)
+
+
+def discard(part: Path) -> None:
+    """Remove a part and what was noted of it."""
+    part.unlink(missing_ok=True)
+    _state_of(part).unlink(missing_ok=True)
+
+
+@contextmanager
+def full_disk_in_words(path: Path, kept: str) -> Iterator[None]:
+    """Say in words that the disk is full, and what is kept."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise OSError(
+            f"no room on the disk for {path} ({error.strerror}); {kept}: make room and run the same command again"
+        ) from None
+
+
+def _receive(source: Source, part: Path, report: Report, timeout: float, *, digest_known: bool) -> None:
+    """Ask for what is missing over one connection, append it, and see that the part is whole then."""
+    state = _resumable(source, part, digest_known=digest_known)
+    have = _size(part) if state else 0
+    if have and have == state["total"]:
+        return
+    with _open_at(source.url, have, state.get("validator", ""), timeout) as answer:
+        noted = state["total"] if answer.start and state else None
+        total = next((size for size in (answer.total, noted, source.num_bytes) if size is not None), None)
+        same_total = None in {answer.total, state.get("total")} or answer.total == state["total"]
+        same_version = answer.validator in {"", state.get("validator")}
+        if answer.start and not (answer.start == have and same_total and same_version):
+            raise _StaleError("the file on the server has changed")
+        if source.num_bytes is not None and total != source.num_bytes:
+            shown = without_credentials(source.url)
+            raise ValueError(f"{shown} has {total:,} bytes, not {source.num_bytes:,}: it is another file")
+        if not answer.start:
+            if have:
+                report(Progress(source.name, 0, total, "the server sends the whole file: starting over"))
+            part.unlink(missing_ok=True)
+            state = {"url": without_credentials(source.url), "validator": answer.validator, "total": answer.total}
+            write_json(_state_of(part), state)
+        with full_disk_in_words(part, "what came is kept"):
+            size = _append(source, part, answer, total, report)
+    if total is None:
+        report(Progress(source.name, size, None, "the server does not say how long the file is; it may be cut short"))
+    elif size < total:
+        raise _BrokenError(f"the connection ended after {size:,} of {total:,} bytes")
+
+
+def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, Any]:
+    """What was noted of the part; empty where its bytes are of no use.
+
+    Without a validator pieces of two versions could be joined unseen, unless the digest is known.
+    """
+    if not part.exists() or not _state_of(part).exists():
+        return {}
+    try:
+        state: dict[str, Any] = read_json(_state_of(part), _State)
+    except ValueError:
+        return {}
+    is_same = without_credentials(state["url"]) == without_credentials(source.url)  # an earlier version kept passwords
+    of_use = is_same and (state["validator"] or digest_known)
+    return state if of_use and (state["total"] is None or _size(part) <= state["total"]) else {}
+
+
+def _append(source: Source, part: Path, answer: _Answer, total: int | None, report: Report) -> int:
+    """Write what comes after the part; returns its size then."""
+    size = answer.start
+    if total is not None and total - size > (free := shutil.disk_usage(part.parent).free):
+        raise OSError(errno.ENOSPC, f"{total - size:,} bytes to come, {free:,} free")
+    with part.open("ab", buffering=0) as file:  # unbuffered: on a full disk the part holds what was written, no more
+        while data := answer.read(_CHUNK if total is None else min(_CHUNK, total - size)):
+            while data:
+                written = file.write(data)
+                size, data = size + written, data[written:]
+            report(Progress(source.name, size, total))
+        os.fsync(file.fileno())
+    return size
+
+
+def _state_of(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+@contextmanager
+def _open_at(url: str, start: int, validator: str, timeout: float) -> Iterator[_Answer]:
+    """Ask for a file from byte ``start`` on; where ``validator`` no longer holds, the whole file comes."""
+    parts, shown = urlsplit(url), without_credentials(url)
+    if parts.scheme != "file":
+        headers = {"User-Agent": "paraembed", "Accept-Encoding": "identity"}
+        if start:
+            headers |= {"Range": f"bytes={start}-"} | ({"If-Range": validator} if validator else {})
+        with _ask(url, headers, timeout) as response:
+            yield _http_answer(shown, response)
+        return
+    if parts.netloc not in {"", "localhost"}:
+        raise ValueError(f"{shown} names another machine; a file on this one is file:///…")
+    path = Path(urllib.request.url2pathname(parts.path))
+    if not path.is_file():
+        raise ValueError(f"{shown}: there is no such file")
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        version = f"{status.st_size}-{status.st_mtime_ns}"
+        yield _Answer(file.seek(start if version == validator else 0), status.st_size, version, file.read)
+
+
+def _ask(url: str, headers: dict[str, str], timeout: float) -> http.client.HTTPResponse:
+    shown = without_credentials(url)
+    try:
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https: require_address
+        response: http.client.HTTPResponse = urllib.request.build_opener(_Redirects).open(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        status = " ".join(f"{error.code} {error.reason}".split())
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise _StaleError("the server has fewer bytes than the part") from None
+        if error.code in _PASSING:
+            raise _BrokenError(f"the server answered {status}") from None
+        what = "is not there" if error.code in {404, 410} else "is refused"
+        raise ValueError(f"{shown} {what} ({status}); give another address with --url") from None
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise _BrokenError("no answer in time") from None
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise ValueError(f"{shown} shows no valid certificate ({error.reason.verify_message})") from None
+        raise _UnreachableError(_reason(error.reason)) from None
+    except http.client.InvalidURL as error:
+        raise ValueError(f"{shown} is no address to fetch from: {without_credentials(str(error))}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _BrokenError(_reason(error)) from None
+    return response
+
+
+def _http_answer(shown: str, response: http.client.HTTPResponse) -> _Answer:
+    headers = response.headers
+    if headers.get_content_type() == "text/html":
+        raise ValueError(
+            f"{shown} answers with a web page, not with the file; open it in a browser to see what it wants"
+        )
+    start, total = 0, _number(headers["Content-Length"] or "")
+    if response.status == http.HTTPStatus.PARTIAL_CONTENT:  # bytes 100-199/200; the total can be *
+        unit, _, rest = (headers["Content-Range"] or "").partition(" ")
+        span, _, whole = rest.partition("/")
+        first, total = _number(span.partition("-")[0]), _number(whole)
+        if unit != "bytes" or first is None:
+            raise _StaleError(f"the server answered with the range {headers['Content-Range']!r}")
+        start = first
+    etag = headers["ETag"] or ""
+    strong = "" if etag.startswith("W/") else etag  # a weak one does not vouch for bytes (RFC 9110 §13.1.5)
+
+    def read(most: int) -> bytes:
+        try:
+            return response.read1(most)
+        except (OSError, http.client.HTTPException) as error:
+            raise _BrokenError(_reason(error)) from None
+
+    return _Answer(start, total, strong or headers["Last-Modified"] or "", read)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _reason(error: object) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text or type(error).__name__
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follow redirects to the same scheme and from http to https, no other."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        before, now = req.type, urlsplit(newurl).scheme
+        if now != before and (before, now) != ("http", "https"):
+            fp.close()
+            shown, new = without_credentials(req.full_url), without_credentials(newurl)
+            raise ValueError(f"{shown} redirects to {new}; from {before} that is not followed")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)

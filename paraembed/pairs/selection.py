@@ -1,0 +1,214 @@
+"""Selections over all pairs that stay: sizes by rank, samples, splits, equal bins, halvings.
+
+They work on a few numbers a pair, in the order of the output, and say which rows each output has. Draws go by the hash
+of the unordered pair and a seed: the same pairs are drawn however the input is cut into files and blocks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paraembed.io.files import SUCCESS
+from paraembed.pairs.filters import FilterOptions, effective_size, num_tokens
+from paraembed.pairs.hashing import mixed, pair_keys, text_column
+from paraembed.pairs.shards import check_shard, read_manifest
+from paraembed.pairs.training_sets import set_of
+
+Rows = npt.NDArray[np.int64]
+
+_SPLIT_SEED = 801010  # not the user's: a pair is in the same split in every size of PPDB and in every run
+_SPLITS = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
+_FEWEST = 10  # P16 §5.3: "until there are fewer than 10 phrase pairs"
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The rows of one output.
+
+    Attributes:
+        name: folder below the output; empty for the output itself.
+        rows: int64, ascending, numbers of rows in the order of ``select``'s columns.
+        counts: the other rows, by reason; together with ``rows`` they are all.
+    """
+
+    name: str
+    rows: Rows
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def selects(options: FilterOptions) -> bool:
+    """Whether ``select`` would do more than to take every row in one output."""
+    chosen = set_of(options)
+    sizes = options.top is not None or options.sample is not None or options.match_tokens_of is not None
+    return sizes or options.halvings != "none" or bool(options.leave_out) or chosen.is_split or chosen.size is not None
+
+
+def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
+    """What ``select`` must know of n rows: ``key`` uint64; ``num_tokens`` and ``effective_size`` where a rule asks.
+
+    Args:
+        table: rows that stay, string columns ``first`` and ``second``.
+        options: as given to ``select``.
+    """
+    columns = {"key": pa.array(pair_keys(table))}
+    if options.match_tokens_of is not None:
+        columns["num_tokens"] = _pair_tokens(table)
+    if set_of(options).effective_sizes:
+        columns["effective_size"] = effective_size(table).cast(pa.int32())
+    return pa.table(columns)
+
+
+def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterOptions) -> pa.Table:
+    """The ``selection_columns`` of the rows of a parsed file that stay, bool [n]."""
+    nothing = pa.table({"first": pa.array([], pa.string()), "second": pa.array([], pa.string())})
+    tables, start = [selection_columns(nothing, options)], 0
+    for batch in pq.ParquetFile(parsed).iter_batches(columns=["first", "second"]):
+        rows = pa.table(batch).filter(pa.array(stays[start : start + len(batch)]))
+        start += len(batch)
+        tables.append(selection_columns(rows, options))
+    return pa.concat_tables(tables)
+
+
+def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
+    """The rows of each output.
+
+    In this order: pairs are left out, split, cut to their sizes (of each split: top, then sample), halved.
+
+    Args:
+        options: what to select.
+        columns: of ``selection_columns``, all rows in the order of the output, best first, duplicates dropped.
+
+    Returns:
+        One output named ""; for a split into all parts ``train``, ``dev`` and ``test``; for halvings ``1-of-1``,
+        ``1-of-2``, ``1-of-4``, …, each within the one before.
+
+    Raises:
+        FileNotFoundError, ValueError: pair shards that an option names are missing, or have more tokens than there are.
+    """
+    keys = columns["key"].to_numpy()
+    selected = Selected("", np.arange(len(keys)))
+    if options.leave_out:
+        held_out = np.unique(np.concatenate([_keys_of(Path(folder)) for folder in options.leave_out]))
+        selected = _keep(selected, ~np.isin(keys, held_out), "left out")
+    chosen = set_of(options)
+    parts = _split(selected, keys, options.split) if chosen.is_split else [selected]
+    parts = [_resize(part, options, columns) for part in parts]
+    if options.halvings == "none":
+        return parts
+    order = None if options.halvings == "ordered" else _draw_order(keys, options.sample_seed)
+    return list(_halve(parts[0], order))
+
+
+def _keep(selected: Selected, kept: npt.NDArray[np.bool_], reason: str) -> Selected:
+    """The rows of a selection that are ``kept`` [n, over all rows]; the others are counted."""
+    stay = kept[selected.rows]
+    lost = int(len(stay) - stay.sum())
+    counts = {**selected.counts, reason: selected.counts.get(reason, 0) + lost} if lost else selected.counts
+    return Selected(selected.name, selected.rows[stay], counts)
+
+
+def _keep_rows(selected: Selected, rows: Rows, size: int, reason: str) -> Selected:
+    kept = np.zeros(size, bool)
+    kept[rows] = True
+    return _keep(selected, kept, reason)
+
+
+def _split(selected: Selected, keys: npt.NDArray[np.uint64], split: str) -> list[Selected]:
+    """Tenths by the hash of the unordered pair: no pair is in two parts, nor is its swap."""
+    tenth = mixed(keys, _SPLIT_SEED) % np.uint64(10)
+    names = tuple(_SPLITS) if split == "all" else (split,)
+    folder = (lambda name: name) if split == "all" else (lambda _: "")
+    parts = [_keep(selected, np.isin(tenth, list(_SPLITS[name])), "in another part of the split") for name in names]
+    return [Selected(folder(name), part.rows, part.counts) for name, part in zip(names, parts, strict=True)]
+
+
+def _resize(selected: Selected, options: FilterOptions, columns: pa.Table) -> Selected:
+    size, keys = len(columns), columns["key"].to_numpy()
+    chosen = set_of(options)
+    if chosen.effective_sizes:
+        return _equal_bins(selected, options, columns)
+    if options.top is not None:
+        selected = _keep_rows(selected, selected.rows[: options.top], size, "below the top")
+    if options.sample is not None:
+        drawn = _drawn(selected.rows, keys, options.sample_seed)[: options.sample]
+        selected = _keep_rows(selected, drawn, size, "not drawn")
+    if options.match_tokens_of is not None:
+        drawn = _drawn(selected.rows, keys, options.sample_seed)
+        sums = np.cumsum(columns["num_tokens"].to_numpy()[drawn], dtype=np.int64)
+        wanted = _tokens_of(Path(options.match_tokens_of))
+        have = int(sums[-1]) if len(sums) else 0
+        if have < wanted:
+            raise ValueError(
+                f"{len(drawn):,} pairs have {have:,} tokens, {options.match_tokens_of} has {wanted:,}; "
+                "give more pairs, or smaller pair shards to match"
+            )
+        drawn = drawn[: int(np.searchsorted(sums, wanted)) + 1]
+        selected = _keep_rows(selected, drawn, size, "not drawn")
+    return selected
+
+
+def _equal_bins(selected: Selected, options: FilterOptions, columns: pa.Table) -> Selected:
+    """As many pairs of each effective size: the first ones, or drawn ones where ``sample`` says how many."""
+    chosen = set_of(options)
+    sizes = columns["effective_size"].to_numpy()[selected.rows]
+    last = chosen.effective_sizes[-1]
+    bins = [selected.rows[np.minimum(sizes, last) == one] for one in chosen.effective_sizes]
+    if options.top is not None:
+        bins = [rows[: options.top // len(bins)] for rows in bins]
+    if options.sample is not None:
+        keys = columns["key"].to_numpy()
+        bins = [_drawn(rows, keys, options.sample_seed) for rows in bins]
+    wanted = options.sample or options.top or chosen.size or 0
+    each = min(wanted // len(bins), *map(len, bins))
+    rows = np.concatenate([rows[:each] for rows in bins])
+    return _keep_rows(selected, rows, len(columns), "bin of its effective size is full")
+
+
+def _draw_order(keys: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
+    return mixed(keys ^ mixed(np.array([seed], np.uint64)))
+
+
+def _drawn(rows: Rows, keys: npt.NDArray[np.uint64], seed: int) -> Rows:
+    """Rows in an order that the seed decides; of equal pairs the first comes first."""
+    drawn: Rows = rows[np.argsort(_draw_order(keys[rows], seed), kind="stable")]
+    return drawn
+
+
+def _halve(selected: Selected, order: npt.NDArray[np.uint64] | None) -> Iterator[Selected]:
+    """Nested subsets of n, n/2, n/4, … rows (whole numbers below), the last one of fewer than 10."""
+    total = len(selected.rows)
+    ordered = selected.rows if order is None else selected.rows[np.argsort(order[selected.rows], kind="stable")]
+    for halvings in range(max(1, total.bit_length())):
+        size = total >> halvings
+        counts = {**selected.counts, "not in the subset": total - size} if halvings else selected.counts
+        yield Selected(f"1-of-{1 << halvings}", np.sort(ordered[:size]), counts)
+        if size < _FEWEST:
+            break
+
+
+def _pair_tokens(table: pa.Table) -> pa.Int32Array:
+    return pc.add(*(num_tokens(text_column(table, name)) for name in ("first", "second")))
+
+
+def _tokens_of(folder: Path) -> int:
+    return sum(int(pc.sum(_pair_tokens(table)).as_py() or 0) for table in _pair_shards(folder))
+
+
+def _keys_of(folder: Path) -> npt.NDArray[np.uint64]:
+    return np.concatenate([np.zeros(0, np.uint64), *map(pair_keys, _pair_shards(folder))])
+
+
+def _pair_shards(folder: Path) -> Iterator[pa.Table]:
+    """The texts of the pair shards in a folder, some thousand pairs at a time."""
+    if not (folder / SUCCESS).is_file():
+        raise FileNotFoundError(f"{folder} holds no finished pair shards; write them with jobs/shard.py")
+    for shard in read_manifest(folder)["shards"]:
+        check_shard(folder / shard["name"], None)
+        for batch in pq.ParquetFile(folder / shard["name"]).iter_batches(columns=["first", "second"]):
+            yield pa.table(batch)

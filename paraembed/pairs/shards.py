@@ -1,0 +1,282 @@
+"""From pair files to pair shards in three steps, each a plain function on files.
+
+1. ``parse.parse_source``: one input file → its tokenised pairs (Parquet), counts, and a sample of what was refused;
+2. ``duplicates.find_duplicates``: the rows, over all files, that repeat an unordered pair;
+3. ``write_shard``: an equal share of the rows that stay, in the order of the input files and of their rows.
+
+What comes out depends on the input files and the settings alone, not on how many processes take part.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paraembed.io.files import read_json, require_file, write_file
+from paraembed.io.parquet import unreadable
+from paraembed.options import Count
+from paraembed.pairs.delimited import Role
+from paraembed.pairs.filters import FilterOptions
+from paraembed.pairs.parsed import Format
+from paraembed.pairs.reports import SourceReport
+from paraembed.pairs.statistics import Counts, count_pairs
+from paraembed.text.tokenize import check_tokeniser
+
+PAIRS = pa.schema(
+    [
+        pa.field("first", pa.string(), nullable=False),  # tokens joined by one space, lower-case
+        pa.field("second", pa.string(), nullable=False),
+        pa.field("score", pa.float32()),  # null where the source has none
+        pa.field("rank", pa.int64(), nullable=False),  # line or row number in the source, from 0
+        pa.field("relation", pa.string()),  # entailment or label; null where the source has none
+        pa.field("source", pa.string(), nullable=False),  # file name
+        pa.field("first_tree", pa.string()),  # binary tree over the tokens (trees.py); null where the source has none
+        pa.field("second_tree", pa.string()),
+    ]
+)
+"""One row a pair: a pair shard, as jobs/shard.py writes and jobs/train.py reads. Older shards have no trees."""
+FORMAT = "paraembed-pairs-1"
+SUBSETS_FORMAT = "paraembed-pair-subsets-1"
+"""Of a folder whose folders are pair shards."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+class _Entry(TypedDict):
+    name: Any
+    rows: NotRequired[Count]
+    sha256: NotRequired[str]
+
+
+class _Manifest(TypedDict):
+    shards: list[_Entry]
+
+
+class _TrainingEntry(TypedDict):
+    rows: Count
+
+
+class _Counts(TypedDict):
+    kept: Count
+
+
+class _SourceCounts(TypedDict):
+    pairs: Count
+    duplicates: Count
+
+
+class _Settings(TypedDict):
+    halvings: NotRequired[str | None]
+
+
+class _AllCounts(_Counts):
+    read: Count
+    duplicates: Count
+    reasons: dict[str, Count]
+
+
+class FinishedManifest(TypedDict):
+    """What jobs/shard.py reads of the manifest of a finished output."""
+
+    counts: _AllCounts
+    subsets: NotRequired[dict[str, Count]]
+
+
+class TrainingManifest(TypedDict):
+    """What a training reads of a manifest."""
+
+    shards: list[_TrainingEntry]
+    counts: _Counts
+    sources: NotRequired[dict[str, _SourceCounts]]
+    settings: NotRequired[_Settings]
+
+
+GROUP_ROWS = 65_536
+REPEATING = ["relation", "source"]
+"""Columns with a dictionary; one of texts, which do not repeat, costs time and a fifth more bytes."""
+
+
+@dataclass(frozen=True)
+class ShardSettings(FilterOptions):
+    """What decides the rows of the shards, apart from the input files."""
+
+    format: Format = "auto"
+    """Format of the input: auto looks at each file's name and first line."""
+    columns: tuple[Role, ...] = ()
+    """What the columns of TSV, CSV, Parquet or JSONL input are, in order. By default their names say it."""
+    no_header: bool = False
+    """The first row of TSV or CSV input is a pair, even if it looks like a header."""
+    features: tuple[str, ...] = ()
+    """Features of PPDB that become columns, such as PPDB1.0Score or AGigaSim; NA is null."""
+    alignment: bool = False
+    """Keep the word alignment of PPDB as a column."""
+    non_terminals: bool = False
+    """Keep syntactic rules of PPDB with non-terminals such as [NP,1]."""
+    tokeniser: str = "auto"
+    """ptb-v1, space, or auto: space for PPDB and word lists (tokenised already), ptb-v1 for the rest."""
+    remove: tuple[str, ...] = ()
+    """Strings that are cut out of the texts, such as the marker <::::> of WikiSplit."""
+    rows_per_shard: int = 250_000
+    """Most rows of a shard file, 1 to 1,000,000."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        super().__post_init__()
+        if self.tokeniser != "auto":
+            check_tokeniser(self.tokeniser)
+        if not 1 <= self.rows_per_shard <= 1_000_000:
+            raise ValueError(f"rows_per_shard is {self.rows_per_shard}; allowed: 1 to 1,000,000")
+        taken = {*PAIRS.names, "alignment"}
+        if len({*self.features} - taken) < len(self.features):
+            raise ValueError(f"features are {', '.join(self.features)}; give each once, and none of {', '.join(taken)}")
+        if "" in self.remove:
+            raise ValueError("remove holds an empty string; give the strings to cut out, or none")
+
+
+def schema_of(settings: ShardSettings) -> pa.Schema:
+    """The columns of the shards: ``PAIRS``, then those that were asked for."""
+    more = [pa.field(name, pa.float32()) for name in settings.features]
+    more += [pa.field("alignment", pa.string())] * settings.alignment
+    return pa.schema([*PAIRS, *more])
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """Which rows make one shard: rows ``start`` … ``stop`` - 1 of those that stay in the given row groups.
+
+    Attributes:
+        name: file name of the shard.
+        groups: (number of the parsed file, row group) in order.
+        start: first row, counted over the rows that stay in ``groups``.
+        stop: the row after the last.
+    """
+
+    name: str
+    groups: list[tuple[int, int]]
+    start: int
+    stop: int
+
+
+def plan_shards(reports: Sequence[SourceReport], stays: Sequence[Mask], rows_per_shard: int) -> list[ShardPlan]:
+    """Cut the rows that stay into equal shards (sizes differ by one row at most).
+
+    Args:
+        reports: one a parsed file.
+        stays: for each parsed file which of its rows stay, bool.
+        rows_per_shard: most rows of a shard.
+    """
+    groups, counts = [], []
+    for number, (report, staying) in enumerate(zip(reports, stays, strict=True)):
+        ends = np.cumsum(report.groups, dtype=np.int64).tolist()
+        groups += [(number, group) for group in range(len(ends))]
+        counts += [int(staying[end - rows : end].sum()) for end, rows in zip(ends, report.groups, strict=True)]
+    ends_of_groups = np.cumsum(counts, dtype=np.int64)
+    total = sum(counts)
+    count = -(-total // rows_per_shard)
+    plans = []
+    for shard in range(count):
+        start, stop = total * shard // count, total * (shard + 1) // count
+        first, last = int(np.searchsorted(ends_of_groups, start, "right")), int(np.searchsorted(ends_of_groups, stop))
+        before = int(ends_of_groups[first]) - counts[first]
+        name = f"pairs-{shard:05d}-of-{count:05d}.parquet"
+        plans.append(ShardPlan(name, groups[first : last + 1], start - before, stop - before))
+    return plans
+
+
+def write_shard(
+    plan: ShardPlan,
+    parsed: Sequence[Path],
+    stays: Mapping[int, Mask],
+    folder: Path,
+    counts: Path,
+    first_ranks: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Write one shard; returns its entry in the manifest: name, rows, sha256.
+
+    Args:
+        plan: its rows.
+        parsed: the parsed files.
+        stays: by the number of a parsed file, which of its rows stay, bool.
+        folder: where the shard goes.
+        counts: folder for the counts of its lengths and words.
+        first_ranks: what the ranks of each parsed file count from; 0 where none are given.
+    """
+    tables = []
+    for number, group in plan.groups:
+        status = parsed[number].stat()
+        metadata, starts = _footer(parsed[number], (status.st_ino, status.st_size, status.st_mtime_ns))
+        start = starts[group]
+        with pq.ParquetFile(parsed[number], metadata=metadata) as file:
+            table = file.read_row_group(group)
+        if first_ranks and first_ranks[number]:
+            at = table.column_names.index("rank")
+            table = table.set_column(at, table.schema.field(at), pc.add(table["rank"], first_ranks[number]))
+        tables.append(table.filter(pa.array(stays[number][start : start + table.num_rows])))
+    table = pa.concat_tables(tables).slice(plan.start, plan.stop - plan.start).combine_chunks()
+    digest = write_file(
+        folder / plan.name,
+        lambda file: pq.write_table(
+            table, file, compression="zstd", use_dictionary=REPEATING, row_group_size=GROUP_ROWS
+        ),
+    )
+    counted = count_pairs(table)
+    counts.mkdir(exist_ok=True)
+    for name, counted_table in (("lengths", counted.lengths), ("words", counted.words)):
+        pq.write_table(counted_table, counts / name)
+    return {"name": plan.name, "rows": table.num_rows, "sha256": digest}
+
+
+@lru_cache(maxsize=4)
+def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData, list[int]]:  # noqa: ARG001 - part of the key
+    """Footer of a parsed file, and the number of the first row of each row group.
+
+    A process reads it once for all shards of the file: once for each of n row groups would be quadratic.
+    """
+    metadata = pq.read_metadata(path)
+    rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    return metadata, [0, *np.cumsum(rows).tolist()]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of pair shards; their names are file names of the folder.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no manifest, or it is not one of pair shards.
+    """
+    manifest: dict[str, Any] = read_json(folder / "manifest.json", _Manifest)
+    names = [shard["name"] for shard in manifest["shards"]]
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ValueError(f"{folder}/manifest.json names a file outside its folder: {str(name)[:80]!r}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{folder}/manifest.json names a shard more than once; shard the pairs again")
+    return manifest
+
+
+def check_shard(path: Path, num_rows: int | None) -> int:
+    """Return the rows of a pair shard; raise ValueError where it is none, or has not ``num_rows``."""
+    require_file(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, found = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(str(path), error) from None
+    for name in ("first", "second"):
+        column = schema.get_field_index(name)
+        if column < 0 or (found and schema.field(column).type not in {pa.string(), pa.large_string()}):
+            raise ValueError(f"{path} is not a pair shard: it has no column {name!r} of strings")
+    if num_rows not in {None, found}:
+        raise ValueError(f"{path} has {found} rows, the manifest says {num_rows}; shard the pairs again")
+    return int(found)
+
+
+def load_counts(folder: Path) -> Counts:
+    """What ``write_shard`` counted."""
+    return Counts(*(pq.read_table(folder / name) for name in ("lengths", "words")))

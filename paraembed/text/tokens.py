@@ -1,0 +1,174 @@
+"""Texts to word ids in one pass over their bytes: ``tokenise`` and ``word_ids``, compiled.
+
+``text.tokenize`` defines what a token is; the loops of ``text.scan`` find the same ones, without making strings of
+them, in a fifth of the time. What the definition's regular expressions say of single characters is asked of them, once,
+and kept in a table; how characters make tokens is written out there. Where numba is missing, the definition runs.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.compiled import COMPILED
+from paraembed.text.ragged import Ragged
+from paraembed.text.scan import (
+    LETTER,
+    MARK,
+    NUMBER,
+    PADDING,
+    SPACE,
+    SYMBOL,
+    Eights,
+    Octets,
+    Places,
+    Points,
+    fill_slots,
+    scan,
+)
+from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, check_tokeniser, tokenise
+from paraembed.text.vocabulary import unknown_row, word_ids
+
+_REACHES = (0x10000, 0x110000)
+"""How many characters a table holds: the first takes 35 ms to make, all of Unicode 250 ms."""
+
+
+class TokenIds:
+    """Finds the word ids of texts; what follows from the vocabulary alone is made once.
+
+    Args:
+        vocabulary: string array [V].
+        tokeniser: one of ``paraembed.text.tokenize.TOKENISERS``.
+
+    Raises:
+        ValueError: the tokeniser is unknown, or the vocabulary has no unknown word or is no string array.
+    """
+
+    def __init__(self, vocabulary: pa.StringArray, tokeniser: str) -> None:
+        check_tokeniser(tokeniser)
+        vocabulary = vocabulary.cast(pa.string())  # what index_in, in the definition, compares tokens with
+        self.vocabulary, self.tokeniser = vocabulary, tokeniser
+        self._unknown = unknown_row(vocabulary)
+        if COMPILED:
+            self._eights, self._places, self._slots = _word_table(vocabulary)
+
+    def __call__(self, texts: pa.StringArray) -> Ragged:
+        """Rows of the tokens in the vocabulary; one that is not in it has the unknown word's.
+
+        Args:
+            texts: string array [n], with offsets of either size; null counts as empty.
+
+        Raises:
+            ValueError: a text is not UTF-8.
+        """
+        if not COMPILED:
+            tokens = tokenise(as_strings(texts), self.tokeniser)
+            return Ragged(word_ids(tokens.flat, self.vocabulary), tokens.offsets)
+        if not pa.types.is_large_string(texts.type):
+            texts = texts.cast(pa.string())
+        octets, places = _buffers(pc.fill_null(texts, "") if texts.null_count else texts)
+        size = 2 * int(np.diff(places).max(initial=0)) + 2 * PADDING  # "°" of two bytes becomes " ° "
+        line, kinds = np.empty(size, np.uint8), np.empty(size, np.uint8)
+        ids = np.empty(places[-1] - places[0], np.int32)  # a token has a byte at least
+        offsets = np.zeros(len(places), np.int64)
+        done = 0
+        for reach in _REACHES:
+            lower, kind_of = _characters(self.tokeniser, reach)
+            of_line = lower, kind_of, line, kinds, _eights(line), _eights(kinds)
+            of_words = self._eights, self._places, self._slots, self._unknown
+            done = scan(octets, places, *of_line, *of_words, ids, offsets)
+            if done == len(texts):
+                return Ragged(ids[: offsets[-1]].copy(), offsets)
+        raise ValueError(f"text {done + 1} of {len(texts)} is not UTF-8")
+
+
+def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
+    """A vocabulary [V] as an open hash table.
+
+    Returns:
+        uint64 [B + 1], of the B bytes of all words (see ``_eights``); int64 [V + 1], where in them each begins; and
+        the slots, uint64 [S, 2], S a power of two and at least 2V: the first eight bytes of a word; its length, in the
+        upper half, and its row + 1. Zeros where there is none.
+    """
+    octets, places = _buffers(vocabulary)
+    eights = _eights(np.concatenate((octets[places[0] : places[-1]], np.zeros(PADDING, np.uint8))))
+    slots = np.zeros((1 << (2 * len(vocabulary)).bit_length(), 2), np.uint64)
+    fill_slots(eights, places - places[0], slots)
+    return eights, places - places[0], slots
+
+
+def as_strings(texts: pa.StringArray) -> pa.StringArray:
+    """A string array [n] with offsets of four bytes.
+
+    Raises:
+        ValueError: the texts have 2 GiB or more.
+    """
+    if pa.types.is_large_string(texts.type):
+        texts = pa.concat_arrays([texts])  # a slice's offsets begin anywhere; those of a copy begin at 0
+    return texts.cast(pa.string())
+
+
+def _buffers(texts: pa.StringArray) -> tuple[Octets, Places]:
+    """The bytes of a string array [n], and where in them each string begins, int64 [n + 1].
+
+    Whatever the array was made from, both have one type for numba, which compiles anew for memory that may be written.
+    """
+    if not len(texts):
+        return _read_only(b""), np.zeros(1, np.int64)
+    _, places, octets = texts.buffers()
+    size = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    return (
+        _read_only(octets or b""),
+        np.frombuffer(places, size)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64),
+    )
+
+
+def _read_only(octets: pa.Buffer | bytes) -> Octets:
+    view = np.frombuffer(octets, np.uint8)
+    view.flags.writeable = False
+    return view
+
+
+def _eights(octets: Octets) -> Eights:
+    """The eight bytes that begin at each byte but the last seven, as numbers: a view."""
+    return np.ndarray(len(octets) - 7, "<u8", octets.data, strides=(1,))
+
+
+@lru_cache(maxsize=4)
+def _characters(tokeniser: str, reach: int) -> tuple[Points, Octets]:
+    """What the characters below ``reach`` become, int32 [reach], and of what kind they are then, uint8 [reach]."""
+    points = np.arange(reach, dtype=np.int32)
+    points[0xD800:0xE000] = ord(" ")  # surrogates are no characters
+    every = pa.array([points.tobytes().decode("utf-32-le")])
+
+    def are_lost(rest: pa.StringArray) -> npt.NDArray[np.bool_]:
+        """Which characters, once in lower case, are those that some operation takes away."""
+        kept = np.zeros(reach, bool)
+        kept[_points(rest)] = True
+        return ~kept[lower]
+
+    def match(pattern: str) -> npt.NDArray[np.bool_]:
+        return are_lost(pc.replace_substring_regex(every, pattern, ""))
+
+    lower = _points(pc.utf8_lower(every))
+    is_space = are_lost(pc.binary_join(pc.utf8_split_whitespace(every), ""))
+    kinds = np.full(reach, LETTER, np.uint8)
+    changed = lower.copy()
+    if tokeniser == "space":
+        kinds[is_space] = SPACE
+        return changed, kinds
+    kinds[(lower < 0x80) & ~match("[a-z0-9_]")] = MARK
+    kinds[match(r"\pN")] = NUMBER
+    kinds[match(SYMBOLS)] = SYMBOL
+    for curly, straight in QUOTES:
+        changed[match(curly)] = ord(straight)
+        kinds[match(curly)] = MARK
+    kinds[match(NO_TEXT) | is_space] = SPACE
+    return changed, kinds
+
+
+def _points(text: pa.StringArray) -> Points:
+    """The code points of one text."""
+    return np.frombuffer(text[0].as_py().encode("utf-32-le"), np.int32)

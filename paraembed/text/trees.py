@@ -1,0 +1,337 @@
+r"""Bracketed binary trees over the tokens of texts, as constituency parsers write them.
+
+A tree is labelled, ``(NP (DT the) (NN cat))``, or not, ``((the black) cat)``; a text of one word may be the bare word.
+``(x y)`` can be a label with its word, or two words. Where a whole tree reads both ways, it is without labels if that
+makes as many leaves as the text has tokens, else labelled.
+
+* A node has two children. A node with one (a preterminal, a unary chain, an outer pair of brackets) is taken for its
+  child. Labels are dropped.
+* Leaves are lower-cased, as every input is, and must be the text's tokens. On either side the spellings of parsers
+  count as what they stand for: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` as brackets, ``\/`` and ``\*`` as ``/`` and
+  ``*``, backquotes, ``''`` and curly quotes as straight quotes. Round brackets in words must be escaped so.
+
+One compiled loop over the bytes with a stack of its own reads all trees, those of the Stanford Sentiment Treebank too,
+so that no tree is too deep.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.compiled import compiled
+from paraembed.text.ragged import Ragged
+from paraembed.text.tokenize import Tokens
+
+FAULTS = (
+    None,
+    "tree with unbalanced brackets",
+    "tree with more than one root",
+    "tree with an empty node",
+    "tree with a label without a child",
+    "tree with a node of more than two children",
+    "tree whose leaves are not the tokens",
+)
+"""What can be wrong with a tree."""
+
+_UNBALANCED, _ROOTS, _EMPTY, _LABEL_ALONE, _NOT_BINARY, _OTHER_LEAVES = range(1, len(FAULTS))
+_SPACE, _WORD, _OPEN, _CLOSE = range(4)
+_KINDS = np.full(256, _WORD, np.uint8)
+_KINDS[list(b" \t\n\v\f\r")] = _SPACE
+_KINDS[ord("(")], _KINDS[ord(")")] = _OPEN, _CLOSE
+_STANDS_FOR = {
+    "-lrb-": "(",
+    "-rrb-": ")",
+    "-lsb-": "[",
+    "-rsb-": "]",
+    "-lcb-": "{",
+    "-rcb-": "}",
+    "``": '"',
+    "''": '"',
+    "`": "'",
+}
+_SHOWN = 80  # characters of a text or tree in a message
+
+
+class TreeError(ValueError):
+    """A tree that does not fit its text.
+
+    Attributes:
+        text: number of the text.
+        fault: what is wrong, in words.
+    """
+
+    def __init__(self, text: int, fault: str) -> None:
+        super().__init__(text, fault)
+        self.text, self.fault = text, fault
+
+    def __str__(self) -> str:
+        return f"text {self.text}: {self.fault}"
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """n trees by themselves, L leaves and C nodes; none for a tree that is rejected.
+
+    Attributes:
+        words: string array [L], the leaves as written.
+        leaf_offsets: int64 [n + 1], where the leaves of each tree begin.
+        merges: int32 [L], as in ``Ragged``.
+        nodes: int64 [C, 6], children before their parent: offsets in bytes, from the start of the tree, of the node's
+            brackets and of its label (-1 where it has none), each start and stop; then its first leaf and the one
+            behind its last, from the first leaf of the tree.
+        node_offsets: int64 [n + 1], where the nodes of each tree begin.
+        faults: int64 [n], what is wrong with a tree: a place in ``FAULTS``, 0 where nothing is.
+    """
+
+    words: pa.StringArray
+    leaf_offsets: npt.NDArray[np.int64]
+    merges: npt.NDArray[np.int32]
+    nodes: npt.NDArray[np.int64]
+    node_offsets: npt.NDArray[np.int64]
+    faults: npt.NDArray[np.int64]
+
+    @property
+    def leaves(self) -> Tokens:
+        """The words of the leaves, lower-cased."""
+        return Tokens(pc.utf8_lower(self.words), self.leaf_offsets)
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Trees of n texts with T tokens.
+
+    Attributes:
+        merges: int32 [T], as in ``Ragged``; a text without a tree, or with one that is refused, has the
+            right-branching one.
+        refused: string array [n]: what is wrong with a tree; null where nothing is.
+        num_missing: texts of three tokens or more that came without a tree. One or two tokens have one tree only.
+    """
+
+    merges: npt.NDArray[np.int32]
+    refused: pa.StringArray
+    num_missing: int
+
+
+def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
+    """The trees of n texts.
+
+    Args:
+        trees: string array [n]; null or blank where a text has none.
+        tokens: of the texts.
+    """
+    texts = Ragged(np.arange(len(tokens.flat), dtype=np.int32), tokens.offsets)
+    merges = texts.right_branching().merges
+    assert merges is not None
+    faults = np.zeros(len(trees), np.int64)
+    given = np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(trees, "")), ""))
+    their = texts.take(given)
+    parsed = parse_trees(trees.take(pa.array(given)), their.lengths)
+    wrong = np.where(parsed.faults == 0, _OTHER_LEAVES * _differ(parsed.leaves, tokens, their), parsed.faults)
+    leaf_is_good = np.repeat(wrong == 0, np.diff(parsed.leaf_offsets))
+    merges[their.ids[np.repeat(wrong == 0, their.lengths)]] = parsed.merges[leaf_is_good]
+    faults[given] = wrong
+    num_missing = int((texts.lengths > 2).sum() - (texts.lengths[given] > 2).sum())
+    return Trees(merges, pa.array(FAULTS, pa.string()).take(pa.array(faults)), num_missing)
+
+
+def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Trees:
+    """As ``read_trees``, where every tree must be good.
+
+    Raises:
+        TreeError: one is not; texts are counted from ``first``.
+    """
+    read = read_trees(trees, tokens)
+    at = pc.index(pc.is_valid(read.refused), True).as_py()
+    if at < 0:
+        return read
+    fault, tree = read.refused[at].as_py(), trees.slice(at, 1)
+    start, stop = map(int, tokens.offsets[at : at + 2])
+    if fault == FAULTS[_OTHER_LEAVES]:
+        leaves = parse_trees(tree, np.array([stop - start])).leaves.flat
+        found, wanted = _from_first_difference(leaves, tokens.flat[start:stop])
+        fault = f"the leaves of its tree are {found}, its tokens {wanted}"
+    else:
+        fault = f"{fault}: {_shown(tree[0].as_py())}"
+    raise TreeError(first + at, f"{fault}; give the binary tree of its tokens, or none")
+
+
+def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Parsed:
+    """Leaves, nodes and structure of n trees; see the top of this file for what a tree is.
+
+    Args:
+        trees: string array [n], no null.
+        num_tokens: int64 [n], tokens of their texts: what decides where a tree reads both ways; -1: it is labelled.
+    """
+    octets, offsets = _octets(trees)
+    faults, num_leaves, num_nodes = (np.zeros(len(trees), np.int64) for _ in range(3))
+    labelled = np.zeros(len(trees), np.bool_)
+    most_deep = int(np.diff(offsets).max(initial=0)) + 1
+    _check(octets, offsets, num_tokens, np.zeros((most_deep, 2), np.int32), faults, labelled, num_leaves, num_nodes)
+    leaf_offsets, node_offsets = (np.concatenate(([0], np.cumsum(counts))) for counts in (num_leaves, num_nodes))
+    words = np.zeros((leaf_offsets[-1], 2), np.int64)
+    merges = np.zeros(leaf_offsets[-1], np.int32)
+    nodes = np.zeros((node_offsets[-1], 6), np.int64)
+    stack = np.zeros((most_deep, 5), np.int64)
+    _read(octets, offsets, faults, labelled, stack, leaf_offsets, words, merges, node_offsets, nodes)
+    return Parsed(_strings(octets, words[:, 0], words[:, 1]), leaf_offsets, merges, nodes, node_offsets, faults)
+
+
+def _octets(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The octets of n strings, and where each begins and ends among them [n + 1]."""
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
+
+
+@compiled
+def _check(
+    octets: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    num_tokens: npt.NDArray[np.int64],
+    stack: npt.NDArray[np.int32],  # of a node: words and nodes right inside it, whether the first of them is a word
+    faults: npt.NDArray[np.int64],
+    labelled: npt.NDArray[np.bool_],
+    num_leaves: npt.NDArray[np.int64],
+    num_nodes: npt.NDArray[np.int64],
+) -> None:
+    """What is wrong with each tree, whether it is labelled, and how many leaves and nodes it has."""
+    for text in range(len(faults)):
+        depth = roots = words = nodes = labels = num_empty = num_not_plain = num_label_alone = num_several = (
+            num_wide
+        ) = 0
+        before = _SPACE
+        for at in range(offsets[text], offsets[text + 1]):
+            kind = _KINDS[octets[at]]
+            if kind == _CLOSE:
+                depth -= 1
+                if depth < 0:
+                    break
+                parts, word_first = stack[depth]
+                nodes += 1
+                labels += word_first
+                num_empty += parts == 0
+                num_not_plain += parts > 2
+                num_label_alone += word_first and parts == 1  # a label without a child
+                num_several += not word_first and parts > 1  # children without a label
+                num_wide += word_first and parts > 3  # more than two children behind a label
+            elif kind == _OPEN or (kind == _WORD and before != _WORD):
+                words += kind == _WORD
+                roots += depth == 0
+                if depth > 0:
+                    stack[depth - 1, 1] |= kind == _WORD and stack[depth - 1, 0] == 0
+                    stack[depth - 1, 0] += 1
+                if kind == _OPEN:
+                    stack[depth] = 0
+                    depth += 1
+            before = kind
+        fits_labels = num_label_alone + num_several + num_wide == 0
+        other = _LABEL_ALONE if num_label_alone > 0 and num_several == 0 else _NOT_BINARY
+        for wrong, fault in (
+            (num_not_plain > 0 and not fits_labels, other),
+            (num_empty > 0, _EMPTY),
+            (roots > 1, _ROOTS),
+            (depth != 0, _UNBALANCED),
+        ):
+            faults[text] = fault if wrong else faults[text]
+        if faults[text] == 0:
+            labelled[text] = fits_labels and (num_not_plain > 0 or words != num_tokens[text])
+            num_leaves[text] = words - labels if labelled[text] else words
+            num_nodes[text] = nodes
+
+
+@compiled
+def _read(
+    octets: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    faults: npt.NDArray[np.int64],
+    labelled: npt.NDArray[np.bool_],
+    stack: npt.NDArray[np.int64],  # of a node: its start, its label's start and stop, its first leaf, its children
+    leaf_offsets: npt.NDArray[np.int64],
+    words: npt.NDArray[np.int64],
+    merges: npt.NDArray[np.int32],
+    node_offsets: npt.NDArray[np.int64],
+    nodes: npt.NDArray[np.int64],
+) -> None:
+    """Fill in the leaves, merges and nodes of the trees that nothing is wrong with."""
+    for text in range(len(faults)):
+        if faults[text] != 0:
+            continue
+        start, stop = offsets[text], offsets[text + 1]
+        depth, leaf, node = 0, leaf_offsets[text], node_offsets[text]
+        before, at = _SPACE, start
+        while at < stop:
+            kind, end = _KINDS[octets[at]], at + 1
+            if kind == _WORD:
+                while end < stop and _KINDS[octets[end]] == _WORD:
+                    end += 1
+                if labelled[text] and before == _OPEN:
+                    stack[depth, 1], stack[depth, 2] = at - start, end - start
+                else:
+                    words[leaf, 0], words[leaf, 1] = at, end
+                    leaf += 1
+                    stack[depth, 4] += 1
+            elif kind == _OPEN:
+                stack[depth, 4] += 1
+                depth += 1
+                stack[depth, 0], stack[depth, 1], stack[depth, 2] = at - start, -1, -1
+                stack[depth, 3], stack[depth, 4] = leaf - leaf_offsets[text], 0
+            elif kind == _CLOSE:
+                merges[leaf - 1] += stack[depth, 4] == 2
+                nodes[node, 0], nodes[node, 1] = stack[depth, 0], end - start
+                nodes[node, 2], nodes[node, 3] = stack[depth, 1], stack[depth, 2]
+                nodes[node, 4], nodes[node, 5] = stack[depth, 3], leaf - leaf_offsets[text]
+                node += 1
+                depth -= 1
+            if kind != _SPACE:
+                before = kind
+            at = end
+
+
+def _strings(
+    octets: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
+) -> pa.StringArray:
+    """Pieces of UTF-8 as strings."""
+    offsets = np.concatenate(([0], np.cumsum(stops - starts)))
+    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], stops - starts)
+    buffers = pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(octets[places])
+    return pa.StringArray.from_buffers(len(starts), *buffers)
+
+
+def _differ(leaves: Tokens, tokens: Tokens, texts: Ragged) -> npt.NDArray[np.bool_]:
+    """Whether the leaves of a tree are other words than the tokens ``texts.ids`` of its text, bool [n]."""
+    num_leaves, num_tokens = np.diff(leaves.offsets), texts.lengths
+    differ: npt.NDArray[np.bool_] = num_leaves != num_tokens
+    found = leaves.flat.filter(pa.array(np.repeat(~differ, num_leaves)))
+    wanted = tokens.flat.take(pa.array(texts.ids[np.repeat(~differ, num_tokens)]))
+    unequal = np.flatnonzero(pc.not_equal(found, wanted))
+    if len(unequal):
+        spelt = (_plain_spelling(words.take(pa.array(unequal))) for words in (found, wanted))
+        unequal = unequal[np.flatnonzero(pc.not_equal(*spelt))]
+        owner = np.repeat(np.flatnonzero(~differ), num_tokens[~differ])
+        differ[owner[unequal]] = True
+    return differ
+
+
+def _plain_spelling(words: pa.StringArray) -> pa.StringArray:
+    for pattern, stands_for in (("[‘’]", "'"), ("[“”]", '"'), (r"\\([/*])", r"\1")):
+        words = pc.replace_substring_regex(words, pattern, stands_for)
+    known = pc.index_in(words, value_set=pa.array(_STANDS_FOR))
+    return pc.coalesce(pa.array(_STANDS_FOR.values()).take(known), words)
+
+
+def _from_first_difference(leaves: pa.StringArray, tokens: pa.StringArray) -> tuple[str, str]:
+    """Both texts, from a little before where they differ."""
+    pairs = zip(*(_plain_spelling(words).to_pylist() for words in (leaves, tokens)), strict=False)
+    start = max(0, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)) - 3)
+    before = "… " if start else ""
+    return _shown(before + " ".join(leaves[start:].to_pylist())), _shown(before + " ".join(tokens[start:].to_pylist()))
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

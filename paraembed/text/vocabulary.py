@@ -1,0 +1,296 @@
+"""Word-vector files ↔ vocabulary and matrix; the unknown word.
+
+The text format is one row a word: ``word v1 … vd``, separated by single spaces, plain or gzipped. word2vec's header
+line (``rows width``) is accepted, and must be right. The unknown word is the row ``UUUNKKK`` where the file has one
+(the papers' authors' files do), else the mean of the rows beyond the vocabulary cut (Wieting 2015 §5), else the mean of
+all rows.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed.io.files import open_regular
+from paraembed.io.lines import Lines, read_lines
+
+UNKNOWN = "UUUNKKK"
+START, END = "<S>", "</S>"
+"""Boundary words. Upper-case, as UNKNOWN is: no lower-cased token is one of them."""
+
+_LAST_ROWS = 20  # that show how numbers are written
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Words:
+    """A vocabulary with one vector a word; ``UNKNOWN`` is always one of the words.
+
+    Attributes:
+        vocabulary: string array [V], distinct.
+        matrix: float32 [V, d].
+
+    Raises:
+        ValueError: the matrix is of another type, or has not one row a word.
+    """
+
+    vocabulary: pa.StringArray
+    matrix: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        shape, dtype = self.matrix.shape, self.matrix.dtype
+        if dtype != np.float32 or len(shape) != 2 or shape[0] != len(self.vocabulary):
+            raise ValueError(
+                f"a matrix {dtype} {list(shape)}; expected float32 [{len(self.vocabulary)}, d], a row a word"
+            )
+
+    @property
+    def unknown(self) -> int:
+        """Row of the unknown word."""
+        return unknown_row(self.vocabulary)
+
+
+def unknown_row(vocabulary: pa.StringArray) -> int:
+    """Row of the unknown word in a vocabulary [V]."""
+    return word_row(vocabulary, UNKNOWN)
+
+
+def word_row(vocabulary: pa.StringArray, word: str) -> int:
+    """Row of a word in a vocabulary [V].
+
+    Raises:
+        ValueError: it has none.
+    """
+    row = int(pc.index(vocabulary, word).as_py())
+    if row < 0:
+        raise ValueError(f"the vocabulary has no row {word!r}; add a vector for it")
+    return row
+
+
+def word_ids(tokens: pa.StringArray, vocabulary: pa.StringArray) -> npt.NDArray[np.int32]:
+    """Rows of T tokens in the vocabulary, int32 [T]; a token that is not in it gets the unknown row."""
+    found = pc.fill_null(pc.index_in(tokens, value_set=vocabulary), unknown_row(vocabulary))
+    return np.array(found, np.int32)  # a copy: torch wants memory it may write to
+
+
+def read_words(path: Path, max_words: int | None = None) -> Words:
+    """Read a word-vector text file.
+
+    Words are lower-cased, as every input is. Of rows that become one word the first stays; rows that repeat a word to
+    the letter are counted in a warning. An empty word is malformed.
+
+    Args:
+        path: text file, plain or ``.gz``.
+        max_words: vocabulary cut: only so many rows are kept (files are ordered by frequency); the rest makes the
+            unknown word, unless the file names one.
+
+    Returns:
+        The words of the file in its order; an unknown row is added at the end where the file has none.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: as said.
+        ValueError: empty or binary file, a row of another width, a value that is no number, a header that contradicts
+            the rows, a file that is cut off (file and line named).
+    """
+    if max_words is not None and max_words < 1:
+        raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out to keep every word")
+    rows: dict[str, int] = {}
+    spellings: set[str] = set()
+    kept: list[npt.NDArray[np.float32]] = []
+    repeated = num_rows = num_beyond = 0
+    sum_all = sum_beyond = np.zeros(1)
+    for words, block in _blocks(path):
+        fresh, beyond = [], []
+        num_rows += len(words)
+        for row, (spelling, lower) in enumerate(zip(words, pc.utf8_lower(pa.array(words)).to_pylist(), strict=True)):
+            repeated += spelling in spellings
+            spellings.add(spelling)
+            word = spelling if spelling == UNKNOWN else lower
+            if word in rows:
+                continue
+            if max_words is None or len(rows) < max_words or word == UNKNOWN:
+                rows[word] = len(rows)
+                fresh.append(row)
+            else:
+                beyond.append(row)
+        kept.append(block[fresh])
+        num_beyond += len(beyond)
+        sum_all = sum_all + block.sum(axis=0, dtype=np.float64)
+        sum_beyond = sum_beyond + block[beyond].sum(axis=0, dtype=np.float64)
+    if repeated:
+        log.warning("%s: %d repeated words; the first row of each was kept", path, repeated)
+    if UNKNOWN not in rows:
+        mean = sum_beyond / num_beyond if num_beyond else sum_all / num_rows
+        rows[UNKNOWN] = len(rows)
+        kept.append(mean.astype(np.float32)[None])
+    return Words(pa.array(list(rows), pa.string()), np.concatenate(kept))
+
+
+def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
+    """Words [n] and vectors float32 [n, d] of a file, some thousand rows at a time."""
+    width = num_rows = 0
+    header: tuple[int, int] | None = None
+    last_rows, is_ended = list[str](), True
+    for lines in read_lines(path):
+        is_ended = lines.is_ended or lines.data[-2:-1] in {b" ", b"\r"}  # the last number is whole
+        if lines.first == 0:
+            header = _header(lines.text[0].as_py())
+        skip = int(lines.first == 0 and header is not None)
+        text, number = pc.utf8_rtrim(lines.text.slice(skip), " "), lines.first + 1 + skip
+        if not len(text):
+            continue
+        cells = pc.split_pattern(text, " ")
+        counts = pc.fill_null(pc.list_value_length(cells), 0).to_numpy()
+        width = width or int(counts[0]) - 1
+        without_word = pc.fill_null(pc.starts_with(text, " "), True).to_numpy(zero_copy_only=False)
+        bad = np.flatnonzero((counts != width + 1) | (counts < 2) | without_word)
+        if len(bad):
+            raise ValueError(f"{path}, line {number + int(bad[0])}: {_fault(lines, int(bad[0]) + skip, width)}")
+        if header is not None and header[1] != width:
+            raise ValueError(
+                f"{path}, line 1: the header says {header[1]:,} values a word, the rows have {width:,}; mend or drop it"
+            )
+        is_value = np.tile(np.arange(width + 1) > 0, len(text))
+        words = cells.flatten().filter(pa.array(~is_value)).to_pylist()
+        num_rows += len(words)
+        last_rows = [*last_rows, *text[-_LAST_ROWS:].to_pylist()][-_LAST_ROWS:]
+        yield words, _parse(cells.flatten().filter(pa.array(is_value)), width, path, number)
+    if not width:
+        raise ValueError(f"{path} holds no rows; expected text rows 'word v1 … vd'")
+    if header is not None and header[0] != num_rows:
+        raise ValueError(
+            f"{path}, line 1: the header says {header[0]:,} words, the file has {num_rows:,}; fetch it again, or mend "
+            "or drop the header"
+        )
+    if not is_ended:
+        _check_end(path, num_rows + (header is not None), last_rows, has_header=header is not None)
+
+
+def _header(line: str | None) -> tuple[int, int] | None:
+    """Number of rows and width, if this is word2vec's first line."""
+    match = re.fullmatch("([0-9]{1,100}) ([0-9]{1,100}) *", line or "")
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool) -> None:
+    """Raise ValueError where a file without a line feed at its end seems to be cut within its last number.
+
+    What is left of a number is another number. Where all other numbers have the same count of decimals, the last one is
+    whole if it has as many. Else the file is refused if it has a header, for programs that write one end every line
+    with a line feed, and there is a warning if it has none.
+
+    Args:
+        path: the file.
+        number: of its last line.
+        rows: its last rows.
+        has_header: whether it begins with a header.
+    """
+    values = [value for row in rows for value in row.split(" ")[1:]]
+    decimals = [len(value.partition(".")[2]) for value in values]
+    is_fixed = len(set(decimals[:-1])) == 1 and decimals[0] > 0
+    if is_fixed and decimals[-1] == decimals[0]:
+        return
+    is_shorter = is_fixed and decimals[-1] < decimals[0] > 1
+    if has_header or is_shorter or not values[-1][-1:].isdigit():
+        raise ValueError(
+            f"{path}, line {number}: the file ends in the last value, {values[-1][:40]!r}, without a line feed, so it "
+            "may be cut off; fetch it again, or end its last line"
+        )
+    log.warning("%s: the last line has no line feed; if the file was cut off, its last value is wrong", path)
+
+
+def _fault(lines: Lines, row: int, width: int) -> str:
+    for is_unreadable, reason in lines.tests():
+        if is_unreadable[row].as_py():
+            return f"{reason.replace('invalid', 'not')}; expected text rows 'word v1 … vd'"
+    word, *values = lines.text[row].as_py().rstrip(" ").split(" ")
+    what = f"a word with {len(values)} values" if word else "no word"
+    return (
+        f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces, as in the rows "
+        "before; mend or drop the line"
+    )
+
+
+def _parse(values: pa.StringArray, width: int, path: Path, number: int) -> npt.NDArray[np.float32]:
+    """Values [n · d] as float32 [n, d]; ``number`` is the line of the first row."""
+    block = _numbers(values)
+    if block is None or not np.isfinite(block).all():
+        at = _first_fault(values)
+        raise ValueError(
+            f"{path}, line {number + at // width}: {values[at].as_py()[:40]!r} is not a finite number; "
+            "mend or drop the line"
+        )
+    return block.reshape(-1, width)
+
+
+def _numbers(values: pa.StringArray) -> npt.NDArray[np.float32] | None:
+    try:
+        return np.asarray(values.cast(pa.float32()))
+    except pa.ArrowInvalid:
+        return None
+
+
+def _first_fault(values: pa.StringArray) -> int:
+    """Where the first value is that is not a finite number, by bisection."""
+    start, end = 0, len(values)
+    while end - start > 1:
+        middle = (start + end) // 2
+        block = _numbers(values[start:middle])
+        if block is None or not np.isfinite(block).all():
+            end = middle
+        else:
+            start = middle
+    return start
+
+
+def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:
+    """Add words that have no vector, with random ones of the length that the file's vectors have.
+
+    Args:
+        words: the vocabulary to extend, [V] and [V, d].
+        unseen: string array [k] of new words.
+        seed: decides the vectors: N(0, s²) with s the root mean square of the matrix.
+
+    Returns:
+        Words [V + k]; the rows that were there keep their place.
+    """
+    scale = float(np.sqrt(np.mean(np.square(words.matrix, dtype=np.float64))))
+    drawn = np.random.default_rng(seed).standard_normal((len(unseen), words.matrix.shape[1]), dtype=np.float32)
+    return Words(
+        pa.concat_arrays([words.vocabulary, unseen]), np.concatenate([words.matrix, drawn * np.float32(scale)])
+    )
+
+
+def save_vocabulary(vocabulary: pa.StringArray, path: Path) -> None:
+    """Write a vocabulary [V], one word a line, UTF-8."""
+    path.write_text("".join(f"{word}\n" for word in vocabulary.to_pylist()), encoding="utf-8", newline="\n")
+
+
+def load_vocabulary(path: Path) -> pa.StringArray:
+    """Read what ``save_vocabulary`` wrote; words may hold any character but a line feed.
+
+    Raises:
+        ValueError: not UTF-8, no line feed at the end, or a word that occurs twice.
+    """
+    with open_regular(path) as file:
+        data = file.read()
+    try:
+        *words, rest = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8") from None
+    if rest:
+        raise ValueError(f"{path}, line {len(words) + 1}: no line feed at the end; the file is cut off")
+    vocabulary = pa.array(words, pa.string())
+    if len(pc.unique(vocabulary)) < len(words):
+        lines = dict[str, int]()
+        row = next(row for row, word in enumerate(words) if lines.setdefault(word, row) != row)
+        raise ValueError(f"{path}, line {row + 1}: {words[row][:80]!r} is in line {lines[words[row]] + 1}, too")
+    return vocabulary

@@ -1,0 +1,1 @@
+"""MLflow: the only folder that imports it."""

@@ -1,0 +1,159 @@
+"""The default MLflow store, an SQLite file in ``mlruns``: whole under its name, or not there at all."""
+
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from alembic.util.exc import CommandError
+from mlflow.exceptions import MlflowException
+from mlflow.store.db import utils
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from paraembed.io.files import sync_folder
+
+log = logging.getLogger(__name__)
+
+schema: Any = utils  # MLflow's are without types
+_Store: Any = SqlAlchemyStore
+
+_CHECKED_BYTES = 64 << 20  # of a database that is read as a whole before it is used: 0.1 s
+_WAIT_SECONDS = 20.0  # for another process that writes
+# SQLite's own codes for what is not the file's fault: busy, locked, read-only, disk error, full, cannot open.
+_PASSING = {5, 6, 8, 10, 13, 14}
+
+
+def whole_database(folder: Path) -> Path:
+    """The database in a folder, made or brought to this version of MLflow where necessary.
+
+    MLflow migrates in place, and a database whose migration was killed cannot be opened again. So a copy is migrated,
+    then renamed. A database that is broken is renamed, kept, and replaced by a new one; a lock keeps two jobs apart.
+
+    Raises:
+        OSError, MlflowException, SQLAlchemyError: the folder takes no file, or the database cannot be used.
+    """
+    if "?" in str(folder):
+        raise OSError(f"{folder}: SQLite addresses cannot have a '?' in their path; set MLFLOW_TRACKING_URI")
+    folder.mkdir(parents=True, exist_ok=True)
+    database = folder / "mlflow.db"
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if database.exists():
+            problem = _unreadable(database)
+            if problem is None and not _is_current(database):
+                problem = _upgrade(database)
+            if problem is not None:
+                kept = _set_aside(database, "broken")
+                log.warning("%s is broken (%s); it is kept as %s, and a new one is made", database, problem, kept.name)
+        if not database.exists():
+            _make(database)
+    return database
+
+
+def _unreadable(database: Path) -> str | None:
+    """Why SQLite cannot read a file; None where it can, or where that may pass."""
+    try:
+        with closing(sqlite3.connect(database, timeout=_WAIT_SECONDS)) as connection:
+            if database.stat().st_size > _CHECKED_BYTES:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                return None
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return None if found == "ok" else str(found)
+    except sqlite3.OperationalError:
+        return None
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+
+def _engine(database: Path) -> sqlalchemy.Engine:
+    return sqlalchemy.create_engine(f"sqlite:///{database}", poolclass=sqlalchemy.NullPool)
+
+
+def _is_current(database: Path) -> bool:
+    """Whether MLflow would use a database without migrating it."""
+    engine = _engine(database)
+    return bool(schema._all_tables_exist(engine)) and _revision(engine) == schema._get_latest_schema_revision()
+
+
+def _revision(engine: sqlalchemy.Engine) -> str | None:
+    revision: str | None = schema._get_schema_version(engine)
+    return revision
+
+
+def _upgrade(database: Path) -> str | None:
+    """Migrate a copy and put it in the place of the database, which is kept; why it cannot be migrated, or None.
+
+    Raises:
+        MlflowException: a newer MLflow wrote it.
+        OSError, SQLAlchemyError: no room, no permission; it stays as it is.
+    """
+    before = _revision(_engine(database))
+    copy = _temporary(database)
+    with (
+        closing(sqlite3.connect(database, timeout=_WAIT_SECONDS)) as old,
+        closing(sqlite3.connect(copy)) as new,
+    ):
+        old.backup(new)
+    try:
+        _migrate(copy)
+    except CommandError as error:
+        raise MlflowException(f"{database} is of another version of MLflow ({error})") from None
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _PASSING:
+            raise
+        return str(error.orig)
+    except SQLAlchemyError as error:
+        return str(error).partition("\n")[0]
+    if before is None:
+        database.unlink()  # empty
+    else:
+        kept = _set_aside(database, f"before-{schema._get_latest_schema_revision()}")
+        log.warning("%s was brought to this version of MLflow; the earlier one is kept as %s", database, kept.name)
+    _put(copy, database)
+    return None
+
+
+def _make(database: Path) -> None:
+    new = _temporary(database)
+    _migrate(new)
+    _put(new, database)
+
+
+def _migrate(database: Path) -> None:
+    """Bring a database that nobody else has to the newest schema; the default experiment is in it then."""
+    engine = _engine(database)
+    if not schema._all_tables_exist(engine) or _revision(engine) != schema._get_latest_schema_revision():
+        schema._initialize_tables(engine)
+    store = _Store(f"sqlite:///{database}", str(database.parent))
+    store.engine.dispose()
+
+
+def _temporary(database: Path) -> Path:
+    """A name for a database that is not ready; what a killed job left there is removed."""
+    path = database.with_name(f".{database.name}.new")
+    for end in ("", "-journal", "-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    return path
+
+
+def _put(new: Path, database: Path) -> None:
+    with new.open("rb") as file:
+        os.fsync(file.fileno())
+    new.replace(database)
+    sync_folder(database.parent)
+
+
+def _set_aside(database: Path, why: str) -> Path:
+    """Rename a database and what SQLite keeps beside it."""
+    kept = database.with_name(f"{database.name}.{why}-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 10**6:06}")
+    for end in ("-journal", "-wal", "-shm", ""):
+        part = database.with_name(database.name + end)
+        if part.exists():
+            part.replace(kept.with_name(kept.name + end))
+    return kept

@@ -1,0 +1,352 @@
+"""One MLflow run a job. What a job logs goes to a file beside its output, and from there to the store.
+
+A store that does not answer costs a warning, never the job: a thread sends the records when it answers again, the next
+same command at the latest. ``tracking_spool`` is the file, ``tracking_sender`` the thread.
+"""
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
+from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+from mlflow.tracking import MlflowClient
+
+from paraembed.commands.start import STOPPED, last_act
+from paraembed.io.files import digest_of, read_json, without_credentials
+from paraembed.tracking.sender import Sender, write_memo
+from paraembed.tracking.spool import Record, Spool, held_spool, spool_path
+from paraembed.tracking.store import EXPERIMENT, STORE_ERRORS, Store, in_a_line, stamp_of
+
+__all__ = ["EXPERIMENT", "Run", "RunAddress", "send_left", "system_metrics", "tracked_run"]
+
+_DIGEST_DIGITS = 36  # of a data set, in MLflow's tables
+_SOURCE_CHARACTERS = 60_000  # of a data set; MLflow takes 65,535
+_FIRST_SOURCES = 20  # of a data set with more than that
+_PARAM_CHARACTERS, _TAG_CHARACTERS = 6000, 8000
+_SAMPLE_SECONDS = 10.0  # between samples of the machine
+_ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and ours
+
+log = logging.getLogger(__name__)
+_enclosing: "ContextVar[Run | None]" = ContextVar("run", default=None)
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class RunAddress:
+    """Where a run is."""
+
+    uri: str
+    run_id: str
+
+
+class Run:
+    """A run to log to. Every call appends to the spool; none waits for the store.
+
+    Args:
+        spool: file of its records; a worker logs to the run of its driver by it. None: nothing is logged.
+        sender: of the driver.
+        key: of the run, in the spool.
+    """
+
+    def __init__(self, spool: Path | None, sender: Sender | None = None, key: str = "") -> None:
+        self.spool = spool
+        self.key = key
+        self._sender = sender
+        self._file = Spool(spool) if spool else None
+
+    @property
+    def address(self) -> RunAddress | None:
+        """Where the run is; None while the store has not answered."""
+        if self._sender is None or self._sender.run_id is None:
+            return None
+        return RunAddress(self._sender.store.uri, self._sender.run_id)
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Log settings; nested mappings become dotted names."""
+        pairs = [[name, without_credentials(str(value))[:_PARAM_CHARACTERS]] for name, value in _flat(values)]
+        self._log("params", pairs)
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        """Set tags."""
+        self._log("tags", [[name, without_credentials(text)[:_TAG_CHARACTERS]] for name, text in values.items()])
+
+    def dataset(self, name: str, digest: str, sources: Sequence[str]) -> None:
+        """Log what data the run is of; of many files the first names, their number and a digest of all names."""
+        shown = list(map(without_credentials, sources))
+        text = json.dumps(shown)
+        if len(text) > _SOURCE_CHARACTERS:
+            about = {"files": len(shown), "names_sha256": digest_of(shown)}
+            text = json.dumps({**about, "first": [source[:1000] for source in shown[:_FIRST_SOURCES]]})
+        self._log("dataset", [name, digest[:_DIGEST_DIGITS], "files", text])
+
+    def link(self, tag: str, by: str, value: str) -> None:
+        """Set a tag to the id of the newest other run of the experiment whose tag ``by`` has a value."""
+        self._log("link", [tag, by, value])
+
+    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Log numbers at a step."""
+        now = int(time.time() * 1000)
+        self._log("metrics", [[name, float(value), now, step] for name, value in values.items()])
+
+    def artifacts(self, path: Path, folder: str | None = None) -> None:
+        """Log a file, or all files of a folder: where they stay, since they may be sent later."""
+        self._log("artifacts", [str(path), folder, stamp_of(path) if path.exists() else None])
+
+    def trial(self, value: Mapping[str, Any]) -> None:
+        """Log a whole run below this one; see ``tracking_store``."""
+        self._log("trial", value)
+
+    def ask(self, call: Callable[[MlflowClient, str], _Result]) -> _Result | None:
+        """Call the store at once, with the id of the run; None where it does not answer."""
+        if self._sender is None or self._sender.run_id is None:
+            return None
+        try:
+            return call(self._sender.store.client(), self._sender.run_id)
+        except STORE_ERRORS as error:
+            log.warning("MLflow at %s failed (%s)", self._sender.store.shown, in_a_line(error))
+            return None
+
+    def adopt(self, key: str) -> None:
+        """Make another run its child."""
+        self._log("child", key)
+
+    @property
+    def started(self) -> int:
+        """When the run began, before any interruption; milliseconds since 1970."""
+        starts = [record.value["start"] for record in self._file.read() if record.kind == "open"] if self._file else []
+        return starts[-1] if starts else _now()
+
+    def _log(self, kind: str, value: Any) -> None:
+        if self._file is not None and value:
+            self._file.append(kind, value)
+
+
+@contextmanager
+def system_metrics(run: Run) -> Iterator[None]:
+    """Log how busy this machine is for the length of the block: CPU, memory, disk, network, NVIDIA GPUs.
+
+    With MLflow's samplers, every 10 seconds (MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL) and at the end. The step is the
+    number of seconds since the run began, so that a resumed run continues behind what was logged before.
+    """
+    if run.spool is None:
+        yield
+        return
+    monitors, ended, started = _monitors(), threading.Event(), run.started
+    interval: Any = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
+
+    def sample() -> None:
+        values: dict[str, float] = {}
+        for monitor in monitors:
+            monitor.collect_metrics()
+            values |= monitor.aggregate_metrics()
+            monitor.clear_metrics()
+        run.metrics({f"system/{name}": value for name, value in values.items()}, (_now() - started) // 1000)
+
+    def watch() -> None:
+        while not ended.wait(interval.get() or _SAMPLE_SECONDS):
+            sample()
+
+    thread = threading.Thread(target=watch, name="system metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        sample()
+
+
+def _monitors() -> list[Any]:
+    kinds: list[Any] = [CPUMonitor, DiskMonitor, NetworkMonitor, GPUMonitor]  # without types
+    monitors = [kind() for kind in kinds[:-1]]
+    try:
+        monitors.append(kinds[-1]())
+    except Exception as error:  # noqa: BLE001  MLflow's, pynvml's and the driver's
+        log.debug("no GPU is watched: %s", error)
+    return monitors
+
+
+@contextmanager
+def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]:
+    """An MLflow run for the length of the block; closed as FINISHED, FAILED or KILLED.
+
+    Its records wait for the store in ``<out>.mlflow.jsonl``, which is removed when they are sent. What an earlier job
+    left there goes first. A run inside the block of another one becomes its child.
+
+    Args:
+        name: name of the run, for example ``train iclr2016/avg``.
+        out: the job's output.
+        memo: file that remembers the run, so that a resumed job resumes its run, too.
+    """
+    _quiet()
+    enclosing = _enclosing.get()
+    with held_spool(out) as spool:
+        store = Store(out)
+        key, is_new = _begin(spool, store, name, memo, enclosing)
+        sender = Sender(spool, store, memo, key if is_new else "")
+        run = Run(spool.path, sender, key)
+        token = _enclosing.set(run)
+        status = ""
+
+        def end(how: str) -> None:
+            nonlocal status
+            if not status:
+                status = how
+                spool.append("end", [status, _now()])
+            sender.finish(is_stopped=status == "KILLED")
+
+        with last_act(lambda exit_status: end("KILLED" if exit_status == STOPPED else "FAILED")):
+            try:
+                sender.start()
+                yield run
+            except KeyboardInterrupt:
+                end("KILLED")
+                raise
+            except BaseException:
+                end("FAILED")
+                raise
+            else:
+                end("FINISHED")
+            finally:
+                _enclosing.reset(token)
+                if enclosing is not None and enclosing.address is None:
+                    enclosing.adopt(key)  # it could not be named as the parent
+
+
+def send_left(out: Path, memo: Path | None = None) -> None:
+    """Send what an earlier job with this output, which is complete, could not send."""
+    if not spool_path(out).is_file():
+        return
+    _quiet()
+    with held_spool(out) as spool:
+        if spool.path != spool.home:  # a job is writing it
+            return
+        store = Store(out)
+        if _close_left(spool, "FINISHED") and not _is_elsewhere(spool, store):
+            sender = Sender(spool, store, memo)
+            sender.start()
+            sender.finish()
+
+
+def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: Run | None) -> tuple[str, bool]:
+    """Append the beginning of a run, or of its continuation; returns its key, and whether it is a new run."""
+    if spool.size() and _is_elsewhere(spool, store):
+        _move_aside(spool)
+    remembered = _remembered(memo, store)
+    records = list(spool.read()) if spool.size() else []
+    last = _last_key(records)
+    ids = {record.value[0]: record.value[1] for record in records if record.kind == "opened"}
+    if last and remembered and (last == remembered.get("key") or ids.get(last) == remembered.get("run_id")):
+        spool.append("resume", last)
+        return last, False
+    _close_left(spool, "KILLED")
+    key = remembered.get("key") or uuid4().hex
+    address = enclosing.address if enclosing else None
+    tags = {
+        "mlflow.user": os.environ.get("USER", str(os.getuid())),
+        "mlflow.source.name": f"jobs/{Path(sys.argv[0]).name}",
+        **({"mlflow.parentRunId": address.run_id} if address else {}),
+    }
+    opening = {
+        "key": key,
+        "name": without_credentials(name),
+        "start": remembered.get("start", _now()),
+        "tags": [list(pair) for pair in tags.items()],
+        "run_id": remembered.get("run_id"),
+        "parent": enclosing.key if enclosing and address is None else None,
+    }
+    spool.append("open", opening)
+    if remembered:
+        spool.append("resume", key)
+    elif memo is not None:
+        write_memo(memo, {"uri": store.shown, "key": key, "start": opening["start"]})
+    return key, not remembered
+
+
+def _remembered(memo: Path | None, store: Store) -> dict[str, Any]:
+    """What a memo says of a run in this store; empty: nothing."""
+    try:
+        value = read_json(memo) if memo and memo.exists() else {}
+    except (OSError, ValueError) as error:
+        log.warning("%s; a new MLflow run begins", error)
+        return {}
+    if not isinstance(value, dict) or without_credentials(str(value.get("uri"))) != store.shown:
+        return {}
+    ids = {name: value[name] for name in ("run_id", "key") if _ID.fullmatch(str(value.get(name)))}
+    start = value.get("start")
+    is_time = isinstance(start, int) and not isinstance(start, bool) and 0 < start <= _now()
+    return ids | {"start": start} if ids and is_time else ids
+
+
+def _last_key(records: Sequence[Record]) -> str:
+    """Key of the run that the last records are of."""
+    for record in reversed(records):
+        if record.kind == "open":
+            return str(record.value["key"])
+        if record.kind == "resume":
+            return str(record.value)
+    return ""
+
+
+def _close_left(spool: Spool, status: str) -> bool:
+    """End the run that a killed job left in a spool, when it last wrote to it; whether there are records at all."""
+    if not spool.size():
+        return False
+    records = list(spool.read())
+    kinds = [record.kind for record in records]
+    begun = max((number for number, kind in enumerate(kinds) if kind in {"open", "resume"}), default=None)
+    if begun is not None and "end" not in kinds[begun:]:
+        spool.append("end", [status, int(spool.path.stat().st_mtime * 1000)])
+    return bool(records)
+
+
+def _is_elsewhere(spool: Spool, store: Store) -> bool:
+    """Whether the last run in a spool is in another store."""
+    records = list(spool.read())
+    last = _last_key(records)
+    stores = {record.value[0]: record.value[2] for record in records if record.kind == "opened"}
+    return last in stores and stores[last] != store.shown
+
+
+def _move_aside(spool: Spool) -> None:
+    kept = spool.path.with_name(f"{spool.path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+    kept.write_bytes(spool.path.read_bytes())
+    os.truncate(spool.path, 0)
+    log.warning("records for another MLflow store than MLFLOW_TRACKING_URI are kept in %s", kept)
+
+
+def _now() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def _quiet() -> None:
+    """Let MLflow log through the job's handler, which leaves out passwords, and not its retries and tracebacks."""
+    logger = logging.getLogger("mlflow")
+    logger.handlers.clear()
+    logger.propagate = True
+    for noisy in ("mlflow.store.db.utils", "urllib3.connectionpool", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

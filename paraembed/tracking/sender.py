@@ -1,0 +1,291 @@
+"""A thread that sends the records of a spool to MLflow, in order.
+
+The job waits for the store at its start and end only. While the store does not answer, the thread tries again every few
+seconds.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlflow.exceptions import MlflowException
+
+from paraembed.console import doing
+from paraembed.io.files import write_json
+from paraembed.tracking.spool import KINDS, Record, Spool
+from paraembed.tracking.store import METRICS, PARAMS, STORE_ERRORS, Store, in_a_line
+
+_IDLE_SECONDS = 1.0  # between looks at the file, which other processes append to
+_PAUSE_SECONDS = 10.0  # between tries while the store does not answer
+_LAST_TRIES = 3  # at the end of the job, in a row without success
+_LAST_SECONDS, _STOPPED_SECONDS = 60.0, 10.0  # without success at the end of the job; a file may take longer
+_FIRST_SECONDS, _FIRST_SECONDS_HERE = 15.0, 120.0  # that a job waits for a server, a file, at its start
+_ITEM_TRIES = 5  # of a record that fails by itself, with an error that may pass
+_MOST_NAMED = 5  # records that are set aside, in messages
+# Errors of the record; with any other code the store may take it later.
+_REFUSALS = {
+    *("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"),
+    *("NOT_FOUND", "NOT_IMPLEMENTED", "MALFORMED_REQUEST", "MAX_BLOCK_SIZE_EXCEEDED"),
+}
+# Errors of the store, however often: no right to write, too many requests.
+_OF_THE_STORE = {
+    *("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED", "PERMISSION_DENIED", "TEMPORARILY_UNAVAILABLE"),
+    *("REQUEST_LIMIT_EXCEEDED", "RESOURCE_EXHAUSTED", "RESOURCE_LIMIT_EXCEEDED", "QUOTA_EXCEEDED"),
+}
+
+log = logging.getLogger(__name__)
+
+
+class _AwayError(Exception):
+    """The store does not take records now."""
+
+
+class Sender:
+    """A thread that sends the records of a spool.
+
+    Args:
+        spool: the file.
+        store: where to.
+        memo: file that remembers the last run of the spool for the next job; None: no file does.
+        new: key of a run that no earlier job can have made.
+    """
+
+    def __init__(self, spool: Spool, store: Store, memo: Path | None = None, new: str = "") -> None:
+        self.spool, self.store = spool, store
+        self._memo, self._new = memo, new
+        records = list(spool.read())
+        self._offset = max((record.value for record in records if record.kind == "sent"), default=0)
+        self._openings: dict[str, Any] = {}
+        self._ids: dict[str, str] = {record.value[0]: record.value[1] for record in records if record.kind == "opened"}
+        self._key = ""
+        for record in records:
+            if record.kind == "open":
+                self._openings[record.value["key"]] = record.value
+            if record.end <= self._offset or not self._key:  # the first run has what precedes it, too
+                self._key = _run_of(record) or self._key
+        self._last = next(filter(None, map(_run_of, reversed(records))), "")
+        self._tries, self._num_refused, self._is_away = 0, 0, False
+        self._looked, self._wake, self._closing = threading.Event(), threading.Event(), threading.Event()
+        self._is_done, self._is_abandoned = False, False
+        self._success, self._sending = time.monotonic(), ""
+        self._thread = threading.Thread(target=self._run, name="MLflow", daemon=True)
+
+    @property
+    def run_id(self) -> str | None:
+        """Id of the last run in the spool; None while the store has not answered."""
+        return self._ids.get(self._last)
+
+    def start(self) -> None:
+        """Begin to send; what is there already is tried first, for which the job waits a little."""
+        self._thread.start()
+        self._looked.wait(_FIRST_SECONDS_HERE if self.store.uri.startswith("sqlite") else _FIRST_SECONDS)
+
+    def finish(self, *, is_stopped: bool = False) -> None:
+        """Send the rest and remove the file; where the store does not take it, say where it stays.
+
+        Args:
+            is_stopped: the user waits for the end of the job, so a store that does not answer is given up soon.
+        """
+        doing("sending the last records to MLflow")
+        self._success, seconds = time.monotonic(), _STOPPED_SECONDS if is_stopped else _LAST_SECONDS
+        self._closing.set()
+        self._wake.set()
+        try:
+            while self._thread.is_alive():
+                self._thread.join(0.1)
+                if time.monotonic() - self._success > seconds * (30 if self._sending == "artifacts" else 1):
+                    break
+        finally:  # a second stop, too
+            self._is_abandoned = True
+        doing("")
+        if self._is_done:
+            self.spool.path.unlink(missing_ok=True)
+        else:
+            move = "" if self.spool.path == self.spool.home else f" once the file is moved to {self.spool.home}"
+            log.warning(
+                "MLflow at %s did not answer by the end of the job; what it missed is in %s: "
+                "the same command sends it%s",
+                *(self.store.shown, self.spool.path, move),
+            )
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            self._looked.set()
+
+    def _work(self) -> None:
+        failures, before = 0, -1
+        while not self._is_abandoned:
+            is_closing = self._closing.is_set()  # asked first: what was appended before is in this pass
+            is_done = self._pass()
+            self._looked.set()
+            if is_closing:
+                failures = failures + 1 if self._offset == before else 1
+                before = self._offset
+                if is_done or failures >= _LAST_TRIES:
+                    self._is_done = is_done
+                    return
+                time.sleep(0.25 * 2**failures)
+            else:
+                self._wake.wait(_IDLE_SECONDS if is_done else _PAUSE_SECONDS)
+
+    def _pass(self) -> bool:
+        """Send what the spool has; whether that is all of it."""
+        is_sent, self._has_postponed = False, False
+        if self.spool.size() < self._offset:  # the file was removed, and a new one begun
+            self._offset = 0
+        try:
+            for record in _merged(self.spool.read(self._offset)):
+                if self._is_abandoned:
+                    return False
+                self._take(record)
+                is_sent |= record.kind not in {"sent", "opened"}
+                self._offset, self._tries, self._success = record.end, 0, time.monotonic()
+        except (_AwayError, OSError) as error:
+            self._say_away(error)
+            return False
+        finally:
+            self._sending = ""
+            if is_sent and not self._is_abandoned:
+                self.spool.append("sent", self._offset)
+        if self._is_away and not self._is_abandoned:
+            log.warning("MLflow at %s is reachable again; buffered records were sent", self.store.shown)
+            self._is_away = False
+        return not self._has_postponed
+
+    def _say_away(self, error: Exception) -> None:
+        if not self._is_away and not self._is_abandoned:
+            log.warning(
+                "MLflow at %s does not answer (%s); the job continues, and its records wait in %s",
+                *(self.store.shown, in_a_line(error), self.spool.path),
+            )
+        self._is_away = True
+
+    def _take(self, record: Record) -> None:
+        """Send one record, or set it aside.
+
+        Raises:
+            _AwayError: the store does not take it now.
+        """
+        kind, value, key = record.kind, record.value, self._key
+        if kind in {"sent", "opened"}:
+            return
+        if kind == "open":
+            self._openings[value["key"]] = value
+        if kind in {"open", "resume"}:
+            self._key = self._last = key = _run_of(record)
+        if kind == "again":
+            key, kind, value = value
+        self._sending = kind
+        if key not in self._openings or not KINDS[kind](value):
+            self._set_aside(kind, value, "it belongs to no run")
+            return
+        self._ensure(key)
+        if kind in {"params", "tags", "metrics"}:
+            size = METRICS if kind == "metrics" else PARAMS
+            for start in range(0, len(value), size):
+                self._send(key, kind, value[start : start + size])
+        elif kind != "open":
+            self._send(key, kind, value)
+
+    def _ensure(self, key: str) -> None:
+        """Open a run unless it is open."""
+        if key in self._ids:
+            return
+        is_new, self._new = key == self._new, ""  # after an error it may have been made all the same
+        try:
+            run = self.store.open(self._openings[key], is_new=is_new)
+        except Exception as error:
+            raise _AwayError(in_a_line(error)) from error
+        self._ids[key] = run
+        self.spool.append("opened", [key, run, self.store.shown])
+        if self._memo is not None and key == self._last:
+            start = self._openings[key]["start"]
+            write_memo(self._memo, {"uri": self.store.shown, "run_id": run, "key": key, "start": start})
+
+    def _send(self, key: str, kind: str, value: Any) -> None:
+        try:
+            self.store.send(self._ids[key], kind, value)
+        except Exception as error:
+            if self._is_abandoned or not self._answers(key, error):
+                raise _AwayError(in_a_line(error)) from error
+            if not _is_refusal(error):
+                self._postpone(key, kind, value, error)
+            elif isinstance(value, list) and kind in {"params", "tags", "metrics"} and len(value) > 1:
+                half = len(value) // 2
+                self._send(key, kind, value[:half])
+                self._send(key, kind, value[half:])
+            else:
+                self._set_aside(kind, value, in_a_line(error))
+
+    def _answers(self, key: str, error: Exception) -> bool:
+        """Whether a store that did not take a record takes another of the same run; a run that is gone is forgotten."""
+        code = getattr(error, "error_code", "")
+        if code in _OF_THE_STORE:
+            return False
+        if self.store.probe(self._ids[key], key):
+            return True
+        if code in _REFUSALS and self.store.is_gone(self._ids[key]):
+            del self._ids[key]
+        return False
+
+    def _postpone(self, key: str, kind: str, value: Any, error: Exception) -> None:
+        """After some tries put a record behind the others; the files of a run may have a store of their own."""
+        self._tries += 1
+        if self._tries < (2 if self._closing.is_set() else _ITEM_TRIES):
+            raise _AwayError(in_a_line(error)) from error
+        self._has_postponed = True
+        self.spool.append("again", [key, kind, value])
+
+    def _set_aside(self, kind: str, value: Any, reason: str) -> None:
+        """Keep a record that the store refuses in a file of its own, and name it."""
+        path = self.spool.path.with_name(self.spool.path.name.removesuffix(".jsonl") + "-refused.jsonl")
+        Spool(path).append(kind, [value, reason])
+        self._num_refused += 1
+        if self._num_refused <= _MOST_NAMED:
+            name = value[0] if isinstance(value, list) and value else value
+            name = name[0] if isinstance(name, list) and name else name
+            log.warning("MLflow refuses %s %.100r (%s); it is set aside in %s", kind, name, reason, path)
+        elif self._num_refused == _MOST_NAMED + 1:
+            log.warning("MLflow refuses more records; all of them are in %s", path)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether an error is the record's own, so that trying again would not help."""
+    if isinstance(error, MlflowException):
+        return error.error_code in _REFUSALS
+    return not isinstance(error, STORE_ERRORS)
+
+
+def _run_of(record: Record) -> str:
+    """Key of the run that begins with a record; empty: none does."""
+    if record.kind == "open":
+        return str(record.value["key"])
+    return str(record.value) if record.kind == "resume" else ""
+
+
+def _merged(records: Iterable[Record]) -> Iterator[Record]:
+    """The same records, those of metrics in batches."""
+    waiting: Record | None = None
+    for record in records:
+        if waiting is None:
+            waiting = record
+        elif waiting.kind == record.kind == "metrics" and len(waiting.value) + len(record.value) <= METRICS:
+            waiting = Record(record.end, "metrics", waiting.value + record.value)
+        else:
+            yield waiting
+            waiting = record
+    if waiting is not None:
+        yield waiting
+
+
+def write_memo(memo: Path, value: Mapping[str, Any]) -> None:
+    """Write the file that remembers a run."""
+    try:
+        write_json(memo, value)
+    except OSError as error:
+        log.warning("%s cannot be written (%s); a resumed job begins a new MLflow run", memo, error)

@@ -1,0 +1,204 @@
+"""MLflow's side of a job: the store and what is written to it.
+
+All of it can be written twice: metrics, parameters and tags are rows with keys, files replace themselves, and a run is
+found again by a tag.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
+
+from paraembed.cluster.session import in_submitted_job
+from paraembed.io.files import without_credentials
+from paraembed.tracking.database import whole_database
+
+EXPERIMENT = "paraembed"
+RUN_KEY = "paraembed.run"  # tag: by it a run is found whose creation was not confirmed
+PARENT = "mlflow.parentRunId"
+METRICS = 500  # a call: 0.07-0.35 ms each in a batch, 6 ms each alone (SQLite)
+PARAMS = 100  # a call; MLflow takes no more
+STORE_ERRORS = (MlflowException, SQLAlchemyError, OSError, ImportError)
+_KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes the runs for chats
+_TRIAL = "trial"  # tag: its number
+
+
+class Store:
+    """The tracking store of a job: ``MLFLOW_TRACKING_URI``, else ``mlruns`` in the working folder.
+
+    In a submitted job, whose working folder is temporary, ``mlruns`` is beside the output.
+    """
+
+    def __init__(self, out: Path) -> None:
+        named = os.environ.get("MLFLOW_TRACKING_URI") or None
+        self._folder = None
+        if named is None:
+            self._folder = (out.absolute().parent if in_submitted_job() else Path.cwd()) / "mlruns"
+        self.uri = named or f"sqlite:///{self._folder}/mlflow.db"
+        self.shown = without_credentials(self.uri)
+        self._client: MlflowClient | None = None
+        self._experiment: str | None = None
+        self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}
+
+    def client(self) -> MlflowClient:
+        """The client; the default database is made first."""
+        if self._client is None:
+            # A failed request is sent again here, where nobody waits for it, not by MLflow, for four minutes.
+            os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+            os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+            if self._folder is not None:
+                whole_database(self._folder)
+            self._client = MlflowClient(self.uri)
+        return self._client
+
+    def experiment(self) -> str:
+        """Number of the experiment, which is made where it is missing."""
+        if self._experiment is None:
+            client = self.client()
+            there = client.get_experiment_by_name(EXPERIMENT)
+            artifacts = str(self._folder / "artifacts") if self._folder else None
+            made = there.experiment_id if there else client.create_experiment(EXPERIMENT, artifacts, _KIND)
+            self._experiment = str(made)
+        return self._experiment
+
+    def find(self, tag: str, value: str, other_than: str = "") -> str | None:
+        """The newest run of the experiment with a tag."""
+        where = f"tags.`{tag}` = '{value}'" + (f" and attributes.run_id != '{other_than}'" if other_than else "")
+        found = self.client().search_runs([self.experiment()], where, max_results=1)
+        return str(found[0].info.run_id) if found else None
+
+    def open(self, opening: Mapping[str, Any], *, is_new: bool) -> str:
+        """Id of a run: of an earlier job, or made now; ``is_new`` where no earlier try can have made it."""
+        client, known = self.client(), opening["run_id"]
+        if known is not None and self._is_there(known):
+            return str(known)
+        found = None if is_new else self.find(RUN_KEY, opening["key"])
+        if found is not None:
+            return found
+        tags = {**dict(opening["tags"]), RUN_KEY: opening["key"]}
+        if opening["parent"] is not None and (parent := self.find(RUN_KEY, opening["parent"])) is not None:
+            tags[PARENT] = parent
+        name = opening["name"][:250]
+        run = client.create_run(self.experiment(), start_time=opening["start"], run_name=name, tags=tags)
+        return str(run.info.run_id)
+
+    def _is_there(self, run: str) -> bool:
+        try:
+            return str(self.client().get_run(run).info.lifecycle_stage) == "active"
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
+
+    def is_gone(self, run: str) -> bool:
+        """Whether the store answers that it has no such run any more."""
+        try:
+            return not self._is_there(run)
+        except Exception:  # noqa: BLE001  the answer is no
+            return False
+
+    def probe(self, run: str, key: str) -> bool:
+        """Whether the store takes a harmless record of a run."""
+        try:
+            self.client().set_tag(run, RUN_KEY, key)
+        except Exception:  # noqa: BLE001  the answer is no
+            return False
+        return True
+
+    def send(self, run: str, kind: str, value: Any) -> None:
+        """Write one record, see ``tracking_spool.KINDS``."""
+        writer = _WRITERS.get(kind)
+        if writer is not None:
+            writer(self.client(), run, value)
+        elif kind == "artifacts":
+            self._send_files(run, *value)
+        elif kind == "link":
+            tag, by, text = value
+            self._tag(run, tag, self.find(by, text, other_than=run))
+        elif kind == "child":
+            child = self.find(RUN_KEY, value)
+            if child is not None:
+                self._tag(child, PARENT, run)
+        elif kind == "trial":
+            self._send_trial(run, value)
+
+    def _tag(self, run: str, tag: str, value: str | None) -> None:
+        if value is not None:
+            self.client().set_tag(run, tag, value)
+
+    def _send_files(self, run: str, path: str, folder: str | None, stamp: str | None = None) -> None:
+        source = Path(path)
+        if not source.exists():
+            raise ValueError(f"{path} does not exist any more")
+        if stamp is not None and stamp != stamp_of(source):
+            raise ValueError(f"{path} was changed after the job wrote it")
+        send = self.client().log_artifacts if source.is_dir() else self.client().log_artifact
+        send(run, path, folder)
+
+    def _send_trial(self, parent: str, value: Mapping[str, Any]) -> None:
+        """A run below another; one of the same trial that is not the same, or half there, is removed."""
+        client, experiment = self.client(), self.experiment()
+        trials = self._trials.pop(parent, None)  # after an error it is not known what the store has
+        trials = self._look(parent) if trials is None else trials
+        there = trials.get(value["number"])
+        if there is not None and there[1] != value["end"]:
+            client.delete_run(there[0])
+        if there is None or there[1] != value["end"]:
+            tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: value["number"]}
+            made = client.create_run(experiment, start_time=value["start"], run_name=value["name"], tags=tags)
+            run = str(made.info.run_id)
+            for kind, size in (("params", PARAMS), ("metrics", METRICS)):
+                for start in range(0, len(value[kind]), size):
+                    self.send(run, kind, value[kind][start : start + size])
+            client.set_terminated(run, value["status"], value["end"])
+            trials[value["number"]] = (run, value["end"])
+        self._trials[parent] = trials
+
+    def _look(self, parent: str) -> dict[str, tuple[str, int | None]]:
+        """Trials below a run: number → id and end; of several of one number the newest stays."""
+        client, trials, token = self.client(), dict[str, tuple[str, int | None]](), None
+        while True:
+            where = f"tags.`{PARENT}` = '{parent}'"
+            page = client.search_runs([self.experiment()], where, max_results=1000, page_token=token)
+            for run in page:
+                number = run.data.tags.get(_TRIAL)
+                if number in trials:
+                    client.delete_run(run.info.run_id)
+                elif number is not None:
+                    trials[number] = (run.info.run_id, run.info.end_time)
+            token = page.token
+            if not token:
+                return trials
+
+
+def _end(client: MlflowClient, run: str, value: Any) -> None:
+    status, ended = (value, None) if isinstance(value, str) else value  # an earlier version gave no time
+    client.set_terminated(run, status, ended)
+
+
+_WRITERS: dict[str, Callable[[MlflowClient, str, Any], object]] = {
+    "params": lambda client, run, value: client.log_batch(run, params=[Param(*pair) for pair in value]),
+    "tags": lambda client, run, value: client.log_batch(run, tags=[RunTag(*pair) for pair in value]),
+    "metrics": lambda client, run, value: client.log_batch(run, metrics=[Metric(*metric) for metric in value]),
+    "dataset": lambda client, run, value: client.log_inputs(run, [DatasetInput(Dataset(*value))]),
+    "resume": lambda client, run, _: client.update_run(run, status="RUNNING"),
+    "end": _end,
+}
+
+
+def stamp_of(path: Path) -> str:
+    """Digest of the names, sizes and times of a file, or of all files of a folder."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    about = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(about).encode()).hexdigest()
+
+
+def in_a_line(error: BaseException) -> str:
+    """An error for a message: its first line, without passwords."""
+    return without_credentials(str(error).strip()).split("\n")[0][:300]

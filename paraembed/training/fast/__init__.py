@@ -1,0 +1,1 @@
+"""The fast forms of the training step, on CPU and GPU."""

@@ -1,0 +1,186 @@
+"""The margin step of encoders that add up word vectors, with its gradient in closed form and in compiled loops.
+
+A text's vector is the mean or the sum of its words' vectors, so that all the step needs of a text is one vector and one
+gradient: no row is gathered, no graph is built. Computes what ``Step`` does by autograd, to 1e-6.
+
+Data-parallel: every worker holds all pairs. On one machine the word matrix and the optimiser's moments stand in memory
+that all workers share: each embeds the texts of its share, leaves their gradients where all see them, and moves the
+rows that it owns; nothing is sent. Workers on several machines each hold the same matrix, and compute vectors and
+gradients of the whole step, which costs less than to send them (2,000 texts: 3 ms against 2.4 MB); the choices of
+negatives, whose work grows with the square of the batch, are shared out, and are all that is exchanged, 8 bytes a text.
+Both give the same bits.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from paraembed.compiled import COMPILED
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import Avg, AvgConfig
+from paraembed.encoders.sum import Sum, SumConfig
+from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.training.exchange import all_gather
+from paraembed.training.fast.kernels import composed, gradient_by_token, margin_gradient, row_gradients, texts_by_row
+from paraembed.training.fast.shared import shared_zeros
+from paraembed.training.negatives import Negatives
+from paraembed.training.objectives import SMALLEST_NORM
+from paraembed.training.optimizers import bias_of
+from paraembed.training.pairs import share_bounds
+from paraembed.training.update import Update
+
+_ROWS_AT_ONCE = 1024  # 1.2 MB at width 300
+_SMALLEST = np.float32(SMALLEST_NORM)
+
+
+def is_additive(encoder: Encoder, recipe: Recipe) -> bool:
+    """Whether ``AdditiveStep`` can take the steps of a recipe on an encoder."""
+    return isinstance(encoder.composition, Avg | Sum) and _is_additive(recipe)
+
+
+def _is_additive(recipe: Recipe) -> bool:
+    return (
+        recipe.objective == "margin"
+        and recipe.train_words
+        and recipe.update == "sparse"
+        and not (recipe.dropout or recipe.word_dropout or recipe.scramble)
+    )
+
+
+def can_share(recipe: Recipe, world: int) -> bool:
+    """Whether workers on one machine could each do its share of a step with a matrix in common."""
+    return world > 1 and recipe.pool_workers == "own" and recipe.clip is None
+
+
+def shares_words(recipe: Recipe, world: int) -> bool:
+    """Whether workers on one machine, on its CPUs, train one word matrix in common."""
+    return (
+        COMPILED
+        and can_share(recipe, world)
+        and isinstance(recipe.encoder, AvgConfig | SumConfig)
+        and _is_additive(recipe)
+        and recipe.mega_batches == 1
+    )
+
+
+class AdditiveStep:
+    """The step of a recipe that ``is_additive``; on several workers the words may move to shared memory."""
+
+    def __init__(self, encoder: Encoder, recipe: Recipe, negatives: Negatives, update: Update, rank: int) -> None:
+        self.encoder, self.recipe, self.rank = encoder, recipe, rank
+        self.negatives, self.update = negatives, update
+        self._how = isinstance(encoder.composition, Avg), recipe.similarity == "cosine", _SMALLEST
+        self._places_V = np.full(len(encoder.matrix), -1, np.int32)
+        self._grad_NH = self._shared_gradients() if can_share(recipe, update.world) else None
+
+    def _shared_gradients(self) -> Tensor | None:
+        """Room for the gradients of a step's texts that all workers see, as they now see the matrix; None: they cannot.
+
+        Clipping wants all rows at once, and a pool of all workers all vectors; then each worker computes all of it.
+        """
+        world, words = self.update.world, self.update.words
+        shapes = [tuple(words[0].shape)] * (len(words) + len(self.update.state()))
+        num_texts = 2 * world * self.recipe.batch_size
+        shared = shared_zeros([*shapes, (num_texts, words[0].shape[1])], self.rank, world)
+        if shared is None:
+            return None
+        if self.rank == 0:
+            for there, matrix_VD in zip(shared, words, strict=False):
+                there.copy_(matrix_VD)
+        dist.barrier()
+        self.update.move_to(shared[: len(words)], shared[len(words) : -1])
+        return shared[-1]
+
+    def __call__(
+        self,
+        texts: Ragged,
+        chosen_N: npt.NDArray[np.int64] | None,
+        total: int,
+        step: int,
+        generator: np.random.Generator,
+    ) -> tuple[float, int]:
+        """Train on the batch of all workers.
+
+        Args:
+            texts: of the whole step's pairs, the same on every worker; where negatives are chosen already, their texts
+                stand behind them.
+            chosen_N: the row of each text's negative among them; None: choose them.
+            total: pairs of the step.
+            step: from 1 over the run.
+            generator: this worker's draws.
+
+        Returns:
+            Sum of the objective's terms of this worker's share, and how many of them are above zero.
+        """
+        bounds = share_bounds(total, self.update.world)
+        if self._grad_NH is None:
+            grad_NH = np.empty((len(texts), self.update.matrix.shape[1]), np.float32)
+            result = self._text_gradients(texts, chosen_N, bounds, total, generator, grad_NH)
+            self._move(texts, grad_NH, step, (0, 1))
+            return result
+        first, last = 2 * bounds[self.rank], 2 * bounds[self.rank + 1]
+        grad_NH = self._grad_NH[: len(texts)].numpy()
+        own = texts.slice(first, last)
+        result = self._text_gradients(own, None, [0, len(own) // 2], total, generator, grad_NH[first:last])
+        dist.barrier()
+        self._move(texts, grad_NH, step, (self.rank, self.update.world))
+        dist.barrier()  # before another worker embeds with rows that are still to move
+        return result
+
+    def _text_gradients(
+        self,
+        texts: Ragged,
+        chosen_N: npt.NDArray[np.int64] | None,
+        bounds: list[int],
+        total: int,
+        generator: np.random.Generator,
+        grad_NH: npt.NDArray[np.float32],
+    ) -> tuple[float, int]:
+        """Write the gradient by any token of each text; ``bounds``: the shares of the workers among the texts' pairs.
+
+        Returns as a call does.
+        """
+        whole = self.encoder.with_boundaries(texts)
+        vectors_NH = np.empty_like(grad_NH)
+        norms_N = composed(self.update.matrix.numpy(), whole.ids, whole.offsets, *self._how, vectors_NH)
+        if chosen_N is None:
+            chosen_N = self._choose(torch.from_numpy(vectors_NH), texts, bounds, generator).numpy()
+        rank = min(self.rank, len(bounds) - 2)
+        counted = np.array(bounds[rank : rank + 2])
+        margin, share = np.float32(self.recipe.margin), np.float32(1 / total)
+        result = margin_gradient(vectors_NH, chosen_N, margin, share, counted, grad_NH)
+        gradient_by_token(vectors_NH, norms_N, whole.offsets, *self._how, grad_NH)
+        return result
+
+    def _move(self, texts: Ragged, grad_NH: npt.NDArray[np.float32], step: int, owner: tuple[int, int]) -> None:
+        """Move the rows of an owner (see ``texts_by_row``) along the gradients of the texts."""
+        whole = self.encoder.with_boundaries(texts)
+        rows_T, texts_T = np.empty((2, len(whole.ids)), np.int32)
+        starts_T1 = np.empty(len(whole.ids) + 1, np.int64)
+        num_rows = texts_by_row(whole.ids, whole.offsets, owner, self._places_V, rows_T, texts_T, starts_T1)
+        bias = bias_of(step)
+        # Block by block, so that gradients of rows stay in the processor's cache; clipping wants all of them at once.
+        at_once = _ROWS_AT_ONCE if self.recipe.clip is None else num_rows
+        for first in range(0, num_rows, at_once):
+            last = min(first + at_once, num_rows)
+            grad_RD = np.empty((last - first, grad_NH.shape[1]), np.float32)
+            row_gradients(starts_T1[first : last + 1], texts_T, grad_NH, grad_RD)
+            self.update.move(torch.from_numpy(rows_T[first:last]), torch.from_numpy(grad_RD), bias)
+
+    def _choose(self, vectors_NH: Tensor, texts: Ragged, bounds: list[int], generator: np.random.Generator) -> Tensor:
+        """The negative of each text, by its row in the step, int64 [N]; each worker finds those of its share."""
+        if len(bounds) == 2:
+            return self.negatives.choose(vectors_NH, vectors_NH, texts, texts, 0, generator)
+        starts = [2 * bound for bound in bounds]
+        first, last = starts[self.rank : self.rank + 2]
+        own_NH, own = vectors_NH[first:last], texts.slice(first, last)
+        if self.recipe.pool_workers == "all":
+            chosen_N = self.negatives.choose(own_NH, vectors_NH, own, texts, first, generator)
+        else:
+            chosen_N = self.negatives.choose(own_NH, own_NH, own, own, 0, generator)
+            chosen_N = torch.where(chosen_N < 0, chosen_N, chosen_N + first)
+        counts = np.diff(starts).tolist()
+        return torch.cat(all_gather(chosen_N, counts))

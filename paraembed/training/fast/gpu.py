@@ -1,0 +1,290 @@
+"""The step on a GPU that nothing is asked of: shapes that the host knows, so that it never waits for an answer.
+
+The word vectors of the tokens are the leaf of the autograd graph, a row a token; sums over the tokens of a row go by
+sorted segments, not by atomic additions, so that equal runs give equal bits. Where shapes repeat, the whole step is
+recorded (see ``device_graphs``).
+
+Draws are those of ``Step`` (of dropout the padding has some, too, so the others are other ones), and it computes what
+that computes, to 1e-5; on a CPU, too, where tests compare them.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.avg import Avg
+from paraembed.encoders.packed import to_device
+from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged
+from paraembed.training.fast.cpu import is_additive
+from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs, Longs
+from paraembed.training.fast.graphs import Graphs, Inputs
+from paraembed.training.negatives import Negatives, candidate_similarity, choose
+from paraembed.training.objectives import (
+    SMALLEST_NORM,
+    contrastive_terms,
+    margin_terms,
+    positive,
+    squared_l2_terms,
+    unit,
+)
+from paraembed.training.optimizers import bias_of
+from paraembed.training.phrases import ContrastPhrases
+from paraembed.training.regularize import drop, drop_factors, scrambled_by
+from paraembed.training.update import Update
+
+STEP_DRAWS = 1
+"""The last number of a step's seed; the order of an epoch is drawn from (seed, epoch)."""
+
+
+def fits_device_step(encoder: Encoder, recipe: Recipe, world: int) -> bool:
+    """Whether ``DeviceStep`` can take the steps of a recipe on an encoder."""
+    return encoder.matrix.dtype == torch.float32 and world == 1 and recipe.mega_batches == 1
+
+
+class DeviceStep:
+    """The step of a recipe that ``fits_device_step``, with the interface of ``Step``.
+
+    Attributes:
+        skipped_pairs: pairs left alone in a batch, for which no negative exists.
+    """
+
+    def __init__(self, encoder: Encoder, recipe: Recipe, pairs: Ragged) -> None:
+        """Copy the pairs to the encoder's device; arguments and errors as ``Step``."""
+        self.encoder, self.recipe, self.rank, self.world = encoder, recipe, 0, 1
+        self.skipped_pairs = 0
+        self.update = Update(encoder, recipe, 1)
+        self.matrix, self.device = encoder.matrix.detach(), encoder.matrix.device
+        self._texts, self._whole = pairs, encoder.with_boundaries(pairs)
+        composition, is_contrastive = encoder.composition, recipe.objective == "contrastive"
+        repeats = not composition.reads_trees and not is_contrastive
+        self._pairs = DevicePairs(self._whole, self.device, recurrent=composition.is_recurrent, repeats=repeats)
+        self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
+        self._negatives = Negatives(recipe, encoder, pairs, 1) if recipe.objective == "margin" else None
+        self._excludes = self._negatives is not None and self._negatives.excludes
+        self._in_closed_form = is_additive(encoder, recipe) and not self._excludes
+        is_random = recipe.negatives in {"rand", "mix"} or recipe.scramble or recipe.dropout or recipe.word_dropout
+        self._draws = is_contrastive or bool(is_random)
+        self._is_mean = isinstance(composition, Avg)
+        self._result = torch.zeros(2, device=self.device)
+        self._bias = torch.ones((), device=self.device), torch.ones((), device=self.device)
+        self._graphs = Graphs(self.device)
+
+    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[DeviceBatch]:  # noqa: ARG002 - the interface of Step
+        """The batches of an epoch of the pairs that are on the device; see ``Step.batches``."""
+        recipe = self.recipe
+        return self._pairs.epoch(epoch=epoch, seed=recipe.seed, batch_size=recipe.batch_size, first_pair=first_pair)
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimisers' state, as named tensors: those of ``Step``."""
+        return self.update.state()
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what ``state`` returned."""
+        self.update.load_state(tensors)
+
+    @torch.no_grad()
+    def __call__(self, batch: DeviceBatch, step: int) -> Tensor:
+        """Train on a batch of ``batches``; ``step`` counts from 1 over the run. Returns as ``Step`` does."""
+        if batch.total == 1 and self._negatives is not None:  # no negative exists: nothing moves
+            self.skipped_pairs += 1
+            return torch.zeros_like(self._result)
+        inputs = self._inputs(batch, step)
+        for there, value in zip(self._bias, bias_of(step), strict=True):
+            there.fill_(value)
+        if batch.repeats:
+            self._graphs(self._train, inputs)
+        else:
+            self._train(inputs)
+        return self._result.clone()
+
+    def _inputs(self, batch: DeviceBatch, step: int) -> Inputs:
+        """What the device needs of a batch; every draw is f(seed, step), in the order in which ``Step`` makes them."""
+        more: dict[str, Tensor] = {}
+        if self._negatives is not None and self._excludes:
+            texts = self._texts.take(batch.texts)
+            more["excluded"] = self._negatives.excluded(texts, texts)
+        if self._draws:
+            generator, num_texts = np.random.default_rng((self.recipe.seed, step, 0, STEP_DRAWS)), len(batch.texts)
+            if self._contrast is not None:
+                contrast = self._contrast.draw(self._texts.take(batch.texts), generator)
+                more["contrast"] = to_device(contrast.drawn.numpy(), self.device)
+                together = np.concatenate([batch.texts, contrast.numbers])
+                batch = next(self._pairs.batches(together[None], batch.total))
+            more |= self._drawn(batch, num_texts, generator)
+        tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
+        return Inputs(tensors, batch.steps, self._merges(batch.texts), batch.total)
+
+    def _drawn(self, batch: DeviceBatch, num_texts: int, generator: np.random.Generator) -> dict[str, Tensor]:
+        """What regularisers and negatives draw; the first ``num_texts`` texts are those of the pairs."""
+        recipe = self.recipe
+        drawn: dict[str, Tensor] = {}
+        if recipe.scramble:
+            places = scrambled_by(recipe, self._whole.take(batch.texts[:num_texts]), generator)
+            order = np.arange(len(batch.ids_T))
+            order[: len(places)] = places
+            drawn["order"] = to_device(order, self.device)
+        if recipe.dropout or recipe.word_dropout:
+            there = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
+            shape = len(batch.ids_T), self.matrix.shape[1]
+            factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, there, self.matrix)
+            drawn |= {f"factor{number}": factor for number, factor in enumerate(factors)}
+        if self._negatives is not None and recipe.negatives in {"rand", "mix"}:
+            drawn["draws"] = self._negatives.draws(num_texts, generator)
+        return drawn
+
+    def _merges(self, texts: Longs) -> Tensor | None:
+        if not self.encoder.composition.reads_trees:
+            return None
+        taken = self._whole.take(texts)
+        merges = (taken.right_branching() if taken.merges is None else taken).merges
+        assert merges is not None
+        return torch.from_numpy(np.append(merges, np.int32(0)))  # the padding is one token
+
+    def _train(self, inputs: Inputs) -> None:
+        tensors, recipe = inputs.tensors, self.recipe
+        if self._in_closed_form:
+            source_T, values = tensors["text"], self._closed_form(inputs)
+        else:
+            source_T = torch.arange(len(tensors["ids"]), device=self.device)
+            values = self._by_autograd(inputs)
+        if not recipe.train_words:
+            self.update.move(source_T, values, self._bias)
+            return
+        is_token_T = tensors["text"] < len(tensors["offsets"]) - 2
+        rows_T, counted_T1, grad_TD = self._by_row(tensors["ids"], is_token_T, source_T, values)
+        if recipe.update == "dense":
+            grad_VD = torch.zeros_like(self.matrix).index_copy_(0, rows_T, grad_TD)
+            self.update.move(rows_T, grad_VD, self._bias)
+        else:
+            self.update.move(rows_T, grad_TD, self._bias, counted_T1)
+
+    def _by_row(
+        self, ids_T: Tensor, is_token_T: Tensor, source_T: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over the tokens of each row.
+
+        Args:
+            ids_T: rows of the tokens.
+            is_token_T: whether it is one; the others are padding, and count for nothing.
+            source_T: which of the values is each token's.
+            values: gradients [·, D].
+
+        Returns:
+            The R rows, then some of them again to make T, whether each is one of the R [T, 1], their gradients [T, D].
+        """
+        num_tokens, num_rows = len(ids_T), len(self.matrix)
+        sorted_T, order_T = torch.where(is_token_T, ids_T, num_rows).sort(stable=True)  # padding is the last segment
+        is_first_T = F.pad(sorted_T[1:] != sorted_T[:-1], (1, 0), value=True)
+        places_T = torch.arange(num_tokens, device=ids_T.device)
+        starts_T = torch.searchsorted(is_first_T.cumsum(0) - 1, places_T)  # num_tokens behind the last segment
+        sums_TD = F.embedding_bag(source_T[order_T], values, starts_T, mode="sum")
+        count = (is_first_T & (sorted_T < num_rows)).sum()
+        again_T = places_T % count
+        return sorted_T[starts_T[again_T]], (places_T < count)[:, None], sums_TD[again_T]
+
+    def _by_autograd(self, inputs: Inputs) -> Tensor:
+        """Gradient by the word vector of each token [T, D]; those of the other parameters go to their ``grad``."""
+        recipe = self.recipe
+        leaf_TD = self.matrix.index_select(0, inputs.tensors["ids"]).requires_grad_(recipe.train_words)
+        with torch.enable_grad(), self._autocast():
+            terms = self._terms(leaf_TD, inputs).float()
+        with torch.enable_grad():
+            loss = terms.sum() / inputs.total
+        composition = self.update.composition
+        wanted = [leaf_TD, *composition] if recipe.train_words else composition
+        grads = torch.autograd.grad(loss, wanted, materialize_grads=True)
+        for parameter, grad in zip(reversed(composition), reversed(grads), strict=False):
+            parameter.grad = grad
+        self._result.copy_(torch.stack([loss.detach(), (terms > 0).float().mean()]))
+        return grads[0]
+
+    def _autocast(self, *, enabled: bool = True) -> torch.autocast:
+        is_rounded = enabled and self.recipe.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=is_rounded)
+
+    def _terms(self, leaf_TD: Tensor, inputs: Inputs) -> Tensor:
+        recipe = self.recipe
+        vectors_NH, chosen_by_NH = self._encoded(leaf_TD, inputs)
+        if recipe.objective == "squared_l2":
+            return squared_l2_terms(vectors_NH)
+        if recipe.similarity == "cosine":
+            vectors_NH, chosen_by_NH = unit(vectors_NH), unit(chosen_by_NH)
+        if "contrast" in inputs.tensors:
+            pairs_NH, contrast_CH = vectors_NH[: 2 * inputs.total], vectors_NH[2 * inputs.total :]
+            return contrastive_terms(pairs_NH, contrast_CH, inputs.tensors["contrast"], recipe.margin)
+        return margin_terms(vectors_NH, vectors_NH, self._chosen(chosen_by_NH, inputs), recipe.margin)
+
+    def _encoded(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """As ``Step._encoded``."""
+        recipe, tensors = self.recipe, inputs.tensors
+        places_T = torch.arange(len(leaf_TD), device=self.device)
+        order_T = tensors.get("order", places_T)
+        factors = [tensors[name] for name in ("factor0", "factor1") if name in tensors]
+        rows_ids = drop(leaf_TD, order_T, factors) if factors else (leaf_TD, order_T)
+        vectors_NH = self._composed(*rows_ids, order_T, inputs)
+        chosen_by_it = not factors and (not recipe.scramble or recipe.scramble_time == "before")
+        if chosen_by_it or recipe.objective != "margin":
+            return vectors_NH, vectors_NH.detach()
+        before_T = places_T if recipe.scramble_time == "after" else order_T
+        with torch.no_grad():
+            return vectors_NH, self._composed(leaf_TD.detach(), before_T, before_T, inputs)
+
+    def _composed(self, rows_RD: Tensor, ids_T: Tensor, order_T: Tensor, inputs: Inputs) -> Tensor:
+        """Vectors [N, H]: of the tokens in this order, whose vectors are these rows."""
+        composition = self.encoder.composition
+        structure = [inputs.tensors["offsets"], *([] if inputs.merges is None else [inputs.merges])]
+        if composition.reads_words:
+            structure.append(inputs.tensors["ids"][order_T])
+        how = {"steps": inputs.steps} if composition.is_recurrent else {}
+        vectors: Tensor = composition(rows_RD, ids_T, *structure, **how)
+        return vectors[:-1].float()
+
+    @torch.no_grad()
+    def _chosen(self, vectors_NH: Tensor, inputs: Inputs) -> Tensor:
+        recipe, tensors = self.recipe, inputs.tensors
+        # The least violating candidate is next to the threshold of its term, which is in float32.
+        is_exact = recipe.negatives == "min_violation"
+        with self._autocast(enabled=not is_exact):
+            excluded_NN = tensors.get("excluded")
+            similarity_NN = candidate_similarity(vectors_NH, vectors_NH, recipe.pool, excluded_NP=excluded_NN)
+        positive_B1 = positive(vectors_NH) if is_exact else None
+        return choose(recipe.negatives, similarity_NN, positive_B1, recipe.margin, tensors.get("draws"))
+
+    def _closed_form(self, inputs: Inputs) -> Tensor:
+        """Of encoders that add up words: the gradient by any token of a text [N + 1, D], zero for the padding.
+
+        It spares autograd's operators, of which a step of the smallest encoders would consist for the most part.
+        """
+        lengths_N1 = inputs.tensors["offsets"].diff()[:-1, None].float()
+        bags = inputs.tensors["ids"], self.matrix, inputs.tensors["offsets"][:-1]  # the last is the padding
+        vectors_ND = F.embedding_bag(*bags, mode="sum")[:-1]
+        if self._is_mean:
+            vectors_ND = vectors_ND / lengths_N1
+        norms_N1 = vectors_ND.norm(dim=1, keepdim=True)
+        if self.recipe.similarity == "cosine":
+            vectors_ND = vectors_ND / norms_N1.clamp(min=SMALLEST_NORM)
+        negatives_N = self._chosen(vectors_ND, inputs)
+        grad_ND = self._margin_gradient(vectors_ND, negatives_N)
+        if self.recipe.similarity == "cosine":
+            along_N1 = (grad_ND * vectors_ND).sum(dim=1, keepdim=True) * (norms_N1 > SMALLEST_NORM)
+            grad_ND = (grad_ND - along_N1 * vectors_ND) / norms_N1.clamp(min=SMALLEST_NORM)
+        return F.pad(grad_ND / lengths_N1 if self._is_mean else grad_ND, (0, 0, 0, 1))
+
+    def _margin_gradient(self, vectors_ND: Tensor, negatives_N: Tensor) -> Tensor:
+        """Gradient of the mean loss by the vectors; the loss and the active share go to ``_result``."""
+        pairs = len(vectors_ND) // 2
+        partners_ND = vectors_ND.view(pairs, 2, -1).flip(1).reshape(len(vectors_ND), -1)
+        apart_ND = vectors_ND[negatives_N] - partners_ND
+        terms_N1 = F.relu(self.recipe.margin + (vectors_ND * apart_ND).sum(dim=1, keepdim=True))
+        active_N1 = (terms_N1 > 0).to(vectors_ND)
+        self._result.copy_(torch.stack([terms_N1.sum() / pairs, active_N1.mean()]))
+        share_ND = vectors_ND * active_N1 / pairs
+        # Sums the texts whose negative each text is, in a fixed order.
+        as_negative_ND = torch.ops.aten.embedding_dense_backward(share_ND, negatives_N, len(share_ND), -1, False)
+        grad_ND: Tensor = apart_ND * active_N1 / pairs + as_negative_ND
+        return grad_ND - share_ND.view(pairs, 2, -1).flip(1).reshape(len(vectors_ND), -1)

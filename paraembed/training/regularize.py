@@ -1,0 +1,166 @@
+"""Regularisers of Wieting 2017 §4.2: dropout, word dropout, scrambled words."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from paraembed.recipe import BaseRecipe
+from paraembed.text.ragged import Ragged
+
+
+def drop_factors(
+    shape: tuple[int, int], dropout: float, word_dropout: float, generator: torch.Generator, like: Tensor
+) -> tuple[Tensor, ...]:
+    """What to multiply word vectors of tokens by, so that some numbers, or whole words, are zero, the others scaled up.
+
+    Args:
+        shape: T tokens, and the width of a word vector.
+        dropout: share of the numbers to drop, drawn for each number of each token.
+        word_dropout: share of the tokens to drop, drawn for each token.
+        generator: of the draws, on the device of ``like``.
+        like: has the type and device that the factors are to have.
+
+    Returns:
+        None to two tensors, [T, D] and [T, 1].
+    """
+    return tuple(
+        torch.empty(one, dtype=like.dtype, device=like.device)
+        .bernoulli_(1 - share, generator=generator)
+        .div_(1 - share)
+        for share, one in ((dropout, shape), (word_dropout, (shape[0], 1)))
+        if share
+    )
+
+
+def drop(rows_RD: Tensor, ids_T: Tensor, factors: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Word vectors of the tokens with some numbers, or whole words, dropped.
+
+    Args:
+        rows_RD: word vectors.
+        ids_T: rows of the tokens.
+        factors: of ``drop_factors``.
+
+    Returns:
+        A row for each token [T, D], and their numbers int32 [T].
+    """
+    tokens_TD = F.embedding(ids_T, rows_RD)  # not index_select: on a GPU its gradient adds up in no fixed order
+    for factor in factors:
+        tokens_TD = tokens_TD * factor
+    return tokens_TD, torch.arange(len(ids_T), dtype=torch.int32, device=ids_T.device)
+
+
+def scrambled_texts(
+    recipe: BaseRecipe,
+    texts: Ragged,
+    rows_RD: Tensor,
+    ids: npt.NDArray[np.int32],
+    generator: np.random.Generator,
+    num_scrambled: int | None = None,
+) -> tuple[Ragged, Tensor]:
+    """Texts as a step of the recipe reads them, some with their words shuffled.
+
+    Args:
+        recipe: how many.
+        texts: with their boundary tokens.
+        rows_RD: the word vectors at hand; the result is on their device.
+        ids: int32 [T], rows of the tokens among them.
+        generator: of the draws.
+        num_scrambled: only the first so many texts are shuffled; None: all.
+
+    Returns:
+        The texts, and the rows of their tokens, int32 [T].
+    """
+    if recipe.scramble:
+        pairs = texts.slice(0, len(texts) if num_scrambled is None else num_scrambled)
+        order = np.arange(len(ids))
+        order[: len(pairs.ids)] = scrambled_by(recipe, pairs, generator)
+        texts, ids = replace(texts, ids=texts.ids[order]), ids[order]
+    return texts, torch.from_numpy(ids).to(rows_RD.device)
+
+
+def dropped(
+    recipe: BaseRecipe, rows_RD: Tensor, ids_T: Tensor, generator: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Word vectors, and the rows of the tokens among them, after the recipe's dropout."""
+    if not (recipe.dropout or recipe.word_dropout):
+        return rows_RD, ids_T
+    drawn = torch.Generator(rows_RD.device).manual_seed(int(generator.integers(2**63)))
+    shape = len(ids_T), rows_RD.shape[1]
+    return drop(rows_RD, ids_T, drop_factors(shape, recipe.dropout, recipe.word_dropout, drawn, rows_RD))
+
+
+def scrambled_by(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Places as of ``scrambled``, where the texts have the boundary tokens of the recipe."""
+    return scrambled(
+        texts,
+        generator,
+        rate=recipe.scramble,
+        form=recipe.scramble_form,
+        swaps=recipe.scramble_swaps,
+        keep_first=recipe.boundary_tokens in {"start", "both"},
+        keep_last=recipe.boundary_tokens in {"end", "both"},
+    )
+
+
+def scrambled(
+    texts: Ragged,
+    generator: np.random.Generator,
+    *,
+    rate: float,
+    form: Literal["pair", "each"] = "pair",
+    swaps: float | None = None,
+    keep_first: bool = False,
+    keep_last: bool = False,
+) -> npt.NDArray[np.int64]:
+    """An order of the tokens in which some texts have their words shuffled.
+
+    Args:
+        texts: 2B texts.
+        generator: of the draws.
+        rate: ρ, probability that a pair (or a text) is shuffled.
+        form: pair: one draw for both texts of a pair. each: one for each text.
+        swaps: mean of a Poisson distribution: so many times two words of the text change places; None: any order
+            of its words, all equally likely.
+        keep_first: the first token of every text stays, for it is a boundary word.
+        keep_last: so does the last.
+
+    Returns:
+        Places int64 [T]: token t of the result is ``texts.ids[places[t]]``.
+    """
+    if form == "pair":
+        chosen = np.repeat(generator.random(len(texts) // 2) < rate, 2)
+    else:
+        chosen = generator.random(len(texts)) < rate
+    if swaps is not None:
+        return _swapped(
+            texts, np.where(chosen, generator.poisson(swaps, len(texts)), 0), generator, keep_first, keep_last
+        )
+    text = np.repeat(np.arange(len(texts)), texts.lengths)
+    key = np.where(chosen[text], generator.random(len(text)), np.arange(len(text)))
+    if keep_first:
+        key[texts.offsets[:-1]] = -1
+    if keep_last:
+        key[texts.offsets[1:] - 1] = np.inf
+    return np.lexsort((key, text))
+
+
+def _swapped(
+    texts: Ragged, times: npt.NDArray[np.int64], generator: np.random.Generator, keep_first: bool, keep_last: bool
+) -> npt.NDArray[np.int64]:
+    places = np.arange(len(texts.ids))
+    low, high = texts.offsets[:-1] + keep_first, texts.offsets[1:] - keep_last
+    times = np.where(high - low > 1, times, 0)
+    for number in range(int(times.max(initial=0))):
+        some = times > number
+        first, size = low[some], (high - low)[some]
+        one = generator.integers(0, size)
+        other = (one + generator.integers(1, size)) % size
+        one, other = first + one, first + other
+        places[one], places[other] = places[other], places[one]
+    return places

@@ -1,0 +1,200 @@
+"""Bad input to jobs/shard.py and jobs/train.py: one clear line, a status above zero, nothing changed."""
+
+import gzip
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from paraembed.cluster.shard import shard_pairs
+from paraembed.commands.job import run
+from paraembed.pairs.shards import ShardSettings
+
+JOBS = Path(__file__).parents[2] / "jobs"
+
+
+def load_job(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"job_{name}", JOBS / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
+    """Run a job that must fail; gives what it said."""
+
+    def call(name: str, *arguments: str | Path) -> str:
+        module = load_job(name)
+        flags, more = {"shard": ("Shard", []), "train": ("Train", ["defaults"])}[name]
+        monkeypatch.setattr(sys, "argv", [f"jobs/{name}.py", *map(str, arguments)])
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path.parent / 'bad.db'}")
+        before = listing(tmp_path)
+        capsys.readouterr()
+        status = run(module.main, getattr(module, flags), *(getattr(module, one) for one in more))
+        said = capsys.readouterr().err
+        assert status == 1, said
+        assert "Traceback" not in said
+        assert said.count("error: ") == 1
+        assert said.splitlines()[-1].startswith("error: ")
+        assert listing(tmp_path) == before
+        return said
+
+    return call
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def put(path: Path, data: bytes | str) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("missing.tsv", None, r"missing\.tsv does not exist; check the path"),
+        ("empty.tsv", b"", r"empty\.tsv is empty; expected UTF-8 text"),
+        ("binary.tsv", b"\x7fELF\0\0\0", r"binary\.tsv is a binary file; expected UTF-8 text"),
+        ("plain.txt", b"no columns at all\n", "neither a PPDB line nor columns with a tab between"),
+        ("three.tsv", b"a\tb\tc\n", "3 columns and no header; say what they are with --columns"),
+        ("cut.gz", gzip.compress(b"a\tb\n" * 9999, mtime=0)[:40], r"cut\.gz is not a whole gzip file"),
+        ("fake.gz", b"a\tb\n", r"fake\.gz is not a whole gzip file"),
+    ],
+)
+def test_unusable_pair_files(
+    call: Callable[..., str], tmp_path: Path, name: str, data: bytes | None, message: str
+) -> None:
+    if data is not None:
+        put(tmp_path / name, data)
+    assert re.search(message, call("shard", "--input", tmp_path / name, "--out", tmp_path / "out"))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"[NP] ||| a ||| b\n[NP] ||| c\n", "no pair is left of 2 rows: 2 too few fields"),
+        (b"\xff\xfe\t\xff\n\xc3(\tx\n", "no pair is left of 2 rows: 2 invalid UTF-8"),
+        (b"same\tsame\n\tb\n", "no pair is left of 2 rows: 1 empty text, 1 equal texts"),
+    ],
+)
+def test_files_without_a_single_pair(
+    ray_cluster: None, call: Callable[..., str], tmp_path: Path, data: bytes, message: str
+) -> None:
+    path = put(tmp_path.parent / "input", data)
+    form = "ppdb" if data.startswith(b"[") else "tsv"
+    said = call("shard", "--input", path, "--format", form, "--out", tmp_path / "deep" / "out")
+    assert message in said
+
+
+def test_places_and_settings(call: Callable[..., str], tmp_path: Path) -> None:
+    pairs = put(tmp_path / "p.tsv", "a\tb\n")
+    assert "is a folder; a file is expected" in call("shard", "--input", tmp_path, "--out", tmp_path / "out")
+    assert "did not write; choose another --out" in call("shard", "--input", pairs, "--out", tmp_path)
+    assert "is a file; " in call("shard", "--input", pairs, "--out", pairs)
+    assert "rows_per_shard is 0; allowed" in call(
+        "shard", "--input", pairs, "--out", tmp_path / "o", "--rows-per-shard", "0"
+    )
+    assert "--workers is 0; it must be" in call("shard", "--input", pairs, "--out", tmp_path / "o", "--workers", "0")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
+    folder = tmp_path_factory.mktemp("pairs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'pairs.db'}")
+        shard_pairs([put(folder / "p.tsv", "a b\tc\nd\te f\n")], folder / "pairs", ShardSettings())
+    return folder / "pairs"
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (None, r"vectors\.txt does not exist"),
+        ("", r"vectors\.txt is empty"),
+        ("a 1 2\nb 1\n", r"vectors\.txt, line 2: a word with 1 values; expected .* 2 values"),
+        ("a 1 2\nb 1 x\n", r"vectors\.txt, line 2: 'x' is not a finite number"),
+        (b"\x80\x02]q\0.", r"vectors\.txt is a binary file"),
+    ],
+)
+def test_unusable_word_vectors(
+    pairs: Path, call: Callable[..., str], tmp_path: Path, rows: bytes | str | None, message: str
+) -> None:
+    if rows is not None:
+        put(tmp_path / "vectors.txt", rows)
+    places = ["--pairs", pairs, "--words", tmp_path / "vectors.txt", "--out", tmp_path / "out"]
+    assert re.search(message, call("train", *places, "--batch-size", "2"))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--recipe", "iclr2016/gran"], "unknown recipe 'iclr2016/gran'; allowed: tacl2015/word"),
+        (["--encoder", "avg", "--encoder.width", "5"], "encoder 'avg' has no option 'width'; allowed: none"),
+        (["--encoder.no-such"], "encoder 'avg' has no option 'such'; allowed: none"),
+        (["--encoder", "bert"], "unknown encoder 'bert'; allowed: avg, sum, word, scaled_avg"),
+        (["--margin", "-1"], "margin is -1.0; allowed: 1e-36 to"),
+        (["--batch-size", "1"], "batch_size is 1; allowed: 2 to 1e+06"),
+        (["--tokeniser", "moses"], "unknown tokeniser 'moses'; allowed: ptb-v1, space"),
+        (["--workers", "0"], "--workers is 0; it must be at least 1"),
+        (["--gpus"], "--gpus: PyTorch sees no GPU on this machine"),
+        ([], "batch_size is 100, and there are 2 pairs to train on; give --batch-size 2 or less, or more pairs"),
+        (["--batch-size", "2", "--workers", "9"], "batch_size is 2 for each of 9 workers, and there are 2 pairs"),
+        (["--checkpoint-minutes", "-1"], "checkpoint_minutes is -1.0; allowed: 0 to inf"),
+        (["--checkpoint-steps", "0"], "checkpoint_steps is 0; allowed: 1 to"),
+        (["--keep-checkpoints", "0"], "keep_checkpoints is 0; allowed: 1 to"),
+        (["--pairs-memory-gb", "nan"], "pairs_memory_gb is nan; allowed: finite numbers"),
+    ],
+)
+def test_wrong_settings(pairs: Path, call: Callable[..., str], tmp_path: Path, flags: list[str], message: str) -> None:
+    vectors = put(tmp_path / "vectors.txt", "a 1 2\nb 3 4\n")
+    assert message in call("train", "--pairs", pairs, "--words", vectors, "--out", tmp_path / "out", *flags)
+
+
+@pytest.mark.ray
+def test_words_that_do_not_fit_in_memory(pairs: Path, call: Callable[..., str], tmp_path: Path) -> None:
+    rows = "".join(f"word{number} {'0 ' * 9999}0\n" for number in range(500)).encode()
+    member = gzip.compress(rows, 1)
+    copies = 2 * psutil.virtual_memory().total // (500 * 40_000) + 1  # of which each makes a matrix of 20 MB
+    with (tmp_path / "vectors.txt.gz").open("wb") as file:
+        for _ in range(copies):
+            file.write(member)
+    places = ["--pairs", pairs, "--words", tmp_path / "vectors.txt.gz", "--out", tmp_path / "out"]
+    said = call("train", *places, "--batch-size", "2")
+    assert re.search(
+        r"the training needs about [\d,.]+ GiB of memory, and [\d,.]+ GiB are available: [\d,]+ words of width 10000 "
+        r"take [\d,.]+ GiB, .*; keep fewer words with --max-words",
+        said,
+    )
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"epochs": "ten"}, "epochs is 'ten'; expected int"),
+        ({"encoder": "avg"}, "encoder is 'avg'; expected an object"),
+        ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; expected int or none"),
+        ({"margn": 1}, "a recipe has no field 'margn'"),
+        ([1], "expected a JSON object with a recipe's fields"),
+    ],
+)
+def test_wrong_recipe_files(pairs: Path, call: Callable[..., str], tmp_path: Path, recipe: Any, message: str) -> None:
+    vectors = put(tmp_path / "vectors.txt", "a 1 2\nb 3 4\n")
+    path = put(tmp_path / "recipe.json", json.dumps(recipe))
+    said = call("train", "--pairs", pairs, "--words", vectors, "--out", tmp_path / "out", "--recipe", path)
+    assert message in said

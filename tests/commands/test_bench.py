@@ -1,0 +1,365 @@
+"""jobs/bench.py as a user runs it, and the batches it measures on."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mlflow.tracking import MlflowClient
+
+from infra.bench import command
+from infra.bench import encoders as measuring
+from infra.bench.command import Encoders
+from infra.bench.encoders import NATIVE, draw_batches
+from infra.bench.shard import NAMES
+from paraembed.encoders import ENCODERS
+from paraembed.tracking.runs import EXPERIMENT
+
+JOB = Path(__file__).parents[2] / "jobs" / "bench.py"
+SMALL = "--batch-size 5 --width 8 --mean-tokens 3 --rounds 2 --threads 1"
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """MLflow's store."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return uri
+
+
+@pytest.fixture
+def bench(store: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], int]:
+    """Runs the job on a command line and returns its exit status."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measuring, "ROUND_SECONDS", 0.001)
+    return lambda line: command.main(line.split())
+
+
+def rows_of(tables: str) -> dict[str, list[str]]:
+    """Cells by the first one of each line of Markdown tables."""
+    lines = [re.split(r" *(?<!\\)\| *", line)[1:-1] for line in tables.splitlines() if line.startswith("|")]
+    return {first.replace("\\|", "|"): rest for first, *rest in lines}
+
+
+def test_every_encoder_is_measured(
+    bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert bench(f"encoders {SMALL} --out numbers.json") == 0
+    said = capsys.readouterr()
+    (head, cells), *_ = (rows := rows_of(said.out)).items()
+    assert [head, *cells] == ["encoder", "ms/step", "pairs/s", "parameters", "× lstm_avg"]
+    names = [*rows][2:]
+    assert names == [name for one in ENCODERS for name in ([one, NATIVE] if one == "lstm_avg" else [one])]
+    assert rows["avg"][2] == "0"
+    assert rows["proj"][2] == "72"
+    assert rows["lstm_avg"][3] == "1.000"
+    assert f"median of 2 rounds; torch {torch.__version__}, CPU, threads: 1" in said.err
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert [one["encoder"] for one in numbers["encoders"]] == names
+    assert all(len(one["milliseconds"]) == 2 for one in numbers["encoders"])
+    assert numbers["settings"]["batch_size"] == 5
+
+
+def test_only_what_is_named(bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(f"encoders --encoders gru avg {SMALL}") == 0
+    rows = [*rows_of(capsys.readouterr().out).items()][2:]
+    assert [(name, cells[-1]) for name, cells in rows] == [("gru", "-"), ("avg", "-")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--encoders avg gpt", f"unknown encoder 'gpt'; allowed: {', '.join(ENCODERS)}"),
+        ("--rounds 0", "rounds is 0; allowed: 1 to 1000"),
+        ("--width 0", "width is 0; allowed: 1 to 65536"),
+        ("--mean-tokens 0.5", "mean_tokens is 0.5; allowed: 1 to 10000"),
+        ("--distinct-words 5000", "distinct_words is 5000; 3,000 tokens a step hold fewer than 2,890"),
+        ("--threads 0", "threads is 0; allowed: 1 to 1024"),
+        pytest.param(
+            "--device cuda",
+            "--device cuda: PyTorch sees no GPU on this machine; use --device cpu",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
+    ],
+)
+def test_what_is_not_allowed_is_one_line(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    flags: str,
+    message: str,
+) -> None:
+    assert bench(f"encoders {flags}") == 1
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+@pytest.mark.ray
+def test_the_sharding_beside_other_programs(
+    ray_cluster: None, bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = "shard --folder work --lines 600 --files 3 --rounds 2 --loop-lines 50 --small-files 2 --out numbers.json"
+    assert bench(line) == 0
+    said = capsys.readouterr().out
+    rows = rows_of(said)
+    assert [rows[name][0] for name in NAMES.values()] == ["600", "600", "50", "50"]
+    assert rows["shard_pairs"][3] == "1.00"
+    assert {"read, decompress", "split into fields", "write: shards"} < set(rows)
+    assert re.findall(r"^\| (?:files|rows in 1,000 partitions) +\| +([\d,]+) ", said, re.MULTILINE) == [
+        *("2", "8", "100,000", "400,000")
+    ]
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert [one["program"] for one in numbers["timings"]] == [*NAMES.values()]
+    assert [len(one["seconds"]) for one in numbers["timings"]] == [2] * 4
+    assert numbers["line_bytes"] > 700
+    assert numbers["peak_bytes"] > 1 << 20
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*.gz")}
+    assert len(before) == 3
+    assert bench(line) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*.gz")} == before
+    assert bench("shard --folder work --rounds 0") == 1
+
+
+TRAIN = "train --texts phrases --batch-sizes 5 --pairs 1000 --words 60 --width 8 --rounds 2 --seconds 0.05"
+BARE = """
+import sys
+
+AT_HAND = {"torch", "numpy", "pyarrow", "paraembed", "infra"}
+OF_TORCH = {"typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "filelock", "fsspec",
+            "torchgen", "functorch"}
+
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top.startswith("_") or top in AT_HAND | OF_TORCH | sys.stdlib_module_names:
+            return self.finder.find_spec(name, path, target)
+        return None
+
+
+sys.meta_path[:] = map(Without, sys.meta_path)
+"""
+"""What Python runs first: it finds no other package, in this process and in those that it starts."""
+
+
+def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BARE)
+    done = subprocess.run(
+        [sys.executable, JOB, *TRAIN.split(), "--out", "new/numbers.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "without Ray and MLflow: " in done.stderr
+    rows = rows_of(done.stdout)
+    assert rows["sentence-transformers StaticEmbedding"][0] == "datasets is not installed"
+    measured = {name: cells for name, cells in rows.items() if cells[0][:1].isdigit()}
+    assert list(measured) == [
+        "paraembed",
+        "paraembed, batches ready",
+        "EmbeddingBag(sparse=True), SparseAdam",
+        "Embedding, Adam",
+        "paraembed, mega-batches of 20",
+        "paraembed, 2 workers",
+    ]
+    numbers = json.loads((tmp_path / "new" / "numbers.json").read_text())
+    (case,) = numbers["cases"]
+    assert case["case"]["pairs"] == 1000
+    assert not numbers["machine"]["compiled loops"]
+    for key, program in case["programs"].items():
+        assert len(program["turns"]) == (0 if key == "static_embedding" else 2)
+        for turn in program["turns"]:
+            assert turn["seconds"] >= 0.05
+            assert turn["steps"] >= 20
+    ours = case["programs"]["paraembed"]["turns"]
+    rate = 5 / np.median([turn["seconds"] / turn["steps"] for turn in ours])
+    assert measured["paraembed"][2] == f"{rate:,.0f}"
+    assert measured["paraembed"][3] == "1.00"
+    assert case["programs"]["workers"]["turns"][0]["loopback_bytes"] > 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_training_on_ray_beside_the_bare_loop(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    store: str,
+) -> None:
+    assert bench(f"{TRAIN} --rounds 1 --programs paraembed ray --out numbers.json") == 0
+    said = capsys.readouterr()
+    assert re.search(r"a step on Ray takes [+-]\d+\.\d%", said.out)
+    programs = json.loads((tmp_path / "numbers.json").read_text())["cases"][0]["programs"]
+    (turn,) = programs["ray"]["turns"]
+    assert turn["steps"] > 200
+    assert turn["peak_bytes"] > 100e6
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["avg/phrases/5/ray/pairs_per_second"] == pytest.approx(5 * turn["steps"] / turn["seconds"])
+    assert not [*tmp_path.rglob("model.safetensors")]
+
+
+def test_a_whole_training(
+    bench: Callable[[str], int], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(command.SCALE, "pairs", 1000)
+    assert bench(f"{TRAIN} --scale") == 0
+    said = capfd.readouterr()
+    assert "* paraembed: 10 epochs of 1,000 pairs, 100 steps: " in said.out
+    assert "epoch 10/10  step 100/100" in said.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_without_a_gpu_its_numbers_are_skipped(bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--device cuda --texts phrases --pairs 9100000 --batch-sizes 100 4096 --encoders avg lstm_avg"
+    assert bench(f"train {flags}") == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        "skipped: --device cuda: PyTorch sees no GPU on this machine; use --device cpu\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--texts poems", "texts: 'poems' is unknown; allowed: sentences, phrases"),
+        ("--encoders gpt", f"encoder: 'gpt' is unknown; allowed: {', '.join(ENCODERS)}"),
+        ("--batch-sizes 1", "batch_size is 1; allowed: 2 to 1e+06"),
+        ("--pairs 100", "pairs is 100; two workers of batch_size 100 need 200 or more"),
+        ("--rounds 0", "rounds is 0; allowed: 1 to 1000"),
+        ("--programs ours", "programs: 'ours' is unknown; allowed: paraembed, ready, "),
+        ("--device tpu", "device is 'tpu'; allowed: cpu, cuda"),
+        ("--precision bfloat16", "precision is 'bfloat16', and the device is a CPU"),
+    ],
+)
+def test_what_training_does_not_allow_is_one_line(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    flags: str,
+    message: str,
+) -> None:
+    assert bench(f"train --batch-sizes 100 {flags}") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert message in said.err
+    assert said.err.count("\n") == 1
+
+
+EMBED = (
+    "embed --rows 300 --memory-rows 100 --small-rows 200 --large-rows 600 --part-rows 80 --small-part-rows 20 "
+    "--words 50 --width 8 --rounds 1"
+)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # five times a Ray of its own
+def test_embedding_end_to_end(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    store: str,
+) -> None:
+    (tmp_path / "work").mkdir()
+    line = f"{EMBED} --programs encode float32 floor few many large read tokenise gather write part"
+    assert bench(f"{line} --folder work --out new/numbers.json") == 0
+    said = capsys.readouterr()
+    rows = rows_of(said.out)
+    assert [rows[name][:2] for name in ("jobs/embed.py", "jobs/embed.py, few rows in many parts")] == [
+        ["300", "4"],
+        ["200", "10"],
+    ]
+    assert "Ray, commit" in rows
+    for note in ("of the bare floor", "peak memory of a worker: ", "a part costs "):
+        assert note in said.out
+    (turn,) = json.loads((tmp_path / "new" / "numbers.json").read_text())["programs"]["float32"]["turns"]
+    assert turn["steps"] == 300
+    assert 0 < turn["start_seconds"] < turn["whole_seconds"] - turn["seconds"]
+    assert turn["peak_bytes"] > 100e6
+    assert not [*(tmp_path / "work").iterdir()]
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["float32/rows_per_second"] == pytest.approx(300 / turn["seconds"])
+
+
+@pytest.mark.ray
+def test_a_job_that_fails_says_why(
+    bench: Callable[[str], int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert bench(f"{EMBED} --programs float32") == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: jobs/embed.py ended with status 1: error: no Ray cluster answers at RAY_ADDRESS=")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--programs ours", "programs: 'ours' is unknown; allowed: encode, encode_1, model2vec, "),
+        ("--rows 0", "rows is 0; allowed: 1 to 1e+09"),
+        ("--part-rows 5", "small_part_rows is 1000; it must be below part_rows and small_rows, 5 and 200000"),
+        ("--texts none.txt", "none.txt"),
+        ("--encoder none", "none"),
+    ],
+)
+def test_what_embedding_does_not_allow_is_one_line(
+    bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], flags: str, message: str
+) -> None:
+    assert bench(f"embed --rows 20 --memory-rows 5 --large-rows 20 {flags}") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    error = said.err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+    assert "Traceback" not in said.err
+
+
+def test_without_a_subcommand_it_says_which_there_are(
+    bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, status in (("", 2), ("--help", 0), ("shard --folder work --lines many", 2)):
+        with pytest.raises(SystemExit) as ended:
+            bench(line)
+        assert ended.value.code == status
+    said = capsys.readouterr()
+    assert said.out.startswith("usage: bench.py [-h] {embed,encoders,shard,train}")
+    assert "{embed,encoders,shard,train}" in said.err
+    assert "argument --lines: invalid int value: 'many'" in said.err
+
+
+def test_help_and_wrong_values_need_no_torch() -> None:
+    code = (
+        "import sys\nfrom infra.bench.command import main, parse\nassert main(['encoders', '--rounds', '0']) == 1\n"
+        "try:\n  parse(['embed', '--help'])\nfinally:\n"
+        "  assert not {'torch', 'numpy', 'ray', 'mlflow'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=JOB.parents[1], capture_output=True, text=True, check=True)
+    assert "--small-part-rows N" in done.stdout
+
+
+@pytest.mark.parametrize(("distinct_words", "about"), [(None, 1200), (300, 300), (2500, 2500)])
+def test_batches_hold_the_words_asked_for(distinct_words: int | None, about: int) -> None:
+    batches = draw_batches(Encoders(distinct_words=distinct_words, rounds=3))
+    assert [len(batch) for batch in batches] == [200] * 3
+    assert np.mean([batch.lengths.mean() for batch in batches]) == pytest.approx(15, rel=0.05)
+    assert np.mean([len(np.unique(batch.ids)) for batch in batches]) == pytest.approx(about, rel=0.05)

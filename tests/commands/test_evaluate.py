@@ -1,0 +1,330 @@
+"""jobs/evaluate.py as a user runs it: the table, the files, the MLflow run, one clear line for every mistake."""
+
+import csv
+import importlib.util
+import io
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import ray
+from mlflow.tracking import MlflowClient
+
+from paraembed.commands.evaluate import Evaluation, check_held_out, find_candidates
+from paraembed.commands.job import run
+from paraembed.evaluation.report import Table
+from paraembed.io.files import sha256_of
+from paraembed.tracking.runs import EXPERIMENT
+
+JOB = Path(__file__).parents[2] / "jobs" / "evaluate.py"
+PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"
+SENTENCES = "5\tthe secret cat\tthe cat\n1\ta secret dog\ton mat\n3\ta cat on\tthe mat\n"
+VECTORS = "UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\na 1 1 0\ndog -1 2 1\non 3 1 -1\nmat 0 -1 2\n"
+
+
+@pytest.fixture(scope="module")
+def job() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("jobs_evaluate", JOB)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One MLflow database for these tests: making it takes seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_encoder_folder: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: an encoder, word vectors, scored pairs, an STS suite."""
+    shutil.copytree(tiny_encoder_folder, tmp_path / "encoder")
+    (tmp_path / "vectors.txt").write_text(VECTORS)
+    (tmp_path / "test-pairs.tsv").write_text(PAIRS)
+    (tmp_path / "sts" / "2013").mkdir(parents=True)
+    (tmp_path / "sts" / "2013" / "headlines.tsv").write_text(PAIRS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    return tmp_path
+
+
+@pytest.fixture
+def evaluate(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
+    """Runs the job on a command line and gives its exit status."""
+
+    def call(line: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["evaluate.py", *line.split()])
+        return run(job.main, job.Evaluation)
+
+    handlers, level, on_term = logging.root.handlers[:], logging.root.level, signal.getsignal(signal.SIGTERM)
+    yield call
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    signal.signal(signal.SIGTERM, on_term)
+
+
+def test_encoder_words_and_baseline_on_a_suite_and_a_file(
+    evaluate: Callable[[str], int], folder: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "--encoder encoder --words vectors.txt --baseline ppdb-heuristics --suite sts --data . "
+    line += "--pairs test-pairs.tsv --resamples 50 --out deep/scores"
+    before = ray.is_initialized()  # by other tests
+    assert evaluate(line) == 0
+    assert ray.is_initialized() == before
+    out, err = capsys.readouterr()
+    table, other = (part.splitlines() for part in out.split("\n\n")[:2])
+    assert table[0] == "sts: Pearson ×100"
+    assert table[1].split()[:11] == [
+        "sts", "pairs", "encoder", "95", "%", "untrained", "overlap", "lemma", "overlap", "unknown", "%",
+    ]  # fmt: skip
+    assert [row.split("  ")[0] for row in table[3:7]] == [
+        "2013 headlines", "2013 mean of 1 set", "2013 pooled", "mean of 1 year",
+    ]  # fmt: skip
+    assert "  [1] Wieting 2016 table 2: PP" in table
+    assert any(line.startswith("  STS 2013 is without FNWN, OnWN, SMT") for line in table)
+    assert f"such as report.html, to {folder}/deep/scores; next: python jobs/embed.py --encoder encoder" in err
+    assert "not made: Margin between paraphrases and negatives: it needs pairs; give --margin-pairs FOLDER" in err
+
+    saved = json.loads((folder / "deep" / "scores" / "scores.json").read_text())
+    trained, untrained, overlap, _ = (column["scores"] for column in saved["encoders"])
+    assert trained["sts/2013/headlines"]["pearson"] == trained["pairs/test-pairs"]["pearson"]
+    assert overlap["pairs/test-pairs"]["pearson"] == pytest.approx(0.75**0.5)  # of 1, 0, 0 with 5, 1, 3
+    shown = f"{100 * trained['pairs/test-pairs']['pearson']:.1f}"
+    assert shown in other[3].split()
+    assert shown in (folder / "deep" / "scores" / "scores.md").read_text()
+
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment is not None
+    logged = client.search_runs([experiment.experiment_id])[0]
+    assert logged.info.status == "FINISHED"
+    assert logged.data.params["suite"] == "('sts',)"
+    assert logged.data.tags["sets behind sts/mean"] == "1"
+    assert logged.data.metrics["sts/2013/headlines/pearson"] == trained["sts/2013/headlines"]["pearson"]
+    assert logged.data.metrics["sts/mean"] == trained["sts/mean"]["pearson"]
+    assert logged.data.metrics["untrained/sts/mean"] == untrained["sts/mean"]["pearson"]
+    artifacts = {file.path for file in client.list_artifacts(logged.info.run_id)}
+    assert artifacts == {path.name for path in (folder / "deep" / "scores").iterdir()}
+    assert {"scores.json", "scores.md", "scores.csv", "report.html"} <= artifacts
+
+
+def test_the_run_of_a_training_is_an_encoder(
+    evaluate: Callable[[str], int], folder: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+    training, empty = (client.create_run(number).info.run_id for _ in range(2))
+    client.log_artifacts(training, str(folder / "encoder"), "encoder")
+    assert evaluate(f"--encoder {training} encoder --pairs test-pairs.tsv --no-analyses --out out") == 0
+    columns = json.loads((folder / "out" / "scores.json").read_text())["encoders"]
+    assert [column["label"] for column in columns] == [f"run {training[:8]}", "encoder"]
+    assert columns[0]["scores"] == columns[1]["scores"]
+    assert not (folder / "out" / "report.html").exists()
+    capsys.readouterr()
+    for run_id in (empty, "0" * 32):
+        assert evaluate(f"--encoder {run_id} --pairs test-pairs.tsv --out out") == 1
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        assert f"gives no encoder of the run {run_id}" in err
+
+
+def test_choosing_from_held_out_pairs(evaluate: Callable[[str], int], folder: Path) -> None:
+    words = ["the cat", "a dog", "on mat", "dog", "the mat", "cat"]
+    (folder / "held-out.tsv").write_text("".join(f"{one}\t{one} on\n" for one in words))
+    assert evaluate("--words vectors.txt --held-out held-out.tsv --choices 5 --no-analyses --out out") == 0
+    scores = json.loads((folder / "out" / "scores.json").read_text())["encoders"][0]["scores"]
+    assert scores["choose/5"]["num_pairs"] == 6
+    assert 0 <= scores["choose/5"]["accuracy"] <= 1
+
+
+def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(
+    evaluate: Callable[[str], int], folder: Path, job: ModuleType
+) -> None:
+    out = folder / "out"
+    out.mkdir()
+    for name in ("scores.json", "margin.png", "disagreement-sts.csv", "mine.csv", "report.html"):
+        (out / name).write_text("earlier")
+    assert evaluate("--baseline ppdb-heuristics --suite sts --data . --resamples 0 --no-analyses --out out") == 0
+    assert sorted(path.name for path in out.iterdir()) == ["mine.csv", "scores.csv", "scores.json", "scores.md"]
+    saved = json.loads((out / "scores.json").read_text())
+    assert [column["label"] for column in saved["encoders"]] == ["overlap", "lemma overlap"]
+    table = Table("t", ("set", "pairs", "mine"), (("a", "1,000", "0.5"), ("mean", "", "")), (False, True), ())
+    assert job.blocks(table, None) == [(["set", "pairs", "mine"], [["a", "1,000", "0.5"], ["mean", "", ""]])]
+    assert [head for head, _ in job.blocks(table, 12)] == [["set", "pairs"], ["set", "mine"]]  # 4 + 2 + 5 is 11
+
+
+def test_texts_are_written_where_they_were_asked_for_alone(evaluate: Callable[[str], int], folder: Path) -> None:
+    (folder / "mine.tsv").write_text(SENTENCES)
+    line = "--encoder encoder --words vectors.txt --pairs mine.tsv --resamples 0"
+
+    def written(out: Path) -> str:
+        return "".join(path.read_text() for path in out.iterdir() if path.suffix != ".png")
+
+    assert evaluate(f"{line} --out without") == 0
+    assert "the secret cat" not in written(folder / "without")
+    assert (folder / "without" / "disagreement-pairs-mine.csv").read_text().startswith("set,row,encoder,")
+    assert evaluate(f"{line} --out with --show-texts") == 0
+    assert "the secret cat" in written(folder / "with")
+
+
+def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
+    evaluate: Callable[[str], int],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    job: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    label = "=1+1 <b>[x](e.test) `c`"
+    (folder / "encoder").rename(folder / label)
+    sets = [b"<script>alert(1).tsv", b"a|b\nc.tsv", b"caf\xe9.tsv", b"n" * 230 + b".tsv"]
+    for name in sets:
+        (folder / os.fsdecode(name)).write_text(SENTENCES)
+    flags = ["--encoder", label, "--words", "vectors.txt", "--resamples", "0", "--out", "out"]
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", *flags, "--pairs", *map(os.fsdecode, sets)])
+    assert run(job.main, job.Evaluation) == 0
+    assert "goes on without" not in capsys.readouterr().err
+    out = folder / "out"
+    document, page = (out / "scores.md").read_text(), (out / "report.html").read_text()
+    for text in (document, page):
+        assert "<script" not in text
+        assert "<b>" not in text
+        assert "&lt;script&gt;alert(1)" in text
+    assert "\\[x\\](e.test" in document
+    assert "a\\|b\ufffdc" in document
+    assert "caf\ufffd" in document
+    rows = [
+        row for path in out.glob("*.csv") for row in csv.reader(io.StringIO(path.read_bytes().decode(), newline=""))
+    ]
+    cells = {cell for row in rows for cell in row}
+    assert f"'{label}" in cells
+    assert not any(cell.startswith("=") for cell in cells)
+    assert len(list(out.glob("disagreement-*.csv"))) == len(sets)
+
+
+def test_pairs_of_the_training_are_not_held_out(folder: Path) -> None:
+    flags = Evaluation(encoder=("encoder",), held_out=folder / "pairs", choices=2, out=folder / "out")
+    (folder / "pairs").mkdir()
+    (folder / "pairs" / "manifest.json").write_text("{}")
+    config = json.loads((folder / "encoder" / "config.json").read_text())
+    config["provenance"] = {"training": {"pairs": sha256_of(folder / "pairs" / "manifest.json")}}
+    (folder / "encoder" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"pairs holds the very pairs that encoder was trained on; give pairs that"):
+        check_held_out(flags.held_out, find_candidates(flags))
+    check_held_out(None, find_candidates(flags))
+
+
+def test_where_the_scores_go_unless_told(evaluate: Callable[[str], int], folder: Path) -> None:
+    assert evaluate("--encoder encoder --pairs test-pairs.tsv --no-analyses") == 0
+    assert (folder / "encoder-scores" / "scores.json").is_file()
+    assert evaluate("--words vectors.txt --max-words 5 --pairs test-pairs.tsv --no-analyses") == 0
+    assert (folder / "scores" / "scores.md").is_file()
+    assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_the_same_scores_twice(evaluate: Callable[[str], int], folder: Path) -> None:
+    saved = []
+    for _ in range(2):
+        assert evaluate("--encoder encoder --pairs test-pairs.tsv --out out") == 0
+        saved.append({path.name: path.read_bytes() for path in (folder / "out").iterdir()})
+        shutil.rmtree(folder / "out")
+    assert saved[0] == saved[1]
+
+
+MISTAKES = {
+    "nothing to score": ("--pairs test-pairs.tsv", "nothing to score; give --encoder FOLDER, --words FILE or both"),
+    "nothing to score on": ("--words vectors.txt", "nothing to score on; give --suite all --data FOLDER, --pairs"),
+    "a suite without data": ("--words vectors.txt --suite sts", "--suite and --data go together"),
+    "data without a suite": ("--words vectors.txt --pairs test-pairs.tsv --data .", "--suite and --data go together"),
+    "a cut without words": ("--encoder encoder --pairs test-pairs.tsv --max-words 3", "--max-words needs --words FILE"),
+    "a cut of nothing": ("--words vectors.txt --pairs test-pairs.tsv --max-words 0", "max_words is 0; it must be at"),
+    "no encoder": ("--encoder none --pairs test-pairs.tsv", "none does not exist; expected an encoder folder"),
+    "a file as encoder": ("--encoder vectors.txt --pairs test-pairs.tsv", "vectors.txt is a file; expected an encoder"),
+    "a folder as words": ("--words sts --pairs test-pairs.tsv", "sts is a folder; a file is expected"),
+    "no pairs": ("--encoder encoder --pairs none.tsv", "none.tsv does not exist; check the path"),
+    "a folder as pairs": ("--encoder encoder --pairs sts", "sts is a folder; a file is expected"),
+    "the same name twice": ("--words vectors.txt --pairs test-pairs.tsv ./test-pairs.tsv", "are named 'test-pairs'"),
+    "a binary file": ("--encoder encoder --pairs encoder/model.safetensors", "model.safetensors is a binary file"),
+    "words as pairs": ("--encoder encoder --pairs vectors.txt", "vectors.txt, line 1: 1 columns; expected three"),
+    "pairs as words": ("--words test-pairs.tsv --pairs test-pairs.tsv", "test-pairs.tsv, line 1: a word with 0 values"),
+    "an unknown suite": ("--encoder encoder --suite sts,glue --data .", "unknown suite 'glue'; allowed: all"),
+    "an unknown baseline": ("--words vectors.txt --baseline idf --pairs test-pairs.tsv", "unknown baseline 'idf'; "),
+    "a baseline of nothing": ("--encoder encoder --baseline sif --pairs test-pairs.tsv", "give it with --words FILE"),
+    "resamples": ("--encoder encoder --pairs test-pairs.tsv --resamples -1", "--resamples is -1; allowed: 0"),
+    "choices": ("--encoder encoder --held-out test-pairs.tsv --choices 1", "--choices is 1; it must be at least 2"),
+    "a peer that is not there": ("--encoder st:none/none/none --pairs test-pairs.tsv", "sentence_transformers"),
+    "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
+    "no suite": ("--encoder encoder --suite sts --data none", "none does not exist; expected a folder with STS sets"),
+    "an empty suite": ("--encoder encoder --suite sts --data encoder", "encoder holds no STS sets; expected <year>/"),
+    "avg as baseline": ("--words vectors.txt --baseline avg --pairs test-pairs.tsv", "unknown baseline 'avg'"),
+    "a suite with its own flag": ("--encoder encoder --suite choose --data .", "flag of its own: --held-out PAIRS"),
+    "counts for nothing": ("--encoder encoder --pairs test-pairs.tsv --counts c", "--counts needs --baseline sif or"),
+    "choices of nothing": ("--encoder encoder --pairs test-pairs.tsv --choices 7", "--choices needs --held-out PAIRS"),
+    "options of nothing": (
+        "--encoder encoder --pairs test-pairs.tsv --no-analyses --against x", "--against is for the analyses;"
+    ),
+    "against nobody": ("--encoder encoder --pairs test-pairs.tsv --against foo", "--against is 'foo'; it must"),
+    "margin nowhere": ("--encoder encoder --pairs test-pairs.tsv --margin-pairs none", "none does not exist; exp"),
+    "tagged nowhere": ("--encoder encoder --pairs test-pairs.tsv --tagged none", "none does not exist"),
+    "runs nowhere": ("--encoder encoder --pairs test-pairs.tsv --runs none", "none does not exist; exp"),
+    "no place for output": ("--encoder encoder --pairs test-pairs.tsv --out /proc/x", "/proc/x cannot be written ("),
+    "a file as output": ("--encoder encoder --pairs test-pairs.tsv --out vectors.txt", "vectors.txt is a file; "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_clear_line(
+    evaluate: Callable[[str], int], folder: Path, capsys: pytest.CaptureFixture[str], line: str, message: str
+) -> None:
+    before = sorted(folder.rglob("*"))
+    assert evaluate(line) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe\n", b"1\t\xe9t\xe9\tb\n", b"1\ta\tb\n", b"5\tyak\tgnu\n4\tgnu\temu\n"]
+)
+def test_faulty_pairs_are_one_clear_line(
+    evaluate: Callable[[str], int], folder: Path, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    (folder / "bad.tsv").write_bytes(data)
+    assert evaluate("--encoder encoder --pairs test-pairs.tsv bad.tsv") == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "bad" in err
+
+
+def test_a_relative_path_in_a_submitted_job_is_refused(
+    evaluate: Callable[[str], int], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "runtime_resources").mkdir()
+    monkeypatch.chdir(folder / "runtime_resources")
+    assert evaluate(f"--words {folder}/vectors.txt --pairs {folder}/test-pairs.tsv") == 1
+    assert "--out is 'scores'; a submitted job runs in a temporary copy" in capsys.readouterr().err
+    assert evaluate(f"--words vectors.txt --pairs {folder}/test-pairs.tsv --out {folder}/out") == 1
+    assert "--words is 'vectors.txt'; a submitted job" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["--encoders x", "--max-words few", "--choices many"])
+def test_a_wrong_flag_exits_with_two(evaluate: Callable[[str], int], folder: Path, line: str) -> None:
+    with pytest.raises(SystemExit) as exited:
+        evaluate(line)
+    assert exited.value.code == 2

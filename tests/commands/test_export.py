@@ -1,0 +1,91 @@
+"""jobs/export.py as a user runs it."""
+
+import logging
+import runpy
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paraembed import checkpoint
+from paraembed.commands.start import STOP_SIGNALS
+from paraembed.encoders import Encoder, config_from_dict
+from paraembed.text.vocabulary import START, UNKNOWN, Words, read_words
+
+JOB = Path(__file__).parents[2] / "jobs" / "export.py"
+Job = Callable[[str], object]
+VOCABULARY = [START, "the", "cat", UNKNOWN]
+
+
+def save(name: str, folder: Path, vocabulary: list[str] = VOCABULARY) -> Encoder:
+    matrix = np.random.default_rng(1).standard_normal((len(vocabulary), 3), np.float32)
+    boundary = "start" if START in vocabulary else "none"
+    words = Words(pa.array(vocabulary), matrix)
+    encoder = Encoder(config_from_dict({"name": name}), words, "space", boundary_tokens=boundary)
+    checkpoint.save(encoder, folder, recipe={}, provenance={}, model_card="")
+    return encoder
+
+
+@pytest.fixture
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """Runs the job on a command line and gives its exit status; MLflow does not answer."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    root, stops = logging.getLogger(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handlers, level = root.handlers[:], root.level
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+    def call(line: str) -> object:
+        monkeypatch.setattr(sys, "argv", ["jobs/export.py", *line.split()])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(JOB), run_name="__main__")
+        return ended.value.code
+
+    yield call
+    root.handlers, root.level = handlers, level
+    for number, handler in stops.items():
+        signal.signal(number, handler)
+
+
+def test_word2vec_text_that_train_reads(export: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder = save("lstm", tmp_path / "encoder")
+    assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 0
+    told = capsys.readouterr().err
+    assert "wrote deep/vectors.txt.gz: 4 word vectors of width 3; the unknown word is UUUNKKK" in told
+    assert "left out: the layers of lstm; the words alone do not make its vectors" in told
+    read = read_words(tmp_path / "deep" / "vectors.txt.gz")
+    assert read.vocabulary.to_pylist() == ["<s>", *VOCABULARY[1:]]
+    np.testing.assert_array_equal(read.matrix, encoder.matrix.detach().numpy())
+
+    assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 1
+    assert "is there already; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    other = save("avg", tmp_path / "other", ["a", UNKNOWN])
+    assert export("--encoder other --to word2vec --out deep/vectors.txt.gz --overwrite") == 0
+    assert "left out" not in capsys.readouterr().err
+    np.testing.assert_array_equal(
+        read_words(tmp_path / "deep" / "vectors.txt.gz").matrix, other.matrix.detach().numpy()
+    )
+
+
+def test_bad_input_is_said_in_words(export: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save("avg", tmp_path / "encoder", ["new york", UNKNOWN])
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for line, message in [
+        ("--encoder none --to word2vec --out v.txt", "none does not exist; expected an encoder folder"),
+        ("--encoder file --to word2vec --out v.txt", "file is a file; expected an encoder folder"),
+        ("--encoder empty --to word2vec --out v.txt", "empty holds no config.json; expected an encoder folder"),
+        ("--encoder encoder --to word2vec --out empty", "empty is a folder; give --out the name of a file"),
+        ("--encoder encoder --to word2vec --out v.txt", "1 words that word2vec's text cannot hold, such as 'new york'"),
+        ("--encoder encoder --to word2vec --out file/v.txt", "File exists"),
+    ]:
+        assert export(line) == 1
+        assert f"error: {message}" in (told := capsys.readouterr().err) or message in told
+        assert "Traceback" not in told
+    assert export("--encoder encoder --to onnx --out v.txt") == 2
+    assert "word2vec" in capsys.readouterr().err
+    assert not (tmp_path / "v.txt").exists()

@@ -1,0 +1,59 @@
+import ctypes
+import logging
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from paraembed.commands.job import run, say
+from paraembed.commands.start import STOPPED
+
+
+@dataclass
+class Flags:
+    """Nothing."""
+
+
+def test_passwords_in_addresses_are_not_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main(_: Flags) -> None:
+        say("reading s3://key:secret@bucket/pairs.gz and s3://key:s%2Fecret@other/a@b.gz")
+        logging.getLogger("paraembed").warning("%s failed", "postgresql://user:s@ecret@host:1/db")
+        logging.getLogger("paraembed").warning("%s is down", "https://user:s/ecret@host/page")
+        raise ValueError("s3://key:secret@bucket/pairs.gz does not exist; write to mail@example.org")
+
+    before = logging.getLogger().handlers[:]
+    monkeypatch.setattr("sys.argv", ["job"])
+    assert run(main, Flags) == 1
+    logging.getLogger().handlers[:] = before
+    said = capsys.readouterr().err
+    assert "ecret" not in said
+    assert "s3://bucket/pairs.gz does not exist; write to mail@example.org" in said
+    assert "reading s3://bucket/pairs.gz and s3://other/a@b.gz" in said
+    assert "postgresql://host:1/db failed" in said
+    assert "https://host/page is down" in said
+
+
+def test_a_stop_within_a_callback_from_c_is_not_lost(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba calls Python so when it loads compiled code, and Python drops what is raised there."""
+    callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))
+    hook, survived = sys.unraisablehook, list[str]()
+
+    def main(_: Flags) -> None:
+        callback()
+        survived.append("the callback")
+        time.sleep(60)
+        survived.append("the stop")
+
+    before = logging.getLogger().handlers[:]
+    monkeypatch.setattr("sys.argv", ["job"])
+    assert run(main, Flags) == STOPPED
+    logging.getLogger().handlers[:] = before
+    assert survived == ["the callback"]
+    assert "Traceback" not in capsys.readouterr().err
+    assert sys.unraisablehook is hook

@@ -1,0 +1,67 @@
+import importlib.util
+import random
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed.commands.job import run
+from paraembed.embedding.settings import Settings
+from tests.embedding.without_ray import build
+
+VERIFY = Path(__file__).parents[2] / "jobs" / "verify.py"
+PART = "part-00001-of-00003.parquet"
+
+
+def verify(monkeypatch, *arguments: str | Path) -> int:
+    spec = importlib.util.spec_from_file_location("job_verify", VERIFY)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "job_verify", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(sys, "argv", ["jobs/verify.py", *map(str, arguments)])
+    return run(module.main, module.Flags)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[random.Random(0).randrange(len(data))] ^= 1
+    path.write_bytes(data)
+
+
+def drop(path: Path) -> None:
+    pq.write_table(pq.read_table(path).slice(1), path)
+
+
+def repeat(path: Path) -> None:
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "failing"),
+    [(flip, {"sha256"}), (drop, {"sha256", "rows", "tokens"}), (repeat, {"sha256", "rows", "tokens", "ids"})],
+)
+def test_the_exit_status_tells_a_tampered_copy(
+    tiny_encoder_folder, tmp_path, monkeypatch, capsys, tamper, failing
+) -> None:
+    (tmp_path / "t.txt").write_text("the cat sat\na dog ran home\nthe mat .\n" * 3)
+    out = tmp_path / "out"
+    build(tiny_encoder_folder, tmp_path / "t.txt", Settings(part_rows=3), out)
+    assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder) == 1  # no row was compared
+    assert verify(monkeypatch, out, "--input", tmp_path) == 1
+    monkeypatch.chdir(tmp_path)
+    assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder, "--input", "") == 1  # not the working folder
+    capsys.readouterr()
+    assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder, "--input", tmp_path) == 0
+    table = capsys.readouterr().out
+    assert "FAILED" not in table
+    tamper(out / PART)
+    assert verify(monkeypatch, out) == 1
+    printed = capsys.readouterr()
+    found = {line.split()[0] for line in printed.out.splitlines() if " FAILED " in line}
+    assert failing <= found
+    assert printed.err.startswith(f"error: {len(found)} of 10 checks FAILED for {out}")

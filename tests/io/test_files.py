@@ -1,0 +1,404 @@
+"""Files: opened plain or gzipped, put into place whole or not at all."""
+
+import bz2
+import gzip
+import hashlib
+import io
+import os
+import random
+import re
+import socket
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.io.files import (
+    cut_at_lines,
+    differences,
+    digest_of,
+    is_compressed,
+    locked,
+    new_folder,
+    open_binary,
+    open_regular,
+    read_blocks,
+    read_json,
+    read_span,
+    replace_folder,
+    require_file,
+    sha256_of,
+    work_folder,
+    write_file,
+    write_json,
+)
+from tests.fuzz import mutated, run
+
+TEXT = b"one\ntwo\n" * 1_000
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_only_a_file_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    require_file(tmp_path / "file")
+    with pytest.raises(IsADirectoryError, match="is a folder; a file is expected"):
+        require_file(tmp_path)
+    with pytest.raises(FileNotFoundError, match="none does not exist; check the path"):
+        require_file(tmp_path / "none")
+    (tmp_path / "dangling").symlink_to(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match="dangling does not exist"):
+        require_file(tmp_path / "dangling")
+
+
+def test_gzip_is_opened_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(TEXT)
+    (tmp_path / "zipped.gz").write_bytes(gzip.compress(TEXT[:8]) + gzip.compress(TEXT[8:]))  # two members, as cat makes
+    for name in ("plain", "zipped.gz"):
+        with open_binary(tmp_path / name) as file:
+            assert file.read() == TEXT
+
+
+def test_a_text_that_begins_as_bz2_files_do_is_a_text(tmp_path: Path) -> None:
+    texts = [b"BZh is no word\n", b"BZh9 is none\n", b"BZh91AY&S", b"BZ", b""]
+    packed = [bz2.compress(TEXT), bz2.compress(b""), bz2.compress(TEXT, 1) + bz2.compress(TEXT)]
+    for data, expected in [(text, text) for text in texts] + list(zip(packed, [TEXT, b"", TEXT * 2], strict=True)):
+        (tmp_path / "a.txt").write_bytes(data)
+        assert is_compressed(tmp_path / "a.txt") == (data in packed)
+        assert b"".join(read_blocks(tmp_path / "a.txt", 1 << 16)) == expected
+
+
+def broken(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+ZIPPED = gzip.compress(TEXT, mtime=0)
+
+
+@pytest.mark.parametrize(
+    "data", [TEXT, ZIPPED[:-5], ZIPPED[:30], broken(ZIPPED, 20), broken(ZIPPED, -6)],
+    ids=["not gzip", "cut in the trailer", "cut in the data", "changed data", "changed checksum"],
+)  # fmt: skip
+def test_a_broken_gzip_file_is_named(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "text.gz").write_bytes(data)
+    with pytest.raises(ValueError, match=r"text\.gz is not a whole gzip file .*; fetch or make it again"):  # noqa: SIM117
+        with open_binary(tmp_path / "text.gz") as file:
+            file.read()
+
+
+def test_digests(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(TEXT)
+    assert sha256_of(tmp_path / "file") == hashlib.sha256(TEXT).hexdigest()
+    assert digest_of({"a": 1, "b": [2.5, None]}) == digest_of({"b": [2.5, None], "a": 1})
+    assert len({digest_of(value) for value in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, [], None)}) == 6
+
+
+def test_a_written_file_has_its_content_and_no_leftovers(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (b"first", b"second, longer", b""):
+        assert (
+            write_file(path, lambda file, content=content: file.write(content)) == hashlib.sha256(content).hexdigest()
+        )
+        assert path.read_bytes() == content
+        assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+    def write(file: BinaryIO) -> None:
+        file.write(b"half")
+        raise error
+
+    (tmp_path / "there").write_bytes(b"old")
+    for name in ("there", "new"):
+        with pytest.raises(error):
+            write_file(tmp_path / name, write)
+    assert names(tmp_path) == ["there"]
+    assert (tmp_path / "there").read_bytes() == b"old"
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
+
+
+@settings(deadline=None, max_examples=50)
+@given(value=st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=6))
+def test_json_comes_back(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "value.json"
+    write_json(path, value)
+    assert read_json(path) == value
+    assert differences(read_json(path), value) == ""
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"\x80\x04K\x01."])
+def test_what_is_not_json_is_named(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "value.json").write_bytes(data)
+    with pytest.raises(ValueError, match=r"value\.json is not JSON: "):
+        read_json(tmp_path / "value.json")
+
+
+def test_a_folder_appears_when_the_block_ends_well(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "folder"
+    for content in ("first", "second"):
+        with new_folder(path) as new:
+            (new / content).write_text(content)
+            assert not (path / content).exists()
+        assert names(path) == [content]
+        assert names(path.parent) == ["folder"]
+
+
+def test_a_folder_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").touch()
+
+    def fill() -> None:
+        with new_folder(path) as new:
+            (new / "half").touch()
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fill()
+    assert names(tmp_path) == ["folder"]
+    assert names(path) == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({"a": 1, "b": {"c": [1, 2]}}, {"b": {"c": (1, 2)}, "a": 1}, ""),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, "a.b (was 1, is 2)"),
+        ({"a": 1}, {}, "a (was 1, is None)"),
+        ({"a": [1, 2], "c": 0}, {"a": [1, 3], "c": 1}, "a[1] (was 2, is 3); c (was 0, is 1)"),
+        ({"a": [1]}, {"a": [1, 3]}, "a (was 1 values, is 2 values); a[1] (was None, is 3)"),
+        ({"a": "0" * 64}, {"a": "1" * 64}, "a (was 000000000000…, is 111111111111…)"),
+    ],
+)
+def test_differences_are_named(before: Any, now: Any, expected: str) -> None:
+    assert differences(before, now) == expected
+
+
+def endless_files(folder: Path) -> list[Path | str]:
+    """A FIFO that nobody writes to, a link to it, a socket, a device that never ends, and its URI."""
+    os.mkfifo(folder / "fifo")
+    (folder / "link").symlink_to(folder / "fifo")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "socket"))
+    return [folder / "fifo", folder / "link", folder / "socket", Path("/dev/zero"), "file:///dev/zero"]
+
+
+@pytest.mark.timeout(20)
+def test_files_that_never_end_are_not_opened(tmp_path: Path) -> None:
+    readers: list[Callable[[Any], object]] = [
+        require_file,
+        sha256_of,
+        lambda place: next(read_blocks(place, 10)),
+        is_compressed,
+        lambda place: cut_at_lines(place, 10),
+        lambda place: next(read_span(place, (0, 5), 10)),
+    ]
+    local: list[Callable[[Any], object]] = [read_json, lambda path: open_binary(path).__enter__().read(1)]
+    for place in endless_files(tmp_path):
+        for reader in readers + (local if isinstance(place, Path) else []):
+            with pytest.raises(ValueError, match=re.escape(str(place).removeprefix("file://"))):
+                reader(place)
+
+
+@pytest.mark.timeout(20)
+def test_a_file_that_becomes_a_fifo_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.setattr("paraembed.io.files.require_file", lambda _: None)  # it looked a moment earlier
+    with pytest.raises(ValueError, match="fifo"):
+        open_regular(tmp_path / "fifo")
+
+
+def skipped(data: bytes) -> bytes:
+    """A frame of zst that readers skip."""
+    return struct.pack("<II", 0x184D2A5E, len(data)) + data
+
+
+def test_compressed_files_that_other_readers_take(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    zst = bytes(pa.compress(TEXT, "zstd", asbytes=True))
+    for data, expected in [
+        (ZIPPED + b"\0" * 600 + ZIPPED, TEXT * 2),
+        (skipped(b"pzst") + zst, TEXT),
+        (skipped(b"") + skipped(b"x" * 99) + zst + skipped(b"x") + zst, TEXT * 2),
+        (gzip.compress(b"") * 3000 + ZIPPED, TEXT),
+    ]:
+        (tmp_path / "file").write_bytes(data)
+        assert is_compressed(tmp_path / "file")
+        assert b"".join(read_blocks(tmp_path / "file", 1 << 16)) == expected
+    assert not caplog.messages
+    for garbage in (b"garbage", b"\0\0garbage", b"\x1f\0"):
+        (tmp_path / "file").write_bytes(ZIPPED + garbage)
+        assert b"".join(read_blocks(tmp_path / "file", 1 << 16)) == TEXT
+        assert "bytes after its gzip data" in caplog.messages.pop()
+    for broken_end in (ZIPPED[:12], broken(ZIPPED, 20), b"\x1f", ZIPPED[:-1]):
+        (tmp_path / "file").write_bytes(ZIPPED + broken_end)
+        with pytest.raises(ValueError, match="is not a whole gzip file"):
+            list(read_blocks(tmp_path / "file", 1 << 16))
+    (tmp_path / "file").write_bytes(skipped(b"text after it\n") + b"no frame")
+    assert not is_compressed(tmp_path / "file")
+
+
+@pytest.mark.fuzz
+def test_fuzzed_compressed_files(tmp_path: Path) -> None:
+    """Python's gzip and bz2 modules, and zstd, read the same bytes or refuse the file, too."""
+    path = tmp_path / "file"
+
+    def zst(data: bytes) -> bytes:
+        return bytes(pa.compress(data, "zstd", asbytes=True))
+
+    def oracle(kind: str, data: bytes) -> bytes | None:
+        try:
+            if kind == "zst":
+                return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
+            return gzip.decompress(data) if kind == "gzip" else bz2.BZ2File(io.BytesIO(data)).read()
+        except (OSError, EOFError, zlib.error, ValueError):
+            return None
+
+    def case(draw: random.Random) -> str:
+        kind, pack = draw.choice((("gzip", gzip.compress), ("bz2", bz2.compress), ("zst", zst)))
+        parts = [draw.randbytes(draw.choice((0, 5, 300))) * draw.choice((1, 20)) for _ in range(draw.randint(1, 4))]
+        gap = {"gzip": b"\0" * draw.choice((0, 600)), "bz2": b"", "zst": skipped(b"x" * draw.choice((0, 9)))}[kind]
+        whole = gap.join(pack(part) for part in parts)
+        data = mutated(whole, draw, (b"\x1f\x8b", b"\0" * 9, gap)) if draw.random() < 0.6 else whole
+        path.write_bytes(data)
+        if not is_compressed(path):
+            return "plain"
+        pieces = b"".join(read_blocks(path, draw.choice((7, 1000, 1 << 20))))
+        if data == whole:
+            assert pieces == b"".join(parts)
+        expected = oracle(kind, data)
+        if expected is None:  # gzip ignores bytes after its members, Python's module does not
+            assert kind == "gzip"
+            assert gzip.decompress(data[: len(data) - len(_after_members(data))]) == pieces
+            return "garbage after it"
+        assert pieces == expected
+        return "read"
+
+    ends = run(case)
+    assert min(ends["read"], ends["refused"]) > 0, ends
+
+
+def _after_members(data: bytes) -> bytes:
+    """What is after the last whole member of gzip."""
+    while data.startswith(b"\x1f\x8b"):
+        member = zlib.decompressobj(31)
+        member.decompress(data)
+        data = member.unused_data.lstrip(b"\0")
+    return data
+
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from paraembed.io.files import work_folder
+work, until = Path(sys.argv[1]), time.time() + float(sys.argv[2])
+while time.time() < until:
+    try:
+        with work_folder(work):
+            flag = os.open(work.parent / "at work", os.O_CREAT | os.O_EXCL)  # fails where another is at work
+            (work / "file").touch()
+            (work / "file").unlink()
+            os.close(flag)
+            os.unlink(work.parent / "at work")
+        print("worked")
+    except ValueError as error:
+        assert "another run is writing to" in str(error)
+"""
+
+
+def test_processes_that_begin_at_once_work_one_at_a_time(tmp_path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOLD, tmp_path / ".out.partial", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err.decode()
+        assert out.count(b"worked") > 0
+    assert names(tmp_path) == []
+
+
+def test_a_work_folder_and_its_lock(tmp_path: Path) -> None:
+    work, lock = tmp_path / ".out.partial", tmp_path / ".out.partial.lock"
+    with work_folder(work):
+        (work / "half").touch()
+        with pytest.raises(ValueError, match=r"another run is writing to .*\.out\.partial"), work_folder(work):
+            pass
+        with pytest.raises(ValueError, match="another run is writing to"), locked(work):  # as earlier versions do
+            pass
+    assert names(tmp_path) == [".out.partial"]  # kept, for it is not empty
+    lock.touch()  # of a run that was killed
+    with work_folder(work):
+        assert names(work) == ["half"]
+    assert names(tmp_path) == [".out.partial"]
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ValueError, match="file is a file or broken link"),
+        work_folder(tmp_path / "file"),
+    ):
+        pass
+    (tmp_path / "file").unlink()
+    lock.write_text("dear")
+    with pytest.raises(ValueError, match=r"\.lock is not an empty file"), work_folder(work):
+        pass
+    assert lock.read_text() == "dear"
+    lock.unlink()
+    for make in (lock.mkdir, lambda: lock.symlink_to(tmp_path / "mine")):
+        make()
+        with pytest.raises(ValueError, match=r"\.lock is not an empty file"), work_folder(work):
+            pass
+        lock.rmdir() if lock.is_dir() else lock.unlink()
+    (tmp_path / ".link.partial").symlink_to(tmp_path / "nowhere")
+    with (
+        pytest.raises(ValueError, match=r"\.link\.partial is a file or broken link"),
+        work_folder(tmp_path / ".link.partial"),
+    ):
+        pass
+
+
+def test_a_lock_is_of_the_folder_that_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    with pytest.raises(FileNotFoundError), locked(folder):
+        pass
+    with locked(folder, make=True):
+        folder.rename(tmp_path / "moved")
+        with locked(folder, make=True), pytest.raises(ValueError, match="another run"), locked(tmp_path / "moved"):
+            pass
+
+
+def test_folders_of_users_are_left_alone(tmp_path: Path) -> None:
+    for name in (".folder.tmp", ".folder.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "chapter").write_text("dear")
+    (tmp_path / ".folder.0123abcd.tmp").mkdir()  # of a process that was killed
+    for _ in range(2):
+        with new_folder(tmp_path / "folder") as new:
+            (new / "file").touch()
+    assert names(tmp_path) == [".folder.old", ".folder.tmp", "folder"]
+    assert all((tmp_path / name / "chapter").read_text() == "dear" for name in (".folder.tmp", ".folder.old"))
+    (tmp_path / "next").mkdir()
+    with pytest.raises(OSError, match="not empty"):
+        replace_folder(tmp_path / "next", tmp_path / "folder", tmp_path / ".folder.old")
+    assert names(tmp_path / "folder") == ["file"]
+
+
+def test_long_differences_are_cut() -> None:
+    text = differences({str(number): "x" for number in range(5000)}, {})
+    assert len(text) < 1000
+    assert text.endswith("and 4,980 more")
+    assert len(differences({"a": "x" * 5000}, {})) < 200

@@ -1,0 +1,270 @@
+"""What is read of an input at most: rows and texts of every format, and what comes out of compressed files."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.parquet import encryption
+
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.rows import read_part
+from paraembed.embedding.settings import Settings
+from paraembed.io import limits as module
+from paraembed.io import parquet, records
+from paraembed.io.limits import ReadLimits, TableLimits, chunks_of
+from paraembed.io.lines import TOO_LONG
+from paraembed.io.parquet import read_batches
+from paraembed.pairs import delimited, tables
+from paraembed.pairs.formats import Reading, read_pairs
+
+ROWS = {
+    "tsv": "@\tb",
+    "csv": "@,b",
+    "ppdb": "[X] ||| @ ||| b ||| ",
+    "words": "@ b",
+    "jsonl": '{"first": "@", "second": "b"}',
+}
+
+
+def row_of(form: str, size: int) -> str:
+    """A row of a pair that has so many bytes."""
+    return ROWS[form].replace("@", "a" * (size - len(ROWS[form]) + 1))
+
+
+def reasons(path: Path | tuple[Path, Path], form: str, **limits: int) -> list[str | None]:
+    reading = Reading(form, limits=ReadLimits(**limits))  # type: ignore[arg-type]
+    return [why for block in read_pairs(path, reading) for why in block.pairs.refused.to_pylist()]
+
+
+@pytest.mark.parametrize("form", ["tsv", "ppdb", "words", "jsonl", "parquet", "aligned"])
+def test_a_pair_whose_row_has_a_byte_too_many_is_refused(form: str, tmp_path: Path) -> None:
+    path, other = tmp_path / f"p.{form}", tmp_path / "other"
+    for size, refused in ((100, None), (101, TOO_LONG)):
+        texts = ["a" * 50, "a" * size, "a" * 50]
+        if form == "parquet":
+            pq.write_table(pa.table({"first": ["b", "b", "b"], "second": texts}), path)
+        elif form == "aligned":
+            path.write_text("b\nb\nb\n")
+            other.write_text("\n".join(texts))
+        else:
+            path.write_text("\n".join(row_of(form, len(text)) for text in texts))
+        source = (path, other) if form == "aligned" else path
+        assert reasons(source, form, max_line_bytes=100) == [None, refused, None]
+
+
+LONG_CSV = {
+    "a line": "aa" * 5000,
+    "characters of two bytes": "\u00e9" * 51,
+    "rows behind an open quote": '"' + "\u00e9,\n" * 5000,
+    "line feeds": '"' + "\n" * 5000,
+    "line ends": '"' + "\r\n" * 50 + "b",
+    "commas": "," * 5000,
+}
+
+
+@pytest.mark.parametrize("row", LONG_CSV.values(), ids=LONG_CSV)
+def test_a_row_of_csv_that_is_too_long_ends_the_job_before_it_is_held(row: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(row_of("csv", 100) + "\n", newline="")
+    assert reasons(path, "csv", max_line_bytes=100) == [None]
+    path.write_text(f"b,b\nb,b\n{row}", newline="")
+    message = r"p\.csv, line \d+: the row is longer than --max-line-bytes, 100 bytes; .* a larger --max-line-bytes"
+    with pytest.raises(ValueError, match=message):
+        reasons(path, "csv", max_line_bytes=100)
+
+
+def test_cells_of_csv_count_though_they_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("b,b\n" + ("," * 1000 + "\n") * 100)
+    monkeypatch.setattr(delimited, "_CSV_CHARACTERS", 100_000)
+    assert max(len(block.raw) for block in read_pairs(path, Reading("csv"))) <= 2 + 100_000 // 8000
+    path.write_text("b,b\nb" + "," * ((1 << 20) + 1))
+    with pytest.raises(ValueError, match=r"p\.csv, line 2: a row of over 1,048,576 commas"):
+        reasons(path, "csv")
+
+
+def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path: Path) -> None:
+    path = tmp_path / "p.txt"
+    path.write_text((row_of("tsv", 101) + "\n") * 100)
+    with pytest.raises(ValueError, match=r"p\.txt: its first lines are longer than --max-line-bytes, 100 bytes"):
+        reasons(path, "auto", max_line_bytes=100)
+    assert reasons(path, "tsv", max_line_bytes=100) == [TOO_LONG] * 100
+
+
+def plan_and_read(path: Path, limits: TableLimits, column: str | None) -> None:
+    """As a run that goes on where it may: its plan was made with other limits on inflation."""
+    (source,) = list_inputs([path], replace(limits, max_inflation=1 << 40))
+    plan = make_plan((source,), Settings(column))
+    for part in plan.parts:
+        list(read_part(replace(source, limits=limits), part, plan.settings))
+
+
+@pytest.mark.parametrize("form", ["txt", "csv", "jsonl", "parquet"])
+def test_a_text_of_a_byte_too_many_is_not_embedded(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"t.{form}"
+    column = None if form == "txt" else "body"
+    for size in (100, 200):
+        if form == "parquet":
+            pq.write_table(pa.table({"body": ["b", "a" * size]}), path)
+        else:
+            head = {"txt": "", "csv": "body,other\n", "jsonl": ""}[form]
+            path.write_text(head + {"txt": "@", "csv": "@,b", "jsonl": '{"body": "@"}'}[form].replace("@", "a" * size))
+        if size == 100:
+            plan_and_read(path, TableLimits(max_line_bytes=150), column)
+        else:
+            with pytest.raises(ValueError, match=rf"t\.{form}: a (line|text) .*--max-line-bytes"):
+                plan_and_read(path, TableLimits(max_line_bytes=150), column)
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["ended", "not ended"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=repr)
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
+@pytest.mark.parametrize("form", ["tsv", "csv"])
+def test_neither_line_end_nor_byte_order_mark_counts(
+    form: str, mark: str, end: str, last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "BLOCK_BYTES", 7)
+    path, cell = tmp_path / f"p.{form}", {"tsv": "\t", "csv": ","}[form]
+    for size in (20, 21):
+        rows = [f"{'a' * 18}{cell}b", f"{'a' * (size - 2)}{cell}b"]
+        path.write_text(mark + end.join(rows) + end * last, newline="")
+        if size == 20:
+            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
+            if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
+                assert reasons(path, form, max_line_bytes=20) == [None, None]
+            continue
+        with pytest.raises(ValueError, match=f"p.{form}: a line is longer than --max-line-bytes, 20 bytes"):
+            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
+        if form == "csv":
+            with pytest.raises(ValueError, match=r"p\.csv, line 2: the row is longer than --max-line-bytes, 20 bytes"):
+                reasons(path, form, max_line_bytes=20)
+        elif end != "\r":
+            assert reasons(path, form, max_line_bytes=20) == [None, TOO_LONG]
+
+
+def test_limits_that_cannot_be_are_said() -> None:
+    for wrong, message in (
+        ({"max_line_bytes": 0}, "--max-line-bytes is 0; allowed: 1 to 536,870,912"),
+        ({"max_line_bytes": 1 << 30}, "--max-line-bytes is 1073741824; allowed"),
+        ({"max_inflation": 0}, "--max-inflation is 0; it must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ReadLimits(**wrong)
+
+
+def write_bomb(path: Path, groups: int, name: str) -> None:
+    """Row groups, each with 4 MiB of text that compress a thousand times."""
+    schema = pa.schema([(name, pa.string()), ("second", pa.string())])
+    options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(path, schema, **options) as writer:
+        for _ in range(groups):
+            writer.write_table(pa.table({name: ["a" * (2 << 20)] * 2, "second": ["a", "b"]}))
+
+
+PLACES: dict[str, Callable[[Path, ReadLimits, str], object]] = {
+    "shard": lambda path, limits, _: list(read_pairs(path, Reading("auto", ("first", "second"), limits=limits))),
+    "plan": lambda path, limits, name: make_plan(list_inputs([path], limits), Settings(name)),
+    "part": plan_and_read,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["first", "my.first"])
+@pytest.mark.parametrize(("groups", "always", "what"), [(1, 3, ": row group 0 has"), (4, 6, r"bomb\.parquet has")])
+def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
+    place: str, name: str, groups: int, always: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ALWAYS_INFLATED", always << 20)
+    write_bomb(tmp_path / "bomb.parquet", groups, name)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(
+        ValueError, match=what + r" [\d,]+ bytes and inflates to .* 200 times .* larger --max-inflation"
+    ):
+        PLACES[place](tmp_path / "bomb.parquet", ReadLimits(), name)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+    PLACES[place](tmp_path / "bomb.parquet", ReadLimits(max_inflation=1 << 20), name)
+
+
+def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ALWAYS_INFLATED", 1 << 20)
+    pq.write_table(pa.table({"first": [None] * 300_000, "second": [""] * 300_000}), tmp_path / "p.parquet")
+    with pytest.raises(ValueError, match=r"inflates to 4,800,000 in memory, 600,000 values, .* right, give a larger"):
+        reasons(tmp_path / "p.parquet", "auto")
+
+
+class Keys(encryption.KmsClient):  # type: ignore[misc]
+    """Keys that are not wrapped."""
+
+    def __init__(self, _: object) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return key
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place: str, tmp_path: Path) -> None:
+    """Asking pyarrow 25 for what the footer says of such a column would end the process."""
+    config = encryption.EncryptionConfiguration(
+        footer_key="f", column_keys={"c": ["first"]}, plaintext_footer=True, double_wrapping=False
+    )
+    properties = encryption.CryptoFactory(Keys).file_encryption_properties(encryption.KmsConnectionConfig(), config)
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"first": ["a"], "second": ["b"]}), path, encryption_properties=properties)
+    with pytest.raises(ValueError, match=r"p\.parquet is encrypted \(Cannot decrypt .*; give it decrypted"):
+        PLACES[place](path, ReadLimits(), "first")
+
+
+def test_a_long_row_in_a_row_group_of_its_own_does_not_slow_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    schema = pa.schema([("first", pa.string()), ("second", pa.string())])
+    with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
+        for texts in (["a"] * 50_000, ["a" * (16 << 20)], ["a"] * 50_000, ["a"] * 50_000):
+            writer.write_table(pa.table({"first": texts, "second": ["b"] * len(texts)}, schema))
+    assert [len(block.raw) for block in read_pairs(path)] == [50_000, 1, 65_536, 34_464]
+
+
+def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path: Path) -> None:
+    """A writer gives a dictionary up that has 1 MiB."""
+    rows, path = 100_000, tmp_path / "p.parquet"
+    different = [f"the sentence number {number} is here" for number in range(rows)]
+    different[7] = "a" * (1 << 17)
+    pq.write_table(pa.table({"first": different, "second": ["equal"] * rows, "score": [1.0] * rows}), path)
+    most = 0
+
+    @contextmanager
+    def opened(in_dictionary: Sequence[str]) -> Iterator[pq.ParquetFile]:
+        with pq.ParquetFile(path, buffer_size=1 << 20, read_dictionary=list(in_dictionary)) as file:
+            yield file
+
+    for batch in read_batches(opened, ["first", "second"], 65_536, 1 << 20):
+        most = max(most, len(batch))
+    assert most == (8 << 20) // (1 << 17)
+    with opened(("first", "second")) as file:
+        chunks = next(chunks_of(file, range(1), ["first", "second"]))
+        reading = parquet._reading(file, 0, chunks, ("first", "second"), 65_536, 8 << 20)
+    assert reading == (512, ("second",))
+
+
+def test_equal_texts_of_pairs_that_parquet_holds_once_are_written_out_a_slice_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_BLOCK_BYTES", 1 << 18)
+    long, short = "a" * (1 << 16), "b"
+    path, rows = tmp_path / "p.parquet", [long, short, None, short] * 100
+    pq.write_table(pa.table({"first": rows, "second": rows}), path, row_group_size=150)
+    assert path.stat().st_size < 1 << 18
+    before, most = pa.total_allocated_bytes(), 0
+    refused = []
+    for block in read_pairs(path, Reading(limits=ReadLimits(max_line_bytes=1000))):
+        most = max(most, pa.total_allocated_bytes() - before)
+        refused += block.pairs.refused.to_pylist()
+    assert refused == [TOO_LONG, None, "too few fields", None] * 100
+    assert most < 4 << 20, "12 MiB written out"

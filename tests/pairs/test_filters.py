@@ -1,0 +1,117 @@
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.pairs.filters import (
+    BOTH_SINGLE_WORDS,
+    BRACKET,
+    DIGIT,
+    EQUAL_TEXTS,
+    NOT_LETTERS,
+    NOT_SINGLE_WORDS,
+    ONE_EDIT_APART,
+    FilterOptions,
+    RowFilter,
+    below_score,
+    effective_size,
+    effective_size_below,
+    first_failures,
+    no_score,
+    out_of_vocabulary,
+    overlap_from,
+    too_long,
+)
+
+
+def table(*pairs: tuple[str, str], scores: list[float | None] | None = None) -> pa.Table:
+    return pa.table(
+        {
+            "first": pa.array([pair[0] for pair in pairs], pa.string()),
+            "second": pa.array([pair[1] for pair in pairs], pa.string()),
+            "score": pa.array(scores or [None] * len(pairs), pa.float32()),
+        }
+    )
+
+
+# Each rule with pairs that fail it, by either text where one is enough, and pairs that only just do not.
+CASES = [
+    (EQUAL_TEXTS, [("a b", "a b")], [("a b", "b a")]),
+    (BOTH_SINGLE_WORDS, [("car", "auto")], [("a car", "auto"), ("car", "an auto"), ("a car", "an auto")]),
+    (NOT_SINGLE_WORDS, [("a car", "auto"), ("car", "an auto"), ("a car", "an auto")], [("car", "auto")]),
+    (DIGIT, [("3", "three"), ("three", "x3y"), ("٣", "three")], [("three", "iii"), ("½", "half")]),
+    (NOT_LETTERS, [("it 's", "it is"), ("up", "u.s."), ("b2b", "trade")], [("café au lait", "coffee"), ("雪", "snow")]),
+    (BRACKET, [("( a )", "b"), ("a", "b ["), ("a {", "b"), ("-lrb- a", "b"), ("a", "b -rsb-")], [("lrb a", "b -- c")]),
+    (ONE_EDIT_APART, [("big job", "big jobs"), ("big job", "big mob"), ("a", "a")], [("big job", "bag mob")]),
+    (too_long(2), [("a b c", "a"), ("a", "a b c")], [("a b", "a b")]),
+    (effective_size_below(2), [("ab c", "d ef"), ("a b c", "d")], [("ab cd", "e"), ("é", "雪a ée")]),
+    (overlap_from(0.5), [("one two", "one xyz abc"), ("a", "a")], [("one two tri", "one xyz abcd")]),
+    (out_of_vocabulary(pa.array(["a", "b"])), [("a", "b c"), ("A", "b"), ("ab", "a")], [("a b", "b a a")]),
+]
+
+
+@pytest.mark.parametrize(("rule", "failing", "passing"), CASES, ids=lambda case: getattr(case, "reason", ""))
+def test_a_rule_refuses_these_and_not_those(
+    rule: RowFilter, failing: list[tuple[str, str]], passing: list[tuple[str, str]]
+) -> None:
+    failed = rule.failed(table(*failing, *passing))
+    assert failed.type == pa.bool_()
+    assert failed.to_pylist() == [True] * len(failing) + [False] * len(passing)
+    assert len(rule.failed(table())) == 0
+
+
+def test_a_missing_score_is_another_reason_than_a_low_one() -> None:
+    rows = table(("a", "b"), ("a", "c"), ("a", "d"), scores=[1.5, None, 1.0])
+    assert first_failures(rows, [no_score(), below_score(1.5)]).to_pylist() == [None, "no score", "score too low"]
+
+
+def test_effective_size_counts_tokens_of_more_than_one_character() -> None:
+    assert effective_size(table(("a bc", "é 雪 x"), ("i am", "you and me"))).to_pylist() == [1, 3]
+
+
+TEXT = st.lists(st.sampled_from(["a", "bc", "(", "3", "é"]), min_size=1, max_size=4).map(" ".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs=st.lists(st.tuples(TEXT, TEXT), max_size=20), cut=st.integers(0, 20))
+def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs: list[tuple[str, str]], cut: int) -> None:
+    rules = [EQUAL_TEXTS, DIGIT, BRACKET, too_long(2), out_of_vocabulary(pa.array(["a", "bc"]))]
+    rows = table(*pairs)
+    reasons = first_failures(rows, rules).to_pylist()
+    each = [[bool(failed) for failed in rule.failed(rows).to_pylist()] for rule in rules]
+    assert reasons == [
+        next((rule.reason for rule, failed in zip(rules, each, strict=True) if failed[row]), None)
+        for row in range(len(pairs))
+    ]
+    parts = [first_failures(part, rules).to_pylist() for part in (rows.slice(0, cut), rows.slice(cut))]
+    assert parts[0] + parts[1] == reasons
+    chunks = pa.concat_tables([rows.slice(0, cut), rows.slice(cut)])
+    assert first_failures(chunks, rules).to_pylist() == reasons
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"training_set": "iclr2017"}, "training_set is 'iclr2017'; allowed: iclr2016, tacl2015/words, "),
+        ({"top": 0}, "top is 0; it must be at least 1"),
+        ({"sample": -1}, "sample is -1; it must be at least 1"),
+        ({"max_length": 0}, "max_length is 0; it must be at least 1"),
+        ({"sample_seed": 1 << 63}, "sample_seed is 9223372036854775808"),
+        ({"min_score": float("nan")}, "min_score is nan; expected a finite number"),
+        ({"halvings": "some"}, "halvings is 'some'; allowed: none, ordered, random"),
+        ({"split": "train"}, "split is train, but only the training set pgru2017 is split"),
+        ({"training_set": "pgru2017", "halvings": "random"}, "halvings of pgru2017 need one part of it"),
+        ({"training_set": "acl2017/ppdb-matched"}, "acl2017/ppdb-matched needs --match-tokens-of"),
+        ({"match_tokens_of": "shards"}, "match_tokens_of is for the training set acl2017/ppdb-matched only"),
+        (
+            {"training_set": "acl2017/ppdb-matched", "match_tokens_of": "shards", "sample": 5},
+            "sample and match_tokens_of both say how many",
+        ),
+    ],
+)
+def test_options_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        FilterOptions(**values)

@@ -1,0 +1,246 @@
+"""Formats of pair files beyond PPDB and delimited columns; compression; addresses; anything else."""
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.io import lines
+from paraembed.io.limits import ReadLimits
+from paraembed.pairs import parse
+from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of
+from paraembed.pairs.shards import ShardSettings
+
+Row = tuple[str | None, str, str]
+
+
+def rows_of(source: Source, **options: Any) -> list[Row]:
+    rows: list[Row] = []
+    for block in read_pairs(source, Reading(**options)):
+        assert block.first_row == len(rows)
+        assert len(block.raw) == len(block.pairs.refused)
+        columns = (block.pairs.refused, block.pairs.first, block.pairs.second)
+        rows += zip(*(column.to_pylist() for column in columns), strict=True)
+    return rows
+
+
+def test_a_word_list_makes_many_pairs_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_bytes(b"fawn crawl\nset  put\tlay place \n\nalone\n\xff x\nhero h\xc3\xa9ros\n")
+    assert rows_of(path, form="words") == [
+        (None, "fawn", "crawl"),
+        (None, "set", "put"),
+        (None, "set", "lay"),
+        (None, "set", "place"),
+        ("empty line", "", ""),
+        ("too few fields", "alone", "alone"),
+        ("invalid UTF-8", "", ""),
+        (None, "hero", "héros"),
+    ]
+    report = parse.parse_source(path, "w", ShardSettings(format="words"), tmp_path / "w.parquet")
+    assert [(one["line"], one["reason"]) for one in report.sample] == [
+        (3, "empty line"), (4, "too few fields"), (5, "invalid UTF-8"),
+    ]  # fmt: skip
+    assert pq.read_table(tmp_path / "w.parquet")["rank"].to_pylist() == [0, 1, 2, 3, 7]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_aligned_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
+    one, other = tmp_path / "normal.aligned", tmp_path / "simple.aligned.gz"
+    one.write_bytes(b"Cat\t0\tThe cat sat .\nDog\t3\tA dog\n\nx\xff\nlast")
+    other.write_bytes(gzip.compress(b"Cat\t0\tA cat .\nDog\t1\tThe dog runs\n\ny\nend\n"))
+    assert rows_of((one, other)) == [
+        (None, "The cat sat .", "A cat ."),
+        (None, "A dog", "The dog runs"),
+        ("empty line", "", ""),
+        ("invalid UTF-8", "", "y"),
+        (None, "last", "end"),
+    ]
+    one.write_bytes(b"a\nb\nc\n")
+    with pytest.raises(ValueError, match=r"normal.aligned has 3 lines, .*simple.aligned.gz has more"):
+        rows_of((one, other))
+    with pytest.raises(ValueError, match="3 inputs of format aligned"):
+        sources_of([one, other, one], "aligned")
+
+
+def test_parquet_and_jsonl_columns_by_name(tmp_path: Path) -> None:
+    table = pa.table({"id": [1, 2], "Sentence1": ["a", None], "sentence2": ["b", "c"], "similarity": [4.5, 1.0]})
+    pq.write_table(table, tmp_path / "p")
+    assert rows_of(tmp_path / "p") == [(None, "a", "b"), ("too few fields", "", "c")]
+    assert next(read_pairs(tmp_path / "p")).pairs.score.to_pylist() == [4.5, 1.0]
+    rows = [
+        '{"source": "a", "target": "b", "score": 2}',
+        "[1]",
+        "{",
+        '{"source": "a"}',
+        '{"source": 1, "target": "\\ud800"}',
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join([*rows, '{"target": "d", "source": "c", "score": "x"}']))
+    assert rows_of(tmp_path / "p.jsonl") == [
+        (None, "a", "b"),
+        ("no JSON object", "", ""),
+        ("no JSON object", "", ""),
+        ("too few fields", "a", ""),
+        ("too few fields", "1", ""),
+        ("score is no number", "c", "d"),
+    ]
+    pq.write_table(pa.table({"x": ["a"], "y": ["b"]}), tmp_path / "q")
+    with pytest.raises(ValueError, match="has columns x, y; two are needed, named such as first, source"):
+        rows_of(tmp_path / "q")
+    (tmp_path / "r").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match="is not a whole Parquet file"):
+        rows_of(tmp_path / "r")
+
+
+def test_parquet_and_jsonl_columns_by_flag(tmp_path: Path) -> None:
+    table = pa.table({"key": [7, 8], "x": ["a", "b"], "how": [0.5, 1.0], "y": ["c", None], "list": [[1], [2]]})
+    pq.write_table(table, tmp_path / "p")
+    (tmp_path / "p.jsonl").write_text("".join(["{\n", *(json.dumps(row) + "\n" for row in table.to_pylist())]))
+    columns = ("ignore", "second", "score", "first", "ignore")
+    assert rows_of(tmp_path / "p", columns=columns) == [(None, "c", "a"), ("too few fields", "", "b")]
+    assert next(read_pairs(tmp_path / "p", Reading(columns=columns))).pairs.score.to_pylist() == [0.5, 1.0]
+    assert rows_of(tmp_path / "p.jsonl", columns=columns)[1:] == [(None, "c", "a"), ("too few fields", "", "b")]
+    for name in ("p", "p.jsonl"):
+        with pytest.raises(ValueError, match="has 5 columns: key, x, how, y, list; --columns says what 2 are"):
+            rows_of(tmp_path / name, columns=("first", "second"))
+        with pytest.raises(ValueError, match=r"has columns how, key, list, x, y|has columns key, x, how, y, list"):
+            rows_of(tmp_path / name)
+        with pytest.raises(ValueError, match="must name first and second once each"):
+            rows_of(tmp_path / name, columns=("first", "first"))
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, names=["x", "y", "x"]), tmp_path / "twice")
+    with pytest.raises(ValueError, match="has columns x, y, x; x stands twice, rename one"):
+        rows_of(tmp_path / "twice", columns=("first", "second", "ignore"))
+
+
+def test_keys_of_jsonl_that_come_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", 30)
+    rows = [{"first": "a", "second": "b"}, {"text1": "c", "second": "d"}, {"first": "e", "second": "f", "score": 2}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert rows_of(tmp_path / "p.jsonl") == [(None, "a", "b"), ("too few fields", "", "d"), (None, "e", "f")]
+    assert [s for b in read_pairs(tmp_path / "p.jsonl") for s in b.pairs.score.to_pylist()] == [None, None, 2.0]
+
+
+TEXT = b"".join(b"one %d\tuno %d\n" % (number, number) for number in range(5000))
+
+
+def zst(data: bytes) -> bytes:
+    return bytes(pa.compress(data, "zstd", asbytes=True))
+
+
+@pytest.mark.parametrize("zip_", [bytes, gzip.compress, bz2.compress, zst], ids=["plain", "gz", "bz2", "zst"])
+def test_compression_by_the_first_bytes_and_addresses(tmp_path: Path, zip_: Any) -> None:
+    path = tmp_path / "no-suffix"
+    path.write_bytes(zip_(TEXT))
+    rows = rows_of(path)
+    assert len(rows) == 5000
+    assert rows[-1] == (None, "one 4999", "uno 4999")
+    assert rows_of(path.as_uri()) == rows
+    if zip_ is not bytes:
+        path.write_bytes(zip_(TEXT)[:-9])
+        with pytest.raises(ValueError, match="no-suffix is not a whole"):
+            rows_of(path)
+
+
+@pytest.mark.parametrize(("uri", "message"), [
+    ("ftp://x/y", "is no address that can be read"), ("file:///none/x.tsv", "does not exist"),
+])  # fmt: skip
+def test_addresses_that_lead_nowhere(uri: str, message: str) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        rows_of(uri)
+
+
+LINE = b"[NP] ||| a ||| b ||| x=1 ||| 0-0"
+PIECES = [
+    LINE,
+    b" ||| ",
+    b"\t",
+    b"\n",
+    b"\r\n",
+    b",",
+    b'"',
+    b"a b",
+    b"\xff",
+    b"{}",
+    b" ",
+]
+ANYTHING = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES) | st.binary(max_size=4), max_size=40).map(b"".join)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    data=ANYTHING,
+    form=st.sampled_from(["auto", "ppdb", "tsv", "words", "jsonl", "parquet", "csv"]),
+    block=st.sampled_from([1, 3, 50, 1 << 20]),
+)
+def test_any_bytes_are_read_or_refused_and_counted(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, form: Any, block: int
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "input").write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_BLOCK_BYTES", block)
+        try:
+            report = parse.parse_source(folder / "input", "x", ShardSettings(format=form), folder / "out.parquet", 3)
+        except ValueError as error:  # unusable as a whole, in words
+            assert str(folder / "input") in str(error)  # noqa: PT017
+            return
+    assert report.read == report.parsed + sum(report.refused.values())
+    assert report.parsed == pq.read_metadata(folder / "out.parquet").num_rows
+    if form in {"ppdb", "jsonl"}:
+        text = data.removeprefix(b"\xef\xbb\xbf")
+        assert report.read == text.count(b"\n") + (not text.endswith(b"\n"))
+
+
+def test_a_long_line_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", 1 << 16)
+    long = b"[NP] ||| a ||| " + b"b " * (1 << 20)
+    (tmp_path / "p").write_bytes(b"\n".join([LINE, long, long[: 1 << 19] + b" ||| y=1", b""]))
+    limits = ReadLimits(max_line_bytes=1 << 20)
+    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet", limits=limits)
+    assert (report.read, report.parsed, report.refused) == (3, 2, {"longer than --max-line-bytes": 1})
+    assert json.dumps(report.sample).count("[NP]") == 1
+
+
+def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path: Path) -> None:
+    cells = pa.array([b"a", b"\xff\xfe", b"b", None], pa.binary())
+    as_strings = pa.Array.from_buffers(pa.string(), 4, cells.buffers())
+    for column in (cells, cells.cast(pa.large_binary()), as_strings):
+        pq.write_table(pa.table({"source": column, "target": ["x", "y", "z", "w"]}), tmp_path / "p")
+        assert rows_of(tmp_path / "p") == [
+            (None, "a", "x"), ("invalid UTF-8", "", ""), (None, "b", "z"), ("too few fields", "", "w"),
+        ]  # fmt: skip
+    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet")
+    assert report.refused == {"invalid UTF-8": 1, "too few fields": 1}
+    assert [row["text"] for row in report.sample] == ["��\ty", "\tw"]
+
+
+def test_unusable_files_are_named_in_a_short_line(tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(b"PARE\0\0\0\0PARE")
+    with pytest.raises(ValueError, match="p is an encrypted Parquet file; give it decrypted"):
+        rows_of(tmp_path / "p")
+    names = [f"column{number}" for number in range(5000)]
+    pq.write_table(pa.table({name: ["x"] for name in names}), tmp_path / "p")
+    (tmp_path / "p.jsonl").write_text(json.dumps(dict.fromkeys(names, "x")))
+    (tmp_path / "p.tsv").write_text("\t".join(["source", *["id"] * 5000]) + "\n")
+    (tmp_path / "q.tsv").write_text("\t".join(names) + "\nx" + "\t1" * 4999)
+    for name in ("p", "p.jsonl", "p.tsv", "q.tsv"):
+        with pytest.raises(ValueError, match=r" and [45],99\d more") as raised:
+            rows_of(tmp_path / name)
+        assert len(str(raised.value)) < 800
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(FileNotFoundError, match="loop does not exist"):
+        rows_of(tmp_path / "loop")
+
+
+def test_a_cell_of_csv_may_be_as_long_as_a_row(tmp_path: Path) -> None:
+    long = "x " * (1 << 20)
+    (tmp_path / "p.csv").write_text(f"{long},b\n")
+    assert rows_of(tmp_path / "p.csv") == [(None, long, "b")]

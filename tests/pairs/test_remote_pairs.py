@@ -1,0 +1,41 @@
+"""Pair files on an object store: pyarrow's S3 client against an S3 server on loopback."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paraembed.io.files import name_of, require_file, sha256_of, size_of
+from paraembed.pairs.formats import read_pairs
+from tests.object_store import Store, serving
+
+LINES = "".join(f"[X] ||| one {row} ||| uno {row} ||| PPDB2.0Score={row} ||| 0-0\n" for row in range(20_000))
+OBJECTS = {"pairs.gz": gzip.compress(LINES.encode()), "plain": LINES.encode()}
+
+
+@pytest.fixture
+def bucket() -> Iterator[Store]:
+    with serving() as store:
+        store.objects.update(OBJECTS)
+        yield store
+
+
+@pytest.mark.parametrize("name", ["pairs.gz", "plain"])
+def test_pairs_of_an_object_store(bucket: Store, tmp_path: Path, name: str) -> None:
+    uri = bucket.uri(name)
+    (tmp_path / name).write_bytes(OBJECTS[name])
+    require_file(uri)
+    assert name_of(uri) == name
+    assert size_of(uri) == (tmp_path / name).stat().st_size
+    assert sha256_of(uri) == sha256_of(tmp_path / name)
+    blocks = list(read_pairs(uri))
+    assert [text for block in blocks for text in block.pairs.first.to_pylist()] == [
+        f"one {row}" for row in range(20_000)
+    ]
+    assert {block.form for block in blocks} == {"ppdb"}
+
+
+def test_an_object_that_is_not_there(bucket: Store) -> None:
+    with pytest.raises(FileNotFoundError, match="does not exist; check the path"):
+        require_file(bucket.uri("nothing.gz"))

@@ -1,0 +1,318 @@
+"""The generated sample: the line formats, the held-out combinations, and that learning is worth something on it."""
+
+import gzip
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paraembed.pairs import sample
+from paraembed.pairs.sample import SampleFiles, main, write_sample
+from paraembed.pairs.sample_lexicon import CONCEPTS
+from paraembed.pairs.sample_pairs import BLOCK_LINES
+
+# Copied from ppdb-2.0-s.original-format.100-lines.txt.gz. Each line there has one of the two entailment features,
+# and may lack the two that OPTIONAL names.
+FEATURES_2 = [
+    "PPDB2.0Score", "PPDB1.0Score", "-logp(LHS|e1)", "-logp(LHS|e2)", "-logp(e1|LHS)", "-logp(e1|e2)",
+    "-logp(e1|e2,LHS)", "-logp(e2|LHS)", "-logp(e2|e1)", "-logp(e2|e1,LHS)", "AGigaSim", "Abstract", "Adjacent",
+    "CharCountDiff", "CharLogCR", "ContainsX", "Equivalence", "Exclusion", "GlueRule", "GoogleNgramSim", "Identity",
+    "Independent", "Lex(e1|e2)", "Lex(e2|e1)", "Lexical", "LogCount", "MVLSASim", "Monotonic", "OtherRelated",
+    "PhrasePenalty", "RarityPenalty", "ForwardEntailment", "ReverseEntailment", "SourceTerminalsButNoTarget",
+    "SourceWords", "TargetComplexity", "TargetFormality", "TargetTerminalsButNoSource", "TargetWords",
+    "UnalignedSource", "UnalignedTarget", "WordCountDiff", "WordLenDiff", "WordLogCR",
+]  # fmt: skip
+OPTIONAL = {"TargetComplexity", "TargetFormality"}
+RELATIONS = {"Equivalence", "ForwardEntailment", "ReverseEntailment", "Independent", "OtherRelated", "Exclusion"}
+# As lines of ppdb-1.0-s-all have them; that file itself is not among the shared data.
+FEATURES_1 = [
+    "Abstract", "Adjacent", "CharCountDiff", "CharLogCR", "ContainsX", "GlueRule", "Identity", "Lex(e|f)", "Lex(f|e)",
+    "Lexical", "LogCount", "Monotonic", "PhrasePenalty", "RarityPenalty", "SourceTerminalsButNoTarget", "SourceWords",
+    "TargetTerminalsButNoSource", "TargetWords", "UnalignedSource", "UnalignedTarget", "WordCountDiff", "WordLenDiff",
+    "WordLogCR", "p(LHS|e)", "p(LHS|f)", "p(e|LHS)", "p(e|f)", "p(e|f,LHS)", "p(f|LHS)", "p(f|e)", "p(f|e,LHS)",
+    "AGigaSim", "GoogleNgramSim",
+]  # fmt: skip
+
+ORIGINAL = Path(__file__).parents[3] / "shared/data/train/ppdb/ppdb-2.0-s.original-format.100-lines.txt.gz"
+LINES = BLOCK_LINES + 3_616  # 20,000: more than one block
+
+# Words that templates and phrases share and that belong to no concept.
+FUNCTION_WORDS = re.findall(
+    "[a-z]+",
+    "the was were is had been never not by who that it near close to at in on of for with up over out off away every "
+    "each and",
+)
+OWNERS: dict[str, set[int]] = defaultdict(set)
+for number, concept in enumerate(CONCEPTS):
+    for token in " ".join(concept.words).split():
+        if token not in FUNCTION_WORDS:
+            OWNERS[token].add(number)
+
+
+def concepts_of(text: str) -> frozenset[int]:
+    """Reads a text back into its concepts, without the generator; "in" or "each" alone say nothing."""
+    return frozenset(number for token in text.lower().rstrip(".").split() for number in OWNERS.get(token, ()))
+
+
+def read(path: Path) -> list[list[str]]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [line.removesuffix("\n").split(" ||| ") for line in file]
+
+
+def digests(files: SampleFiles) -> list[str]:
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in vars(files).values() if path]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> SampleFiles:
+    return write_sample(tmp_path_factory.mktemp("sample"), lines=LINES, sentences=500, test_pairs=1_000, pairs=500)
+
+
+@pytest.fixture(scope="module")
+def lines_2(files: SampleFiles) -> list[list[str]]:
+    return read(files.ppdb_2)
+
+
+@pytest.fixture(scope="module")
+def test_rows(files: SampleFiles) -> list[tuple[float, str, str]]:
+    header, *rows = files.test_pairs.read_text(encoding="utf-8").splitlines()
+    assert header == "score\tsentence1\tsentence2"
+    return [(float(score), one, other) for score, one, other in (row.split("\t") for row in rows)]
+
+
+def test_lexicon_words_belong_to_one_concept() -> None:
+    assert len(CONCEPTS) == 181
+    assert all(2 <= len(concept.words) <= 6 for concept in CONCEPTS)
+    assert max(Counter(word for concept in CONCEPTS for word in concept.words).values()) == 1
+    assert {token: owners for token, owners in OWNERS.items() if len(owners) != 1} == {}
+    assert all(re.fullmatch(r"[a-z]+( [a-z]+)*", word) for concept in CONCEPTS for word in concept.words)
+
+
+def test_equal_seeds_give_equal_bytes(tmp_path: Path) -> None:
+    options = {"lines": 1_000, "sentences": 50, "test_pairs": 20, "pairs": 50, "broken": 0.01}
+    first, same, other = (
+        digests(write_sample(tmp_path / name, seed=seed, **options)) for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert first == same
+    zipped = list(tmp_path.rglob("*.gz"))
+    assert {path.read_bytes()[4:8] for path in zipped} == {bytes(4)}  # no time stamp in the gzip header
+    assert not set(first) & set(other)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_lines_of_2_have_the_fields_and_features_of_the_original(lines_2: list[list[str]]) -> None:
+    assert len(lines_2) == LINES
+    assert {len(fields) for fields in lines_2} == {6}
+    orders = Counter(
+        tuple(feature.partition("=")[0] for feature in features.split(" ")) for _, _, _, features, _, _ in lines_2
+    )
+    for order in orders:
+        assert list(order) == [name for name in FEATURES_2 if name in order]
+        missing = set(FEATURES_2) - set(order) - OPTIONAL
+        assert missing in ({"ForwardEntailment"}, {"ReverseEntailment"})
+    assert {relation for *_, relation in lines_2} <= RELATIONS
+    assert min(len(" ||| ".join(fields)) for fields in lines_2) >= 500
+    scores = [float(fields[3].split(" ")[0].partition("=")[2]) for fields in lines_2]
+    assert scores == sorted(scores, reverse=True)
+    assert any("MVLSASim=NA" in fields[3] for fields in lines_2[:100])
+
+
+@pytest.mark.skipif(not ORIGINAL.exists(), reason="the 100 original lines are not beside this checkout")
+def test_the_literal_feature_list_is_that_of_the_original_lines(lines_2: list[list[str]]) -> None:
+    def orders(lines: list[list[str]]) -> set[tuple[str, ...]]:
+        return {tuple(feature.partition("=")[0] for feature in fields[3].split(" ")) for fields in lines}
+
+    originals = read(ORIGINAL)
+    assert {len(fields) for fields in originals} == {6}
+    assert all(list(order) == [name for name in FEATURES_2 if name in order] for order in orders(originals))
+    assert {name for order in orders(originals) for name in order} == set(FEATURES_2)
+    assert orders(originals) & orders(lines_2)
+    number = re.compile(r"-?\d+(\.\d+)?|NA")
+    for fields in originals + lines_2[:100]:
+        assert all(number.fullmatch(feature.partition("=")[2]) for feature in fields[3].split(" "))
+
+
+def test_lines_of_1_have_five_fields_and_the_same_pairs(files: SampleFiles, lines_2: list[list[str]]) -> None:
+    lines_1 = read(files.ppdb_1)
+    assert {len(fields) for fields in lines_1} == {5}
+    assert {tuple(re.sub(r"=\S+", "", fields[3]).split(" ")) for fields in lines_1} == {tuple(FEATURES_1)}
+    assert [fields[:3] for fields in lines_1] == [fields[:3] for fields in lines_2]
+
+
+def test_alignments_fit_the_texts(lines_2: list[list[str]]) -> None:
+    for _, first, second, _, alignment, _ in lines_2:
+        one, other = first.split(" "), second.split(" ")
+        links = [tuple(map(int, link.split("-"))) for link in alignment.split(" ")]
+        assert 1 <= len(one) <= 12
+        linked = [(one[source], other[target]) for source, target in links]
+        assert all(concepts_of(a) == concepts_of(b) for a, b in linked if a in OWNERS and b in OWNERS)
+        assert {token for pair in linked for token in pair} >= {*one, *other} & OWNERS.keys()
+
+
+def test_pairs_are_paraphrases_and_none_comes_twice(lines_2: list[list[str]]) -> None:
+    pairs = {tuple(sorted(fields[1:3])) for fields in lines_2}
+    assert len(pairs) == LINES
+    assert all(one != other and concepts_of(one) == concepts_of(other) for one, other in pairs)
+    assert sum(fields[1].count(" ") == 0 for fields in lines_2) > LINES // 50
+
+
+def test_no_test_combination_occurs_in_training(
+    files: SampleFiles, lines_2: list[list[str]], test_rows: list[tuple[float, str, str]]
+) -> None:
+    core = {"person", "animal", "object", "verb_thing", "verb_being", "verb_alone"}
+
+    def combination(text: str) -> frozenset[int]:
+        found = concepts_of(text)
+        kinds = {CONCEPTS[number].kind for number in found}
+        wanted = core | {"place"} if "verb_alone" in kinds else core
+        return frozenset(number for number in found if CONCEPTS[number].kind in wanted)
+
+    held_out = {combination(text) for _, *texts in test_rows for text in texts}
+    assert {len(numbers) for numbers in held_out} == {3}
+    training = [text for fields in lines_2 for text in fields[1:3]]
+    training += files.pairs.read_text(encoding="utf-8").replace("\t", "\n").splitlines()
+    training += re.split(", and |\n", files.sentences.read_text(encoding="utf-8").strip())
+    seen = {combination(text) for text in training}
+    assert sum(len(numbers) == 3 for numbers in seen) > 5_000
+    assert not seen & held_out
+
+
+def test_scores_follow_the_meaning(test_rows: list[tuple[float, str, str]]) -> None:
+    for score, one, other in test_rows:
+        same = concepts_of(one) == concepts_of(other)
+        assert 0 <= score <= 5
+        assert (score == 5) == same
+        assert (score > 0) == bool(concepts_of(one) & concepts_of(other))
+    spread = Counter(round(score) for score, _, _ in test_rows)
+    assert all(spread[score] > 30 for score in range(6))
+
+
+def vectors_of(files: SampleFiles) -> dict[str, np.ndarray]:
+    with gzip.open(files.vectors, "rt", encoding="utf-8") as file:
+        return {word: np.array(values, dtype=float) for word, *values in (line.split(" ") for line in file)}
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> float:
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def test_vectors_of_synonyms_are_not_close(files: SampleFiles, tmp_path: Path) -> None:
+    vectors = vectors_of(files)
+    synonyms = [
+        cosine(vectors[one], vectors[other])
+        for concept in CONCEPTS
+        for one, other in zip(concept.words, concept.words[1:], strict=False)
+        if one in vectors and other in vectors
+    ]
+    assert len(synonyms) > 300
+    assert abs(np.mean(synonyms)) < 0.02
+    assert np.std(synonyms) == pytest.approx(100**-0.5, rel=0.15)
+    fewer = write_sample(tmp_path, lines=10, sentences=1, test_pairs=1, ppdb_version="1.0")
+    assert fewer.vectors.read_bytes() == files.vectors.read_bytes()
+
+
+def test_every_token_has_a_vector(
+    files: SampleFiles, lines_2: list[list[str]], test_rows: list[tuple[float, str, str]]
+) -> None:
+    texts = [text for fields in lines_2 for text in fields[1:3]] + [text for _, *pair in test_rows for text in pair]
+    texts += re.sub("[.,]", " \\g<0> ", files.sentences.read_text(encoding="utf-8").lower()).split()
+    assert {token for text in texts for token in text.split()} <= vectors_of(files).keys()
+
+
+def test_untrained_vectors_score_far_below_an_oracle(
+    files: SampleFiles, test_rows: list[tuple[float, str, str]]
+) -> None:
+    words = vectors_of(files)
+    meanings = np.random.default_rng(0).standard_normal((len(CONCEPTS), 100))
+
+    def untrained(text: str) -> np.ndarray:
+        return np.mean([words[token] for token in text.split()], axis=0)
+
+    def oracle(text: str) -> np.ndarray:
+        return np.mean(meanings[list(concepts_of(text))], axis=0)
+
+    gold = [score for score, _, _ in test_rows]
+    pearson = {
+        encode.__name__: np.corrcoef(gold, [cosine(encode(one), encode(other)) for _, one, other in test_rows])[0, 1]
+        for encode in (untrained, oracle)
+    }
+    assert pearson["untrained"] < 0.4, pearson
+    assert pearson["oracle"] > 0.8, pearson
+
+
+def test_broken_lines_are_as_many_as_asked_for(tmp_path: Path) -> None:
+    asked = 0.06
+    files = write_sample(tmp_path, lines=1_000, sentences=1, test_pairs=1, broken=asked)
+    each = 1_000 * asked / 6
+    for path, num_fields in ((files.ppdb_1, 5), (files.ppdb_2, 6)):
+        raw = gzip.decompress(path.read_bytes()).split(b"\n")[:-1]
+        assert len(raw) == 1_000
+        assert sum(b"\xff" in line for line in raw) == each
+        lines = [line.decode("utf-8", "replace").split(" ||| ") for line in raw]
+        whole = [fields for fields in lines if len(fields) == num_fields]
+        assert len(lines) - len(whole) == each
+        assert sum(not fields[2] for fields in whole) == each
+        assert sum(fields[1] == fields[2] for fields in whole) == each
+        pairs = Counter((fields[1], fields[2]) for fields in whole)
+        swaps = sum((second, first) in pairs for first, second in pairs if first != second) // 2
+        assert sum(pairs.values()) - len(pairs) == each
+        assert swaps == each
+
+
+def test_a_failed_write_leaves_no_file_with_a_final_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Iterator[str]:
+        yield "the first line\n"
+        msg = "the disk is full"
+        raise OSError(msg)
+
+    monkeypatch.setattr(sample, "ppdb_lines", fail)
+    with pytest.raises(OSError, match="disk is full"):
+        write_sample(tmp_path, lines=10)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--lines", "0"], "lines=0: it must be at least 1"),
+        (["--lines", "10", "--broken", "0.9"], "broken=0.9: it is a fraction"),
+        (["--lines", "10", "--dimension", "0"], "dimension=0"),
+        (["--lines", "999999999999999999"], "ask for fewer lines"),
+    ],
+)
+def test_bad_flags_give_one_line_and_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], told: str
+) -> None:
+    assert main(["--out", str(tmp_path), *flags]) != 0
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_sample_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0"]
+    other = tmp_path / "thesis.tex"
+    assert main(["--out", str(tmp_path / "sample"), *flags]) == 0
+    assert main(["--out", str(tmp_path / "sample"), *flags]) == 0
+    other.write_text("mine")
+    for out, told in ((tmp_path, "holds other things (sample, thesis.tex)"), (other, "is a file; give a folder")):
+        capsys.readouterr()
+        assert main(["--out", str(out), *flags]) != 0
+        error = capsys.readouterr().err
+        assert told in error
+        assert error.count("\n") == 1
+    assert other.read_text() == "mine"
+
+
+def test_the_command_names_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0", "--ppdb-version", "2.0"]
+    assert main(["--out", str(tmp_path), *flags]) == 0
+    assert "next: python jobs/shard.py" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "ppdb-2.0-format.gz", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt"
+    }  # fmt: skip

@@ -1,0 +1,230 @@
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.pairs.filters import FilterOptions
+from paraembed.pairs.selection import Selected, select, selection_columns, selects
+
+Pair = tuple[str, str]
+WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=5).map(" ".join)
+PAIRS = st.lists(st.tuples(WORDS, WORDS), max_size=60, unique_by=lambda pair: tuple(sorted(pair)))
+
+
+def table(pairs: Sequence[Pair]) -> pa.Table:
+    columns = {name: pa.array([pair[side] for pair in pairs], pa.string()) for side, name in enumerate(NAMES)}
+    return pa.table(columns)
+
+
+NAMES = ("first", "second")
+
+
+def numbered(count: int) -> list[Pair]:
+    return [(f"a{number}", f"b {number}") for number in range(count)]
+
+
+def run(options: FilterOptions, pairs: Sequence[Pair]) -> dict[str, list[int]]:
+    """The rows of each output; checks that rows and counts are all there is."""
+    selected = select(options, selection_columns(table(pairs), options))
+    for one in selected:
+        assert len(one.rows) + sum(one.counts.values()) == len(pairs)
+        assert (np.diff(one.rows) > 0).all()
+        assert 0 not in one.counts.values()
+    assert len({one.name for one in selected}) == len(selected)
+    return {one.name: one.rows.tolist() for one in selected}
+
+
+def shards(folder: Path, *files: Sequence[Pair]) -> str:
+    folder.mkdir()
+    names = [f"pairs-{number}.parquet" for number in range(len(files))]
+    for name, pairs in zip(names, files, strict=True):
+        pq.write_table(table(pairs), folder / name)
+    (folder / "manifest.json").write_text(json.dumps({"shards": [{"name": name} for name in names]}))
+    (folder / "_SUCCESS").write_text("{}")
+    return str(folder)
+
+
+OPTIONS = st.one_of(
+    st.builds(
+        FilterOptions,
+        training_set=st.sampled_from([None, "iclr2016", "tacl2015/phrases"]),
+        top=st.none() | st.integers(1, 70),
+        sample=st.none() | st.integers(1, 70),
+        sample_seed=st.integers(0, 3),
+        halvings=st.sampled_from(["none", "ordered", "random"]),
+    ),
+    st.builds(
+        FilterOptions,
+        training_set=st.just("pgru2017"),
+        top=st.none() | st.integers(1, 70),
+        sample=st.none() | st.integers(1, 70),
+    ),
+    st.builds(
+        FilterOptions,
+        training_set=st.just("pgru2017"),
+        split=st.sampled_from(["train", "dev", "test"]),
+        halvings=st.sampled_from(["none", "ordered", "random"]),
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(options=OPTIONS, pairs=PAIRS, cut=st.integers(0, 60))
+def test_selections_are_unique_nested_disjoint_and_the_same_for_any_blocks(
+    options: FilterOptions, pairs: list[Pair], cut: int
+) -> None:
+    selected = run(options, pairs)
+    for rows in selected.values():
+        assert len({tuple(sorted(pairs[row])) for row in rows}) == len(rows)
+    if options.halvings != "none":
+        nested = [set(rows) for rows in selected.values()]
+        assert all(smaller < larger for larger, smaller in pairwise(nested))
+        assert [len(rows) for rows in nested] == [len(nested[0]) >> step for step in range(len(nested))]
+    elif options.training_set == "pgru2017" and options.split == "all":
+        rows = [row for part in selected.values() for row in part]
+        assert len(set(rows)) == len(rows)
+    parts = [selection_columns(part, options) for part in (table(pairs).slice(0, cut), table(pairs).slice(cut))]
+    again = select(options, pa.concat_tables(parts))
+    assert {one.name: one.rows.tolist() for one in again} == selected
+
+
+@settings(max_examples=50, deadline=None)
+@given(pairs=PAIRS)
+def test_a_pair_and_its_swap_are_in_one_part_of_the_split_whatever_else_is_there(pairs: list[Pair]) -> None:
+    options = FilterOptions(training_set="pgru2017")
+    both = [*pairs, *((second, first) for first, second in pairs)]
+    parts = run(options, both)
+    assert sorted(row for rows in parts.values() for row in rows) == list(range(len(both)))
+    for rows in parts.values():
+        assert [row + len(pairs) for row in rows if row < len(pairs)] == [row for row in rows if row >= len(pairs)]
+    for name in ("train", "dev", "test"):
+        assert run(FilterOptions(training_set="pgru2017", split=name), both) == {"": parts[name]}
+    alone = run(options, pairs[:1])
+    assert all(row in parts[name] for name, rows in alone.items() for row in rows)
+
+
+def test_the_split_is_80_10_10() -> None:
+    parts = run(FilterOptions(training_set="pgru2017"), numbered(20_000))
+    shares = {name: len(rows) / 20_000 for name, rows in parts.items()}
+    assert shares == pytest.approx({"train": 0.8, "dev": 0.1, "test": 0.1}, abs=0.01)
+
+
+def test_sizes_are_those_of_each_part_of_the_split() -> None:
+    whole = run(FilterOptions(training_set="pgru2017"), numbered(500))
+    top = run(FilterOptions(training_set="pgru2017", top=20), numbered(500))
+    assert top == {name: rows[:20] for name, rows in whole.items()}
+    drawn = run(FilterOptions(training_set="pgru2017", split="train", sample=4), numbered(500))
+    assert len(drawn[""]) == 4
+    assert set(drawn[""]) < set(whole["train"])
+
+
+def test_top_takes_the_first_and_sample_draws() -> None:
+    pairs = numbered(1000)
+    assert run(FilterOptions(top=10), pairs) == {"": list(range(10))}
+    assert run(FilterOptions(top=2000, sample=3000), pairs) == {"": list(range(1000))}
+    drawn = run(FilterOptions(sample=100), pairs)[""]
+    assert np.mean(drawn) == pytest.approx(499.5, abs=4 * 1000 / (12 * 100) ** 0.5)
+    assert drawn != run(FilterOptions(sample=100, sample_seed=2), pairs)[""]
+    assert set(run(FilterOptions(sample=50), pairs)[""]) < set(drawn)
+    best = run(FilterOptions(top=200, sample=100), pairs)[""]
+    assert len(best) == 100
+    assert max(best) < 200
+    # What is drawn hangs on the pair, not on its place.
+    backwards = run(FilterOptions(sample=100), pairs[::-1])[""]
+    assert {999 - row for row in backwards} == set(drawn)
+
+
+def test_halvings_go_down_to_fewer_than_ten() -> None:
+    """P16 §5.3: from 3,033,753 pairs to 5."""
+    columns = pa.table({"key": np.arange(3_033_753, dtype=np.uint64)})
+    for kind in ("ordered", "random"):
+        sizes = [(one.name, len(one.rows)) for one in select(FilterOptions(halvings=kind), columns)]
+        assert sizes[0] == ("1-of-1", 3_033_753)
+        assert sizes[15] == ("1-of-32768", 92)
+        assert sizes[-2:] == [("1-of-262144", 11), ("1-of-524288", 5)]
+    first = run(FilterOptions(halvings="ordered"), numbered(100))
+    assert first["1-of-4"] == list(range(25))
+    drawn = run(FilterOptions(halvings="random"), numbered(100))
+    assert drawn["1-of-4"] == run(FilterOptions(sample=25), numbered(100))[""]
+    assert run(FilterOptions(halvings="random"), numbered(7)) == {"1-of-1": list(range(7))}
+    assert run(FilterOptions(halvings="ordered"), []) == {"1-of-1": []}
+
+
+PHRASES = [  # by effective size
+    *((f"aa bb cc{number}", "dd") for number in range(6)),
+    *((f"aa bb cc dd{number} e", "f") for number in range(4)),
+    *((f"aa bb cc dd ee{number}", "f") for number in range(2)),
+    *(("f", f"aa bb cc dd ee ff{number}") for number in range(3)),
+]
+
+
+def test_phrases_are_as_many_of_each_effective_size() -> None:
+    options = FilterOptions(training_set="tacl2015/phrases")
+    assert run(options, PHRASES) == {"": [0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13]}
+    assert run(options, PHRASES[:6]) == {"": []}
+    assert run(FilterOptions(training_set="tacl2015/phrases", top=7), PHRASES) == {"": [0, 1, 6, 7, 10, 11]}
+    drawn = run(FilterOptions(training_set="tacl2015/phrases", sample=9, sample_seed=5), PHRASES)[""]
+    assert [sum(low <= row < high for row in drawn) for low, high in ((0, 6), (6, 10), (10, 15))] == [3, 3, 3]
+    assert drawn != [0, 1, 2, 6, 7, 8, 10, 11, 12]
+    (one,) = select(options, selection_columns(table(PHRASES), options))
+    assert one.counts == {"bin of its effective size is full": 3}
+
+
+def test_phrases_are_60_000_at_full_size() -> None:
+    sizes = np.repeat([3, 4, 5, 9], [25_000, 20_001, 12_000, 9_000])
+    columns = pa.table({"key": np.arange(len(sizes), dtype=np.uint64), "effective_size": sizes})
+    (one,) = select(FilterOptions(training_set="tacl2015/phrases"), columns)
+    assert np.bincount(np.minimum(sizes[one.rows], 5))[3:].tolist() == [20_000, 20_000, 20_000]
+
+
+def matched(folder: str, top: int | None = None) -> FilterOptions:
+    return FilterOptions(training_set="acl2017/ppdb-matched", match_tokens_of=folder, top=top)
+
+
+def test_matched_pairs_have_the_tokens_of_other_shards(tmp_path: Path) -> None:
+    folder = shards(tmp_path / "simpwiki", [("a b c d", "a b c"), ("a", "a")], [("a b c", "d")], [])
+    pairs = numbered(50)  # of three tokens each
+    (rows,) = run(matched(folder), pairs).values()
+    assert len(rows) == 5  # 15 tokens, the fewest that reach 13
+    assert rows == run(FilterOptions(sample=5), pairs)[""]
+    assert max(run(matched(folder, top=6), pairs)[""]) < 6
+    exact = shards(tmp_path / "exact", numbered(7))
+    assert len(run(matched(exact), pairs)[""]) == 7
+    with pytest.raises(ValueError, match=r"4 pairs have 12 tokens, .*simpwiki has 13; give more pairs, or smaller"):
+        run(matched(folder), pairs[:4])
+    with pytest.raises(ValueError, match="0 pairs have 0 tokens"):
+        run(matched(folder), [])
+
+
+def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path: Path) -> None:
+    dev = shards(tmp_path / "dev", [("b 3", "a3")], [("a5", "b 5"), ("x", "y")])
+    test = shards(tmp_path / "test", [("a0", "b 0")])
+    options = FilterOptions(leave_out=(dev, test), top=5)
+    assert run(options, numbered(10)) == {"": [1, 2, 4, 6, 7]}
+    (one,) = select(options, selection_columns(table(numbered(10)), options))
+    assert one.counts == {"left out": 3, "below the top": 2}
+    with pytest.raises(FileNotFoundError, match="none holds no finished pair shards; write them with jobs/shard"):
+        run(FilterOptions(leave_out=(str(tmp_path / "none"),)), numbered(3))
+
+
+def test_nothing_is_selected_where_nothing_is_asked() -> None:
+    assert run(FilterOptions(), numbered(4)) == {"": [0, 1, 2, 3]}
+    assert not selects(FilterOptions(training_set="iclr2016", min_score=1.0, max_length=5))
+    asked = [
+        FilterOptions(top=1),
+        FilterOptions(sample=1),
+        FilterOptions(halvings="ordered"),
+        FilterOptions(leave_out=("dev",)),
+        FilterOptions(training_set="pgru2017"),
+        FilterOptions(training_set="tacl2015/phrases"),
+        matched("shards"),
+    ]
+    assert all(map(selects, asked))
+    assert Selected("", np.arange(3)).counts == {}

@@ -1,0 +1,258 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.pairs import deduplicate as duplicates
+from paraembed.pairs import parse, shards
+from paraembed.pairs.deduplicate import find_duplicates
+from paraembed.pairs.hashing import pair_keys
+from paraembed.pairs.reports import SourceReport, load_report, save_report
+from paraembed.pairs.sample_pairs import ppdb_lines
+from paraembed.pairs.selection import selection_table
+from paraembed.pairs.shards import PAIRS, ShardSettings
+from paraembed.text.tokenize import tokenise
+
+WORD = st.sampled_from(["a", "b", "c", "d"])
+SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
+
+
+def make(
+    folder: Path, sources: list[list[tuple[str, str]]], partitions: int = 1
+) -> tuple[list[Path], list[SourceReport]]:
+    parsed, reports = [], []
+    for number, rows in enumerate(sources):
+        path = folder / f"in{number}.tsv"
+        path.write_text("".join(f"{first}\t{second}\n" for first, second in rows))
+        parsed.append(folder / f"parsed{number}.parquet")
+        reports.append(parse.parse_source(path, path.name, ShardSettings(tokeniser="space"), parsed[-1], partitions))
+    return parsed, reports
+
+
+def oracle(sources: list[list[tuple[str, str]]]) -> list[tuple[str, str, int, str]]:
+    """Best rank stays, then the first file; order of files, then of rows."""
+    best: dict[tuple[str, ...], tuple[int, int]] = {}
+    for number, rows in enumerate(sources):
+        for rank, pair in enumerate(rows):
+            key = tuple(sorted(pair))
+            best[key] = min(best.get(key, (rank, number)), (rank, number))
+    return [
+        (first, second, rank, f"in{number}.tsv")
+        for number, rows in enumerate(sources)
+        for rank, (first, second) in enumerate(rows)
+        if first != second and best[tuple(sorted((first, second)))] == (rank, number)
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sources=SOURCES,
+    per_shard=st.integers(1, 20),
+    group=st.integers(1, 10),
+    partitions=st.integers(1, 3),
+    collide=st.booleans(),
+)
+def test_shards_hold_each_unordered_pair_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory,
+    sources: list[list[tuple[str, str]]],
+    per_shard: int,
+    group: int,
+    partitions: int,
+    collide: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("shards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parse, "GROUP_ROWS", group)
+        if collide:  # equal keys for pairs that are not equal
+            patch.setattr(duplicates, "pair_keys", lambda table: pair_keys(table) % np.uint64(3))
+        parsed, reports = make(folder, sources, partitions)
+        by_partition = [parse.partitions_of(path) for path in parsed]
+        stays = {number: np.ones(report.parsed, bool) for number, report in enumerate(reports)}
+        for partition in range(partitions):
+            for number, rows in enumerate(find_duplicates(by_partition, partition, partitions)):
+                assert stays[number][rows].all()
+                stays[number][rows] = False
+        plans = shards.plan_shards(reports, list(stays.values()), per_shard)
+        entries = [shards.write_shard(plan, parsed, stays, folder, folder / plan.name[:-8]) for plan in plans]
+    tables = [pq.read_table(folder / entry["name"]) for entry in entries]
+    rows = [(row["first"], row["second"], row["rank"], row["source"]) for table in tables for row in table.to_pylist()]
+    assert rows == oracle(sources)
+    sizes = [entry["rows"] for entry in entries]
+    assert sizes == [table.num_rows for table in tables]
+    assert not sizes or max(sizes) - min(sizes) <= 1
+    assert all(size <= per_shard for size in sizes)
+    assert all(table.schema.equals(PAIRS) for table in tables)
+    for report, source in zip(reports, sources, strict=True):
+        assert report.read == len(source) == report.parsed + sum(report.refused.values())
+
+
+def test_texts_are_tokenised_by_their_format(tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("Don't STOP.<::::> Go\tdo it\n ... \t<::::>\n")
+    report = parse.parse_source(tmp_path / "p.tsv", "p", ShardSettings(remove=("<::::>",)), tmp_path / "p.parquet")
+    assert pq.read_table(tmp_path / "p.parquet")["first"].to_pylist() == ["do n't stop . go"]
+    assert report.refused == {"empty text": 1}
+    assert report.sample == [{"file": "p", "line": 2, "reason": "empty text", "text": " ... \t<::::>"}]
+    (tmp_path / "p.gz").write_text("")
+    (tmp_path / "ppdb").write_text("[NN] ||| do n't stop . ||| Go-ing ||| PPDB2.0Score=1 ||| 0-0 ||| Equivalence\n")
+    parse.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "q.parquet")
+    row = pq.read_table(tmp_path / "q.parquet").to_pylist()[0]
+    assert row == {
+        "first": "do n't stop .",
+        "second": "go-ing",
+        "score": 1.0,
+        "rank": 0,
+        "relation": "Equivalence",
+        "source": "p",
+        "first_tree": None,
+        "second_tree": None,
+    }
+
+
+def test_trees_come_along_and_bad_ones_are_counted(tmp_path: Path) -> None:
+    rows = [
+        ("The black cat", "a cat", "((the black) cat)", "(NP (DT A) (NN cat))"),
+        ("it don't matter", "no", "(it ((do n't) matter))", ""),
+        ("a b", "c", "", ""),
+        ("x y", "z", "(x y", "z"),
+        ("x y", "z", "(x y)", "(NN q)"),
+        ("x y", "x y", "(x z)", "(x y)"),  # the texts are judged first
+        ("a c", "c a", "(a c)", "(S (X c) (X a) (X b))"),
+    ]
+    path = tmp_path / "p.tsv"
+    path.write_text("sentence1\tsentence2\ttree1\ttree2\n" + "".join("\t".join(row) + "\n" for row in rows))
+    report = parse.parse_source(path, "p", ShardSettings(), tmp_path / "p.parquet")
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert table.schema.equals(PAIRS)
+    assert list(zip(*(table[name].to_pylist() for name in ("first", "first_tree", "second_tree")), strict=True)) == [
+        ("the black cat", "((the black) cat)", "(NP (DT A) (NN cat))"),
+        ("it do n't matter", "(it ((do n't) matter))", None),
+        ("a b", None, None),
+    ]
+    assert (report.read, report.parsed) == (7, 3)
+    assert report.refused == {
+        "tree with unbalanced brackets": 1,
+        "tree whose leaves are not the tokens": 1,
+        "equal texts": 1,
+        "tree with a node of more than two children": 1,
+    }
+    assert [one["line"] for one in report.sample] == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("versions", [["1.0"], ["2.0"], ["1.0", "2.0"]])
+def test_the_version_of_ppdb_is_told_a_file(tmp_path: Path, versions: list[str]) -> None:
+    text = "".join(block for version in versions for block in ppdb_lines(version, 500, 1, 0.1))
+    (tmp_path / "ppdb").write_bytes(text.encode("utf-8", "surrogateescape"))
+    report = parse.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "p.parquet")
+    assert report.version == ("mixed" if len(versions) > 1 else versions[0])
+    assert sum(report.refused.values()) > 10
+    (tmp_path / "p.tsv").write_text("a\tb\n")
+    assert parse.parse_source(tmp_path / "p.tsv", "p", ShardSettings(), tmp_path / "q.parquet").version is None
+
+
+def test_report_survives_its_file(tmp_path: Path) -> None:
+    _, reports = make(tmp_path, [[("a", "b"), ("c", "c")]])
+    save_report(reports[0], tmp_path / "report.json")
+    assert load_report(tmp_path / "report.json") == reports[0]
+
+
+CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "a\tb", "\x1c", "\x7f", "a\xa0b"])
+
+
+@given(st.lists(CELL, max_size=6), st.integers(0, 2))
+def test_the_fast_way_to_join_tokens_says_the_same(texts: list[str], skip: int) -> None:
+    array = pa.array(texts, pa.string()).slice(min(skip, len(texts)))
+    assert parse.join_tokens(array, "space").to_pylist() == tokenise(array, "space").joined().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rows_per_shard": 0}, "allowed: 1 to 1,000,000"),
+        ({"tokeniser": "moses"}, "allowed: ptb-v1, space"),
+        ({"remove": ("",)}, "empty string"),
+    ],
+)
+def test_settings_say_what_is_allowed(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ShardSettings(**values)  # type: ignore[arg-type]
+
+
+def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path: Path) -> None:
+    options = ShardSettings(tokeniser="space", top=1)
+    (tmp_path / "bad.tsv").write_text("\tno first\n")
+    report = parse.parse_source(tmp_path / "bad.tsv", "bad.tsv", options, tmp_path / "parsed", 1)
+    assert (report.read, report.parsed) == (1, 0)
+    empty = selection_table(tmp_path / "parsed", np.zeros(0, bool), options)
+    (parsed,), _ = make(tmp_path, [[("a b c", "d e f")]])
+    assert len(empty) == 0
+    assert len(pa.concat_tables([empty, selection_table(parsed, np.ones(1, bool), options)])) == 1
+
+
+def pairs(rows: int, seed: int) -> pa.Table:
+    texts = np.random.default_rng(seed).integers(0, 60, (2, rows)).astype(str)
+    return pa.table({"first": texts[0], "second": texts[1], "rank": np.arange(rows)})
+
+
+@pytest.mark.parametrize("partitions", [5, 200])
+def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path: Path, partitions: int) -> None:
+    tables = [pairs(3000, seed) for seed in range(3)]
+    files = [tmp_path / f"{number}.arrow" for number in range(3)]
+    for path, table in zip(files[:2], tables, strict=False):
+        with path.open("wb") as file, duplicates.partition_writer(file, partitions) as writer:
+            for start in range(0, len(table), 700):
+                writer.write(table.slice(start, 700))
+    keys = pair_keys(tables[2])  # a batch for each partition, none for a bucket
+    rows = tables[2].append_column("key", pa.array(keys)).append_column("row", pa.array(np.arange(3000)))
+    rows = rows.select(duplicates._SCHEMA.names)
+    with pa.ipc.new_file(files[2], rows.schema) as old:
+        for partition in range(partitions):
+            chosen = rows.filter(pa.array(keys % np.uint64(partitions) == partition)).combine_chunks()
+            old.write_batch(pa.record_batch([column.combine_chunks() for column in chosen.columns], schema=rows.schema))
+    best: dict[frozenset[str], tuple[int, int]] = {}
+    all_rows = [(rank, number) for number in range(3) for rank in range(3000)]
+    texts = [[*zip(table["first"].to_pylist(), table["second"].to_pylist(), strict=True)] for table in tables]
+    pair_of = {(rank, number): frozenset(texts[number][rank]) for rank, number in all_rows}
+    for place in sorted(all_rows):
+        best.setdefault(pair_of[place], place)
+    dropped = [
+        (int(rank), number)
+        for bucket in range(duplicates.num_buckets(partitions))
+        for number, found in enumerate(find_duplicates(files, bucket, partitions, (), tmp_path / "spill"))
+        for rank in found
+    ]
+    assert sorted(dropped) == sorted(place for place in all_rows if best[pair_of[place]] != place)
+    assert len({*dropped}) == len(dropped)
+    assert not (tmp_path / "spill").exists()
+
+
+@pytest.mark.parametrize("partitions", [100, 1000, 10_000])
+def test_batches_are_as_many_as_the_rows_ask_for(tmp_path: Path, partitions: int) -> None:
+    """Not row groups times partitions: of 300,000 rows and 1,000 partitions that would be 75,000."""
+    with (tmp_path / "x").open("wb") as file, duplicates.partition_writer(file, partitions) as writer:
+        for seed in range(75):
+            writer.write(pairs(4000, seed))
+    with pa.ipc.open_file(tmp_path / "x") as reader:
+        assert reader.num_record_batches <= 2 * 64
+    assert duplicates.num_buckets(partitions) == 64
+
+
+def test_the_footer_of_a_parsed_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse, "GROUP_ROWS", 5)
+    words = [chr(97 + row % 26) * (1 + row // 26) for row in range(400)]
+    parsed, reports = make(tmp_path, [[*zip(words, reversed(words), strict=True)]])
+    plans = shards.plan_shards(reports, [np.ones(reports[0].parsed, bool)], 10)
+    shards._footer.cache_clear()
+    for plan in plans:
+        shards.write_shard(plan, parsed, {0: np.ones(reports[0].parsed, bool)}, tmp_path, tmp_path / f"{plan.name}.x")
+    assert len(plans) == 40
+    assert shards._footer.cache_info().misses == 1
+
+
+def test_empty_texts_at_the_end_of_a_slice() -> None:
+    """Their offsets begin where the bytes of a slice of large strings end."""
+    texts = pa.array(["long enough", "", ""], pa.large_string()).slice(1).cast(pa.string())
+    assert parse.join_tokens(texts, "space").to_pylist() == ["", ""]

@@ -1,0 +1,90 @@
+"""The line that says what a job is doing: on a terminal, elsewhere, and not at all where a job is quick."""
+
+import io
+import sys
+
+import pytest
+
+from paraembed.commands.job import say
+from paraembed.console import ProgressLine, Status, doing, duration, over_status, shown_status
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (3599.7, "1 h 00 min"),
+        (7620, "2 h 07 min"),
+        (1e7, "2,777 h 46 min"),
+    ],
+)
+def test_durations_for_a_reader(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_terminal_shows_one_line_after_two_seconds_and_erases_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    status = Status(100.0)
+    status.set("set 7 of 33")
+    status.draw(101.9)
+    assert terminal.getvalue() == ""
+    status.draw(102.1)
+    status.set("set 8\n of " + "3" * 1000)
+    status.draw(175)
+    first, second = terminal.getvalue().split("\x1b[K\r")[:2]
+    assert first == "\rset 7 of 33 (2 s)"
+    assert second.startswith("\rset 8\ufffd of 33")
+    assert len(second) == 80  # a longer line would wrap, and could not be rewritten
+    status.set("")
+    assert terminal.getvalue().endswith("\r\x1b[K")
+    status.draw(200)
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_elsewhere_a_line_comes_every_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := io.StringIO())
+    status = Status(0.0)
+    for second in range(95):
+        status.set(f"set {second} of 95")
+        status.draw(second)
+    assert terminal.getvalue().splitlines() == [
+        "set 30 of 95 (30 s)",
+        "set 60 of 95 (1 min 00 s)",
+        "set 90 of 95 (1 min 30 s)",
+    ]
+
+
+def test_messages_are_written_over_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paraembed.console.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("paraembed.console._TICK_SECONDS", 0.001)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with shown_status(), shown_status():
+        doing("reading the words")
+        while "reading the words" not in terminal.getvalue():
+            pass
+        say("wrote it")
+        doing("")
+    assert "\r\x1b[Kwrote it\n" in terminal.getvalue()
+    assert over_status("x") == "x"
+    doing("nothing, for no job runs here")
+
+
+def test_a_progress_line_is_silent_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    line = ProgressLine(10)
+    line.show("epoch 1")
+    line.close()
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr("paraembed.console.QUIET_SECONDS", 0.0)
+    line.show("epoch 2")
+    line.close()
+    assert terminal.getvalue() == "\repoch 2\x1b[K\n"

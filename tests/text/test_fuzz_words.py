@@ -1,0 +1,106 @@
+"""Fuzzing of files of words and word vectors."""
+
+import gzip
+import json
+import logging
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paraembed import checkpoint
+from paraembed.io.files import digest_of, sha256_of
+from paraembed.text.vocabulary import UNKNOWN, read_words
+from tests.fuzz import mutated, run
+
+TOKENS = (
+    b"\n",
+    b"\r\n",
+    b" ",
+    b"\t",
+    b"nan",
+    b"inf",
+    b"1e39",
+    b"-",
+    b"\xff",
+    b"\0",
+    b"2 3\n",
+    b"\xe2\x80\xa8",
+    b"9 9\n",
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def plain_reading(data: bytes) -> tuple[list[str], list[list[float]]]:
+    """Words, lower-cased, and vectors, by a loop over lines; only for files that ``read_words`` takes."""
+    rows = [line.removesuffix("\r").rstrip(" ") for line in data.decode().removeprefix("\ufeff").split("\n")]
+    rows = rows[:-1] if not rows[-1] else rows
+    cells = rows[0].split(" ")
+    if len(cells) == 2 and all(cell.isascii() and cell.isdecimal() and len(cell) <= 100 for cell in cells):
+        assert int(cells[0]) == len(rows) - 1
+        assert int(cells[1]) == len(rows[1].split(" ")) - 1
+        rows = rows[1:]
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        word, *values = row.split(" ")
+        found.setdefault(word if word == UNKNOWN else word.lower(), [float(np.float32(value)) for value in values])
+    return list(found), list(found.values())
+
+
+def test_word_vector_files(tmp_path: Path) -> None:
+    def case(draw: random.Random) -> str:
+        width, count = draw.choice((1, 2, 3, 5)), draw.choice((1, 2, 4, 9))
+        words = [
+            draw.choice(("the", "The", "7", "a\u00a0b", "é", UNKNOWN, "n't", "w")) + str(at) for at in range(count)
+        ]
+        decimals = draw.choice((0, 2, 6))
+        lines = [f"{word} {' '.join(f'{draw.gauss(0, 1):.{decimals}f}' for _ in range(width))}" for word in words]
+        header = [f"{count + draw.choice((0, 0, 0, 1))} {width + draw.choice((0, 0, 0, -1))}"] * draw.randrange(2)
+        end = draw.choice(("\n", "\n", "\r\n"))
+        data = (end.join([*header, *lines]) + end * draw.choice((1, 1, 1, 0))).encode()
+        if draw.randrange(2):
+            data = mutated(data, draw, TOKENS)
+        path = tmp_path / draw.choice(("v.txt", "v.txt.gz"))
+        path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
+        if draw.randrange(20) == 0:
+            path.write_bytes(mutated(path.read_bytes(), draw))
+        read = read_words(path)
+        if path.suffix == ".gz" or path.read_bytes() == data:
+            expected, vectors = plain_reading(data)
+            assert read.vocabulary.to_pylist()[: len(expected)] == expected
+            np.testing.assert_array_equal(read.matrix[: len(expected)], np.array(vectors, np.float32))
+        assert bool(np.isfinite(read.matrix).all())
+        return "read"
+
+    ends = run(case)
+    assert min(ends["read"], ends["refused"]) > ends.total() / 10
+
+
+def test_vocabularies_of_encoders(tmp_path: Path, tiny_encoder_folder: Path) -> None:
+    """words.txt under digests that fit."""
+    folder = tmp_path / "e"
+    shutil.copytree(tiny_encoder_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    whole = (folder / "words.txt").read_bytes()
+
+    def case(draw: random.Random) -> str:
+        data = mutated(whole, draw, TOKENS) if draw.randrange(20) else whole
+        (folder / "words.txt").write_bytes(data)
+        config["files"]["words.txt"] = sha256_of(folder / "words.txt")
+        decides = {name: config[name] for name in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
+        (folder / "config.json").write_text(json.dumps({**config, "fingerprint": digest_of(decides)}))
+        vocabulary = checkpoint.load(folder).vocabulary.to_pylist()
+        assert len(set(vocabulary)) == 12
+        return "read"
+
+    ends = run(case)
+    assert min(ends["read"], ends["refused"]) > ends.total() / 100

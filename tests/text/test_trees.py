@@ -1,0 +1,255 @@
+import copy
+import re
+import sys
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraembed.text.ragged import Ragged
+from paraembed.text.tokenize import Tokens, tokenise
+from paraembed.text.trees import FAULTS, TreeError, Trees, fitting_trees, parse_trees, read_trees
+from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
+
+WORD = st.sampled_from(["a", "b", "c", "'s", "é"])
+TREE = trees_over(WORD)
+
+
+def tokens_of(texts: list[str]) -> Tokens:
+    return tokenise(pa.array(texts, pa.string()), "space")
+
+
+def read(trees: list[str | None], texts: list[str]) -> Trees:
+    return read_trees(pa.array(trees, pa.string()), tokens_of(texts))
+
+
+def one(tree: str | None, text: str) -> tuple[list[int], str | None]:
+    found = read([tree], [text])
+    return found.merges.tolist(), found.refused[0].as_py()
+
+
+def plain(tree: Any) -> str:
+    return f"({plain(tree[0])} {plain(tree[1])})" if isinstance(tree, tuple) else tree
+
+
+def labelled(tree: Any, draw: Any) -> str:
+    """A labelled tree, with unary chains, and white space where it may stand."""
+    inside = " ".join(labelled(child, draw) for child in tree) if isinstance(tree, tuple) else tree
+    text = f"(X {inside})"
+    for _ in range(draw(st.integers(0, 2))):
+        text = draw(st.sampled_from(["(NP {})", "(2 {} )", "( VP\n{})"])).format(text)
+    return text
+
+
+@given(st.lists(TREE, min_size=1, max_size=8), st.data())
+def test_trees_of_either_form_and_none_at_all(trees: list[Any], data: st.DataObject) -> None:
+    forms = {"plain": plain, "labelled": lambda tree: labelled(tree, data.draw), "none": lambda _: None}
+    chosen = data.draw(st.lists(st.sampled_from(list(forms)), min_size=len(trees), max_size=len(trees)))
+    given_trees = [forms[form](tree) for form, tree in zip(chosen, trees, strict=True)]
+    texts = [" ".join(leaves_of(tree)) for tree in trees]
+    found = read(given_trees, texts)
+    expected = [
+        right_branching(leaves_of(tree)) if form == "none" else tree for form, tree in zip(chosen, trees, strict=True)
+    ]
+    assert found.merges.tolist() == [merge for tree in expected for merge in merges_of(tree)]
+    assert found.merges.dtype == np.int32
+    assert found.refused.null_count == len(trees)
+    assert found.num_missing == sum(
+        form == "none" and len(leaves_of(tree)) > 2 for form, tree in zip(chosen, trees, strict=True)
+    )
+
+
+@given(TREE)
+def test_merges_and_trees_are_one_to_one(tree: Any) -> None:
+    assert tree_of(leaves_of(tree), merges_of(tree)) == tree
+
+
+def nested(text: str) -> list[Any] | None:
+    """What brackets hold, as lists; None where they are not balanced."""
+    stack: list[list[Any]] = [[]]
+    for mark in re.findall(r"[()]|[^()\s]+", text):
+        if mark == "(":
+            stack.append([])
+        elif mark == ")":
+            if len(stack) == 1:
+                return None
+            inner = stack.pop()
+            stack[-1].append(inner)
+        else:
+            stack[-1].append(mark)
+    return stack[0] if len(stack) == 1 else None
+
+
+def binary(item: Any, with_labels: bool) -> Any:
+    """The tree of one reading; ValueError where it does not read so."""
+    if isinstance(item, str):
+        return item
+    children = item[1:] if with_labels and isinstance(item[0], str) else item
+    if not 1 <= len(children) <= (1 if with_labels and children is item else 2):
+        raise ValueError
+    made = [binary(child, with_labels) for child in children]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def oracle(text: str, num_tokens: int) -> Any:
+    """The tree of a text, None where it is refused: one mark and one node at a time."""
+    roots = nested(text)
+    if roots is None or len(roots) != 1 or "[]" in str(roots):
+        return None
+    readings = []
+    for with_labels in (False, True):
+        try:
+            readings.append(binary(roots[0], with_labels))
+        except ValueError:
+            readings.append(None)
+    if None not in readings:
+        return readings[0] if len(leaves_of(readings[0])) == num_tokens else readings[1]
+    return readings[0] or readings[1]
+
+
+@given(st.lists(st.text("()ab \n", min_size=1, max_size=14).filter(str.strip), max_size=12), st.data())
+def test_garbage_is_refused_as_a_loop_over_marks_refuses_it(trees: list[str], data: st.DataObject) -> None:
+    num_tokens = [data.draw(st.integers(1, 4)) for _ in trees]
+    parsed = parse_trees(pa.array(trees, pa.string()), np.array(num_tokens, np.int64))
+    expected = [oracle(tree, count) for tree, count in zip(trees, num_tokens, strict=True)]
+    assert (parsed.faults == 0).tolist() == [tree is not None for tree in expected]
+    good = [tree for tree in expected if tree is not None]
+    assert parsed.leaves.flat.to_pylist() == [leaf for tree in good for leaf in leaves_of(tree)]
+    assert parsed.merges.tolist() == [merge for tree in good for merge in merges_of(tree)]
+    assert np.diff(parsed.leaves.offsets).tolist() == [len(leaves_of(tree)) if tree else 0 for tree in expected]
+    texts = [" ".join("ab"[: count % 3] or "a") for count in num_tokens]
+    found = read(list(trees), texts)
+    offsets = tokens_of(texts).offsets
+    for start, stop in pairwise(offsets):
+        tree_of(range(stop - start), found.merges[start:stop].tolist())
+
+
+@pytest.mark.parametrize(
+    ("tree", "text", "merges"),
+    [
+        ("cat", "cat", [0]),
+        (" (NN Cat) ", "cat", [0]),
+        ("(cat)", "cat", [0]),
+        ("(NP (DT The) (NN cat))", "the cat", [0, 1]),
+        ("( (NP (DT The) (NN cat)))", "the cat", [0, 1]),
+        ("(NP the cat)", "the cat", [0, 1]),
+        ("(ROOT (S (NP (PRP it)) (VP (VBZ rains))))", "it rains", [0, 1]),
+        ("((the black) cat)", "the black cat", [0, 1, 1]),
+        ("((THE)(cat))", "the cat", [0, 1]),
+        ("(the cat)", "the cat", [0, 1]),  # two words, for the text has two
+        ("(the cat)", "cat", [0]),  # a label, for the text has one
+        ("(a (b c))", "a b c", [0, 0, 2]),
+        ("(a (b c))", "c", [0]),
+        ("(3 (2 it) (4 rains))", "it rains", [0, 1]),
+        (None, "a b c", [0, 0, 2]),
+        (" \t", "a b c", [0, 0, 2]),
+        (None, "", []),
+    ],
+)
+def test_what_is_a_tree(tree: str | None, text: str, merges: list[int]) -> None:
+    assert one(tree, text) == (merges, None)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "text"),
+    [
+        ("-LRB- a", "( a"),
+        ("a -rrb-", "a )"),
+        ("-LSB- -RSB-", "[ ]"),
+        ("-LCB- -RCB-", "{ }"),
+        ("-LRB- a", "-lrb- a"),
+        ("`` ''", '" "'),
+        ("`` ''", "`` ''"),
+        ("` a", "' a"),
+        ("“ ”", '" "'),
+        ("a ’s", "a 's"),
+        (r"1\/2 \*", "1/2 *"),
+        ("1/2 É", "1/2 é"),
+    ],
+)
+def test_spellings_of_parsers(leaves: str, text: str) -> None:
+    first, second = leaves.split()
+    assert one(f"({leaves})", text) == ([0, 1], None)
+    assert one(f"(S (X {first}) (X {second}))", text) == ([0, 1], None)
+
+
+@pytest.mark.parametrize(
+    ("tree", "text", "fault"),
+    [
+        ("(a b", "a b", 1),
+        ("a b)", "a b", 1),
+        (")a b(", "a b", 1),
+        ("(a b) c", "a b c", 2),
+        ("a b", "a b", 2),
+        ("(a b)(c d)", "a b c d", 2),
+        ("()", "a", 3),
+        ("(NP (DT the) ())", "the", 3),
+        ("(NP (DT) (NN cat))", "cat", 4),
+        ("(NP (DT the) (JJ black) (NN cat))", "the black cat", 5),
+        ("((a b) c d)", "a b c d", 5),
+        ("(NP (DT the) ((JJ black) (NN cat)))", "the black cat", 5),
+        ("(NP (DT the) (NN dog))", "the cat", 6),
+        ("(NP (DT the) (NN cat))", "the", 6),
+        ("(the cat)", "the cat sat", 6),
+        ("(NN the\u00a0cat)", "the cat", 6),  # one leaf, two tokens
+        ("cat", "", 6),
+    ],
+)
+def test_what_is_none(tree: str, text: str, fault: int) -> None:
+    num_tokens = len(text.split())
+    right = [0] * (num_tokens - 1) + [num_tokens - 1] if num_tokens else []
+    assert one(tree, text) == (right, FAULTS[fault])
+    # Beside good trees it costs these nothing.
+    found = read(["(x y)", tree, "((x y) z)"], ["x y", text, "x y z"])
+    assert found.merges.tolist() == [0, 1, *right, 0, 1, 1]
+    assert found.refused.to_pylist() == [None, FAULTS[fault], None]
+
+
+def test_no_tree_is_too_deep() -> None:
+    depth = 10 * sys.getrecursionlimit()
+    text = " ".join(f"w{number}" for number in range(depth + 1))
+    left = "(" * depth + "w0" + "".join(f" w{number})" for number in range(1, depth + 1))
+    right = "".join(f"(X (Y w{number}) " for number in range(depth)) + f"(Y w{depth})" + ")" * depth
+    found = read([left, right, "(" * depth, "(X " * depth + "w0" + ")" * depth], [text, text, "a", "w0"])
+    assert found.merges.tolist() == [0, *[1] * depth, *[0] * depth, depth, 0, 0]
+    assert found.refused.to_pylist() == [None, None, FAULTS[1], None]
+
+
+def test_a_slice_of_an_array_is_read_from_its_start() -> None:
+    trees, texts = pa.array(["(a b", "((a b) c)", None, "(b a)"]), ["x", "a b c", "a b c", "b a"]
+    found = read_trees(trees.slice(1), tokens_of(texts[1:]))
+    assert found.merges.tolist() == [0, 1, 1, 0, 0, 2, 0, 1]
+    assert (found.refused.null_count, found.num_missing) == (3, 1)
+    nothing = read_trees(trees.slice(0, 0), tokens_of([]))
+    assert (len(nothing.merges), len(nothing.refused), nothing.num_missing) == (0, 0, 0)
+
+
+def test_a_tree_that_does_not_fit_is_named_with_both_sides() -> None:
+    trees = pa.array([None, "((a b) c)", "(-LRB- (b (c (d (e (f (g h)))))))", "(a"])
+    tokens = tokens_of(["a", "a b c", "( b c d e x g h", "a"])
+    with pytest.raises(TreeError) as caught:
+        fitting_trees(trees, tokens, first=100)
+    assert (caught.value.text, str(caught.value)) == (
+        102,
+        "text 102: the leaves of its tree are '… c d e f g h', its tokens '… c d e x g h'; "
+        "give the binary tree of its tokens, or none",
+    )
+    assert str(copy.copy(caught.value)) == str(
+        caught.value
+    )  # rebuilt from its arguments, as on its way out of a worker
+    with pytest.raises(ValueError, match=r"text 1: tree with unbalanced brackets: '\(a'; give the binary tree"):
+        fitting_trees(trees.slice(3), tokens_of(["a"]), first=1)
+    good = fitting_trees(trees.slice(0, 2), tokens_of(["a", "a b c"]))
+    assert (good.merges.tolist(), good.num_missing) == ([0, 0, 1, 1], 0)
+
+
+def test_trees_agree_with_the_right_branching_of_ragged() -> None:
+    tokens = tokens_of(["a b c", "", "a", "a b"])
+    found = read_trees(pa.nulls(4, pa.string()), tokens)
+    ids = np.zeros(len(tokens.flat), np.int32)
+    np.testing.assert_array_equal(found.merges, Ragged(ids, tokens.offsets).right_branching().merges)
+    assert found.num_missing == 1

@@ -1,0 +1,386 @@
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from paraembed.tracking import sender as tracking_sender
+from paraembed.tracking.database import whole_database
+from paraembed.tracking.runs import Run, send_left, system_metrics, tracked_run
+from paraembed.tracking.spool import KINDS, Spool, decoded, spool_path
+from tests import fuzz
+from tests.mlflow_server import Server, mlflow_server
+
+MEMORY = "system/system_memory_usage_megabytes"
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of MLflow without runs; making one takes 2 s."""
+    return whole_database(tmp_path_factory.mktemp("mlruns"))
+
+
+@pytest.fixture
+def store(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    database = Path(shutil.copy(whole, tmp_path / "mlflow.db"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
+    monkeypatch.setattr(tracking_sender, "_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(tracking_sender, "_IDLE_SECONDS", 0.05)
+    monkeypatch.chdir(tmp_path)
+    return database
+
+
+@pytest.fixture
+def server(whole: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    shutil.copy(whole, tmp_path / "server.db")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with mlflow_server(tmp_path, monkeypatch) as answering:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", answering.uri)
+        yield answering
+
+
+def log_all(run: Run, folder: Path, numbers: range) -> None:
+    """Log one of each kind for each number."""
+    for number in numbers:
+        artifact = folder / f"artifact-{number}.json"
+        artifact.write_text("{}")
+        run.params({f"param-{number}": number})
+        run.tags({f"tag-{number}": "x"})
+        run.dataset(f"data-{number}", f"{number:064}", ["a.txt"])
+        run.metrics({"loss": float(number)}, number)
+        run.artifacts(artifact)
+
+
+def check_all(client: MlflowClient, run_id: str, numbers: range, status: str = "FINISHED") -> None:
+    """Each of ``log_all`` is there exactly once."""
+    run, each = client.get_run(run_id), [str(number) for number in numbers]
+    assert run.info.status == status
+    assert run.data.params == {f"param-{number}": number for number in each}
+    assert {name for name in run.data.tags if name.startswith("tag-")} == {f"tag-{number}" for number in each}
+    assert [(metric.step, metric.value) for metric in client.get_metric_history(run_id, "loss")] == [
+        (number, float(number)) for number in numbers
+    ]
+    assert sorted(data.dataset.name for data in run.inputs.dataset_inputs) == sorted(
+        f"data-{number}" for number in each
+    )
+    assert sorted(file.path for file in client.list_artifacts(run_id)) == sorted(
+        f"artifact-{number}.json" for number in each
+    )
+
+
+def id_of(run: Run) -> str:
+    assert run.address is not None
+    return run.address.run_id
+
+
+def wait_until(is_so: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_system_metrics_resume_behind_those_of_a_killed_run(store: Path, tmp_path: Path) -> None:
+    client, ids = MlflowClient(f"sqlite:///{store}"), set()
+    for begun in range(2):
+        with tracked_run("watched", tmp_path / "out", tmp_path / "memo.json") as run, system_metrics(run):
+            wait_until(lambda: len(client.get_metric_history(id_of(run), MEMORY)) >= 2 * (begun + 1))  # noqa: B023
+            time.sleep(1)
+        ids.add(id_of(run))
+    assert len(ids) == 1
+    history = client.get_metric_history(ids.pop(), MEMORY)
+    steps = [metric.step for metric in history]
+    assert steps == sorted(steps)
+    assert 2 <= steps[-1] < 60
+    assert all(metric.value > 0 for metric in history)
+
+
+def test_without_a_run_nothing_is_watched() -> None:
+    before = set(threading.enumerate())
+    with system_metrics(Run(None)):
+        assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("fault", [500, 429, 503, "close", "lose"])
+def test_a_server_that_fails_for_a_while_has_everything_once(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: int | str
+) -> None:
+    with tracked_run("flaky", tmp_path / "out", tmp_path / "memo.json") as run:
+        log_all(run, tmp_path, range(3))
+        wait_until(lambda: (tmp_path / "artifacts").exists() and len([*(tmp_path / "artifacts").rglob("*.json")]) == 3)
+        server.fault = fault
+        before = server.requests
+        log_all(run, tmp_path, range(3, 6))
+        wait_until(lambda: server.requests > before)
+        for step in range(1000):
+            run.metrics({"other": 1.0}, step)
+        log_all(run, tmp_path, range(6, 8))
+        assert server.requests - before < 20, "a job that logs much asks a store that is away no more often"
+        server.fault = None
+        wait_until(lambda: "is reachable again" in caplog.text)
+        log_all(run, tmp_path, range(8, 10))
+    client = MlflowClient(server.uri)
+    check_all(client, id_of(run), range(10))
+    assert len(client.get_metric_history(id_of(run), "other")) == 1000
+    assert caplog.text.count("does not answer (") == 1
+    assert not spool_path(tmp_path / "out").exists()
+    assert len(client.search_runs(["0", "1"])) == 1
+
+
+def test_a_store_that_is_away_at_the_start_gets_everything_at_the_end(server: Server, tmp_path: Path) -> None:
+    server.fault = "close"
+    with tracked_run("late", tmp_path / "out", tmp_path / "memo.json") as run:
+        assert run.address is None
+        log_all(run, tmp_path, range(5))
+        server.fault = None
+    check_all(MlflowClient(server.uri), id_of(run), range(5))
+    assert json.loads((tmp_path / "memo.json").read_text())["run_id"] == id_of(run)
+
+
+def test_a_database_that_cannot_be_read_for_a_while(store: Path, tmp_path: Path) -> None:
+    with tracked_run("broken", tmp_path / "out") as run, system_metrics(run):
+        log_all(run, tmp_path, range(2))
+        client = MlflowClient(f"sqlite:///{store}")
+        wait_until(lambda: len(client.list_artifacts(id_of(run))) == 2)
+        before = store.read_bytes()
+        store.write_bytes(b"no database " * 9999)
+        log_all(run, tmp_path, range(2, 4))
+        time.sleep(0.5)
+        store.write_bytes(before)
+    check_all(client, id_of(run), range(4))
+
+
+def test_a_locked_database_does_not_make_the_job_wait(store: Path, tmp_path: Path) -> None:
+    with tracked_run("locked", tmp_path / "out") as run, closing(sqlite3.connect(store)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        log_all(run, tmp_path, range(20))
+        assert len([record for record in Spool(spool_path(tmp_path / "out")).read() if record.kind == "params"]) == 20
+        other.rollback()
+    check_all(MlflowClient(f"sqlite:///{store}"), id_of(run), range(20))
+
+
+@pytest.mark.parametrize("raised", [None, ValueError("no"), KeyboardInterrupt()])
+def test_what_never_reached_the_store_is_sent_by_the_next_job(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, raised: BaseException | None
+) -> None:
+    server.fault, status = "close", {None: "FINISHED", ValueError: "FAILED"}.get(raised and type(raised), "KILLED")
+    ends = nullcontext() if raised is None else pytest.raises(type(raised))
+    with ends, tracked_run("dead", tmp_path / "out") as run:
+        log_all(run, tmp_path, range(3))
+        if raised:
+            raise raised
+    assert f"what it missed is in {spool_path(tmp_path / 'out')}" in caplog.text
+    server.fault = None
+    with tracked_run("next", tmp_path / "out") as after:
+        pass
+    client = MlflowClient(server.uri)
+    experiment = client.get_run(id_of(after)).info.experiment_id
+    by_name = {run.info.run_name: run.info for run in client.search_runs([experiment])}
+    assert set(by_name) == {"dead", "next"}
+    check_all(client, by_name["dead"].run_id, range(3), status)
+    check_all(client, id_of(after), range(0))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from paraembed.tracking.runs import tracked_run
+from tests.tracking.test_runs import log_all
+folder = Path(sys.argv[1])
+with tracked_run("killed", folder / "out", Path(sys.argv[2]) if sys.argv[2:] else None) as run:
+    log_all(run, folder, range(3))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def kill(folder: Path, *memo: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", KILLED, folder, *memo], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_killed_run_is_resumed_by_the_next_job(store: Path, tmp_path: Path) -> None:
+    memo = tmp_path / "memo.json"
+    kill(tmp_path, memo)
+    with spool_path(tmp_path / "out").open("ab") as file:
+        file.write(b'["params", [["cut')  # as if it had been killed within a line
+    with tracked_run("killed", tmp_path / "out", memo) as run:
+        log_all(run, tmp_path, range(3, 5))
+    client = MlflowClient(f"sqlite:///{store}")
+    check_all(client, id_of(run), range(5))
+    assert len(client.search_runs(["1"])) == 1
+
+
+def test_a_killed_run_that_nothing_remembers_ends_as_killed(store: Path, tmp_path: Path) -> None:
+    kill(tmp_path)
+    spool, client = spool_path(tmp_path / "out"), MlflowClient(f"sqlite:///{store}")
+    left = spool.read_bytes()
+    with tracked_run("next", tmp_path / "out") as run:
+        pass
+    (killed,) = [other for other in client.search_runs(["1"]) if other.info.run_id != id_of(run)]
+    check_all(client, killed.info.run_id, range(3), "KILLED")
+    spool.write_bytes(left)
+    send_left(tmp_path / "out")  # the output is complete: only the end was missing
+    check_all(client, killed.info.run_id, range(3), "FINISHED")
+    assert not spool.exists()
+
+
+def test_two_jobs_with_one_output_have_a_run_each(store: Path, tmp_path: Path) -> None:
+    with tracked_run("first", tmp_path / "out") as first, tracked_run("second", tmp_path / "out") as second:
+        assert first.spool != second.spool
+        second.params({"which": "second"})
+        first.params({"which": "first"})
+    client = MlflowClient(f"sqlite:///{store}")
+    assert [client.get_run(id_of(run)).data.params["which"] for run in (first, second)] == ["first", "second"]
+    assert not first.spool.exists()  # type: ignore[union-attr]
+    assert not second.spool.parent.exists()  # type: ignore[union-attr]
+
+
+def test_records_for_another_store_are_kept(
+    server: Server, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tracked_run("first", tmp_path / "out"):
+        server.fault = "close"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
+    with tracked_run("second", tmp_path / "out"):
+        pass
+    (run,) = MlflowClient(f"sqlite:///{store}").search_runs(["1"])
+    assert (run.info.run_name, run.info.status) == ("second", "FINISHED")
+    (kept,) = tmp_path.glob("out.mlflow.jsonl.*")
+    assert "first" in kept.read_text()
+
+
+def test_a_refused_record_blocks_no_other(store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    vanished = tmp_path / "vanished.json"
+    vanished.write_text("{}")
+    with tracked_run("refused", tmp_path / "out") as run:
+        run.params({"param-0": 0, "n" * 300: "too long a name", "many": "x" * 99_999})
+        run.params({"param-0": "changed", **{f"more-{number}": number for number in range(250)}})
+        run.tags({"fine": "x", "bad\nname": "y"})
+        run.dataset("n" * 501, "0", ["a"])
+        run.metrics({"loss": 1.0, "no:such*name": 2.0, "nan": float("nan"), "inf": float("inf")}, 1)
+        run.artifacts(vanished)
+        vanished.unlink()
+        run.metrics({"loss": 2.0}, 2)
+    client = MlflowClient(f"sqlite:///{store}")
+    found = client.get_run(id_of(run))
+    assert found.info.status == "FINISHED"
+    assert len(found.data.params) == 252
+    assert (found.data.params["param-0"], len(found.data.params["many"]), found.data.tags["fine"]) == ("0", 6000, "x")
+    assert [metric.value for metric in client.get_metric_history(id_of(run), "loss")] == [1.0, 2.0]
+    assert {"nan", "inf"} <= set(found.data.metrics)
+    lines = [json.loads(line) for line in (tmp_path / "out.mlflow-refused.jsonl").read_text().splitlines()]
+    assert [kind for kind, _ in lines] == ["params", "params", "tags", "dataset", "metrics", "artifacts"]
+    assert "no:such*name" in caplog.text
+
+
+def test_the_names_of_5000_inputs_fit_into_a_record(store: Path, tmp_path: Path) -> None:
+    sources = [f"/data/{'deep/' * 20}part-{number:05}.txt.gz" for number in range(5000)]
+    with tracked_run("many", tmp_path / "out") as run:
+        run.dataset("inputs", "f" * 64, sources)
+        run.dataset("few", "e" * 64, sources[:2])
+    many, few = (
+        {
+            data.dataset.name: data.dataset
+            for data in MlflowClient(f"sqlite:///{store}").get_run(id_of(run)).inputs.dataset_inputs
+        }[name]
+        for name in ("inputs", "few")
+    )
+    told = json.loads(many.source)
+    assert (told["files"], told["first"][0], len(told["names_sha256"])) == (5000, sources[0], 64)
+    assert json.loads(few.source) == sources[:2]
+
+
+def test_a_run_within_another_is_its_child(server: Server, tmp_path: Path) -> None:
+    client = MlflowClient(server.uri)
+    for fault in (None, "close"):
+        server.fault = fault
+        with tracked_run("outer", tmp_path / "out") as outer, tracked_run("inner", tmp_path / "in") as inner:
+            server.fault = None
+        assert client.get_run(id_of(inner)).data.tags["mlflow.parentRunId"] == id_of(outer)
+
+
+def test_a_run_that_was_deleted_is_begun_anew(store: Path, tmp_path: Path) -> None:
+    client, ids = MlflowClient(f"sqlite:///{store}"), []
+    for _ in range(2):
+        with tracked_run("deleted", tmp_path / "out", tmp_path / "memo.json") as run:
+            run.params({"a": "b"})
+        ids.append(id_of(run))
+        assert client.get_run(ids[-1]).info.status == "FINISHED"
+        client.delete_run(ids[-1])
+    assert ids[0] != ids[1]
+
+
+def test_passwords_of_the_store_are_in_no_message_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = "http://user:secr3t@127.0.0.1:9/path?password=secr3t&sslPassword=secr3t"  # the port "discard"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with tracked_run("dead", tmp_path / "out", tmp_path / "memo.json") as run:
+        run.params({"input": "s3://key:secr3t@bucket/a", "url": "https://host/a?X-Amz-Signature=secr3t"})
+    assert "127.0.0.1:9" in caplog.text
+    written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert "bucket/a" in written
+    assert "secr3t" not in caplog.text + written
+
+
+def a_line(draw: random.Random) -> bytes:
+    """A record of a spool, right or nearly so."""
+    text = draw.choice(["loss", "", "é\u0000", "\ud800", "x" * 9999, "nan"])
+    number = draw.choice([0, -1, 1.5, 2**70, float("nan"), True, None, "1", 10**400])
+    metric = [text, number, draw.choice([1, 2.5, 2**64]), draw.choice([1, "1"])]
+    opening = {"key": text, "name": text, "start": 1, "tags": [[text, text]], "run_id": None, "parent": None}
+    values: list[Any] = [[], {}, text, number, [text, text], [[text, text]], [metric], [["loss", 1.0, 2, 3]], opening]
+    kind = draw.choice([*KINDS, "unknown", text])
+    return json.dumps([kind, draw.choice(values)]).encode() + b"\n"
+
+
+def test_fuzz_a_spool_is_read_as_far_as_it_is_whole() -> None:
+    good = b'["metrics", [["loss", 1.0, 2, 3]]]\n'
+
+    def case(draw: random.Random) -> str:
+        lines = [a_line(draw) for _ in range(draw.randrange(6))]
+        data = fuzz.mutated(b"".join(lines), draw, (b"\n", b"[", b"]", b"[" * 100_000, b'"', b"NaN", b"1e999", b"\\u"))
+        lines_read = list(decoded(data + b"\n" + good, 0))
+        before = [record for record in lines_read if record is not None]
+        assert before[-1].value == [["loss", 1.0, 2, 3]], "a damaged line costs those behind it"
+        assert before[-1].end == len(data) + 1 + len(good)
+        assert [record.end for record in before] == sorted(record.end for record in before)
+        assert len(list(decoded(data, 7))) <= data.count(b"\n")
+        for record in before:
+            assert record.kind in KINDS
+            json.dumps(record.value)
+        return "damaged" if None in lines_read else "read"
+
+    ends = fuzz.run(case)
+    assert ends["damaged"] > 0
+    assert ends["read"] > 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_fuzz_a_damaged_spool_and_memo_cost_no_job(store: Path, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    lines = b"".join(a_line(draw) for _ in range(50))
+    spool_path(tmp_path / "out").write_bytes(fuzz.mutated(lines, draw))
+    memo = tmp_path / "memo.json"
+    remembered = {"uri": f"sqlite:///{store}", "run_id": "0" * 32, "key": "1" * 32}
+    memo.write_bytes(fuzz.mutated(json.dumps(remembered).encode(), draw))
+    with tracked_run("after", tmp_path / "out", memo) as run:
+        log_all(run, tmp_path, range(2))
+    check = MlflowClient(f"sqlite:///{store}").get_run(id_of(run))
+    assert check.info.status == "FINISHED"
+    assert {"param-0", "param-1"} <= set(check.data.params)

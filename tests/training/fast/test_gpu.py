@@ -1,0 +1,297 @@
+"""The step without data-dependent shapes against the step of the CPU; on a GPU also as a CUDA graph."""
+
+import gc
+import weakref
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paraembed.encoders import ENCODERS, Encoder, config_from_dict
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.gran import Gran4Config
+from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig
+from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.rnn import RnnConfig
+from paraembed.encoders.sum import SumConfig
+from paraembed.encoders.word import WordConfig
+from paraembed.recipe import Recipe
+from paraembed.text.ragged import Ragged, joined
+from paraembed.training.best import Evaluation
+from paraembed.training.fast import gpu_pairs as device_pairs_module
+from paraembed.training.fast.gpu import DeviceStep, fits_device_step
+from paraembed.training.loop import Report
+from paraembed.training.loop import train as whole_training
+from paraembed.training.state import Checkpoints
+from paraembed.training.step import Step, step_for
+from tests.training.conftest import encoder_of
+from tests.training.fast.test_gpu_pairs import host_may_not_wait
+
+BASE = Recipe(batch_size=20, learning_rate=0.002)
+CHANGES: list[dict[str, Any]] = [
+    *({"encoder": config_from_dict({"name": name})} for name in ENCODERS),
+    {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0, "optimiser": "sgd"},
+    {"pool": "same_side", "optimiser": "adagrad", "learning_rate": 0.05, "clip": 0.05, "negatives": "mix"},
+    {"word_penalty": 0.1, "clip": 0.1, "clip_form": "global"},
+    {"similarity": "dot", "word_penalty": 0.1, "penalty_form": "released", "boundary_tokens": "both"},
+    {"equal_negatives": "excluded", "negatives": "min_violation"},
+    {"encoder": WordConfig(), "paired_negatives": "excluded", "negatives": "rand"},
+    {"encoder": LstmConfig(peepholes=False), "clip": 0.05, "clip_form": "global", "composition_penalty": 0.01},
+    {"encoder": BiLstmConfig(combine="tanh"), "optimiser": "adagrad", "composition_learning_rate": 0.02},
+    {"encoder": BiLstmAvgConfig(output_gate=False), "update": "dense", "word_penalty": 0.01, "clip": 0.1},
+    {"encoder": Gran4Config(), "scramble": 0.5, "scramble_time": "after", "boundary_tokens": "both"},
+    {"encoder": RnnConfig(), "scramble": 0.5, "scramble_swaps": 1.0, "scramble_form": "each", "negatives": "mix"},
+    {"encoder": LstmAvgConfig(), "train_words": False},
+    {"encoder": ProjConfig(), "objective": "contrastive", "contrast_phrases": 5, "scramble": 0.5},
+    {"encoder": RnnConfig(), "objective": "contrastive", "contrast_phrases": 5, "similarity": "dot"},
+    {"encoder": ProjConfig(), "objective": "squared_l2"},
+]
+ON_A_GPU: list[dict[str, Any]] = [
+    {"dropout": 0.2, "word_dropout": 0.1},
+    {"precision": "bfloat16", "encoder": LstmAvgConfig()},
+    {"batch_size": 2048},
+]
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
+
+
+def name_of(changes: dict[str, Any]) -> str:
+    return "-".join(str(value).split("Config")[0] for value in changes.values())
+
+
+@pytest.fixture
+def pairs() -> Ragged:
+    """90 pairs of texts of 1 to 9 tokens, and a text of 25: four steps of 20 pairs, and one of 10."""
+    generator = np.random.default_rng(5)
+    lengths = generator.integers(1, 10, 180)
+    lengths[77] = 25
+    ids = generator.integers(1, 40, lengths.sum(), dtype=np.int32)
+    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+
+
+@pytest.fixture(params=[True, False], ids=["padded", "exact"])
+def padded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether recurrent encoders get padded batches."""
+    if not request.param:
+        monkeypatch.setattr(device_pairs_module, "_MOST_SLOTS", 0)
+    return bool(request.param)
+
+
+def train(step: DeviceStep | Step, pairs: Ragged) -> torch.Tensor:
+    return torch.stack([step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]).cpu()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("changes", CHANGES, ids=name_of)
+def test_the_step_on_a_device_is_that_of_the_cpu(
+    pairs: Ragged, changes: dict[str, Any], padded: bool, device: str
+) -> None:
+    recipe = replace(BASE, **changes)
+    ours, theirs = encoder_of(recipe).to(device), encoder_of(recipe)
+    if ours.composition.reads_trees:  # left-branching ones
+        merges = np.ones(len(pairs.ids), np.int32)
+        merges[pairs.offsets[:-1]] = 0
+        pairs = replace(pairs, merges=merges)
+    assert fits_device_step(ours, recipe, 1)
+    step, plain = DeviceStep(ours, recipe, pairs), Step(theirs, recipe, pairs, compiled=False)
+    if ours.composition.is_recurrent and recipe.objective == "margin":
+        assert [batch.repeats for batch in step.batches(pairs, 0)] == [padded] * 5
+    before = ours.composition.state_dict() if recipe.train_words else {"matrix": ours.matrix.detach().clone()}
+    torch.testing.assert_close(train(step, pairs), train(plain, pairs), rtol=1e-5, atol=1e-5)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-5)
+    assert step.state().keys() == plain.state().keys()
+    for name, tensor in plain.state().items():
+        torch.testing.assert_close(step.state()[name].cpu(), tensor, rtol=0, atol=1e-5)
+    if not recipe.train_words:
+        assert torch.equal(before["matrix"], ours.matrix.detach())
+
+
+@pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"word_dropout": 0.3}, {"dropout": 0.2, "word_dropout": 0.2}])
+@pytest.mark.parametrize("encoder", [AvgConfig(), LstmAvgConfig()])
+def test_what_dropout_draws_is_the_steps(pairs: Ragged, encoder: Any, changes: dict[str, Any]) -> None:
+    """Drawn for padding, too, so not the numbers of the CPU: the same in every run, others in every step."""
+    recipe = replace(BASE, encoder=encoder, **changes)
+    ends = []
+    for seed in (1, 1, 2):
+        ours = encoder_of(recipe)
+        losses = train(DeviceStep(ours, replace(recipe, seed=seed), pairs.slice(0, 80)), pairs)
+        assert torch.isfinite(losses).all()
+        ends.append(ours.matrix.detach())
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+    step = DeviceStep(encoder_of(recipe), recipe, pairs)
+    batch = next(step.batches(pairs, 0))
+    first, again, second = (step._inputs(batch, number).tensors["factor0"] for number in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    share = changes.get("dropout", changes.get("word_dropout"))
+    assert (first == 0).float().mean().item() == pytest.approx(share, abs=0.1)
+
+
+class AsksNothing(TorchDispatchMode):
+    """Raises where an operator's result would be waited for, or goes from one device to another."""
+
+    asking: ClassVar[set[str]] = {
+        f"aten::{name}" for name in ("_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "is_nonzero", "equal")
+    }
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert function.name().split(".")[0] not in self.asking, function
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "changes", [*CHANGES, {"dropout": 0.2, "word_dropout": 0.1, "encoder": Gran4Config()}], ids=name_of
+)
+def test_nothing_is_asked_of_the_device(pairs: Ragged, changes: dict[str, Any], padded: bool) -> None:
+    recipe = replace(BASE, **changes)
+    step = DeviceStep(encoder_of(recipe), recipe, pairs)
+    steps = 0
+    with AsksNothing():
+        for number, batch in enumerate(step.batches(pairs, 0), 1):
+            loss, *_ = step(batch, number)
+            assert loss.ndim == 0
+            steps = number
+    assert steps > 1
+
+
+def test_what_is_asked_is_noticed(pairs: Ragged) -> None:
+    recipe = replace(BASE, encoder=ProjConfig())
+    step = Step(encoder_of(recipe), recipe, pairs, compiled=False)
+    with AsksNothing(), pytest.raises(AssertionError, match="_local_scalar_dense"):
+        float(step(next(step.batches(pairs, 0)), 1)[0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_zero_vectors_stay_finite_and_padding_moves_nothing(pairs: Ragged, device: str) -> None:
+    encoder = encoder_of(BASE).to(device)
+    with torch.no_grad():
+        encoder.matrix[:10] = 0.0
+    before = encoder.matrix.detach().clone()
+    recipe = replace(BASE, batch_size=9)
+    step = DeviceStep(encoder, recipe, pairs)
+    batch = next(step.batches(pairs, 0))
+    assert int((batch.text_T == 18).sum()) > 0
+    assert torch.isfinite(step(batch, 1)).all()
+    moved = (encoder.matrix.detach() != before).any(dim=1).nonzero().flatten().tolist()
+    assert moved
+    assert set(moved) <= set(batch.ids_T[batch.text_T < 18].tolist())
+    assert torch.isfinite(encoder.matrix).all()
+
+
+@pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig(), LstmAvgConfig()])
+def test_bfloat16_is_near_to_float32_and_leaves_words_and_moments_in_it(pairs: Ragged, encoder: Any) -> None:
+    recipe = replace(BASE, encoder=encoder, optimiser="sgd", learning_rate=0.05)
+    exact, rough = encoder_of(recipe), encoder_of(recipe)
+    losses = train(DeviceStep(exact, recipe, pairs), pairs)
+    with_bfloat16 = DeviceStep(rough, replace(recipe, precision="bfloat16"), pairs)
+    torch.testing.assert_close(train(with_bfloat16, pairs), losses, rtol=0.05, atol=0.05)
+    assert not torch.equal(exact.matrix, rough.matrix)
+    torch.testing.assert_close(rough.matrix, exact.matrix, rtol=0, atol=0.02)
+    assert {tensor.dtype for tensor in [*rough.parameters(), *with_bfloat16.state().values()]} == {torch.float32}
+
+
+def test_bfloat16_decides_no_threshold(pairs: Ragged) -> None:
+    """Rounded, the least violating candidate is no violation for every seventh text; avg has no other product."""
+    recipe = replace(BASE, negatives="min_violation")
+    exact, rough = (
+        train(DeviceStep(encoder_of(one), one, pairs), pairs) for one in (recipe, replace(recipe, precision="bfloat16"))
+    )
+    assert torch.equal(exact, rough)
+    recipe = replace(recipe, encoder=ProjConfig(), precision="bfloat16")
+    step = DeviceStep(encoder_of(recipe), recipe, pairs)
+    assert step(next(step.batches(pairs, 0)), 1)[1] > 0.97
+
+
+@pytest.mark.parametrize("changes", [{}, {"encoder": LstmAvgConfig()}, {"mega_batches": 2}], ids=name_of)
+def test_a_finished_step_leaves_the_memory_at_once(pairs: Ragged, changes: dict[str, Any]) -> None:
+    """Without a garbage collection, which does not know how large a GPU's tensors are."""
+    recipe = replace(BASE, **changes)
+    kinds = [Step] if recipe.mega_batches > 1 else [Step, DeviceStep]
+    gc.disable()
+    try:
+        for kind in kinds:
+            step = kind(encoder_of(recipe), recipe, pairs)
+            train(step, pairs)
+            is_held = weakref.ref(step)
+            del step
+            assert is_held() is None
+    finally:
+        gc.enable()
+
+
+def test_bfloat16_is_refused_on_a_cpu(pairs: Ragged) -> None:
+    recipe = replace(BASE, precision="bfloat16")
+    with pytest.raises(ValueError, match="precision is 'bfloat16', and the training is on a CPU"):
+        step_for(encoder_of(recipe), recipe, pairs)
+
+
+@pytest.mark.gpu
+@NO_GPU
+@pytest.mark.parametrize("changes", [*CHANGES, *ON_A_GPU], ids=name_of)
+def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(
+    pairs: Ragged, changes: dict[str, Any], padded: bool
+) -> None:
+    recipe = replace(BASE, **{"batch_size": 9, **changes})
+    if recipe.batch_size > 90:
+        pairs = joined(*[pairs] * 46)
+    ends = []
+    for _ in range(2):
+        encoder = encoder_of(recipe).to("cuda")
+        step = DeviceStep(encoder, recipe, pairs)
+        numbers = count(1)
+        for epoch in range(8):  # the first record the graphs
+            with host_may_not_wait() if epoch > 3 else nullcontext():
+                for batch in step.batches(pairs, epoch):
+                    step(batch, next(numbers))
+        ends.append(torch.cat([one.detach().flatten().cpu() for one in encoder.parameters()]).numpy())
+    assert np.array_equal(*ends)
+
+
+class BrokenOffError(Exception):
+    """Stands for a SIGKILL: nothing is saved on the way out."""
+
+
+@pytest.mark.gpu
+@NO_GPU
+def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs: Ragged, tmp_path: Path) -> None:
+    recipe = replace(BASE, batch_size=9, epochs=40, dropout=0.2, word_dropout=0.1)
+    encoders = [encoder_of(recipe).to("cuda") for _ in range(3)]
+    unbroken, broken, resumed = encoders
+
+    def run(encoder: Encoder, checkpoints: Checkpoints | None, on_report: Any = lambda _: None) -> list[int]:
+        evaluation = Evaluation(lambda _: -encoder.matrix.detach().norm().item(), every=7.3)
+        counters = whole_training(
+            encoder, pairs, recipe, checkpoints=checkpoints, evaluation=evaluation, on_report=on_report
+        )
+        return [step for step, *_ in counters.scores]
+
+    def break_off(report: Report) -> None:
+        if report.step == 200:
+            raise BrokenOffError
+
+    steps = run(unbroken, None)
+    with pytest.raises(BrokenOffError):
+        run(broken, Checkpoints(tmp_path, steps=7), break_off)
+    assert run(resumed, Checkpoints(tmp_path)) == steps
+    torch.testing.assert_close(resumed.matrix, unbroken.matrix, rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+@NO_GPU
+def test_torchs_lstm_on_a_gpu_is_in_float32() -> None:
+    """TF32 has 10 bits: at width 300 states would be off by 1e-4 and more."""
+    generator = torch.Generator().manual_seed(1)
+    composition = LstmAvgConfig(peepholes=False).build(300, generator)
+    rows, ids = torch.randn(50, 300, generator=generator), torch.randint(50, (60,), generator=generator)
+    offsets = torch.arange(0, 61, 20)
+    expected = composition(rows, ids, offsets).detach()
+    found = composition.to("cuda")(rows.to("cuda"), ids.to("cuda"), offsets).detach().cpu()
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-6)

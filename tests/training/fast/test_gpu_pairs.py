@@ -1,0 +1,158 @@
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.encoders.packed import pack
+from paraembed.text.ragged import Ragged
+from paraembed.training.fast import gpu_pairs as device_pairs_module
+from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs
+from paraembed.training.pairs import Batch, epoch_batches, num_steps
+
+
+def ragged(lengths: list[int]) -> Ragged:
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    ids = np.arange(1, offsets[-1] + 1, dtype=np.int32)
+    for array in (ids, offsets):  # as mapped arrays are
+        array.setflags(write=False)
+    return Ragged(ids, offsets)
+
+
+def assert_same(found: DeviceBatch, expected: Batch) -> None:
+    texts = expected.texts
+    num_texts, num_tokens = len(texts), len(texts.ids)
+    assert (len(found.texts), found.total) == (num_texts, expected.total)
+    assert (found.ids_T.dtype, found.text_T.dtype, found.offsets.dtype) == (torch.int64,) * 3
+    padding = len(found.ids_T) - num_tokens
+    assert padding >= 1
+    assert found.offsets.tolist() == [*texts.offsets.tolist(), num_tokens + padding]
+    assert found.ids_T.tolist() == [*texts.ids.tolist(), *[0] * padding]
+    assert found.text_T.tolist() == [*np.repeat(np.arange(num_texts), texts.lengths), *[num_texts] * padding]
+    if not found.repeats:
+        assert padding == 1
+    if found.steps is not None:
+        lengths = np.append(texts.lengths, 1)
+        at_work = tuple(int((lengths > step).sum()) for step in range(len(found.steps.sizes)))
+        assert found.steps.sizes == ((num_texts + 1,) * len(at_work) if found.repeats else at_work)
+        assert len(at_work) >= lengths.max()
+        assert found.steps.ends.tolist() == np.cumsum(found.steps.sizes).tolist()
+        assert found.steps.num_tokens == len(found.ids_T)
+
+
+@settings(deadline=None)  # the first call of an operator takes long
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40)), min_size=1, max_size=40),
+    batch_size=st.integers(2, 9),
+    first_pair=st.integers(0, 12),
+    chunk=st.integers(1, 20),
+    slots=st.sampled_from([0, 80, 10_000]),
+    recurrent=st.booleans(),
+)
+def test_batches_are_those_of_the_cpu(
+    lengths: list[tuple[int, int]], batch_size: int, first_pair: int, chunk: int, slots: int, recurrent: bool
+) -> None:
+    pairs = ragged([length for pair in lengths for length in pair])
+    on_device = DevicePairs(pairs, "cpu", recurrent=recurrent)
+    with patch.multiple(device_pairs_module, _CHUNK_PAIRS=chunk, _MOST_SLOTS=slots, _MOST_COUNTS=10 * chunk):
+        for epoch in (0, 1, 3):  # one that is begun, one made ahead, one that was not expected
+            first = min(first_pair, len(lengths))
+            given = {"batch_size": batch_size, "first_pair": first, "seed": 5}
+            found = list(on_device.epoch(epoch=epoch, **given))
+            expected = list(epoch_batches(pairs, epoch=epoch, **given))
+            assert len(found) == len(expected) == num_steps(len(lengths), batch_size, 1, first)
+            for one, other in zip(found, expected, strict=True):
+                assert_same(one, other)
+
+
+@settings(deadline=None)  # the first call of an operator takes long
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40)), min_size=2, max_size=40),
+    batch_size=st.integers(2, 5),
+    chunk=st.integers(1, 20),
+    data=st.data(),
+)
+def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(
+    lengths: list[tuple[int, int]], batch_size: int, chunk: int, data: st.DataObject
+) -> None:
+    """What dropout draws depends on them."""
+    on_device = DevicePairs(ragged([length for pair in lengths for length in pair]), "cpu")
+    done = data.draw(st.integers(0, (len(lengths) - 1) // batch_size))
+    with patch.object(device_pairs_module, "_CHUNK_PAIRS", chunk):
+        whole = list(on_device.epoch(epoch=0, seed=5, batch_size=batch_size))
+        rest = list(on_device.epoch(epoch=0, seed=5, batch_size=batch_size, first_pair=done * batch_size))
+    assert len(rest) == len(whole) - done
+    for one, other in zip(rest, whole[done:], strict=True):
+        assert torch.equal(one.ids_T, other.ids_T)
+        assert torch.equal(one.offsets, other.offsets)
+
+
+@settings(deadline=None)  # the first call of an operator takes long
+@given(
+    lengths=st.lists(st.integers(1, 12), min_size=2, max_size=20),
+    backward=st.booleans(),
+    padded=st.booleans(),
+)
+def test_the_layout_made_on_a_device_is_that_of_the_host(lengths: list[int], backward: bool, padded: bool) -> None:
+    """Where it is padded, each text still reads its tokens in order; the last text stands for padding."""
+    lengths = lengths[: len(lengths) // 2 * 2]
+    numbers = np.arange(len(lengths))[None]
+    with patch.object(device_pairs_module, "_MOST_SLOTS", 10_000 if padded else 0):
+        batch = next(DevicePairs(ragged(lengths), "cpu", recurrent=True).batches(numbers, len(lengths) // 2))
+    packed = pack(batch.offsets, batch.offsets.device, steps=batch.steps, backward=backward)
+    if not padded:
+        plain = pack(torch.tensor([0, *np.cumsum([*lengths, 1])]), torch.device("cpu"), backward=backward)
+        for name, expected in vars(plain).items():
+            ours = getattr(packed, name)
+            assert torch.equal(ours, expected) if isinstance(expected, torch.Tensor) else ours == expected
+    width = len(lengths) + 1
+    for text, length in enumerate(lengths):
+        tokens = list(range(int(batch.offsets[text]), int(batch.offsets[text]) + length))
+        read = packed.tokens.split(packed.sizes)
+        slots = packed.slots[tokens].tolist()
+        assert packed.tokens[slots].tolist() == tokens
+        assert packed.tokens[packed.last[text]] == (tokens[0] if backward else tokens[-1])
+        if padded:
+            in_order = tokens[::-1] if backward else tokens
+            assert [int(step[text]) for step in read][:length] == in_order
+            assert packed.last[text] == (length - 1) * width + text
+
+
+def test_shapes_repeat_and_hold_little_padding() -> None:
+    lengths = np.random.default_rng(0).poisson(3, 40_000) + 1
+    batches = list(DevicePairs(ragged(lengths.tolist()), "cpu", recurrent=True).epoch(epoch=0, seed=1, batch_size=100))
+    sizes = [len(batch.ids_T) for batch in batches]
+    assert len(set(sizes)) <= 3
+    assert len({batch.steps.sizes for batch in batches if batch.steps}) <= 5
+    assert sum(sizes) < 1.25 * lengths.sum()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_forms_them_without_the_host_waiting() -> None:
+    lengths = np.random.default_rng(0).poisson(3, 60_000) + 1
+    pairs = ragged(lengths.tolist())
+    on_device = DevicePairs(pairs, "cuda", recurrent=True)
+    with host_may_not_wait():
+        found = [list(on_device.epoch(epoch=epoch, seed=2, batch_size=128)) for epoch in (0, 1)]
+    for epoch, batches in enumerate(found):
+        expected = list(epoch_batches(pairs, epoch=epoch, seed=2, batch_size=128))
+        for one, other in zip(batches, expected, strict=True):
+            assert one.ids_T.is_cuda
+            assert_same(one, other)
+
+
+@contextmanager
+def host_may_not_wait() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch calls this mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

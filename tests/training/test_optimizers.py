@@ -1,0 +1,71 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from paraembed.training.optimizers import RowAdaGrad, RowAdam, RowOptimiser, RowSgd, bias_of
+
+
+def draws(steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    made = []
+    for _ in range(steps):
+        rows = torch.randperm(6, generator=generator)[:3]
+        made.append((rows, torch.randn(3, 2, generator=generator)))
+    return made
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_row_adagrad_is_dense_adagrad(compiled: bool) -> None:
+    matrix = torch.ones(6, 2)
+    dense = torch.nn.Parameter(matrix.clone())
+    ours, theirs = RowAdaGrad(matrix, 0.1, compiled), torch.optim.Adagrad([dense], lr=0.1)
+    for step, (rows, grad) in enumerate(draws(20), 1):
+        ours.update(matrix, rows, grad, bias_of(step))
+        dense.grad = torch.zeros(6, 2).index_copy(0, rows, grad)
+        theirs.step()
+    torch.testing.assert_close(matrix, dense.detach(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_row_adam_is_torchs_sparse_adam(compiled: bool) -> None:
+    matrix = torch.ones(6, 2)
+    sparse = torch.nn.Parameter(matrix.clone())
+    ours, theirs = RowAdam(matrix, 0.1, compiled), torch.optim.SparseAdam([sparse], lr=0.1)
+    for step, (rows, grad) in enumerate(draws(20), 1):
+        ours.update(matrix, rows, grad, bias_of(step))
+        sparse.grad = torch.sparse_coo_tensor(rows[None], grad, (6, 2), check_invariants=True)
+        theirs.step()
+    torch.testing.assert_close(matrix, sparse.detach(), rtol=0, atol=1e-6)
+
+
+KINDS: list[tuple[Callable[..., RowOptimiser], Callable[..., Any]]] = [
+    (RowAdam, torch.optim.Adam),
+    (RowAdaGrad, torch.optim.Adagrad),
+    (RowSgd, torch.optim.SGD),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), KINDS)
+def test_on_all_rows_they_are_torchs(ours: Callable[..., RowOptimiser], theirs: Callable[..., Any]) -> None:
+    tensor = torch.linspace(-1, 1, 5)
+    parameter = torch.nn.Parameter(tensor.clone())
+    optimiser, torchs = ours(tensor, 0.1), theirs([parameter], lr=0.1)
+    for step in range(1, 21):
+        parameter.grad = torch.randn(5, generator=torch.Generator().manual_seed(step))
+        optimiser.update(tensor, None, parameter.grad, bias_of(step))
+        torchs.step()
+    torch.testing.assert_close(tensor, parameter.detach(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [RowAdam, RowAdaGrad, RowSgd])
+def test_a_row_that_comes_again_moves_once(kind: Callable[..., RowOptimiser]) -> None:
+    once, again = torch.ones(6, 2), torch.ones(6, 2)
+    one, other = kind(once, 0.1), kind(again, 0.1)
+    for step, (rows, grad) in enumerate(draws(5), 1):
+        one.update(once, rows, grad, bias_of(step))
+        tensors = torch.tensor(bias_of(step)[0]), torch.tensor(bias_of(step)[1])
+        other.update(again, torch.cat([rows, rows[1:]]), torch.cat([grad, grad[1:]]), tensors)
+    torch.testing.assert_close(once, again, rtol=0, atol=1e-6)
+    assert all(torch.allclose(one.state[name], other.state[name], rtol=0, atol=1e-7) for name in one.state)

@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraembed.text.ragged import Ragged
+from paraembed.training.regularize import drop, drop_factors, scrambled
+
+ROWS, IDS = torch.arange(1.0, 13.0).view(4, 3), torch.tensor([0, 2, 2, 3, 1], dtype=torch.int32)
+
+
+def numbered(lengths: list[int]) -> Ragged:
+    """Every token another one, so that its place tells where it came from."""
+    return Ragged(np.arange(sum(lengths), dtype=np.int32), np.concatenate(([0], np.cumsum(lengths))))
+
+
+def dropped(
+    rows: torch.Tensor, ids: torch.Tensor, dropout: float, word_dropout: float, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape, generator = (len(ids), rows.shape[1]), torch.Generator().manual_seed(seed)
+    return drop(rows, ids, drop_factors(shape, dropout, word_dropout, generator, rows))
+
+
+def texts_of(texts: Ragged, places: np.ndarray) -> list[list[int]]:
+    return [
+        texts.ids[places][start:stop].tolist() for start, stop in zip(texts.offsets, texts.offsets[1:], strict=False)
+    ]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=2, max_size=8).filter(lambda lengths: len(lengths) % 2 == 0),
+    seed=st.integers(0, 1000),
+    rate=st.sampled_from([0.0, 0.5, 1.0]),
+    form=st.sampled_from(["pair", "each"]),
+    swaps=st.sampled_from([None, 1.5]),
+    first=st.booleans(),
+    last=st.booleans(),
+)
+def test_scrambling_leaves_the_bag_of_words_and_the_boundaries(
+    lengths: list[int], seed: int, rate: float, form: str, swaps: float | None, first: bool, last: bool
+) -> None:
+    texts = numbered([length + first + last for length in lengths])
+    places = scrambled(
+        texts,
+        np.random.default_rng(seed),
+        rate=rate,
+        form=form,
+        swaps=swaps,
+        keep_first=first,
+        keep_last=last,  # type: ignore[arg-type]
+    )
+    for before, after in zip(texts_of(texts, np.arange(len(texts.ids))), texts_of(texts, places), strict=True):
+        assert sorted(after) == before
+        assert rate > 0 or after == before
+        assert not first or after[0] == before[0]
+        assert not last or after[-1] == before[-1]
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("form", ["pair", "each"])
+def test_scrambling_has_its_rate_and_takes_pairs_together(rate: float, form: str) -> None:
+    """Texts of 12 tokens: that a shuffle leaves one as it is happens once in 479,001,600."""
+    texts = numbered([12] * 20_000)
+    places = scrambled(texts, np.random.default_rng(1), rate=rate, form=form)  # type: ignore[arg-type]
+    changed = (places.reshape(-1, 12) != np.arange(len(places)).reshape(-1, 12)).any(axis=1)
+    assert changed.mean() == pytest.approx(rate, abs=0.02)
+    together = (changed[0::2] == changed[1::2]).mean()
+    assert together == (1.0 if form == "pair" else pytest.approx(rate**2 + (1 - rate) ** 2, abs=0.02))
+
+
+def test_every_order_is_equally_likely() -> None:
+    texts = numbered([3] * 12_000)
+    places = scrambled(texts, np.random.default_rng(2), rate=1.0).reshape(-1, 3) % 3
+    counts = np.unique(places @ [9, 3, 1], return_counts=True)[1]
+    assert len(counts) == 6
+    assert counts == pytest.approx(2000, rel=0.1)
+
+
+def test_swaps_follow_poisson() -> None:
+    """A swap of two different words: no swap leaves a text as it is with probability e^-λ."""
+    texts = numbered([30] * 20_000)
+    places = scrambled(texts, np.random.default_rng(3), rate=1.0, form="each", swaps=0.7)
+    moved = (places.reshape(-1, 30) != np.arange(len(places)).reshape(-1, 30)).sum(axis=1)
+    assert (moved == 0).mean() == pytest.approx(np.exp(-0.7), abs=0.02)
+    assert (moved == 2).mean() == pytest.approx(0.7 * np.exp(-0.7), abs=0.02)
+    assert not (moved == 1).any()
+
+
+def test_dropout_drops_numbers_and_word_dropout_words() -> None:
+    ids = torch.zeros(20_000, dtype=torch.int32)
+    numbers, places = dropped(ROWS, ids, 0.4, 0.0, 1)
+    assert places.tolist() == list(range(20_000))
+    assert (numbers == 0).float().mean().item() == pytest.approx(0.4, abs=0.02)
+    assert torch.unique(numbers[:, 0]).tolist() == [0.0, pytest.approx(1 / 0.6)]
+    words, _ = dropped(ROWS, ids, 0.0, 0.25, 1)
+    whole = (words == 0).all(dim=1)
+    assert torch.equal(whole, (words == 0).any(dim=1))
+    assert whole.float().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert words[~whole][0].tolist() == pytest.approx((ROWS[0] / 0.75).tolist())
+
+
+def test_dropping_is_seeded_and_lets_gradients_through() -> None:
+    def run(seed: int) -> torch.Tensor:
+        rows = ROWS.clone().requires_grad_()
+        tokens, places = dropped(rows, IDS, 0.5, 0.2, seed)
+        tokens[places].sum().backward()
+        assert rows.grad is not None
+        return rows.grad
+
+    assert torch.equal(run(4), run(4))
+    assert not torch.equal(run(4), run(5))
+
+
+def test_nothing_is_dropped_at_rate_zero() -> None:
+    tokens, places = dropped(ROWS, IDS, 0.0, 0.0, 1)
+    assert torch.equal(tokens[places], ROWS[IDS])
