@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	rm -rf $(DEMO)
-	$(BIN)/python -m paraembed.pairs.sample --out $(DEMO)/sample --lines $(LINES)
+	$(BIN)/python -m paraembed sample --out $(DEMO)/sample --lines $(LINES)
 	$(BIN)/python jobs/shard.py --input $(DEMO)/sample/ppdb-2.0-format.gz --out $(DEMO)/pairs
 	$(BIN)/python jobs/train.py --pairs $(DEMO)/pairs --words $(DEMO)/sample/vectors.txt.gz --out $(DEMO)/encoder \
 	  --tokeniser space --epochs 2 --evaluate-pairs $(DEMO)/sample/test-pairs.tsv

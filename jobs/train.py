@@ -1,94 +1,9 @@
-"""Pair shards to an encoder: see ``python jobs/train.py --help``."""
+"""Train an encoder on pair shards: see ``python jobs/train.py --help``."""
 
 import sys
 
-if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
-    sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.commands.start import guard
-
-    guard()
-
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated
-
-import tyro
-
-from paraembed.cluster.placement import Placement
-from paraembed.cluster.session import absolute
-from paraembed.cluster.train import Training, train_encoder
-from paraembed.cluster.train_evaluation import Selection, read_sets
-from paraembed.commands.job import print_table, run, say
-from paraembed.commands.recipe_flags import changed_fields, recipe_flags
-from paraembed.papers import find_recipe
-from paraembed.recipe import Recipe, without_effect
-from paraembed.training.inputs import MIN_COVERAGE
-
-DEFAULT_RECIPE = "iclr2016/avg"
-
-
-@dataclass(frozen=True)
-class Train:
-    """Train an encoder on pair shards; the same command again goes on where a stopped or killed run was, also with
-    another number of --workers: every pair still comes once an epoch.
-
-    Every field of the recipe is an option below; the defaults shown are those of the recipe that --recipe names.
-    """
-
-    pairs: Path
-    """Folder of pair shards, from jobs/shard.py."""
-    words: Path
-    """Word vectors: text rows 'word v1 ... vd', plain or .gz."""
-    out: Path
-    """Encoder folder to write."""
-    recipe: str = DEFAULT_RECIPE
-    """A recipe of the papers, or a .json file."""
-    encoder: str | None = None
-    """Take another architecture than the recipe's; see the README's table, or give a wrong name for the list."""
-    settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
-    evaluate: tuple[str, ...] = ()
-    """Score the encoder before, while and after it is trained on these suites of --data, sts,phrases for instance.
-    The best one is then the result (see --select)."""
-    data: Path | None = None
-    """Folder of the suites."""
-    evaluate_pairs: tuple[Path, ...] = ()
-    """Files of scored pairs to score it on, besides or instead: score, sentence1, sentence2, separated by tabs."""
-    selection: Annotated[Selection, tyro.conf.arg(name="")] = field(default_factory=Selection)
-    placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
-    min_coverage: float = MIN_COVERAGE
-    """Minimum fraction of the pairs' tokens that have a word vector; 0: no minimum."""
-    overwrite: bool = False
-    """Replace another encoder at --out, and drop another training that was begun there."""
-
-
-def main(flags: Train) -> None:
-    """Train, then say where the encoder is and what comes next."""
-    pairs, words, out = (
-        absolute(path, flag)
-        for path, flag in ((flags.pairs, "--pairs"), (flags.words, "--words"), (flags.out, "--out"))
-    )
-    base = find_recipe(flags.recipe)
-    suites = read_sets(flags.evaluate, flags.data, flags.evaluate_pairs, flags.selection)
-    changed = changed_fields(flags.settings, base)
-    idle = [name for name in without_effect(flags.settings) if name in changed]
-    if idle:
-        say(f"without effect, given the other settings: {', '.join(idle)}")
-    training = Training(
-        *(flags.recipe, flags.settings, pairs, words, out, flags.placement, suites, flags.selection),
-        min_coverage=flags.min_coverage,
-    )
-    outcome = train_encoder(training, overwrite=flags.overwrite)
-    if outcome.scores:
-        print_table(*outcome.scores.table())
-    if not outcome.was_finished:
-        say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} --suite sts --data STS_FOLDER")
-
-
-def defaults(arguments: list[str]) -> Train:
-    """The defaults of the recipe and the encoder that the command line names."""
-    name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
-    return Train(tyro.MISSING, tyro.MISSING, tyro.MISSING, name, encoder, settings)
-
-
 if __name__ == "__main__":
-    sys.exit(run(main, Train, defaults))
+    sys.path.append(f"{sys.path[0]}/..")  # a checkout need not be installed
+    from paraembed.commands import main
+
+    sys.exit(main("train"))

@@ -2,15 +2,8 @@
 
 import sys
 
-if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
-    sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.commands.start import guard
-
-    guard()
-
-
-from paraembed.commands.job import run
-from paraembed.commands.tune import Tune, tune
-
 if __name__ == "__main__":
-    sys.exit(run(tune, Tune))
+    sys.path.append(f"{sys.path[0]}/..")  # a checkout need not be installed
+    from paraembed.commands import main
+
+    sys.exit(main("tune"))

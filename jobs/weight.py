@@ -1,81 +1,9 @@
-"""Word vectors times a weight of their word, as an encoder: a baseline to score, or to embed a corpus with."""
+"""Write a weighted average of word vectors as an encoder: see ``python jobs/weight.py --help``."""
 
 import sys
 
-if __name__ == "__main__":  # before imports that take seconds, and fail without the virtual environment
-    sys.path.append(f"{sys.path[0]}/..")
-    from paraembed.commands.start import guard
-
-    guard()
-
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
-
-from paraembed import checkpoint
-from paraembed.cluster.session import absolute
-from paraembed.commands.job import run, say
-from paraembed.console import doing
-from paraembed.evaluation.baselines import SMOOTHING, Sources, baseline
-from paraembed.io.escape import markdown
-from paraembed.tracking.runs import tracked_run
-
-
-@dataclass(frozen=True)
-class Weight:
-    """Write the encoder folder of a baseline; jobs/evaluate.py, embed.py and export read it as any other."""
-
-    words: Path
-    """Word vectors: text rows 'word v1 ... vd', plain or .gz."""
-    out: Path
-    """Encoder folder to write."""
-    weighting: Literal["avg", "sif", "sif-common", "inverse-frequency", "l1"] = "sif"
-    """sif: a / (a + p(w)) (Arora et al. 2017); sif-common: without the first common components of --corpus, too;
-    inverse-frequency: 1 / p(w); l1: sum of the absolute values of the word's vector in --trained (Wieting 2016)."""
-    counts: Path | None = None
-    """Word counts, for p(w): 'word count' a line, or 'count word', plain or .gz."""
-    corpus: Path | None = None
-    """Text file, a text a line, from which common components are fitted."""
-    trained: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Encoder folder whose word vectors give the weights of l1."""
-    max_words: int | None = None
-    """Rows of the word-vector file to use; the mean of the others stands for unknown words."""
-    tokeniser: str = "ptb-v1"
-    """How the encoder splits raw text: ptb-v1 or space."""
-    smoothing: float = SMOOTHING
-    """a of sif."""
-    removed: int = 1
-    """How many common components to take away."""
-    overwrite: bool = False
-    """Replace another encoder at --out."""
-
-
-def main(flags: Weight) -> None:
-    """Make it, write it, log it."""
-    out = absolute(flags.out, "--out")
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        checkpoint.read_config(out)
-        if not flags.overwrite:
-            raise ValueError(f"{flags.out} holds an encoder; choose another --out, or replace it with --overwrite")
-    paths = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "trained")}
-    sources = Sources(
-        **{name: absolute(path, f"--{name}") for name, path in paths.items() if path is not None},
-        max_words=flags.max_words,
-        tokeniser=flags.tokeniser,
-        smoothing=flags.smoothing,
-        removed=flags.removed,
-    )
-    with tracked_run(f"weight {flags.weighting}", out) as tracked:
-        tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})
-        doing(f"reading the words of {flags.words.name}")
-        made = baseline(flags.weighting, sources, progress=doing)
-        card = f"# {made.name}\n\nAn {markdown(made.description)}; nothing of it was trained by paraembed.\n"
-        fingerprint = checkpoint.save(made.encoder, out, recipe={}, provenance=made.provenance, model_card=card)
-        tracked.tags({"fingerprint": fingerprint})
-    say(f"wrote {flags.out}: {made.description}", f"next: python jobs/evaluate.py --encoder {flags.out} …")
-
-
 if __name__ == "__main__":
-    sys.exit(run(main, Weight))
+    sys.path.append(f"{sys.path[0]}/..")  # a checkout need not be installed
+    from paraembed.commands import main
+
+    sys.exit(main("weight"))

@@ -1,18 +1,20 @@
-"""What a job is doing: one line, rewritten in place on a terminal, repeated every 30 seconds elsewhere.
+"""Messages, tables and progress of a job on the terminal.
 
-A job that ends within two seconds shows none.
+Progress is one line, rewritten in place on a terminal, repeated every 30 seconds elsewhere. A job that ends within two
+seconds shows none.
 """
 
+import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 
-from paraembed.commands.start import last_act
 from paraembed.io.escape import printable
 from paraembed.io.files import without_credentials, write_stream
+from paraembed.stops import last_act
 
 QUIET_SECONDS = 2.0
 PLAIN_SECONDS = 30.0
@@ -112,6 +114,37 @@ def doing(what: str) -> None:
 def over_status(text: str) -> str:
     """Return a text for the terminal that is written over the line, where one is there."""
     return "".join(status.over() for status in _status) + text
+
+
+def say(*lines: str) -> None:
+    """Write lines to the user (stderr; results go to files); a password in a URI is left out."""
+    write_stream(sys.stderr, over_status(without_credentials("".join(f"{line}\n" for line in lines))))
+
+
+def show(*lines: str) -> None:
+    """Write lines of a result to stdout."""
+    doing("")
+    write_stream(sys.stdout, "".join(f"{line}\n" for line in lines))
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table to stdout; columns after the first are right-aligned."""
+    doing("")
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, ["-" * width for width in widths], *rows):
+        cells = (
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
+
+
+class WithoutPasswords(logging.Formatter):
+    """Formats log records without the credentials of URIs in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one text, to be written over the progress line."""
+        return over_status(without_credentials(super().format(record)))
 
 
 class ProgressLine:

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from paraembed.commands.job import say
-from paraembed.console import ProgressLine, Status, doing, duration, over_status, shown_status
+from paraembed.console import ProgressLine, Status, doing, duration, over_status, say, shown_status
 
 
 class Terminal(io.StringIO):

@@ -29,13 +29,11 @@ from paraembed.pairs.public.download import _resumable
 from paraembed.pairs.public.fetch import _records
 from paraembed.pairs.public.sources import SOURCES
 from paraembed.pairs.reports import SourceReport, join_reports, load_report, save_report
-from paraembed.pairs.shards import FORMAT
-from paraembed.recipe import Recipe, read_recipe
+from paraembed.pairs.shards import FORMAT, read_pair_manifest
+from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe
 from paraembed.supervised import model as models
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import saved_rows
 from paraembed.text.vocabulary import Words
-from paraembed.training.inputs import read_pair_manifest
 from paraembed.training.state import Counters, load_state, save_state
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points

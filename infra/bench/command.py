@@ -17,8 +17,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from paraembed.commands.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 from paraembed.options import check_fields
+from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 
 MAX_WIDTH = 65_536  # of word vectors, as in ``encoders.base``, which imports torch
 TEXTS = {"sentences": 15.0, "phrases": 4.0}

@@ -13,8 +13,7 @@ from typing import Any
 from paraembed import checkpoint
 from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.session import check_workers, ray_session
-from paraembed.commands.job import print_table, say
-from paraembed.console import doing, duration
+from paraembed.console import doing, duration, print_table, say
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from paraembed.cluster.session import in_submitted_job
 from paraembed.embedding import manifest
 from paraembed.embedding.manifest import MEMO, RECORDED, Run
 from paraembed.embedding.part import REPORTS, PartReport
 from paraembed.embedding.store import Folder, Store, is_there, read_bytes, write_json
-from paraembed.io.files import json_bytes
+from paraembed.io.files import in_submitted_job, json_bytes
 from paraembed.tracking.runs import Run as Tracked
 from paraembed.tracking.runs import tracked_run
 

@@ -24,8 +24,7 @@ from paraembed.cluster.train_run import (
     is_finished,
     remove_work,
 )
-from paraembed.commands.job import say
-from paraembed.console import doing, duration
+from paraembed.console import doing, duration, say
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.selection import as_json
@@ -39,10 +38,10 @@ from paraembed.io.files import (
 )
 from paraembed.papers.supervised import published_for
 from paraembed.plots import ScoreCurve, draw_training
+from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised import model as models
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.readers import read_task
-from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.scores import RESAMPLES, TaskScores, model_card, saved_rows, score, score_rows
 from paraembed.supervised.step import is_filled, tree_merges
 from paraembed.supervised.tasks import Task, write_split

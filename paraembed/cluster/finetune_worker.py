@@ -11,11 +11,10 @@ import ray.train.torch
 import torch
 
 from paraembed.cluster.train_worker import Reporter, agree, result_of
-from paraembed.commands.job import say
-from paraembed.console import doing
+from paraembed.console import doing, say
+from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised import model as models
 from paraembed.supervised.model import Supervised
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
 from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids
 from paraembed.supervised.tasks import Task

@@ -1,4 +1,4 @@
-"""Join the Ray cluster, or start one on this machine; where outputs may go."""
+"""Join the Ray cluster, or start one on this machine."""
 
 import logging
 import os
@@ -18,8 +18,7 @@ import ray
 
 from paraembed.cluster.local_ray import adapted_ray, keep_logs, private_folder, temp_dir
 from paraembed.cluster.watch import Watch, head_watch, server_watch
-from paraembed.commands.start import STOP_SIGNALS, stop_now
-from paraembed.io.files import Place, to_place
+from paraembed.stops import STOP_SIGNALS, stop_now
 
 _LOOPBACK = "127.0.0.1"
 _LOGGERS = ("ray", "ray.data", "ray.train")
@@ -172,33 +171,6 @@ def check_workers(workers: int) -> None:
     """Raise ValueError unless the number of workers is positive."""
     if workers < 1:
         raise ValueError(f"--workers is {workers}; it must be at least 1")
-
-
-def in_submitted_job() -> bool:
-    """Whether this process runs in the temporary copy of the working folder that ``ray job submit`` makes."""
-    return "runtime_resources" in Path.cwd().parts
-
-
-def absolute(path: Path, flag: str) -> Path:
-    """A path that a flag gave, made absolute.
-
-    Raises:
-        ValueError: a relative path in a submitted job, where it is one in the temporary copy of the working folder.
-    """
-    if in_submitted_job() and not path.is_absolute():
-        raise ValueError(
-            f"{flag} is {str(path)!r}; a submitted job runs in a temporary copy of the folder: give an absolute path, "
-            f'for example {flag} "$PWD/{path}"'
-        )
-    return path.absolute()
-
-
-def absolute_place(text: str, flag: str) -> Place:
-    """As ``absolute``; a URI stays as it is. ValueError also for a text that is empty or white space."""
-    if not text.strip():
-        raise ValueError(f"{flag} is {text!r}; give a path or a URI, or . for the working folder")
-    place = to_place(text)
-    return place if isinstance(place, str) else absolute(place, flag)
 
 
 def _probe(address: str) -> None:

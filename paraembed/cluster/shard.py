@@ -19,8 +19,7 @@ import ray
 import ray.data
 
 from paraembed.cluster.session import check_workers, ray_session
-from paraembed.commands.job import say
-from paraembed.console import doing
+from paraembed.console import doing, say
 from paraembed.io.escape import listed
 from paraembed.io.files import (
     SUCCESS,

@@ -27,8 +27,7 @@ from paraembed.cluster.train_run import (
     remove_work,
 )
 from paraembed.cluster.train_worker import Result, Task, work_on
-from paraembed.commands.job import say
-from paraembed.console import doing, duration
+from paraembed.console import doing, duration, say
 from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.report import Report as Scores
@@ -36,17 +35,12 @@ from paraembed.evaluation.sets import Suite
 from paraembed.io.files import require_file, sha256_of, work_folder, write_json
 from paraembed.io.limits import chunks_of
 from paraembed.model_card import Selected, model_card
+from paraembed.pairs.shards import read_pair_manifest
 from paraembed.recipe import Recipe
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.fast.cpu import shares_words
 from paraembed.training.growing import MemoryLimit
-from paraembed.training.inputs import (
-    MIN_COVERAGE,
-    check_coverage,
-    check_min_coverage,
-    read_pair_manifest,
-    untrained_encoder,
-)
+from paraembed.training.inputs import MIN_COVERAGE, check_coverage, check_min_coverage, untrained_encoder
 from paraembed.training.loop import check_num_pairs
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.pairs import pair_columns

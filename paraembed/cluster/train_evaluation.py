@@ -4,14 +4,11 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from paraembed.cluster.session import absolute
 from paraembed.encoders import Encoder
 from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_digest
 from paraembed.evaluation.sets import Suite
-from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.options import check_fields
 from paraembed.tracking.runs import Run
 from paraembed.training.best import Evaluated, Evaluation
@@ -34,21 +31,6 @@ class Selection:
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
         check_fields(self, {"every": (1e-6, math.inf), "patience": (1, 2**31 - 1)})
-
-
-def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], selection: Selection) -> list[Suite]:
-    """The suites behind ``--evaluate NAMES --data FOLDER`` and ``--evaluate-pairs FILES``.
-
-    Raises:
-        OSError, ValueError: flags that do not go together, an unknown suite, a file that cannot be read.
-    """
-    names = [name for some in names for name in some.split(",") if name]
-    if bool(names) != (data is not None):
-        raise ValueError("--evaluate and --data go together: --evaluate sts --data FOLDER; or --evaluate-pairs FILE")
-    if selection != Selection() and not (names or files):
-        raise ValueError("--every, --select and --patience need something to score on: --evaluate or --evaluate-pairs")
-    suites = list(read_suites(names, absolute(data, "--data"))) if data is not None else []
-    return suites + ([read_pairs_files([absolute(file, "--evaluate-pairs") for file in files])] if files else [])
 
 
 @dataclass(frozen=True)

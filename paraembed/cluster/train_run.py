@@ -15,7 +15,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from paraembed.cluster.placement import Workers, check_resources, runs_in_process
 from paraembed.cluster.train_worker import Result
-from paraembed.commands.job import say
+from paraembed.console import say
 from paraembed.io.files import differences, empty_folder, foreign_file, read_json, work_folder
 from paraembed.recipe import BaseRecipe
 from paraembed.training.inputs import Coverage, check_coverage

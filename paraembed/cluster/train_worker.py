@@ -15,9 +15,8 @@ from paraembed import checkpoint
 from paraembed.cluster import metrics
 from paraembed.cluster.session import quiet
 from paraembed.cluster.train_evaluation import Evaluating
-from paraembed.commands.job import say
 from paraembed.compiled import arithmetic
-from paraembed.console import ProgressLine, doing, duration, shown_status
+from paraembed.console import ProgressLine, doing, duration, say, shown_status
 from paraembed.encoders import Encoder
 from paraembed.encoders.word import WordConfig
 from paraembed.recipe import Recipe

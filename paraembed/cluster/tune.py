@@ -16,8 +16,7 @@ from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_show import GrowingTable
 from paraembed.cluster.tune_tracking import log_trial
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
-from paraembed.commands.job import say
-from paraembed.console import doing, duration
+from paraembed.console import doing, duration, say
 from paraembed.io.files import differences, empty_folder, foreign_file, read_json, write_json
 from paraembed.options import Range
 from paraembed.supervised.tasks import write_split

@@ -20,10 +20,10 @@ from paraembed.cluster.finetune import (
     words_of,
 )
 from paraembed.cluster.tune_inputs import check_memory_of_trials, differing_recipes
-from paraembed.commands.job import say
+from paraembed.console import say
 from paraembed.encoders import Encoder
+from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.readers import read_task
-from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.tasks import Task
 from paraembed.tuning.gold import GoldScorer, gold_inputs
 from paraembed.tuning.points import Points

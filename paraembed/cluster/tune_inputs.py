@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 from paraembed.cluster.placement import workers_here
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import about_tokens
-from paraembed.commands.job import say
+from paraembed.console import say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.evaluation.sets import Suite
 from paraembed.io.files import require_file, sha256_of
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.shards import ShardSettings, read_pair_manifest
 from paraembed.recipe import BaseRecipe, Recipe
-from paraembed.training.inputs import MIN_COVERAGE, read_pair_manifest
+from paraembed.training.inputs import MIN_COVERAGE
 from paraembed.training.memory import available_memory, estimate
 from paraembed.tuning.points import Points
 from paraembed.tuning.trial import DECIDES_INPUTS, Inputs, Metric, Scorer, inputs_key, read_inputs

@@ -14,20 +14,18 @@ from paraembed.cluster.train import Training, train_encoder
 from paraembed.cluster.tune import Sweep, Swept, begin, run_sweep, settled
 from paraembed.cluster.tune_gold import Gold
 from paraembed.cluster.tune_inputs import Pairs
-from paraembed.commands.job import say
-from paraembed.console import doing
+from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
 from paraembed.io.files import read_json, without_credentials, work_folder, write_json
-from paraembed.recipe import Recipe
+from paraembed.pairs.shards import read_pair_manifest
+from paraembed.recipe import Recipe, SupervisedRecipe
 from paraembed.supervised.model import read_config
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import HEAD
 from paraembed.tracking.registry import ALIAS, register
 from paraembed.tracking.runs import Run, tracked_run
-from paraembed.training.inputs import read_pair_manifest
 
 
 @dataclass(frozen=True)

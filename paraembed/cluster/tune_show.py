@@ -4,8 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from paraembed.commands.job import say
-from paraembed.console import ProgressLine, doing, duration
+from paraembed.console import ProgressLine, doing, duration, say
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import value_text

@@ -15,9 +15,8 @@ from pathlib import Path
 import psutil
 
 from paraembed.cluster.local_ray import keep_logs
-from paraembed.commands.job import say
-from paraembed.commands.start import FAILED, STOP_SIGNALS, fail_now, stop_now
-from paraembed.console import doing
+from paraembed.console import doing, say
+from paraembed.stops import FAILED, STOP_SIGNALS, fail_now, stop_now
 
 _SERVERS = ("gcs_server", "raylet")
 _SERVER_SECONDS, _HEAD_SECONDS = 0.2, 3.0

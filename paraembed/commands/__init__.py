@@ -1,1 +1,40 @@
-"""The command line: flags, one call, one message."""
+"""The command line: flags, one call, one message. ``jobs/X.py`` and ``paraembed X`` run what is here."""
+
+import sys
+from importlib import import_module
+
+from paraembed.stops import guard
+
+JOBS = {
+    "shard": "pair files to pair shards; 'shard fetch' downloads public originals",
+    "train": "pair shards to an encoder",
+    "tune": "search a space of recipes",
+    "evaluate": "score encoders",
+    "finetune": "labeled examples to an encoder with a head",
+    "weight": "word vectors to a weighted average as an encoder",
+    "export": "an encoder in another library's format",
+    "embed": "texts to embeddings in Parquet",
+    "verify": "check an output of embed",
+    "sample": "write generated pairs, word vectors and sentences",
+}
+
+
+def main(name: str) -> int:
+    """Run a job with this process's command line; return its exit status."""
+    guard()  # before imports that take seconds, and fail without the virtual environment
+    return int(import_module(f"{__name__}.{name}").command())
+
+
+def run_named() -> int:
+    """Run the job that the first argument names; ``paraembed --help`` lists the jobs."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in JOBS:
+        sys.argv[:2] = [f"paraembed {name}"]
+        return main(name)
+    lines = [f"  {name:<9} {what}" for name, what in JOBS.items()]
+    usage = "\n".join(["usage: paraembed JOB [OPTIONS]", "", *lines, "", "paraembed JOB --help shows its options."])
+    if name in {"-h", "--help"}:
+        sys.stdout.write(f"{usage}\n")
+        return 0
+    sys.stderr.write(f"error: there is no job {name!r}\n{usage}\n")
+    return 2

@@ -5,20 +5,23 @@ It needs no Ray: the suites take seconds on one core.
 
 import os
 import re
+import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import tyro
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
-from paraembed.cluster.session import absolute
-from paraembed.commands.job import say
-from paraembed.console import doing
+from paraembed.commands.job import run
+from paraembed.commands.paths import absolute
+from paraembed.console import doing, print_table, say, show
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
 from paraembed.evaluation.baselines import BASELINES, MADE_OF, Sources, baselines, overlap_candidates
@@ -30,9 +33,9 @@ from paraembed.evaluation.scoring import RESAMPLES
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
 from paraembed.io.files import without_credentials
+from paraembed.text.vocabulary import LOW_COVERAGE
 from paraembed.tracking.runs import tracked_run
 from paraembed.tracking.store import in_a_line
-from paraembed.training.inputs import LOW_COVERAGE
 
 HEURISTICS = "ppdb-heuristics"
 """Word overlap, strict and lemmatised, as two baselines; as a suite: those, on the phrases of PPDB."""
@@ -90,6 +93,25 @@ class Outcome:
     written: tuple[Path, ...]
     out: Path
     not_made: tuple[str, ...]
+
+
+def main(flags: Evaluation) -> None:
+    """Score, print the tables, say where the rest is."""
+    torch.set_num_threads(1)  # two collapse where anything else runs: OpenMP's barriers spin
+    outcome = evaluate(flags)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for table in outcome.report.tables(brief=True):
+        show(table.title)
+        for block in blocks(table, width):
+            print_table(*block)
+        show(*(f"  {note}" for note in table.notes), "")
+    say(*(f"note: {note}" for note in outcome.report.notes))
+    say(*(f"not made: {one}" for one in outcome.not_made))
+    following = (
+        f"embed.py --encoder {flags.encoder[0]}" if flags.encoder else f"train.py --words {flags.words or 'FILE'}"
+    )
+    files = f"{len(outcome.written)} files, such as {outcome.written[-1].name}"
+    say(f"wrote {files}, to {outcome.out}; next: python jobs/{following} …")
 
 
 def evaluate(flags: Evaluation) -> Outcome:
@@ -316,3 +338,8 @@ def of_run(run_id: str) -> Candidate:
 def names_in(values: Sequence[str]) -> tuple[str, ...]:
     """Names of a flag that takes several, with blanks or commas between."""
     return tuple(name for value in values for name in value.split(",") if name)
+
+
+def command() -> int:
+    """Run the job of this process's command line."""
+    return run(main, Evaluation)

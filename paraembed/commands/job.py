@@ -13,9 +13,8 @@ from typing import TypeVar
 import ray.exceptions
 import tyro
 
-from paraembed.commands.start import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
-from paraembed.console import doing, over_status, shown_status
-from paraembed.io.files import without_credentials, write_stream
+from paraembed.console import WithoutPasswords, say, shown_status
+from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 
 Flags = TypeVar("Flags")
 
@@ -47,7 +46,7 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         130 stopped by Ctrl-C or SIGTERM. Wrong flags exit with 2.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
-    logging.getLogger().handlers[0].setFormatter(_WithoutPasswords("%(message)s"))
+    logging.getLogger().handlers[0].setFormatter(WithoutPasswords("%(message)s"))
     for noisy in ("mlflow", "alembic", "ray", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
@@ -69,16 +68,6 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         say(f"error: {_in_words(cause)}")
         return FAILED
     return 0
-
-
-def say(*lines: str) -> None:
-    """Write lines to the user (stderr; results go to files); a password in a URI is left out."""
-    write_stream(sys.stderr, over_status(without_credentials("".join(f"{line}\n" for line in lines))))
-
-
-class _WithoutPasswords(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return over_status(without_credentials(super().format(record)))
 
 
 def _in_words(error: Exception) -> str:
@@ -127,18 +116,6 @@ def flag_value(arguments: Sequence[str], flag: str) -> str | None:
         if argument.startswith(f"{flag}="):
             return argument.removeprefix(f"{flag}=")
     return None
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table to stdout; columns after the first are right-aligned."""
-    doing("")
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, ["-" * width for width in widths], *rows):
-        cells = (
-            cell.rjust(width) if at else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
 
 
 @contextmanager

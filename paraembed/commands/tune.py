@@ -11,19 +11,20 @@ import tyro
 
 from paraembed.cluster.finetune import Finetuning
 from paraembed.cluster.placement import Placement
-from paraembed.cluster.session import absolute, ray_session
+from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune import Sweep
 from paraembed.cluster.tune_gold import Gold, read_gold, without_idle_axes
 from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_protocol import Protocol, Tuned, suites_there, tune_encoder
 from paraembed.cluster.tune_show import best_first, whole_grid
-from paraembed.commands.job import print_table, say
-from paraembed.console import doing
+from paraembed.commands.job import run
+from paraembed.commands.paths import absolute
+from paraembed.console import doing, print_table, say
 from paraembed.evaluation.suites import SUITES
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.shards import ShardSettings
-from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.tasks import DataSet, TaskName
 from paraembed.training.inputs import MIN_COVERAGE
 from paraembed.tuning.choosing import gold_selection, read_selection, selection_by
@@ -297,3 +298,8 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def command() -> int:
+    """Run the job of this process's command line."""
+    return run(tune, Tune)

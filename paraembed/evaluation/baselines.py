@@ -34,8 +34,7 @@ from paraembed.io.files import sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.edits import share_of_shorter
 from paraembed.text.tokenize import Tokens, tokenise
-from paraembed.text.vocabulary import Words, read_words, unknown_row, word_ids
-from paraembed.training.inputs import LOW_COVERAGE
+from paraembed.text.vocabulary import LOW_COVERAGE, Words, read_words, unknown_row, word_ids
 
 log = logging.getLogger(__name__)
 

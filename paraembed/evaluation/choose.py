@@ -12,7 +12,7 @@ from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.files import sha256_of
 from paraembed.pairs.formats import read_pairs
 from paraembed.pairs.parsed import Block
-from paraembed.training.inputs import read_pair_manifest
+from paraembed.pairs.shards import read_pair_manifest
 
 SEED = 0
 

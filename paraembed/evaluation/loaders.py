@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from paraembed.evaluation.known_files import changed_files
 from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, Suite, ThresholdPairs
-from paraembed.io.cells import read_cells, read_text
+from paraembed.io.cells import Cells, read_cells, read_text
 from paraembed.pairs.similarity import ScoredPairs
 
 _BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
@@ -22,7 +22,7 @@ _BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
 def read_sick(data: Path) -> Suite:
     """SICK relatedness (Marelli et al. 2014), test set."""
     path = _there(data, "sick", "sick/SICK_test_annotated.txt")
-    pairs = read_cells(path, "\t", 5, has_header=True).scored("test", 3, 1, 2)
+    pairs = _scored(read_cells(path, "\t", 5, has_header=True), "test", 3, 1, 2)
     return _suite("sick", data, ["sick/SICK_test_annotated.txt"], [pairs])
 
 
@@ -46,9 +46,9 @@ def read_words(data: Path) -> Suite:
     for name in there:
         path = data / name
         if name == files[0]:
-            sets.append(read_cells(path, "\t", 10, has_header=True).scored("simlex999", 3, 0, 1))
+            sets.append(_scored(read_cells(path, "\t", 10, has_header=True), "simlex999", 3, 0, 1))
         else:
-            sets.append(read_cells(path, "\t", 3).scored(path.stem, 2, 0, 1))
+            sets.append(_scored(read_cells(path, "\t", 3), path.stem, 2, 0, 1))
     return _suite("words", data, there, sets, "spearman", _missing("words", files, there))
 
 
@@ -85,9 +85,9 @@ def read_phrases(data: Path) -> Suite:
     there = _some(data, "phrases", names)
     sets: list[AnySet] = []
     if names[0] in there:
-        sets.append(read_cells(data / names[0], "\t", 5).scored("pavlick", 0, 2, 3))
+        sets.append(_scored(read_cells(data / names[0], "\t", 5), "pavlick", 0, 2, 3))
     if names[1] in there:
-        sets.append(read_cells(data / names[1], "|||", 3).scored("annotated-ppdb", 2, 0, 1))
+        sets.append(_scored(read_cells(data / names[1], "|||", 3), "annotated-ppdb", 2, 0, 1))
     return _suite("phrases", data, there, sets, "spearman", _missing("phrases", names, there))
 
 
@@ -120,6 +120,11 @@ def read_turney(data: Path) -> Suite:
     ten = Choices("10", pa.array(list(texts), pa.string()), bigrams, words)
     five = replace(ten, name="5", first=bigrams[:, :5], second=words[:, :5])
     return _suite("turney", data, ["phrase/turney2012_jair.data"], [five, ten], "accuracy")
+
+
+def _scored(cells: Cells, name: str, score: int, first: int, second: int) -> ScoredPairs:
+    """Scored pairs of three columns."""
+    return ScoredPairs(name, cells.numbers(score), cells.texts(first), cells.texts(second))
 
 
 def _word_and_phrase(path: Path) -> ScoredPairs:

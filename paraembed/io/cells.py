@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.io.lines import read_lines
-from paraembed.pairs.similarity import ScoredPairs
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,6 @@ class Cells:
             if not np.isfinite(values[at]):
                 self.refuse(at, f"the score is {row[column][:40]!r}, which is no finite number")
         return values
-
-    def scored(self, name: str, score: int, first: int, second: int) -> ScoredPairs:
-        """Scored pairs of three columns."""
-        return ScoredPairs(name, self.numbers(score), self.texts(first), self.texts(second))
 
     def refuse(self, at: int, what: str) -> NoReturn:
         """Raise ValueError for a row."""

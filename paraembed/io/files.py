@@ -114,6 +114,11 @@ def to_place(text: str) -> Place:
     return text if "://" in text else Path(text)
 
 
+def in_submitted_job() -> bool:
+    """Whether this process runs in the temporary copy of the working folder that ``ray job submit`` makes."""
+    return "runtime_resources" in Path.cwd().parts
+
+
 def name_of(place: Place) -> str:
     """The file's name, without its folders, and without the options of a URI."""
     return place.name if isinstance(place, Path) else place.partition("?")[0].rstrip("/").rpartition("/")[2]

@@ -8,7 +8,6 @@ What is learned here says that a method runs, not how good it is.
 import gzip
 import hashlib
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
-import tyro
 
 from paraembed.io.files import write_file
 from paraembed.pairs.sample_lexicon import CONCEPTS, PATTERNS, SENTENCES, SHORT_SENTENCE
@@ -172,22 +170,3 @@ def _draw_meanings(
         fits_T = fits_2T.all(axis=0) & (num_shared_T == (~changed_S).sum())
         if fits_T.any():
             return tries_2TS[:, int(np.argmax(fits_T))]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line of ``python -m paraembed.pairs.sample``; returns the exit status."""
-    try:
-        files = tyro.cli(write_sample, args=arguments, prog="python -m paraembed.pairs.sample")
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    out, names = files.vectors.parent, ", ".join(path.name for path in vars(files).values() if path)
-    sys.stdout.write(
-        f"wrote {names} to {out} (generated pairs in the PPDB line formats, not PPDB); "
-        f"next: python jobs/shard.py --input {files.ppdb_2 or files.ppdb_1} --out {out / 'shards'}\n"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.io.files import read_json, require_file, write_file
+from paraembed.io.files import SUCCESS, read_json, require_file, sha256_of, write_file
 from paraembed.io.parquet import unreadable
-from paraembed.options import Count
+from paraembed.options import Count, checked
 from paraembed.pairs.delimited import Role
 from paraembed.pairs.filters import FilterOptions
 from paraembed.pairs.parsed import Format
@@ -280,3 +280,37 @@ def check_shard(path: Path, num_rows: int | None) -> int:
 def load_counts(folder: Path) -> Counts:
     """What ``write_shard`` counted."""
     return Counts(*(pq.read_table(folder / name) for name in ("lengths", "words")))
+
+
+def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, Any]:
+    """The manifest of finished pair shards.
+
+    Args:
+        folder: of the shards.
+        for_training: whether the counts that a training needs must be there, and add up.
+
+    Raises:
+        FileNotFoundError, ValueError: no finished pair shards there, or one of them was changed.
+    """
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist; expected pair shards, as jobs/shard.py writes")
+    if not (folder / SUCCESS).is_file():
+        raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or run it again")
+    where = f"{folder}/manifest.json"
+    form = checked(dict[str, Any], read_json(folder / "manifest.json"), where).get("format")
+    if form != FORMAT:
+        raise ValueError(f"{folder} is of format {str(form)[:80]!r}; expected {FORMAT!r}, from jobs/shard.py")
+    if read_json(folder / SUCCESS) != {"manifest_sha256": sha256_of(folder / "manifest.json")}:
+        raise ValueError(f"{where} was changed after it was written; shard the pairs again")
+    manifest = read_manifest(folder)
+    for shard in manifest["shards"]:
+        require_file(folder / shard["name"])
+        if sha256_of(folder / shard["name"]) != shard.get("sha256"):
+            raise ValueError(f"{folder / shard['name']} differs from its digest in the manifest; shard the pairs again")
+        shard["rows"] = check_shard(folder / shard["name"], shard.get("rows"))
+    if for_training:
+        counted = checked(TrainingManifest, manifest, where)
+        num_rows = sum(shard["rows"] for shard in counted["shards"])
+        if counted["shards"] and num_rows != counted["counts"]["kept"]:
+            raise ValueError(f"{where}: counts.kept is {counted['counts']['kept']}, the shards have {num_rows} rows")
+    return manifest

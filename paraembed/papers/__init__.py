@@ -8,8 +8,7 @@ from pathlib import Path
 
 from paraembed.papers import acl2017, iclr2016, pgru2017, tacl2015
 from paraembed.papers.supervised import SUPERVISED_RECIPES
-from paraembed.recipe import Recipe, read_recipe
-from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe
 
 RECIPES: dict[str, Recipe] = {
     **tacl2015.RECIPES,

@@ -14,7 +14,7 @@ from typing import Any
 from paraembed.encoders.cnn import CnnConfig
 from paraembed.papers import acl2017, iclr2016, pgru2017
 from paraembed.papers.results import PAPERS
-from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.recipe import SupervisedRecipe
 
 _TRANSFER = {**iclr2016.RECIPES, **acl2017.RECIPES, **pgru2017.RECIPES}
 _P16 = SupervisedRecipe(

@@ -12,9 +12,9 @@ from paraembed.evaluation.measures import Vector, interval, pearson, resampled_c
 from paraembed.evaluation.similarities import best_threshold, first_place
 from paraembed.io.escape import markdown, markdown_row
 from paraembed.options import Count, checked
+from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.heads import expected_scores
 from paraembed.supervised.model import Supervised
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.tasks import Task
 
 RESAMPLES = 1000

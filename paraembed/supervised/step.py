@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from paraembed.compiled import COMPILED
+from paraembed.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.model import Supervised
-from paraembed.supervised.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.tasks import Examples
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import Tokens, tokenise

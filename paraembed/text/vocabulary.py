@@ -20,6 +20,8 @@ import pyarrow.compute as pc
 from paraembed.io.files import open_regular
 from paraembed.io.lines import Lines, read_lines
 
+LOW_COVERAGE = 0.5
+"""Fraction of the tokens under which a warning says that few have a vector."""
 UNKNOWN = "UUUNKKK"
 START, END = "<S>", "</S>"
 """Boundary words. Upper-case, as UNKNOWN is: no lower-cased token is one of them."""

@@ -15,8 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
-from paraembed.cluster.session import in_submitted_job
-from paraembed.io.files import without_credentials
+from paraembed.io.files import in_submitted_job, without_credentials
 from paraembed.tracking.database import whole_database
 
 EXPERIMENT = "paraembed"

@@ -11,55 +11,17 @@ import pyarrow.parquet as pq
 import torch
 
 from paraembed.encoders import Encoder
-from paraembed.io.files import SUCCESS, read_json, require_file, sha256_of
-from paraembed.options import Count, Range, checked
-from paraembed.pairs.shards import FORMAT, TrainingManifest, check_shard, read_manifest
+from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe
-from paraembed.text.vocabulary import END, START, Words, add_random_words, read_words, word_row
+from paraembed.text.vocabulary import END, LOW_COVERAGE, START, Words, add_random_words, read_words, word_row
 
 MIN_COVERAGE = 0.2
 """Fraction of the tokens that must have a vector of their own, unless the user sets another one."""
-LOW_COVERAGE = 0.5
-"""Fraction of the tokens under which a warning says that few have a vector."""
 _NUM_MISSING = 10
 _SHOWN_CHARACTERS = 30
 _BLOCK_ROWS = 65_536
 
 log = logging.getLogger(__name__)
-
-
-def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, Any]:
-    """The manifest of finished pair shards.
-
-    Args:
-        folder: of the shards.
-        for_training: whether the counts that a training needs must be there, and add up.
-
-    Raises:
-        FileNotFoundError, ValueError: no finished pair shards there, or one of them was changed.
-    """
-    if not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist; expected pair shards, as jobs/shard.py writes")
-    if not (folder / SUCCESS).is_file():
-        raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or run it again")
-    where = f"{folder}/manifest.json"
-    form = checked(dict[str, Any], read_json(folder / "manifest.json"), where).get("format")
-    if form != FORMAT:
-        raise ValueError(f"{folder} is of format {str(form)[:80]!r}; expected {FORMAT!r}, from jobs/shard.py")
-    if read_json(folder / SUCCESS) != {"manifest_sha256": sha256_of(folder / "manifest.json")}:
-        raise ValueError(f"{where} was changed after it was written; shard the pairs again")
-    manifest = read_manifest(folder)
-    for shard in manifest["shards"]:
-        require_file(folder / shard["name"])
-        if sha256_of(folder / shard["name"]) != shard.get("sha256"):
-            raise ValueError(f"{folder / shard['name']} differs from its digest in the manifest; shard the pairs again")
-        shard["rows"] = check_shard(folder / shard["name"], shard.get("rows"))
-    if for_training:
-        counted = checked(TrainingManifest, manifest, where)
-        num_rows = sum(shard["rows"] for shard in counted["shards"])
-        if counted["shards"] and num_rows != counted["counts"]["kept"]:
-            raise ValueError(f"{where}: counts.kept is {counted['counts']['kept']}, the shards have {num_rows} rows")
-    return manifest
 
 
 @dataclass(frozen=True)

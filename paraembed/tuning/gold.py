@@ -10,8 +10,8 @@ import pyarrow as pa
 import torch
 
 from paraembed.encoders import Encoder
+from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.model import Kind, Supervised, options_of
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
 from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids
 from paraembed.supervised.tasks import Task

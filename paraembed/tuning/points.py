@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paraembed.papers import find_recipe, find_supervised_recipe
-from paraembed.recipe import BaseRecipe, Recipe
-from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.recipe import BaseRecipe, Recipe, SupervisedRecipe
 from paraembed.tuning.ledger import Record
 from tune_spaces.space import Space
 

@@ -20,18 +20,17 @@ import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.placement import Workers, workers_here
+from paraembed.commands import finetune as job
 from paraembed.commands.evaluate import check_held_out
-from paraembed.commands.job import run
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gru import GruConfig
 from paraembed.evaluation.candidates import trained
 from paraembed.io.files import sha256_of, write_json
 from paraembed.papers import find_supervised_recipe
+from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.model import load, read_config
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.text.vocabulary import read_words
-from tests.commands.test_bad_input import load_job
 
 pytestmark = pytest.mark.ray
 
@@ -255,10 +254,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """Run the job, which must fail; gives what it said."""
 
     def call(*arguments: str | Path) -> str:
-        module = load_job("finetune")
         monkeypatch.setattr(sys, "argv", ["jobs/finetune.py", *map(str, arguments)])
         capsys.readouterr()
-        assert run(module.main, module.Finetune, module.defaults) == 1
+        assert job.command() == 1
         said = capsys.readouterr().err
         assert "Traceback" not in said
         return said.splitlines()[-1]

@@ -9,7 +9,9 @@ import pytest
 import ray
 from ray._private import ray_constants
 
-from paraembed.cluster.session import absolute, in_submitted_job, ray_session
+from paraembed.cluster.session import ray_session
+from paraembed.commands.paths import absolute
+from paraembed.io.files import in_submitted_job
 from tests.another_user import another_user_does
 
 

@@ -14,10 +14,11 @@ JOB = """
 import sys, time
 from dataclasses import dataclass
 from pathlib import Path
-from paraembed.commands.start import guard
+from paraembed.stops import guard
 guard()
 import ray
-from paraembed.commands.job import run, say
+from paraembed.commands.job import run
+from paraembed.console import say
 from paraembed.cluster.session import ray_session
 
 @dataclass

@@ -20,8 +20,7 @@ from paraembed.io.files import sha256_of, work_folder
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs import formats as pairs
 from paraembed.pairs.reports import SourceReport
-from paraembed.pairs.shards import PAIRS, ShardSettings
-from paraembed.training.inputs import read_pair_manifest
+from paraembed.pairs.shards import PAIRS, ShardSettings, read_pair_manifest
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 NAMES = [f"n{row}".translate(str.maketrans("0123456789", "abcdefghij")) for row in range(1500)]

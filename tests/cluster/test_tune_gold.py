@@ -23,8 +23,8 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.papers import find_supervised_recipe
+from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.model import read_config
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.text.vocabulary import read_words
 from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.ledger import Epoch, Ledger, Record

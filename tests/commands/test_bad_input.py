@@ -1,7 +1,6 @@
 """Bad input to jobs/shard.py and jobs/train.py: one clear line, a status above zero, nothing changed."""
 
 import gzip
-import importlib.util
 import json
 import re
 import sys
@@ -13,20 +12,8 @@ import psutil
 import pytest
 
 from paraembed.cluster.shard import shard_pairs
-from paraembed.commands.job import run
+from paraembed.commands import shard, train
 from paraembed.pairs.shards import ShardSettings
-
-JOBS = Path(__file__).parents[2] / "jobs"
-
-
-def load_job(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"job_{name}", JOBS / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -34,13 +21,11 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     """Run a job that must fail; gives what it said."""
 
     def call(name: str, *arguments: str | Path) -> str:
-        module = load_job(name)
-        flags, more = {"shard": ("Shard", []), "train": ("Train", ["defaults"])}[name]
         monkeypatch.setattr(sys, "argv", [f"jobs/{name}.py", *map(str, arguments)])
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path.parent / 'bad.db'}")
         before = listing(tmp_path)
         capsys.readouterr()
-        status = run(module.main, getattr(module, flags), *(getattr(module, one) for one in more))
+        status = {"shard": shard, "train": train}[name].command()
         said = capsys.readouterr().err
         assert status == 1, said
         assert "Traceback" not in said

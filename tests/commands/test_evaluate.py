@@ -1,7 +1,6 @@
 """jobs/evaluate.py as a user runs it: the table, the files, the MLflow run, one clear line for every mistake."""
 
 import csv
-import importlib.util
 import io
 import json
 import logging
@@ -11,34 +10,20 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import ray
 from mlflow.tracking import MlflowClient
 
+from paraembed.commands import evaluate as job
 from paraembed.commands.evaluate import Evaluation, check_held_out, find_candidates
-from paraembed.commands.job import run
 from paraembed.evaluation.report import Table
 from paraembed.io.files import sha256_of
 from paraembed.tracking.runs import EXPERIMENT
 
-JOB = Path(__file__).parents[2] / "jobs" / "evaluate.py"
 PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"
 SENTENCES = "5\tthe secret cat\tthe cat\n1\ta secret dog\ton mat\n3\ta cat on\tthe mat\n"
 VECTORS = "UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\na 1 1 0\ndog -1 2 1\non 3 1 -1\nmat 0 -1 2\n"
-
-
-@pytest.fixture(scope="module")
-def job() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("jobs_evaluate", JOB)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +46,12 @@ def folder(tmp_path: Path, tiny_encoder_folder: Path, store: str, monkeypatch: p
 
 
 @pytest.fixture
-def evaluate(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
+def evaluate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
     """Runs the job on a command line and gives its exit status."""
 
     def call(line: str) -> int:
         monkeypatch.setattr(sys, "argv", ["evaluate.py", *line.split()])
-        return run(job.main, job.Evaluation)
+        return job.command()
 
     handlers, level, on_term = logging.root.handlers[:], logging.root.level, signal.getsignal(signal.SIGTERM)
     yield call
@@ -151,7 +136,7 @@ def test_choosing_from_held_out_pairs(evaluate: Callable[[str], int], folder: Pa
 
 
 def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(
-    evaluate: Callable[[str], int], folder: Path, job: ModuleType
+    evaluate: Callable[[str], int], folder: Path
 ) -> None:
     out = folder / "out"
     out.mkdir()
@@ -184,7 +169,6 @@ def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
     evaluate: Callable[[str], int],
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    job: ModuleType,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     label = "=1+1 <b>[x](e.test) `c`"
@@ -194,7 +178,7 @@ def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
         (folder / os.fsdecode(name)).write_text(SENTENCES)
     flags = ["--encoder", label, "--words", "vectors.txt", "--resamples", "0", "--out", "out"]
     monkeypatch.setattr(sys, "argv", ["evaluate.py", *flags, "--pairs", *map(os.fsdecode, sets)])
-    assert run(job.main, job.Evaluation) == 0
+    assert job.command() == 0
     assert "goes on without" not in capsys.readouterr().err
     out = folder / "out"
     document, page = (out / "scores.md").read_text(), (out / "report.html").read_text()

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from paraembed import checkpoint
-from paraembed.commands.start import STOP_SIGNALS
 from paraembed.encoders import Encoder, config_from_dict
+from paraembed.stops import STOP_SIGNALS
 from paraembed.text.vocabulary import START, UNKNOWN, Words, read_words
 
 JOB = Path(__file__).parents[2] / "jobs" / "export.py"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from paraembed.commands.job import run, say
-from paraembed.commands.start import STOPPED
+from paraembed.commands.job import run
+from paraembed.console import say
+from paraembed.stops import STOPPED
 
 
 @dataclass

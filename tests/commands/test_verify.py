@@ -1,4 +1,3 @@
-import importlib.util
 import random
 import sys
 from pathlib import Path
@@ -7,23 +6,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.commands.job import run
+from paraembed.commands import verify as job
 from paraembed.embedding.settings import Settings
 from tests.embedding.without_ray import build
 
-VERIFY = Path(__file__).parents[2] / "jobs" / "verify.py"
 PART = "part-00001-of-00003.parquet"
 
 
 def verify(monkeypatch, *arguments: str | Path) -> int:
-    spec = importlib.util.spec_from_file_location("job_verify", VERIFY)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "job_verify", module)
-    spec.loader.exec_module(module)
     monkeypatch.setattr(sys, "argv", ["jobs/verify.py", *map(str, arguments)])
-    return run(module.main, module.Flags)
+    return job.command()
 
 
 def flip(path: Path) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import paraembed
-from paraembed.commands.start import STOP_SIGNALS
 from paraembed.evaluation.baselines import Sources, baseline
+from paraembed.stops import STOP_SIGNALS
 
 JOB = Path(__file__).parents[2] / "jobs" / "weight.py"
 Job = Callable[[str], object]

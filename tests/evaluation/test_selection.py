@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.cluster.train_evaluation import Selection, evaluating, read_sets
+from paraembed.cluster.train_evaluation import Selection, evaluating
+from paraembed.commands.train import read_sets
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_digest

@@ -1,14 +1,13 @@
 """The manifests of infra/kuberay and its overlays against KubeRay's types, the jobs' own flags, and each other."""
 
-import importlib.util
 import json
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -152,12 +151,7 @@ def test_workers_are_cpus_that_are_there(manifests: Manifests) -> None:
 @cache
 def flags_of(job: str) -> Callable[[list[str]], object]:
     """The job's own parser of its command line."""
-    spec = importlib.util.spec_from_file_location(f"job_{job}", ROOT / "jobs" / f"{job}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    module = import_module(f"paraembed.commands.{job}")
     flags = {"shard": "Shard", "train": "Train", "tune": "Tune", "embed": "Flags"}[job]
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     default = getattr(module, "defaults", None)

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paraembed.commands.sample import command
 from paraembed.pairs import sample
-from paraembed.pairs.sample import SampleFiles, main, write_sample
+from paraembed.pairs.sample import SampleFiles, write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
 from paraembed.pairs.sample_pairs import BLOCK_LINES
 
@@ -287,7 +288,7 @@ def test_a_failed_write_leaves_no_file_with_a_final_name(tmp_path: Path, monkeyp
 def test_bad_flags_give_one_line_and_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], told: str
 ) -> None:
-    assert main(["--out", str(tmp_path), *flags]) != 0
+    assert command(["--out", str(tmp_path), *flags]) != 0
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
@@ -297,12 +298,12 @@ def test_bad_flags_give_one_line_and_no_file(
 def test_only_a_sample_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0"]
     other = tmp_path / "thesis.tex"
-    assert main(["--out", str(tmp_path / "sample"), *flags]) == 0
-    assert main(["--out", str(tmp_path / "sample"), *flags]) == 0
+    assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
+    assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
     other.write_text("mine")
     for out, told in ((tmp_path, "holds other things (sample, thesis.tex)"), (other, "is a file; give a folder")):
         capsys.readouterr()
-        assert main(["--out", str(out), *flags]) != 0
+        assert command(["--out", str(out), *flags]) != 0
         error = capsys.readouterr().err
         assert told in error
         assert error.count("\n") == 1
@@ -311,7 +312,7 @@ def test_only_a_sample_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_command_names_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0", "--ppdb-version", "2.0"]
-    assert main(["--out", str(tmp_path), *flags]) == 0
+    assert command(["--out", str(tmp_path), *flags]) == 0
     assert "next: python jobs/shard.py" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {
         "ppdb-2.0-format.gz", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt"

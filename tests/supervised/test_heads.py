@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.similarities import best_threshold, first_place
+from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.heads import (
     ChoiceHead,
     PairHead,
@@ -19,7 +20,6 @@ from paraembed.supervised.heads import (
     similarity_loss,
 )
 from paraembed.supervised.model import Kind, Supervised, options_of
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.text.vocabulary import Words
 
 Array = npt.NDArray[np.float64]

@@ -16,8 +16,8 @@ from torch import Tensor
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.io.files import digest_of, read_json, write_json
 from paraembed.io.tensors import load_tensors, save_tensors
+from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.model import Kind, Supervised, load, options_of, save
-from paraembed.supervised.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.scores import score
 from paraembed.supervised.step import ExampleIds, SupervisedStep, epoch_batches, example_ids
 from paraembed.supervised.tasks import Examples, Task

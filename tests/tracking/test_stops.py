@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from paraembed.commands.job import run
 from paraembed.tracking.runs import send_left, tracked_run
-from paraembed.commands.start import fail_now, stop_now
+from paraembed.stops import fail_now, stop_now
 
 @dataclass
 class Flags:

@@ -11,8 +11,8 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.encoders.gran import GranConfig
 from paraembed.encoders.proj import ProjConfig
+from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.model import Kind, Supervised, options_of
-from paraembed.supervised.recipe import SupervisedRecipe
 from paraembed.supervised.scores import score
 from paraembed.supervised.step import SupervisedStep, example_ids
 from paraembed.supervised.tasks import Examples, Task

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paraembed.papers import RECIPES, SUPERVISED_RECIPES
-from paraembed.supervised.recipe import SupervisedRecipe
+from paraembed.recipe import SupervisedRecipe
 from paraembed.tuning.points import Point, Points
 from tune_spaces import SPACES, find_space
 

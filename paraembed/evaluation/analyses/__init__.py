@@ -23,7 +23,7 @@ from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Suite
 from paraembed.io.escape import csv_cell, file_stem
 from paraembed.io.files import write_file
-from paraembed.training.inputs import read_pair_manifest
+from paraembed.pairs.shards import read_pair_manifest
 
 __all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse", "check_options", "remove_earlier"]
 

@@ -3,9 +3,6 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from paraembed.encoders import Encoder
 from paraembed.evaluation.candidates import Candidate
@@ -25,17 +22,17 @@ def cell(value: float) -> Cell:
 class AnalysisOptions:
     """What a user adds to the analyses of an evaluation."""
 
-    neighbours_of: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[WORD ...]")] = ()
+    neighbours_of: tuple[str, ...] = ()
     """Words whose nearest neighbours are shown; left out, those of Wieting 2016 table 8 and common ones."""
-    against: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None
+    against: str | None = None
     """Column to compare the first one with, pair by pair; left out, the second one."""
-    margin_pairs: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    margin_pairs: Path | None = None
     """Pairs for the margin statistic: pair shards of jobs/shard.py."""
-    tagged: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    tagged: Path | None = None
     """Tagged sentences for the gates of a GRAN: CoNLL-U, or lines of token, tag and maybe label, tab-separated."""
     show_texts: bool = False
     """Write the texts of pairs on which two encoders disagree to files and MLflow; without it, their row numbers."""
-    runs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FOLDER|FILE ...]")] = ()
+    runs: tuple[Path, ...] = ()
     """Runs on several amounts of data: encoder folders, or one table (.csv or .tsv; columns pairs, order, score, …)."""
 
 

@@ -11,9 +11,9 @@ from paraembed.evaluation.analyses.content import CannotMakeError, Content, Head
 from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.choose import is_trained_on
 from paraembed.evaluation.measures import Vector
+from paraembed.pairs.shards import read_pair_manifest
 from paraembed.papers.results import MARGINS
 from paraembed.plots import Panel, Series, lines
-from paraembed.training.inputs import read_pair_manifest
 
 HEADING = Heading("margin", "Margin between paraphrases and negatives", "Wieting 2016, §5")
 BATCH = 100

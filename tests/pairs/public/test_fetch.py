@@ -28,17 +28,15 @@ import numpy as np
 import pytest
 import tyro
 
+from paraembed.commands.fetch import Fetch, next_command, run_fetch
 from paraembed.io.files import locked
 from paraembed.pairs.public.archives import unpack
 from paraembed.pairs.public.download import Patience, Progress, _Redirects
 from paraembed.pairs.public.fetch import (
     FETCHED,
-    Fetch,
     default_cache,
     fetch,
     fetch_unpacked,
-    next_command,
-    run_fetch,
 )
 from paraembed.pairs.public.sources import PARTS, SIZES, SOURCES, Source, find_source
 

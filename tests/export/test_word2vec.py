@@ -15,9 +15,9 @@ from hypothesis.extra import numpy as arrays
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.scaled_avg import ScaledAvgConfig
+from paraembed.export.word2vec import words_of, write_word2vec
 from paraembed.recipe import Recipe
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words
-from paraembed.text.word2vec_text import words_of, write_word2vec
 from paraembed.training.inputs import encoder_for
 
 Matrix = npt.NDArray[np.float32]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.commands.start import STOPPED, STOPPED_LINE
+from paraembed.stops import STOPPED, STOPPED_LINE
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 JOBS = sorted((ROOT / "jobs").glob("*.py"))
 STOP_AT_IMPORT = """
 import os, sys

@@ -88,7 +88,7 @@ def _explain(kind: type[BaseException], error: BaseException, trace: TracebackTy
 def _remedy() -> str:
     from pathlib import Path  # noqa: PLC0415  guard() must run within milliseconds
 
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[1]
     environment = root / ".venv"
     if (environment / "bin" / "python").exists() and Path(sys.prefix).resolve() != environment.resolve():
         return f"Activate the virtual environment, then run the same command: source {environment}/bin/activate"

@@ -1,0 +1,70 @@
+"""An encoder in another program's format: see ``python jobs/export.py --help``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from paraembed import checkpoint
+from paraembed.commands.job import run
+from paraembed.commands.paths import absolute
+from paraembed.console import doing, say
+from paraembed.encoders import encoder_name
+from paraembed.encoders.base import Composition
+from paraembed.encoders.scaled_avg import ScaledAvg
+from paraembed.export.word2vec import words_of, write_word2vec
+from paraembed.text.vocabulary import UNKNOWN
+from paraembed.tracking.runs import tracked_run
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write an encoder for other programs.
+
+    word2vec: its word vectors as text, a line 'rows width', then 'word v1 ... vd', as word2vec, gensim and
+    jobs/train.py --words read it. Every value reads as the same float32. The unknown word is the row UUUNKKK, boundary
+    words are the rows <s> and </s>.
+    """
+
+    encoder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    """Encoder folder, as jobs/train.py writes it."""
+    to: Literal["word2vec"]
+    """Which format."""
+    out: Path
+    """File to write; gzipped where its name ends in .gz."""
+    overwrite: bool = False
+    """Replace a file at --out."""
+
+
+def main(flags: Export) -> None:
+    """Read, write, log."""
+    folder, out = absolute(flags.encoder, "--encoder"), absolute(flags.out, "--out")
+    if out.is_dir():
+        raise IsADirectoryError(f"{flags.out} is a folder; give --out the name of a file, such as vectors.txt.gz")
+    if out.exists() and not flags.overwrite:
+        raise ValueError(f"{flags.out} is there already; choose another --out, or replace it with --overwrite")
+    doing(f"reading {folder.name}")
+    encoder = checkpoint.load(folder)
+    words = words_of(encoder)
+    num_words, width = words.matrix.shape
+    out.parent.mkdir(parents=True, exist_ok=True)
+    doing(f"writing {out.name}")
+    with tracked_run(f"export {flags.to}", out) as tracked:
+        tracked.params({"encoder": str(folder), "to": flags.to, "out": str(out)})
+        tracked.tags({"fingerprint": encoder.fingerprint, "sha256": write_word2vec(words, out)})
+        tracked.metrics({"words": num_words, "width": width})
+    say(f"wrote {flags.out}: {num_words:,} word vectors of width {width}; the unknown word is {UNKNOWN}")
+    if not _is_in_words(encoder.composition):
+        say(f"left out: the layers of {encoder_name(encoder.config)}; the words alone do not make its vectors")
+    say(f"next: python jobs/train.py --words {flags.out} …")
+
+
+def _is_in_words(composition: Composition) -> bool:
+    """Whether the word vectors say all that an encoder learned."""
+    return isinstance(composition, ScaledAvg) or not list(composition.parameters())
+
+
+def command() -> int:
+    """Run the job of this process's command line."""
+    return run(main, Export)

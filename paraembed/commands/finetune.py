@@ -1,0 +1,87 @@
+"""Gold labels to an encoder with a supervised head: see ``python jobs/finetune.py --help``."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paraembed.cluster.finetune import Finetuning, finetune
+from paraembed.cluster.placement import Workers
+from paraembed.commands.job import run
+from paraembed.commands.paths import absolute
+from paraembed.commands.recipe_flags import changed_fields, recipe_flags
+from paraembed.console import print_table, say
+from paraembed.encoders import config_from_dict
+from paraembed.papers import find_supervised_recipe
+from paraembed.recipe import SupervisedRecipe
+from paraembed.supervised.scores import HEAD
+from paraembed.supervised.tasks import DataSet, TaskName
+from paraembed.training.inputs import MIN_COVERAGE
+
+DEFAULT_RECIPE = "iclr2016/supervised-avg"
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """Train an encoder with a head on gold labels; the same command again goes on where a stopped or killed run was,
+    also with another number of --workers.
+
+    Modes: scratch (from --words), universal (from a trained encoder, --prior, and pulled back to it), features (that
+    encoder stays as it is; only the head learns). The model that is best on the development part is kept; the test
+    part is scored once. Every field of the recipe is an option below.
+    """
+
+    task: TaskName
+    """similarity: scores of sentence pairs. entailment: three classes of them. sentiment: two classes of sentences.
+    semeval2013, turney: which word means what a phrase means."""
+    data: Path
+    """Folder of the sets: sick/, sts/, sst/, phrase/."""
+    out: Path
+    """Model folder to write; its encoder/ is an encoder folder for every other job."""
+    data_set: DataSet | None = None
+    """For similarity: sick, or sts (2012 to 2015; of each set 40 % train, 10 % choose, 50 % test); none: sick."""
+    words: Path | None = None
+    """Word vectors: text rows 'word v1 ... vd', plain or .gz; for the mode scratch."""
+    prior: Path | None = None
+    """Encoder folder from jobs/train.py; for the modes universal and features."""
+    recipe: str = DEFAULT_RECIPE
+    """A supervised recipe of the papers, or a .json file."""
+    encoder: str | None = None
+    """Take another architecture than the recipe's."""
+    settings: Annotated[SupervisedRecipe, tyro.conf.arg(name="")] = field(default_factory=SupervisedRecipe)
+    placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
+    min_coverage: float = MIN_COVERAGE
+    """Minimum fraction of the training part's tokens that have a word vector; 0: no minimum."""
+    overwrite: bool = False
+    """Replace another model at --out, and drop another training that was begun there."""
+
+
+def main(flags: Finetune) -> None:
+    """Train, then print the scores beside the papers', and say where the model is."""
+    data, out = absolute(flags.data, "--data"), absolute(flags.out, "--out")
+    words = absolute(flags.words, "--words") if flags.words else None
+    prior = absolute(flags.prior, "--prior") if flags.prior else None
+    base = find_supervised_recipe(flags.recipe)
+    if flags.encoder is not None:
+        base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
+    tuning = Finetuning(
+        *(flags.recipe, flags.settings, flags.task, flags.data_set, data, words, prior, out, flags.placement),
+        asked=changed_fields(flags.settings, base),
+        min_coverage=flags.min_coverage,
+    )
+    done = finetune(tuning, overwrite=flags.overwrite)
+    print_table(HEAD, done.rows)
+    if not done.was_finished:
+        say(f"wrote {flags.out}; its README.md shows how to use it; its encoder: {flags.out / 'encoder'}")
+
+
+def defaults(arguments: list[str]) -> Finetune:
+    """The defaults of the recipe and the encoder that the command line names."""
+    name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_supervised_recipe)
+    return Finetune(tyro.MISSING, tyro.MISSING, tyro.MISSING, recipe=name, encoder=encoder, settings=settings)
+
+
+def command() -> int:
+    """Run the job of this process's command line."""
+    return run(main, Finetune, defaults)

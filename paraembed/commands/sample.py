@@ -1,0 +1,24 @@
+"""Write the generated sample."""
+
+from collections.abc import Sequence
+
+import tyro
+
+from paraembed.console import say
+from paraembed.pairs.sample import write_sample
+from paraembed.stops import FAILED
+
+
+def command(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line of ``paraembed sample``, or these arguments; return the exit status."""
+    try:
+        files = tyro.cli(write_sample, args=arguments, prog="paraembed sample")
+    except (ValueError, OSError) as error:
+        say(f"error: {error}")
+        return FAILED
+    out, names = files.vectors.parent, ", ".join(path.name for path in vars(files).values() if path)
+    say(
+        f"wrote {names} to {out} (generated pairs in the PPDB line formats, not PPDB); "
+        f"next: python jobs/shard.py --input {files.ppdb_2 or files.ppdb_1} --out {out / 'shards'}"
+    )
+    return 0

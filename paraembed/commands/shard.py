@@ -1,0 +1,84 @@
+"""Pair files to pair shards: see ``python jobs/shard.py --help``."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paraembed.cluster.shard import shard_pairs
+from paraembed.commands.fetch import Fetch, run_fetch
+from paraembed.commands.job import run
+from paraembed.commands.paths import absolute
+from paraembed.console import print_table, say
+from paraembed.io.files import to_place
+from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.pairs.shards import ShardSettings
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Read paraphrase pairs, count what is refused, drop duplicates, write pair shards (Parquet) for training.
+
+    Input: PPDB 1.0 or 2.0 lines; TSV or CSV with two columns, or a header that names them; Parquet or JSONL; lists of a
+    word and its paraphrases (--format words); two aligned files (--format aligned). Plain, gz, bz2 or zst; URIs such as
+    s3://bucket/file.gz. Columns tree1 and tree2 hold bracketed binary trees, for an encoder that reads them.
+
+    'shard.py fetch --list' shows the public originals, and 'shard.py fetch NAME' gets one.
+    """
+
+    input: tuple[str, ...]
+    """Pair files or URIs, best first: of equal pairs the one of the lowest line stays, then the one first named."""
+    out: Path
+    """Folder to write: pairs-*.parquet, manifest.json, …, _SUCCESS; for a split or halvings, such folders in it."""
+    settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
+    words: Path | None = None
+    """Word vectors, or a list of words: the vocabulary of training sets that keep known words only."""
+    max_words: int | None = None
+    """Only so many words of it, the first (most frequent) ones; P15: 100000."""
+    workers: int = 2
+    """Files, or parts of large plain ones, parsed side by side."""
+    overwrite: bool = False
+    """Replace pair shards of other inputs or settings."""
+    rejected_sample: bool = True
+    """Write up to 100 rejected rows a reason to rejected-sample.jsonl and MLflow, and show the first three pairs."""
+    limits: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
+
+
+def main(flags: Shard) -> None:
+    """Shard, then say what was kept and what comes next."""
+    places = [to_place(text) for text in flags.input]
+    inputs = [absolute(place, "--input") if isinstance(place, Path) else place for place in places]
+    out = absolute(flags.out, "--out")
+    manifest, before = shard_pairs(
+        inputs,
+        out,
+        flags.settings,
+        words=absolute(flags.words, "--words") if flags.words else None,
+        max_words=flags.max_words,
+        workers=flags.workers,
+        overwrite=flags.overwrite,
+        rejected_sample=flags.rejected_sample,
+        limits=flags.limits,
+    )
+    if before:
+        return
+    counts = manifest["counts"]
+    rows = {"read": counts["read"], **{f"refused: {one}": count for one, count in counts["reasons"].items()}}
+    rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
+    rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
+    print_table(["rows", "count"], [[name, f"{count:,}"] for name, count in rows.items()])
+    pairs = flags.out / next(iter(manifest.get("subsets", {"": 0})), "")
+    say(
+        f"wrote {counts['kept']:,} pairs of {counts['read']:,} rows to {flags.out}; "
+        f"next: python jobs/train.py --pairs {pairs} --words VECTORS.txt.gz --out ENCODER"
+    )
+
+
+def command() -> int:
+    """Run the job of this process's command line; the word fetch before the flags gets public originals."""
+    if sys.argv[1:2] == ["fetch"]:
+        del sys.argv[1]
+        return run(run_fetch, Fetch)
+    return run(main, Shard)
