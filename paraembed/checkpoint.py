@@ -13,7 +13,7 @@ import torch
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
 from paraembed.encoders.base import BoundaryTokens
 from paraembed.io import folder_config
-from paraembed.io.files import new_folder
+from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import Count, Range

@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
+from typing import TextIO
 
 from paraembed.io.escape import printable
-from paraembed.io.files import without_credentials, write_stream
+from paraembed.io.places import without_credentials
 from paraembed.stops import last_act
 
 QUIET_SECONDS = 2.0
@@ -176,6 +177,17 @@ class ProgressLine:
         if self._open:
             write_stream(sys.stderr, "\n")
             self._open = False
+
+
+def write_stream(stream: TextIO, text: str) -> None:
+    """Write at once; a reader that has gone (``| head``) does not end the job, the rest is written to nowhere."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _width() -> int:

@@ -12,7 +12,7 @@ from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import BoundaryTokens
 from paraembed.encoders.irnn import IrnnConfig
 from paraembed.encoders.word import WordConfig
-from paraembed.io.files import read_json
+from paraembed.io.fingerprint import read_json
 from paraembed.options import check_fields
 from paraembed.text.tokenize import check_tokeniser
 

@@ -20,7 +20,8 @@ from paraembed.checkpoint import load, read_config, save
 from paraembed.encoders import Encoder, config_to_dict
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
-from paraembed.io.files import digest_of, read_json, sha256_of, write_json
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.text.vocabulary import Words
 
 TEXTS = ["The cat sat.", "a dog ran home", "", "zebra", "the the the"]

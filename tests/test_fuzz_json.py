@@ -23,7 +23,8 @@ from paraembed.embedding.store import Folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.evaluation.candidates import trained
-from paraembed.io.files import SUCCESS, digest_of, json_bytes, sha256_of
+from paraembed.io.atomic import SUCCESS
+from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
 from paraembed.options import json_value
 from paraembed.pairs.public.download import _resumable
 from paraembed.pairs.public.fetch import _records

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 import pytest
 
-from paraembed.io.files import read_json
+from paraembed.io.fingerprint import read_json
 from paraembed.options import AnyFloat, Count, check_fields, checked, json_value
 
 

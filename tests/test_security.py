@@ -26,8 +26,9 @@ from paraembed import checkpoint
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.settings import Settings
-from paraembed.io import files
-from paraembed.io.files import sha256_of, write_json
+from paraembed.io import inflate
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.formats import sources_of
 from paraembed.pairs.parse import parse_source
@@ -94,7 +95,7 @@ def test_an_encoder_folder_with_a_pickle_is_refused_or_it_is_not_opened(
             {name: sha256_of(folder / name)}
         )
         decides = {key: config[key] for key in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
-        write_json(folder / "config.json", {**config, "fingerprint": files.digest_of(decides)})
+        write_json(folder / "config.json", {**config, "fingerprint": digest_of(decides)})
     with pytest.raises((ValueError, OSError)):
         checkpoint.load(folder)
     assert not trace.exists()
@@ -133,7 +134,7 @@ def test_a_plan_cannot_name_a_part_outside(tmp_path: Path, name: object) -> None
 
 @pytest.fixture
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "ALWAYS_INFLATED", 8 << 20)
+    monkeypatch.setattr(inflate, "ALWAYS_INFLATED", 8 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +207,7 @@ def test_bombs_of_every_kind_are_refused_and_plain_files_are_not(tmp_path: Path,
         "bz2": lambda: bz2.compress(lines),
         "zst": lambda: pa.compress(lines, codec="zstd", asbytes=True),
     }[pack]()
-    assert len(packed) * files.MAX_INFLATION < len(lines)
+    assert len(packed) * inflate.MAX_INFLATION < len(lines)
     (tmp_path / f"lines.{pack}").write_bytes(packed)
     with pytest.raises(ValueError, match=rf"lines\.{pack} has [\d,]+ bytes and inflates to over"):
         for _ in read_lines(tmp_path / f"lines.{pack}"):

@@ -49,7 +49,8 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.io.files import read_blocks, write_file
+from paraembed.io.atomic import write_file
+from paraembed.io.inflate import read_blocks
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenise
 from paraembed.text.vocabulary import word_ids

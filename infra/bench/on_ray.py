@@ -25,7 +25,8 @@ from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_encoder
 from paraembed.embedding.part import REPORTS
-from paraembed.io.files import SUCCESS, read_json
+from paraembed.io.atomic import SUCCESS
+from paraembed.io.fingerprint import read_json
 from paraembed.pairs.shards import ShardSettings
 from paraembed.tracking.runs import EXPERIMENT
 

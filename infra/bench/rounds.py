@@ -23,8 +23,7 @@ import pyarrow as pa
 import torch
 
 import paraembed
-from paraembed.console import doing, over_status
-from paraembed.io.files import write_stream
+from paraembed.console import doing, over_status, write_stream
 
 ROOT = Path(__file__).parents[2]
 _CHILD = [sys.executable, "-P", "-c", "from infra.bench.rounds import serve; serve()"]

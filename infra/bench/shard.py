@@ -28,7 +28,7 @@ from infra.bench.rounds import Program, Result, Round, measure, metrics, say, sh
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.console import doing
-from paraembed.io.files import read_blocks
+from paraembed.io.inflate import read_blocks
 from paraembed.io.lines import Lines
 from paraembed.pairs.deduplicate import find_duplicates, partition_writer
 from paraembed.pairs.parse import group_rows, keep_memory, keep_pairs

@@ -27,8 +27,9 @@ from paraembed.embedding.swap import discard, fresh_folder, swap, sweep
 from paraembed.embedding.worker import Done, Weights
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
-from paraembed.io.files import Place, locked
+from paraembed.io.atomic import locked
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.places import Place
 from paraembed.tracking.spool import spool_path
 
 

@@ -15,7 +15,8 @@ from paraembed.embedding import manifest
 from paraembed.embedding.manifest import MEMO, RECORDED, Run
 from paraembed.embedding.part import REPORTS, PartReport
 from paraembed.embedding.store import Folder, Store, is_there, read_bytes, write_json
-from paraembed.io.files import in_submitted_job, json_bytes
+from paraembed.io.fingerprint import json_bytes
+from paraembed.io.places import in_submitted_job
 from paraembed.tracking.runs import Run as Tracked
 from paraembed.tracking.runs import tracked_run
 

@@ -28,14 +28,9 @@ from paraembed.console import doing, duration, say
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.selection import as_json
-from paraembed.io.files import (
-    digest_of,
-    new_folder,
-    require_file,
-    sha256_of,
-    work_folder,
-    write_json,
-)
+from paraembed.io.atomic import new_folder, work_folder, write_json
+from paraembed.io.fingerprint import digest_of, sha256_of
+from paraembed.io.places import require_file
 from paraembed.papers.supervised import published_for
 from paraembed.plots import ScoreCurve, draw_training
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields

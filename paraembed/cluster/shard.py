@@ -20,27 +20,12 @@ import ray.data
 
 from paraembed.cluster.session import check_workers, ray_session
 from paraembed.console import doing, say
+from paraembed.io.atomic import SUCCESS, empty_folder, foreign_file, replace_folder, work_folder, write_file, write_json
 from paraembed.io.escape import listed
-from paraembed.io.files import (
-    SUCCESS,
-    Place,
-    Span,
-    differences,
-    digest_of,
-    empty_folder,
-    foreign_file,
-    name_of,
-    read_json,
-    replace_folder,
-    sha256_of,
-    size_of,
-    to_place,
-    without_credentials,
-    work_folder,
-    write_file,
-    write_json,
-)
+from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
+from paraembed.io.inflate import Span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.io.places import Place, name_of, size_of, to_place, without_credentials
 from paraembed.options import checked
 from paraembed.pairs import shards
 from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions

@@ -32,8 +32,10 @@ from paraembed.encoders import encoder_name
 from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.report import Report as Scores
 from paraembed.evaluation.sets import Suite
-from paraembed.io.files import require_file, sha256_of, work_folder, write_json
+from paraembed.io.atomic import work_folder, write_json
+from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import chunks_of
+from paraembed.io.places import require_file
 from paraembed.model_card import Selected, model_card
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.recipe import Recipe

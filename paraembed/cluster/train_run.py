@@ -16,7 +16,8 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from paraembed.cluster.placement import Workers, check_resources, runs_in_process
 from paraembed.cluster.train_worker import Result
 from paraembed.console import say
-from paraembed.io.files import differences, empty_folder, foreign_file, read_json, work_folder
+from paraembed.io.atomic import empty_folder, foreign_file, work_folder
+from paraembed.io.fingerprint import differences, read_json
 from paraembed.recipe import BaseRecipe
 from paraembed.training.inputs import Coverage, check_coverage
 from paraembed.training.state import Checkpoints

@@ -17,7 +17,8 @@ from paraembed.cluster.tune_show import GrowingTable
 from paraembed.cluster.tune_tracking import log_trial
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.console import doing, duration, say
-from paraembed.io.files import differences, empty_folder, foreign_file, read_json, write_json
+from paraembed.io.atomic import empty_folder, foreign_file, write_json
+from paraembed.io.fingerprint import differences, read_json
 from paraembed.options import Range
 from paraembed.supervised.tasks import write_split
 from paraembed.tracking.runs import Run

@@ -13,7 +13,8 @@ from paraembed.cluster.train import about_tokens
 from paraembed.console import say
 from paraembed.evaluation.selection import suites_digest
 from paraembed.evaluation.sets import Suite
-from paraembed.io.files import require_file, sha256_of
+from paraembed.io.fingerprint import sha256_of
+from paraembed.io.places import require_file
 from paraembed.pairs.shards import ShardSettings, read_pair_manifest
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.training.inputs import MIN_COVERAGE

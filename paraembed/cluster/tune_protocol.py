@@ -19,7 +19,9 @@ from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
-from paraembed.io.files import read_json, without_credentials, work_folder, write_json
+from paraembed.io.atomic import work_folder, write_json
+from paraembed.io.fingerprint import read_json
+from paraembed.io.places import without_credentials
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.recipe import Recipe, SupervisedRecipe
 from paraembed.supervised.model import read_config

@@ -32,7 +32,7 @@ from paraembed.evaluation.report import Report, Table, compare
 from paraembed.evaluation.scoring import RESAMPLES
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
-from paraembed.io.files import without_credentials
+from paraembed.io.places import without_credentials
 from paraembed.text.vocabulary import LOW_COVERAGE
 from paraembed.tracking.runs import tracked_run
 from paraembed.tracking.store import in_a_line

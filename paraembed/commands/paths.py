@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from paraembed.io.files import Place, in_submitted_job, to_place
+from paraembed.io.places import Place, in_submitted_job, to_place
 
 
 def absolute(path: Path, flag: str) -> Path:

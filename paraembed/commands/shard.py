@@ -12,8 +12,8 @@ from paraembed.commands.fetch import Fetch, run_fetch
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute
 from paraembed.console import print_table, say
-from paraembed.io.files import to_place
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.io.places import to_place
 from paraembed.pairs.shards import ShardSettings
 
 

@@ -9,7 +9,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.console import doing, print_table
 from paraembed.embedding.verify import verify
-from paraembed.io.files import to_place
+from paraembed.io.places import to_place
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from paraembed.embedding.plan import Part
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.store import Store
 from paraembed.encoders import Encoder
-from paraembed.io.files import require_file, size_of
+from paraembed.io.places import require_file, size_of
 
 _PARTS, _ROWS = 16, 256
 _TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "int8": 2e-2}  # of a row's largest value; bits depend on the machine

@@ -14,8 +14,9 @@ from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
 from paraembed.embedding.settings import Settings
 from paraembed.io import records
 from paraembed.io.escape import listed
-from paraembed.io.files import read_blocks, require_file
+from paraembed.io.inflate import read_blocks
 from paraembed.io.parquet import READ_BYTES, unreadable
+from paraembed.io.places import require_file
 
 ROW_FIELD, TREE_FIELD = "row", "tree"
 OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")

@@ -18,20 +18,19 @@ import pyarrow.fs
 from pyarrow import csv
 
 from paraembed.io.escape import listed
-from paraembed.io.files import (
+from paraembed.io.fingerprint import sha256_of
+from paraembed.io.inflate import is_compressed, read_blocks
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.places import (
     Place,
-    is_compressed,
     name_of,
     open_place,
-    read_blocks,
     require_file,
     resolve,
-    sha256_of,
     size_of,
     to_place,
     without_credentials,
 )
-from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.records import BYTE_ORDER_MARK, Kind, Records, Table, read_records
 
 TEXT_FIELD = "text"
@@ -87,7 +86,7 @@ class InputFile:
 
     @property
     def place(self) -> Place:
-        """Where it is, for ``paraembed.io.files``."""
+        """Where it is, for ``io.places``."""
         return to_place(self.path)
 
     @property

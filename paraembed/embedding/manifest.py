@@ -25,7 +25,8 @@ from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rej
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Store, is_there, read_bytes, read_json, write_json
-from paraembed.io.files import SUCCESS, differences, digest_of
+from paraembed.io.atomic import SUCCESS
+from paraembed.io.fingerprint import differences, digest_of
 from paraembed.options import checked
 
 FORMAT = "paraembed-embeddings-2"

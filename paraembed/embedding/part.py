@@ -24,7 +24,7 @@ from paraembed.embedding.settings import Settings, check_dim
 from paraembed.embedding.store import Store, write_json
 from paraembed.embedding.vectors import finish
 from paraembed.encoders import Encoder
-from paraembed.io.files import digest_of
+from paraembed.io.fingerprint import digest_of
 from paraembed.text.trees import TreeError
 
 REPORTS, REJECTED = "_reports", "_rejected"

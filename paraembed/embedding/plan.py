@@ -16,7 +16,7 @@ from paraembed.embedding.columns import carried_fields, check_keys, open_parquet
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings, check_settings
 from paraembed.io import records
-from paraembed.io.files import read_blocks
+from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import check_parquet
 from paraembed.options import Count, checked
 

@@ -27,7 +27,7 @@ from paraembed.embedding.inputs import InputFile, parse_table
 from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
 from paraembed.io import records
-from paraembed.io.files import open_stream, read_span
+from paraembed.io.inflate import open_stream, read_span
 from paraembed.io.limits import MOST_LINE_BYTES, check_parquet
 from paraembed.io.parquet import read_batches
 from paraembed.io.records import BYTE_ORDER_MARK, Records

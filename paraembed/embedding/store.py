@@ -18,18 +18,9 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 import pyarrow.fs
 
-from paraembed.io.files import (
-    Place,
-    json_bytes,
-    locked,
-    name_of,
-    require_file,
-    resolve,
-    sha256_of,
-    sync_folder,
-    without_credentials,
-    write_file,
-)
+from paraembed.io.atomic import locked, sync_folder, write_file
+from paraembed.io.fingerprint import json_bytes, sha256_of
+from paraembed.io.places import Place, name_of, require_file, resolve, without_credentials
 from paraembed.options import MOST_BYTES, json_value
 
 SUPPORTED = "s3://… or gs://…"
@@ -269,7 +260,7 @@ def write_json(store: Store, name: str, value: Any) -> None:
 
 
 def read_json(store: Store, name: str, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
-    """Read a JSON file; arguments as of ``paraembed.io.files.read_json``.
+    """Read a JSON file; arguments as of ``paraembed.io.fingerprint.read_json``.
 
     Raises:
         FileNotFoundError: it is not there.

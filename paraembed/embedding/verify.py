@@ -26,7 +26,8 @@ from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype, IdKind
 from paraembed.embedding.store import Store, is_there, open_store, read_bytes, read_json
-from paraembed.io.files import SUCCESS, Place, to_place
+from paraembed.io.atomic import SUCCESS
+from paraembed.io.places import Place, to_place
 from paraembed.options import Count, checked, json_value
 
 _ROWS = 16_384  # read at a time

@@ -30,7 +30,7 @@ from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import BATCH_SIZE
 from paraembed.encoders.proj import ProjConfig
 from paraembed.evaluation.candidates import Candidate
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.edits import share_of_shorter
 from paraembed.text.tokenize import Tokens, tokenise

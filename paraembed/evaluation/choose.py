@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.evaluation.sets import Choices, Group, Suite
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.formats import read_pairs
 from paraembed.pairs.parsed import Block
 from paraembed.pairs.shards import read_pair_manifest

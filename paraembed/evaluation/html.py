@@ -10,7 +10,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from paraembed.evaluation.analyses.content import Analysis, Cell, Table
 from paraembed.evaluation.report import Report
-from paraembed.io.files import write_file
+from paraembed.io.atomic import write_file
 
 NAME = "report.html"
 _PIXELS_SHOWN = 0.8  # of a picture's: its letters are then as large as the page's

@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from paraembed.io.files import open_binary, sha256_of
+from paraembed.io.fingerprint import sha256_of
+from paraembed.io.inflate import open_binary
 
 KNOWN_FILES = {
     "sts/2012/MSRpar.tsv": "aeb678fd809e6451b534e3ead0da427a87134484a57e3bf47a2ffdfd219f9e84",

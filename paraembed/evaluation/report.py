@@ -25,8 +25,8 @@ from paraembed.evaluation.scoring import (
 )
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.tables import Beside, Column, Table, beside, percent, suite_tables
+from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell, listed, markdown, markdown_row
-from paraembed.io.files import write_file, write_json
 from paraembed.papers.results import MEANS, PAPERS_22
 
 __all__ = ["Column", "Report", "Table", "compare"]

@@ -12,7 +12,7 @@ from paraembed.evaluation.candidates import Candidate, TextEncoder
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
 from paraembed.io.escape import listed
-from paraembed.io.files import digest_of
+from paraembed.io.fingerprint import digest_of
 
 
 def metrics_of(encoder: TextEncoder, suites: Sequence[Suite]) -> dict[str, float]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses.words import vectors_of
-from paraembed.io.files import write_file
+from paraembed.io.atomic import write_file
 from paraembed.text.vocabulary import END, START, Words
 
 _VALUES = 1 << 20  # at a time, some 30 MB as text

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from paraembed.io.files import digest_of, read_json, require_file, sha256_of, write_json
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import digest_of, read_json, sha256_of
+from paraembed.io.places import require_file
 from paraembed.options import checked
 
 

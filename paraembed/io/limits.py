@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
-from paraembed.io.files import ALWAYS_INFLATED, MAX_INFLATION
+from paraembed.io.inflate import ALWAYS_INFLATED, MAX_INFLATION
 
 MOST_LINE_BYTES = 512 << 20
 _VALUE_BYTES = 8  # of a value of a list in memory, at least: repeated ones take no bytes in a file

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.io.files import Place, Span, ahead, read_blocks, read_span, require_file
+from paraembed.io.inflate import Span, ahead, read_blocks, read_span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.io.places import Place, require_file
 
 TOO_LONG = "longer than --max-line-bytes"
 INVALID_UTF8 = "invalid UTF-8"

@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from paraembed.io.files import require_file
+from paraembed.io.places import require_file
 
 _TYPES = {torch.float32, torch.float64, torch.int32, torch.int64, torch.bool, torch.uint8}
 _MESSAGE = 300  # characters of a name or of an error of safetensors

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.io.escape import listed
-from paraembed.io.files import Place, open_stream
+from paraembed.io.inflate import open_stream
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.lines import TOO_LONG, Lines
+from paraembed.io.places import Place
 from paraembed.pairs.headers import looks_like_header
 from paraembed.pairs.parsed import Block, ParsedPairs, filled, is_blank, refuse
 

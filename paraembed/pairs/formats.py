@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.io.files import Place, Span, cut_at_lines, is_compressed, name_of, open_place, require_file, size_of
+from paraembed.io.inflate import Span, cut_at_lines, is_compressed
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.lines import TOO_LONG, Lines, read_lines
+from paraembed.io.places import Place, name_of, open_place, require_file, size_of
 from paraembed.pairs.delimited import Role, read_csv, read_tsv, say_the_pair
 from paraembed.pairs.parsed import Block, Format, ParsedPairs, TextRows, is_blank, refuse
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
@@ -77,7 +78,7 @@ def spans_of(source: Source, form: str) -> list[Span] | list[None]:
 
 
 def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None = None) -> Iterator[Block]:
-    """Read a pair file, plain or compressed (``paraembed.io.files.read_blocks``).
+    """Read a pair file, plain or compressed (``paraembed.io.inflate.read_blocks``).
 
     Args:
         source: the file, or two aligned ones.

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.io.files import Span, write_file
+from paraembed.io.atomic import write_file
+from paraembed.io.inflate import Span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.pairs.deduplicate import partition_writer
 from paraembed.pairs.filters import EQUAL_TEXTS

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from paraembed.io.files import read_json, write_file
+from paraembed.io.atomic import write_file
+from paraembed.io.fingerprint import read_json
 from paraembed.options import Count, checked
 
 SAMPLED = 100

@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from paraembed.io.files import write_file
+from paraembed.io.atomic import write_file
 from paraembed.pairs.sample_lexicon import CONCEPTS, PATTERNS, SENTENCES, SHORT_SENTENCE
 from paraembed.pairs.sample_pairs import draw_pairs, is_held_out, ppdb_lines
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.io.files import SUCCESS
+from paraembed.io.atomic import SUCCESS
 from paraembed.pairs.filters import FilterOptions, effective_size, num_tokens
 from paraembed.pairs.hashing import mixed, pair_keys, text_column
 from paraembed.pairs.shards import check_shard, read_manifest

@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.io.files import SUCCESS, read_json, require_file, sha256_of, write_file
+from paraembed.io.atomic import SUCCESS, write_file
+from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.parquet import unreadable
+from paraembed.io.places import require_file
 from paraembed.options import Count, checked
 from paraembed.pairs.delimited import Role
 from paraembed.pairs.filters import FilterOptions

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.io import folder_config
-from paraembed.io.files import new_folder
+from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import check_fields, checked

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.io.files import write_json
+from paraembed.io.atomic import write_json
 
 TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
 DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.io.files import open_regular
 from paraembed.io.lines import Lines, read_lines
+from paraembed.io.places import open_regular
 
 LOW_COVERAGE = 0.5
 """Fraction of the tokens under which a warning says that few have a vector."""

@@ -16,7 +16,7 @@ from mlflow.store.db import utils
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from paraembed.io.files import sync_folder
+from paraembed.io.atomic import sync_folder
 
 log = logging.getLogger(__name__)
 

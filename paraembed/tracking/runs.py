@@ -26,7 +26,8 @@ from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
 from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 from mlflow.tracking import MlflowClient
 
-from paraembed.io.files import digest_of, read_json, without_credentials
+from paraembed.io.fingerprint import digest_of, read_json
+from paraembed.io.places import without_credentials
 from paraembed.stops import STOPPED, last_act
 from paraembed.tracking.sender import Sender, write_memo
 from paraembed.tracking.spool import Record, Spool, held_spool, spool_path

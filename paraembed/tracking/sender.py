@@ -14,7 +14,7 @@ from typing import Any
 from mlflow.exceptions import MlflowException
 
 from paraembed.console import doing
-from paraembed.io.files import write_json
+from paraembed.io.atomic import write_json
 from paraembed.tracking.spool import KINDS, Record, Spool
 from paraembed.tracking.store import METRICS, PARAMS, STORE_ERRORS, Store, in_a_line
 

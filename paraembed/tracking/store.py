@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
-from paraembed.io.files import in_submitted_job, without_credentials
+from paraembed.io.places import in_submitted_job, without_credentials
 from paraembed.tracking.database import whole_database
 
 EXPERIMENT = "paraembed"

@@ -17,7 +17,8 @@ from typing import Any, TypedDict
 
 from torch import Tensor
 
-from paraembed.io.files import differences, digest_of, new_folder, read_json, sha256_of, write_json
+from paraembed.io.atomic import new_folder, write_json
+from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.options import AnyFloat, Count, checked
 
 FORMAT = "paraembed-state-1"

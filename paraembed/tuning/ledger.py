@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from paraembed.io.files import read_json, write_json
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import read_json
 from paraembed.options import AnyFloat, Count, Range, checked
 
 Status = Literal["finished", "stopped", "failed"]

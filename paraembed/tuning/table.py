@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell
-from paraembed.io.files import write_file, write_json
 from paraembed.plots import Trial, draw_sweep
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points

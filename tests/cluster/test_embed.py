@@ -38,7 +38,8 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.recursive import RecursiveConfig
-from paraembed.io.files import locked, sha256_of
+from paraembed.io.atomic import locked
+from paraembed.io.fingerprint import sha256_of
 from paraembed.tracking.runs import tracked_run
 from tests.embedding.without_ray import build
 

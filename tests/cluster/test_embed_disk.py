@@ -12,7 +12,7 @@ from paraembed.cluster.embed import embed
 from paraembed.commands.job import user_error
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from tests.embedding.without_ray import build
 
 SETTINGS = Settings(part_rows=1000, keep=("text",), compression="none")

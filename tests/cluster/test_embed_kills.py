@@ -21,7 +21,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from tests.embedding.without_ray import build
 
 HERE = Path(__file__).parent

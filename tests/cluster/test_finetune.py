@@ -26,7 +26,8 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.gru import GruConfig
 from paraembed.evaluation.candidates import trained
-from paraembed.io.files import sha256_of, write_json
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import sha256_of
 from paraembed.papers import find_supervised_recipe
 from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.model import load, read_config

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import paraembed
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.sample import write_sample
 from tests.cluster import nodes
 

@@ -11,7 +11,7 @@ from ray._private import ray_constants
 
 from paraembed.cluster.session import ray_session
 from paraembed.commands.paths import absolute
-from paraembed.io.files import in_submitted_job
+from paraembed.io.places import in_submitted_job
 from tests.another_user import another_user_does
 
 

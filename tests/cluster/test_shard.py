@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.cluster.shard import _about_sources, _Part, read_finished, shard_pairs
-from paraembed.io.files import sha256_of, work_folder
+from paraembed.io.atomic import work_folder
+from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs import formats as pairs
 from paraembed.pairs.reports import SourceReport

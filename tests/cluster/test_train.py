@@ -29,7 +29,8 @@ from paraembed.encoders.rnn import RnnConfig
 from paraembed.encoders.word import WordConfig
 from paraembed.evaluation.measures import cosine
 from paraembed.evaluation.suites import read_pairs_files
-from paraembed.io.files import sha256_of, work_folder
+from paraembed.io.atomic import work_folder
+from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.shards import ShardSettings
 from paraembed.recipe import Recipe

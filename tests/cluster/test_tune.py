@@ -26,7 +26,7 @@ from paraembed.cluster.tune_inputs import Pairs
 from paraembed.commands.tune import Tune, tune
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.shards import ShardSettings
 from paraembed.recipe import Recipe, read_recipe

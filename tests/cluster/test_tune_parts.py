@@ -22,7 +22,8 @@ from paraembed.cluster.tune_tracking import log_trial
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune, _protocol, tune
 from paraembed.evaluation.sets import Choices, Group, Suite
-from paraembed.io.files import sha256_of, write_json
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.shards import FORMAT
 from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.ledger import Epoch, Ledger, Record

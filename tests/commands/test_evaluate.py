@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 from paraembed.commands import evaluate as job
 from paraembed.commands.evaluate import Evaluation, check_held_out, find_candidates
 from paraembed.evaluation.report import Table
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.tracking.runs import EXPERIMENT
 
 PAIRS = "score\tsentence1\tsentence2\n5\tthe cat\tthe cat\n1\ta dog\ton mat\n3\ta cat\tthe zebra\n"

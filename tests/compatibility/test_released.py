@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import paraembed
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from tests.compatibility.released import COMMANDS, JOBS, RELEASED, run
 
 pytestmark = pytest.mark.ray

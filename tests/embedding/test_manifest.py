@@ -33,7 +33,7 @@ from paraembed.embedding.swap import discard
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from tests.embedding.without_ray import build
 
 TEXTS = ["the cat sat on the mat .", "a dog ran home", "", "the zebra", "a cat , a dog", "the mat", "home ."]

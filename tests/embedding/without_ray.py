@@ -13,7 +13,7 @@ from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import open_store
 from paraembed.encoders.base import reads_trees
-from paraembed.io.files import Place
+from paraembed.io.places import Place
 
 
 def build(

@@ -13,7 +13,7 @@ from paraembed.evaluation.choose import is_trained_on, read_choose
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.evaluation.tables import Column, suite_tables
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 

@@ -14,7 +14,7 @@ from paraembed.evaluation.known_files import KNOWN_FILES, changed_files
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Choices, Suite, ThresholdPairs
 from paraembed.evaluation.suites import SUITES, read_suites
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.similarity import ScoredPairs
 from paraembed.text.vocabulary import UNKNOWN, Words
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from paraembed.io.files import without_credentials
+from paraembed.io.places import without_credentials
 from tests import fuzz
 
 NAMES = [

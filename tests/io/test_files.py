@@ -21,25 +21,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.io.files import (
-    cut_at_lines,
-    differences,
-    digest_of,
-    is_compressed,
-    locked,
-    new_folder,
-    open_binary,
-    open_regular,
-    read_blocks,
-    read_json,
-    read_span,
-    replace_folder,
-    require_file,
-    sha256_of,
-    work_folder,
-    write_file,
-    write_json,
-)
+from paraembed.io.atomic import locked, new_folder, replace_folder, work_folder, write_file, write_json
+from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
+from paraembed.io.inflate import cut_at_lines, is_compressed, open_binary, read_blocks, read_span
+from paraembed.io.places import open_regular, require_file
 from tests.fuzz import mutated, run
 
 TEXT = b"one\ntwo\n" * 1_000
@@ -217,7 +202,7 @@ def test_files_that_never_end_are_not_opened(tmp_path: Path) -> None:
 @pytest.mark.timeout(20)
 def test_a_file_that_becomes_a_fifo_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "fifo")
-    monkeypatch.setattr("paraembed.io.files.require_file", lambda _: None)  # it looked a moment earlier
+    monkeypatch.setattr("paraembed.io.places.require_file", lambda _: None)  # it looked a moment earlier
     with pytest.raises(ValueError, match="fifo"):
         open_regular(tmp_path / "fifo")
 
@@ -303,7 +288,7 @@ def _after_members(data: bytes) -> bytes:
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from paraembed.io.files import work_folder
+from paraembed.io.atomic import work_folder
 work, until = Path(sys.argv[1]), time.time() + float(sys.argv[2])
 while time.time() < until:
     try:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.io import files, lines
-from paraembed.io.files import cut_at_lines
+from paraembed.io import lines
+from paraembed.io.inflate import cut_at_lines
 from paraembed.io.limits import ReadLimits
 from paraembed.io.lines import read_lines
 
@@ -74,7 +74,7 @@ def test_spans_hold_every_line_once(
     path = tmp_path_factory.mktemp("lines") / "text"
     path.write_bytes(b"\n".join(content) + b"\n" * last_ends)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_LINE_BYTES", buffer)
+        patch.setattr(inflate, "_LINE_BYTES", buffer)
         spans = cut_at_lines(path, size)
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
     assert spans[-1][1] == path.stat().st_size

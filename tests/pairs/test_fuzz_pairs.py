@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.io import lines
-from paraembed.io.files import cut_at_lines
+from paraembed.io.inflate import cut_at_lines
 from paraembed.io.limits import ReadLimits
 from paraembed.io.lines import Lines
 from paraembed.pairs.filters import read_vocabulary

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.io.files import name_of, require_file, sha256_of, size_of
+from paraembed.io.fingerprint import sha256_of
+from paraembed.io.places import name_of, require_file, size_of
 from paraembed.pairs.formats import read_pairs
 from tests.object_store import Store, serving
 

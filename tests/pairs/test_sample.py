@@ -313,7 +313,7 @@ def test_only_a_sample_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_the_command_names_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0", "--ppdb-version", "2.0"]
     assert command(["--out", str(tmp_path), *flags]) == 0
-    assert "next: python jobs/shard.py" in capsys.readouterr().out
+    assert "next: python jobs/shard.py" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {
         "ppdb-2.0-format.gz", "vectors.txt.gz", "test-pairs.tsv", "sentences.txt"
     }  # fmt: skip

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
-from paraembed.io.files import digest_of, read_json, write_json
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import digest_of, read_json
 from paraembed.io.tensors import load_tensors, save_tensors
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.model import Kind, Supervised, load, options_of, save

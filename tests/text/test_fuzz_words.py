@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from paraembed import checkpoint
-from paraembed.io.files import digest_of, sha256_of
+from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.text.vocabulary import UNKNOWN, read_words
 from tests.fuzz import mutated, run
 

@@ -20,7 +20,7 @@ import torch
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
-from paraembed.io.files import sha256_of
+from paraembed.io.fingerprint import sha256_of
 from paraembed.io.tensors import save_tensors
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged

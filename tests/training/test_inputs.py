@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.cluster.train_run import COVERAGE, begins, check_words, drop_finished
-from paraembed.io.files import write_json
+from paraembed.io.atomic import write_json
 from paraembed.recipe import Recipe
 from paraembed.text.vocabulary import END, START
 from paraembed.training.inputs import MIN_COVERAGE, Coverage, check_coverage, encoder_for, untrained_encoder

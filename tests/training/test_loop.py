@@ -12,7 +12,7 @@ import torch
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
-from paraembed.io.files import digest_of
+from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.loop import Report, train

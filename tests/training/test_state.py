@@ -14,7 +14,8 @@ import torch
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
-from paraembed.io.files import read_json, write_json
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import read_json
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.loop import train

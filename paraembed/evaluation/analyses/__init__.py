@@ -21,8 +21,8 @@ from paraembed.evaluation.analyses.content import (
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Suite
+from paraembed.io.atomic import write_file
 from paraembed.io.escape import csv_cell, file_stem
-from paraembed.io.files import write_file
 from paraembed.pairs.shards import read_pair_manifest
 
 __all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse", "check_options", "remove_earlier"]

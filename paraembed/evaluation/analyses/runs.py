@@ -14,7 +14,7 @@ from paraembed.evaluation.analyses.content import CannotMakeError, Content, Head
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import Column, compare
 from paraembed.io.escape import listed
-from paraembed.io.files import open_binary
+from paraembed.io.inflate import open_binary
 from paraembed.papers.results import PAPERS_22, find_row
 from paraembed.plots import Panel, Series, lines
 

@@ -10,7 +10,9 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
-from paraembed.io.files import check_inflation, new_folder, require_file
+from paraembed.io.atomic import new_folder
+from paraembed.io.inflate import check_inflation
+from paraembed.io.places import require_file
 
 _BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile),

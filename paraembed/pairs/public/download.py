@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import IO, Any, TypedDict
 from urllib.parse import urlsplit
 
-from paraembed.io.files import read_json, without_credentials, write_json
+from paraembed.io.atomic import write_json
+from paraembed.io.fingerprint import read_json
+from paraembed.io.places import without_credentials
 from paraembed.options import Count
 from paraembed.pairs.public.sources import Source
 

@@ -9,14 +9,9 @@ import os
 from pathlib import Path
 from typing import Any, TypedDict
 
-from paraembed.io.files import (
-    locked,
-    read_json,
-    sha256_of,
-    sync_folder,
-    without_credentials,
-    write_json,
-)
+from paraembed.io.atomic import locked, sync_folder, write_json
+from paraembed.io.fingerprint import read_json, sha256_of
+from paraembed.io.places import without_credentials
 from paraembed.pairs.public.archives import is_archive, unpack
 from paraembed.pairs.public.download import (
     Patience,

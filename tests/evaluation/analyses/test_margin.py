@@ -10,7 +10,8 @@ import torch
 from paraembed.evaluation.analyses import margin as module
 from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
 from paraembed.evaluation.analyses.margin import margin, margins, read_some_pairs
-from paraembed.io.files import SUCCESS, sha256_of, write_json
+from paraembed.io.atomic import SUCCESS, write_json
+from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.shards import FORMAT
 from paraembed.training.negatives import candidate_similarity, choose
 

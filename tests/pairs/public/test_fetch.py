@@ -29,7 +29,7 @@ import pytest
 import tyro
 
 from paraembed.commands.fetch import Fetch, next_command, run_fetch
-from paraembed.io.files import locked
+from paraembed.io.atomic import locked
 from paraembed.pairs.public.archives import unpack
 from paraembed.pairs.public.download import Patience, Progress, _Redirects
 from paraembed.pairs.public.fetch import (

@@ -1,0 +1,229 @@
+"""Write files and folders so that a reader never sees half of one; locks."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from paraembed.io.fingerprint import json_bytes
+from paraembed.io.inflate import log
+
+SUCCESS = "_SUCCESS"
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
+    """Write a file under a temporary name, flush it to disk, rename it into place.
+
+    Returns:
+        SHA-256 of the bytes, hexadecimal.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")  # a pid repeats between containers
+    try:
+        with temporary.open("w+b") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return digest
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, whole or not at all."""
+    write_file(path, lambda file: file.write(json_bytes(value)))
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries, so that a rename survives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Create a folder that appears under its name only when the block ends without an error.
+
+    It replaces whatever is at ``path``; callers decide beforehand whether that is allowed. It is built under a name
+    that nobody else uses, so that no other folder is ever emptied; what killed processes left is removed.
+    """
+    _remove_leftovers(path)
+    temporary = _hidden(path, "tmp")
+    temporary.mkdir(parents=True)
+    handle = os.open(temporary, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks: then no other process removes leftovers, either
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield temporary
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        sync_folder(temporary)
+        replace_folder(temporary, path, _hidden(path, "old"))
+    finally:
+        os.close(handle)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _hidden(path: Path, suffix: str) -> Path:
+    return path.with_name(f".{path.name}.{uuid4().hex[:8]}.{suffix}")
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the hidden folders of ``new_folder(path)`` in processes that were killed: nobody holds their locks."""
+    hidden = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.(tmp|old)")
+    for folder in path.parent.iterdir() if path.parent.is_dir() else ():
+        if not hidden.fullmatch(folder.name):
+            continue
+        with suppress(OSError):  # held, or gone
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def replace_folder(new: Path, path: Path, old: Path) -> None:
+    """Rename the folder ``new`` to ``path``; what was there is first renamed to ``old``, then removed.
+
+    Raises:
+        OSError: ``old`` exists and is not empty; nothing was changed.
+    """
+    if path.exists() or path.is_symlink():
+        path.rename(old)
+    new.rename(path)
+    sync_folder(path.parent)
+    if old.is_symlink():
+        old.unlink()  # the link; what it leads to is not ours
+    else:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def foreign_file(folder: Path, ours: re.Pattern[str]) -> Path | None:
+    """Return the first file below a folder whose path in it is not ``ours``; None if all are."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
+    return next((path for path in files if not ours.fullmatch(path.relative_to(folder).as_posix())), None)
+
+
+@contextmanager
+def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
+    """Hold a folder alone for the length of the block; the lock ends with the process.
+
+    Args:
+        folder: the folder.
+        make: create it where it is missing.
+
+    Raises:
+        ValueError: another run holds it.
+        FileNotFoundError: there is no such folder.
+    """
+
+    def open_folder() -> int:
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    handle = _lock(folder, open_folder, folder)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
+    """Open and lock a path, for work in ``folder``; return the descriptor that holds the lock.
+
+    Between the two another run may remove the path, or put something else there. Then the lock keeps nobody out, so
+    the path is opened again.
+
+    Raises:
+        ValueError: another run holds the lock.
+    """
+    while True:
+        handle = open_path()
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise ValueError(f"another run is writing to {folder}; wait for it, or stop it") from None
+        except OSError as error:
+            log.warning("%s cannot be locked (%s); see that no other run writes to it", folder, error.strerror)
+            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        os.close(handle)
+
+
+@contextmanager
+def work_folder(path: Path) -> Iterator[None]:
+    """Hold a folder alone for the length of the block; it is created if missing, and removed at the end if empty.
+
+    The lock is a file beside the folder, ``.NAME.lock``: only who holds it may create, fill, empty or remove the
+    folder, and the file is removed before the lock is given up. Where the parent is read-only, nobody can remove the
+    folder, and its own lock is enough.
+
+    Raises:
+        ValueError: another run holds it, or a file is there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _lock_file(path) if os.access(path.parent, os.W_OK) else nullcontext():
+        try:
+            path.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise ValueError(
+                f"{path} is a file or broken link; a folder for unfinished work belongs there: move it away"
+            ) from None
+        try:
+            with locked(path):  # versions without the lock file lock the folder itself
+                yield
+        finally:
+            with suppress(OSError):  # not empty, or gone
+                path.rmdir()
+
+
+@contextmanager
+def _lock_file(folder: Path) -> Iterator[None]:
+    path = folder.with_name(f".{folder.name.removeprefix('.')}.lock")
+    not_ours = ValueError(f"{path} is not an empty file, so it is no lock of a job; move it away")
+
+    def open_file() -> int:
+        if path.is_symlink() or path.is_dir():
+            raise not_ours
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size:
+            os.close(handle)
+            raise not_ours
+        return handle
+
+    handle = _lock(path, open_file, folder)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # while it is held: who opened it meanwhile sees that it is gone, and tries again
+            path.unlink()
+        os.close(handle)
+
+
+def empty_folder(folder: Path) -> None:
+    """Remove what a folder holds."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

@@ -1,0 +1,263 @@
+"""Read files plain or compressed (gzip, bz2, zst), in bounded memory."""
+
+import bz2
+import gzip
+import io
+import itertools
+import logging
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import pyarrow as pa
+import pyarrow.fs
+
+from paraembed.io.places import Place, name_of, open_place, open_regular, shown, size_of
+
+log = logging.getLogger(__name__)
+BinaryFile = io.BufferedReader | gzip.GzipFile
+Compression = Literal["", "gzip", "bz2", "zst"]
+_HEAD_BYTES = 10
+_GZIP, _ZST = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_SKIPPED, _SKIPPED_BYTES = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL), 8  # before the data of such a zst frame
+_SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"}
+MAX_INFLATION = 200
+"""Times as many bytes may come out of a compressed file as it has, beyond the first GiB."""
+ALWAYS_INFLATED = 1 << 30
+_READ_BYTES = 1 << 20  # compressed, at a time
+_MEMBER_BYTES = 1 << 10  # of a gzip member, at first
+_LINE_BYTES = 1 << 16
+
+
+def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> Iterator[bytes]:
+    """The bytes of a file, decompressed (by its first bytes: gzip, bz2, zst, or plain), in pieces of up to ``size``.
+
+    ISA-L inflates gzip on large pieces: over twice as fast as zlib so used, and the interpreter is free meanwhile.
+
+    Raises:
+        ValueError: the compressed stream is broken or cut off; said when the reading gets there, after all pieces
+            that could be read. Also a name that ends in .gz, .bz2 or .zst on a file that is none, and a stream that
+            inflates beyond ``check_inflation``.
+    """
+    with open_place(place) as raw:
+        head = raw.read(_HEAD_BYTES)
+        kind = _kind_of(raw, head)
+        raw.seek(len(head))
+        claimed: Compression = next((kind for end, kind in _SUFFIXES.items() if name_of(place).endswith(end)), "")
+        if claimed and kind != claimed:
+            raise _broken(place, claimed, f"it begins with {head[:4]!r}")
+        some = min(size, _READ_BYTES) if kind else size
+        chunks = itertools.chain(filter(None, [head + raw.read(some)]), iter(lambda: raw.read(some), b""))
+        try:
+            match kind:
+                case "gzip":
+                    yield from _bounded(place, _joined(_inflated(place, chunks, size), size), max_inflation)
+                case "":
+                    yield from chunks
+                case _:
+                    raw.seek(0)
+                    with _decompressor(raw, kind) as stream:
+                        yield from _bounded(place, iter(partial(stream.read, size), b""), max_inflation)
+        except (EOFError, OSError) as error:
+            if not kind or getattr(error, "errno", None):  # the disk's fault, not the stream's
+                raise
+            raise _broken(place, kind, error) from None
+
+
+def check_inflation(place: Place, inflated: int, most: int = MAX_INFLATION) -> None:
+    """Raise ValueError where so many bytes have come out of a file that it is a decompression bomb.
+
+    Text is inflated 3 to 20 times; zeros are by gzip a thousand times, by bz2 and zstd many thousand times.
+    """
+    if inflated > ALWAYS_INFLATED and inflated > most * size_of(place):
+        raise ValueError(
+            f"{shown(place)} has {size_of(place):,} bytes and inflates to over {inflated:,}, more than "
+            f"{most} times as many: no text does; if it is right, unpack it and give the plain file, which has no "
+            "limit; shard.py and embed.py take a larger --max-inflation, too"
+        )
+
+
+def _bounded(place: Place, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """The same pieces, until they are too many."""
+    inflated, checked = 0, 0
+    for piece in pieces:
+        inflated += len(piece)
+        if inflated - checked > ALWAYS_INFLATED:  # rarely: it asks for the file's size
+            check_inflation(place, inflated, most)
+            checked = inflated
+        yield piece
+
+
+def is_compressed(place: Place) -> bool:
+    """Whether the first bytes of a file say that it is compressed."""
+    with open_place(place) as raw:
+        return bool(_kind_of(raw, raw.read(_HEAD_BYTES)))
+
+
+def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
+    """How a file that begins so is compressed. A text in UTF-8 cannot begin as gzip or zst do, but with ``BZh``.
+
+    A zst file may begin with frames to skip, as pzstd writes. A text could begin as these do, so a frame with data must
+    follow.
+    """
+    if head.startswith(_GZIP):
+        return "gzip"
+    start = 0
+    while _SKIPPED.fullmatch(head[:4]) and len(head) >= _SKIPPED_BYTES:
+        start += _SKIPPED_BYTES + int.from_bytes(head[4:8], "little")
+        raw.seek(start)
+        head = raw.read(_HEAD_BYTES)
+    if head.startswith(_ZST):
+        return "zst"
+    return "bz2" if re.fullmatch(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head, re.DOTALL) else ""
+
+
+Span = tuple[int, int]
+"""A part of a file: its first byte, and the one behind its last."""
+
+
+def cut_at_lines(place: Place, size: int) -> list[Span]:
+    """A file of plain text in spans of ``size`` bytes or a little more, each ending at the end of a line."""
+    total = size_of(place)
+    spans, start = [], 0
+    with open_place(place) as raw:
+        while start < total:
+            at = start + size - 1  # a line that ends with the span's last byte is the span's last
+            raw.seek(min(at, total))
+            while (piece := raw.read(_LINE_BYTES)) and (feed := piece.find(b"\n")) < 0:
+                at += len(piece)
+            stop = at + feed + 1 if piece else total
+            spans.append((start, stop))
+            start = stop
+    return spans
+
+
+def read_span(place: Place, span: Span, size: int) -> Iterator[bytes]:
+    """The bytes of a part of a file, as they are, in pieces of up to ``size``."""
+    with open_place(place) as raw:
+        raw.seek(span[0])
+        left = span[1] - span[0]
+        while piece := raw.read(min(size, left)):
+            left -= len(piece)
+            yield piece
+
+
+def _broken(place: Place, kind: Compression, why: object) -> ValueError:
+    return ValueError(f"{shown(place)} is not a whole {kind} file ({why}); fetch or make it again")
+
+
+def _inflated(place: Place, chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Pieces of a gzip stream of one member or several; what is no member after them is ignored, as gzip does it."""
+    from isal import igzip_lib, isal_zlib  # noqa: PLC0415 - a bare machine, where training is measured, has none
+
+    inflate, window = isal_zlib.decompressobj(31), _MEMBER_BYTES
+    left = b""
+    try:
+        for chunk in chunks:
+            left, at = left + chunk, 0
+            while at < len(left):
+                if inflate.eof:
+                    at = _skip_zeros(left, at)  # padding after a member, which gzip allows
+                    magic = left[at : at + 2]
+                    if magic in {b"", _GZIP[:1]}:
+                        break  # the next chunk says what it is
+                    if magic != _GZIP:
+                        log.warning("%s has bytes after its gzip data; they are ignored, as gzip does", shown(place))
+                        return
+                    inflate, window = isal_zlib.decompressobj(31), _MEMBER_BYTES
+                given = left[at : at + window]
+                if piece := inflate.decompress(given, size):
+                    yield piece
+                at += len(given) - len(inflate.unused_data if inflate.eof else inflate.unconsumed_tail)
+                window *= 2  # each member copies what comes after it: a large piece would be copied for each of many
+            left = left[at:]
+        if piece := inflate.flush():
+            yield piece
+    except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls it an instance
+        raise EOFError(error) from None
+    if not inflate.eof or left:
+        raise EOFError("the stream ended before its end marker")
+
+
+def _joined(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """The same bytes in larger pieces; all that came before an error, too."""
+    held, num_bytes, error = list[bytes](), 0, None
+    try:
+        for piece in pieces:
+            held.append(piece)
+            num_bytes += len(piece)
+            if num_bytes >= min(size, _READ_BYTES):
+                yield held[0] if len(held) == 1 else b"".join(held)
+                held, num_bytes = [], 0
+    except EOFError as broken:
+        error = broken
+    if held:
+        yield b"".join(held)
+    if error is not None:
+        raise error
+
+
+def _skip_zeros(data: bytes, at: int) -> int:
+    while at < len(data) and not data[at]:
+        at += 1
+    return at
+
+
+def _decompressor(raw: IO[bytes], kind: Compression) -> Any:
+    return bz2.BZ2File(raw) if kind == "bz2" else pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+
+
+@contextmanager
+def open_stream(place: Place, max_inflation: int = MAX_INFLATION) -> Iterator[io.BufferedReader]:
+    """A file's bytes, decompressed as ``read_blocks`` does."""
+    with closing(_Stream(read_blocks(place, _READ_BYTES, max_inflation))) as stream:
+        yield io.BufferedReader(stream)
+
+
+class _Stream(io.RawIOBase):
+    """Blocks of bytes as a file."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._left = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = memoryview(next(self._blocks, b""))
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
+
+
+def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same blocks, each read in a thread while the one before is worked on."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        coming = reader.submit(next, blocks, None)
+        try:
+            while (block := coming.result()) is not None:
+                coming = reader.submit(next, blocks, None)
+                yield block
+        finally:
+            del coming  # an error in it refers to this frame: together they would keep the file open
+
+
+@contextmanager
+def open_binary(path: Path) -> Iterator[BinaryFile]:
+    """Open a file for reading, gunzipped when its name ends in ``.gz``.
+
+    Raises:
+        ValueError: the gzip stream is broken or cut off; said when the reading gets there.
+    """
+    try:
+        with open_regular(path) as raw:
+            yield gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is not a whole gzip file ({error}); fetch or make it again") from None

@@ -1,0 +1,178 @@
+"""Where files are: paths and URIs, what may be read there, and how they are named in messages."""
+
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs
+
+Place = Path | str
+"""Where a file is: a path, or a URI (``s3://…``, ``gs://…``, ``hdfs://…``, ``file:///…``) for ``pyarrow.fs``."""
+# User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too, unless it
+# begins a port.
+_PORT = r"[^/?\s:@]*:\d{1,5}/"
+_USER = re.compile(r"(?<=://)[^/?\s]+@")
+_CREDENTIALS = re.compile(
+    rf"(?<=://)(?!(?:(?<=http://)|(?<=https://)|(?<=hdfs://)|(?<=viewfs://)){_PORT})[^/?\s:@]*:(?:(?!://)\S)*@"
+)
+_ENCODED_URI = re.compile(r"(%(?:25)*3A%(?:25)*2F%(?:25)*2F)(\S+)", re.IGNORECASE)
+# What may have names and values: behind a ? or #, or a semicolon as in JDBC and ODBC addresses, up to a blank.
+_OPTIONS = re.compile(r"[?#;&]\S+")
+_OPTION = re.compile(r"(?:^|(?<=[?#;&=]))([^?#;&=\s]+)=")
+_SECRET_NAME = re.compile(
+    "pass|pwd|pw$|secret|token|tok$|sig|cred|auth(?!ors?$)|key|jwt|sas$|sess|cookie|bearer|code$|policy|accessid|"
+    "private|pin$|otp$|hmac|ticket|assertion|saml|^pat$"
+)
+_HIDDEN = "***"
+
+
+def require_file(place: Place) -> None:
+    """Raise FileNotFoundError, IsADirectoryError or ValueError unless ``place`` is a regular file.
+
+    A FIFO, socket or device is refused: reading it may wait forever or never end.
+    """
+    if isinstance(place, Path):
+        is_folder, exists, is_regular = place.is_dir(), place.exists(), place.is_file()
+    else:
+        filesystem, path = resolve(place)
+        kind = filesystem.get_file_info(path).type
+        is_folder, exists = kind == pa.fs.FileType.Directory, kind != pa.fs.FileType.NotFound
+        is_regular = kind == pa.fs.FileType.File
+    if is_folder:
+        raise IsADirectoryError(f"{shown(place)} is a folder; a file is expected")
+    if not exists:
+        raise FileNotFoundError(f"{shown(place)} does not exist; check the path")
+    if not is_regular:
+        raise _not_regular(place)
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a regular file of this machine for reading.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError: as ``require_file``.
+    """
+    require_file(path)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO put there since would wait
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _not_regular(path)
+    return os.fdopen(handle, "rb")
+
+
+def _not_regular(place: Place) -> ValueError:
+    return ValueError(f"{shown(place)} is a FIFO, socket or device; a regular file is expected: save its data first")
+
+
+def to_place(text: str) -> Place:
+    """A path, or the URI that ``text`` is.
+
+    Raises:
+        ValueError: the text is empty, which would be the working folder.
+    """
+    if not text.strip():
+        raise ValueError("an address is empty; give the path or the URI of a file")
+    return text if "://" in text else Path(text)
+
+
+def in_submitted_job() -> bool:
+    """Whether this process runs in the temporary copy of the working folder that ``ray job submit`` makes."""
+    return "runtime_resources" in Path.cwd().parts
+
+
+def name_of(place: Place) -> str:
+    """The file's name, without its folders, and without the options of a URI."""
+    return place.name if isinstance(place, Path) else place.partition("?")[0].rstrip("/").rpartition("/")[2]
+
+
+def without_credentials(text: str) -> str:
+    """A text, a path or a URI without the users, passwords, keys, tokens and signatures that the URIs in it may hold.
+
+    For messages, logs and records; what is opened keeps them.
+    """
+    text = _USER.sub("", text)
+    text = _ENCODED_URI.sub(lambda uri: uri[1] + _HIDDEN if "@" in _decoded(uri[2]) else uri[0], text)
+    return _CREDENTIALS.sub("", _OPTIONS.sub(lambda options: _without_secrets(options[0]), text))
+
+
+def _without_secrets(options: str, depth: int = 0) -> str:
+    """The options of a URI, ``?a=b&c=d``, with the values hidden whose names are those of secrets."""
+    pieces = re.split("(&)", options)
+    return "".join(_without_secret(piece, depth) for piece in pieces)
+
+
+def _without_secret(piece: str, depth: int) -> str:
+    """One option; a secret ends at the next ``&``, since it may have any other character."""
+    shown = front = piece
+    for option in _OPTION.finditer(piece):
+        if _SECRET_NAME.search(_decoded(option[1]).lower()) and piece[option.end() :]:
+            shown, front = piece[: option.end()] + _HIDDEN, piece[: option.start()]
+            break
+    decoded = _decoded(front)
+    if decoded != front and depth < 3 and _without_secrets(decoded, depth + 1) != decoded:  # options in an option
+        return re.split("[=%]", front)[0] + "=" + _HIDDEN
+    return shown
+
+
+def _decoded(text: str) -> str:
+    """Percent-encoded text, decoded as often as it was encoded."""
+    for _ in range(3):
+        text, before = unquote(text), text
+        if text == before:
+            break
+    return text
+
+
+def shown(place: Place) -> str:
+    """A place for messages."""
+    return without_credentials(str(place))
+
+
+def size_of(place: Place) -> int:
+    """Bytes of a file.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError: as ``require_file``.
+    """
+    if isinstance(place, Path):
+        return place.stat().st_size
+    filesystem, path = resolve(place)
+    info = filesystem.get_file_info(path)
+    if info.type != pa.fs.FileType.File:
+        require_file(place)
+    return int(info.size)
+
+
+def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
+    """The file system of a URI, and the path in it.
+
+    Raises:
+        ValueError: the URI is not understood.
+    """
+    try:
+        filesystem, path = pa.fs.FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(
+            f"{shown(uri)} is no address that can be read ({without_credentials(str(error))}); give a path, s3://…, "
+            "gs://… or file:///…"
+        ) from None
+    return filesystem, path
+
+
+@contextmanager
+def open_place(place: Place) -> Iterator[IO[bytes]]:
+    """Open a file for reading, its bytes as they are."""
+    filesystem, path = (None, str(place)) if isinstance(place, Path) else resolve(place)
+    if filesystem is None or isinstance(filesystem, pa.fs.LocalFileSystem):
+        with open_regular(Path(path)) as file:
+            yield file
+    else:
+        with filesystem.open_input_file(path) as stream:
+            yield stream
