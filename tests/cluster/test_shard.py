@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.cluster.shard import _about_sources, _Part, read_finished, shard_pairs
+from paraembed.cluster.shard import read_finished, shard_pairs
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs import formats as pairs
+from paraembed.pairs.parts import Part, about_sources, parsed_parts
 from paraembed.pairs.reports import SourceReport
 from paraembed.pairs.shards import PAIRS, ShardSettings, read_pair_manifest
 
@@ -336,22 +337,15 @@ def test_sources_are_put_together_in_one_pass() -> None:
 
     for size in (200, 400):
         looked_at.clear()
-        parts = [_Part(Path("x"), Counting(f"{number // 2}.gz"), (0, 1)) for number in range(size)]
-        reports = [SourceReport(3, 2, {"empty text": 1}, lines=3)] * size
-        sources = _about_sources(parts, reports, [1] * size)
+        parts = [Part(Path("x"), Counting(f"{number // 2}.gz"), (0, 1), Path("p")) for number in range(size)]
+        files = parsed_parts(parts, [SourceReport(3, 2, {"empty text": 1}, lines=3)] * size)
+        assert [file.first_rank for file in files] == [0, 3] * (size // 2)
+        for file in files:
+            file.stays[0] = False
+        sources = about_sources(files)
         assert len(sources) == size // 2
-        assert sources["7.gz"][0].read == 6
-        assert sources["7.gz"][1] == 2
+        assert sources["7.gz"] == {"read": 6, "pairs": 4, "duplicates": 2, "refused": {"empty text": 2}}
         assert looked_at["compared"] <= 4 * size
-
-
-def test_a_part_is_a_row_of_its_own() -> None:
-    for part in (
-        _Part(Path("/x/a.gz"), "a", None),
-        _Part("s3://b/a.tsv", "a", (5, 9)),
-        _Part((Path("/x/a"), "file:///b"), "a", None),
-    ):
-        assert _Part.from_dict(json.loads(json.dumps(part.to_dict()))) == part
 
 
 @pytest.mark.ray

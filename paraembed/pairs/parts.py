@@ -1,0 +1,112 @@
+"""Parts of pair files: what one task parses, and what came of it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.io.inflate import Span
+from paraembed.pairs.formats import Source
+from paraembed.pairs.reports import SourceReport, join_reports
+
+
+@dataclass(frozen=True)
+class Part:
+    """A source, or a span of one.
+
+    Attributes:
+        source: pair file, or two aligned ones.
+        name: of the source, for messages and the column ``source``.
+        span: of its bytes; None for the whole source.
+        parsed: where its pairs go (``parse.parse_source``); the other files of the part are named after it.
+    """
+
+    source: Source
+    name: str
+    span: Span | None
+    parsed: Path
+
+    def __str__(self) -> str:
+        return self.name if self.span is None else f"{self.name}, bytes {self.span[0]:,} to {self.span[1]:,}"
+
+    @property
+    def report(self) -> Path:
+        """Report of the part, written after its pairs."""
+        return self.parsed.with_suffix(".json")
+
+    @property
+    def partitions(self) -> Path:
+        """Pairs of the part by partition (``deduplicate.partition_writer``)."""
+        return self.parsed.with_suffix(".arrow")
+
+    @property
+    def columns(self) -> Path:
+        """What a selection reads of the part's pairs."""
+        return self.parsed.with_suffix(".columns")
+
+    @property
+    def mask(self) -> Path:
+        """Which of its pairs an output has."""
+        return self.parsed.with_name(self.parsed.stem.replace("parsed", "stays") + ".npy")
+
+
+@dataclass(frozen=True)
+class ParsedPart:
+    """A part that was parsed.
+
+    Attributes:
+        part: the part.
+        report: what became of its rows.
+        first_rank: rank of its first row: number of lines of its source before it.
+        stays: which of its pairs are no duplicates, bool [report.parsed].
+    """
+
+    part: Part
+    report: SourceReport
+    first_rank: int
+    stays: npt.NDArray[np.bool_] = field(repr=False)
+
+    @property
+    def duplicates(self) -> int:
+        """Number of its pairs that repeat another."""
+        return len(self.stays) - int(self.stays.sum())
+
+
+def parsed_parts(parts: Sequence[Part], reports: Sequence[SourceReport]) -> list[ParsedPart]:
+    """Parsed parts in order, with the ranks that they begin at; all pairs stay."""
+    files: list[ParsedPart] = []
+    for part, report in zip(parts, reports, strict=True):
+        before = files[-1] if files and files[-1].part.name == part.name else None
+        rank = before.first_rank + before.report.lines if before else 0
+        files.append(ParsedPart(part, report, rank, np.ones(report.parsed, bool)))
+    return files
+
+
+def about_sources(files: Sequence[ParsedPart]) -> dict[str, dict[str, Any]]:
+    """Entries of the sources in a manifest, by name: counts, and the version of PPDB."""
+    reports = reports_of(files)
+    duplicates = Counter[str]()
+    for file in files:
+        duplicates[file.part.name] += file.duplicates
+    return {
+        name: {
+            **({} if report.version is None else {"ppdb_version": report.version}),
+            "read": report.read,
+            "pairs": report.parsed,
+            "duplicates": duplicates[name],
+            "refused": report.refused,
+        }
+        for name, report in reports.items()
+    }
+
+
+def reports_of(files: Sequence[ParsedPart]) -> dict[str, SourceReport]:
+    """Reports of whole sources, by name."""
+    spans: dict[str, list[SourceReport]] = {}
+    for file in files:
+        spans.setdefault(file.part.name, []).append(file.report)
+    return {name: join_reports(reports) for name, reports in spans.items()}
