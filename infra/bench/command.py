@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from paraembed.options import check_fields
-from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
+from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED
 
 MAX_WIDTH = 65_536  # of word vectors, as in ``encoders.base``, which imports torch
 TEXTS = {"sentences": 15.0, "phrases": 4.0}
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str]) -> int:
             signal.signal(number, signal.default_int_handler)  # so that the programs end, too
         _run(name, benchmark.run, options)
     except KeyboardInterrupt:
-        print(STOPPED_LINE, file=sys.stderr)
+        print("stopped; no numbers were kept", file=sys.stderr)
         return STOPPED
     except Exception as error:
         cause = error if isinstance(error, OSError | ValueError) else _explained(error)

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -470,6 +471,8 @@ def _names(inputs: Sequence[Place]) -> list[str]:
 def _begin(work: Path, identity: dict[str, Any]) -> None:
     """Empty the work folder, unless it is of the same inputs and settings, and of this code."""
     saved, now = work / "identity.json", {"code": _CODE, **identity}
-    if not (saved.is_file() and read_json(saved) == now):
-        empty_folder(work)
-        write_json(saved, now)
+    with suppress(OSError, ValueError):  # missing or damaged: the inputs are parsed again
+        if read_json(saved) == now:
+            return
+    empty_folder(work)
+    write_json(saved, now)

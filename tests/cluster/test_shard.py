@@ -128,12 +128,15 @@ def test_bytes_do_not_depend_on_spans(
 
 
 @pytest.mark.ray
-def test_what_older_code_left_is_not_gone_on_from(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["older", "damaged"])
+def test_what_older_code_left_or_is_damaged_is_not_gone_on_from(
+    ray_cluster: None, inputs: list[Path], tmp_path: Path, is_damaged: bool
+) -> None:
     manifest, _ = shard_pairs(inputs, tmp_path / "out", SETTINGS)
     left = tmp_path / ".new.partial"
     left.mkdir()
-    identity = {name: manifest[name] for name in ("format", "settings", "inputs", "words")}
-    (left / "identity.json").write_text(json.dumps(identity))
+    identity = json.dumps({name: manifest[name] for name in ("format", "settings", "inputs", "words")})
+    (left / "identity.json").write_text(identity[:9] if is_damaged else identity)
     (left / "parsed-00000.json").write_text("{}")
     shard_pairs(inputs, tmp_path / "new", SETTINGS)
     assert contents(tmp_path / "new") == contents(tmp_path / "out")
