@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from paraembed.io.inflate import _READ_BYTES
 from paraembed.io.places import Place, open_place, open_regular
 from paraembed.options import MOST_BYTES, json_value
 
+_READ_BYTES = 1 << 20
 _DIFFERENCES, _VALUE_CHARACTERS = 20, 100  # in a message
 
 
