@@ -149,6 +149,7 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 """What Python runs first: it finds no other package, in this process and in those that it starts."""
 
 
+@pytest.mark.slow
 def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(BARE)
     done = subprocess.run(

@@ -220,7 +220,7 @@ VECTORS = {
 }
 
 
-@pytest.fixture(scope="module", params=VECTORS)
+@pytest.fixture(scope="module", params=[pytest.param("word2vec", marks=pytest.mark.slow), "glove"])
 def real(request: pytest.FixtureRequest) -> tuple[Encoder, dict[str, np.ndarray]]:
     """Word vectors through the package, and the same file read by other means."""
     path = VECTORS[request.param]

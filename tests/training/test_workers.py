@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,6 @@ import pyarrow as pa
 import pytest
 import torch
 import torch.distributed as dist
-from torch import multiprocessing
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.proj import ProjConfig
@@ -46,10 +46,8 @@ def break_off(report: Report) -> None:
         raise BrokenOff
 
 
-def train_as_two(rank: int, folder: Path, recipe: Recipe) -> None:
+def train_as_two(recipe: Recipe, rank: int, folder: Path) -> None:
     """An unbroken run; one that is broken off at step 100, last saved at step 98, between two reports; and its end."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
     checkpoints = Checkpoints(folder / "checkpoints", steps=7)
     whole, pairs = data(recipe)
     unbroken = train(whole, pairs, recipe, rank=rank, world=2)
@@ -66,13 +64,11 @@ def train_as_two(rank: int, folder: Path, recipe: Recipe) -> None:
     save_tensors(encoder.state_dict(), folder / f"rank{rank}")
     if rank == 0:
         (folder / "workers").write_text(json.dumps([resumed.workers, resumed.pairs, resumed.step]))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("recipe", [AVG, PROJ], ids=["avg", "proj"])
 def test_two_workers_go_on_as_two_or_as_one(tmp_path: Path, caplog: pytest.LogCaptureFixture, recipe: Recipe) -> None:
-    multiprocessing.spawn(train_as_two, (tmp_path, recipe), nprocs=2)
+    in_two_processes(partial(train_as_two, recipe), tmp_path)
     first, second = (load_tensors(tmp_path / f"rank{rank}") for rank in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert json.loads((tmp_path / "workers").read_text()) == [[[1, 2]], 2 * NUM_PAIRS, 2 * 62]

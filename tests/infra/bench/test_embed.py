@@ -67,6 +67,7 @@ def test_generated_sentences_are_the_same_again(inputs: Path, tmp_path: Path) ->
     assert checkpoint.load(encoder).fingerprint == checkpoint.load(inputs / "encoder").fingerprint
 
 
+@pytest.mark.slow
 def test_every_program_goes_through_all_rows(inputs: Path) -> None:
     keys = ["encode", "floor", *STAGES, *SIZES]
     starts = {key: partial(start_program, key, SMALL, inputs, inputs / "encoder") for key in keys}
