@@ -13,7 +13,7 @@ SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py")])
 # A folder imports only from those before it; the files beside the folders count as folders.
 ORDER = (
     *("options", "compiled_cache", "compiled", "stops", "io", "console", "text", "pairs", "encoders", "checkpoint"),
-    *("recipe", "papers", "plots", "training", "evaluation", "model_card", "supervised", "export", "embedding"),
+    *("recipe", "papers", "plots", "evaluation", "model_card", "training", "supervised", "export", "embedding"),
     *("tuning", "tracking", "cluster", "commands"),
 )
 CORE = ORDER[: ORDER.index("tracking")]

@@ -18,7 +18,7 @@ from infra.bench.generated import ZIPF, draw_texts, draw_words, word_chances
 from infra.bench.rounds import Program, Result, Round, measure, say, show_table
 from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict
 from paraembed.text.ragged import Ragged
-from paraembed.training.rows import distinct
+from paraembed.training.update import distinct
 
 BASELINE = "lstm_avg"
 NATIVE = f"{BASELINE} (torch.nn.LSTM)"

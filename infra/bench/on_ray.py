@@ -23,12 +23,13 @@ from infra.bench.train import recipe
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.train import Training, train_encoder
+from paraembed.cluster.train import Training, train_model
 from paraembed.embedding.part import REPORTS
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import read_json
 from paraembed.pairs.shards import ShardSettings
 from paraembed.tracking.runs import EXPERIMENT
+from paraembed.training.data import Pairs
 
 _FEWEST_STEPS = 400  # of an epoch, so that reports come within it
 _BLOCK_TEXTS = 1 << 20
@@ -118,7 +119,7 @@ def write_inputs(clock: Clock, case: dict[str, Any], folder: str) -> None:
 
 
 def train(clock: Clock, case: dict[str, Any], folder: str, workers: int) -> None:
-    """Train once a round, by ``train_encoder`` with a Ray of its own.
+    """Train once a round, by ``train_model`` with a Ray of its own.
 
     Of a whole training all seconds count. Else those between the reports within one epoch: what a step takes, without
     the first steps, and without checkpoints, which a real epoch is too long to notice.
@@ -131,7 +132,8 @@ def train(clock: Clock, case: dict[str, Any], folder: str, workers: int) -> None
     for number in count():
         out = inputs / f"{workers}-{number}"
         with ray_session(workers):
-            train_encoder(Training("bench", how, inputs / "pairs", inputs / "words.txt", out, placement))
+            pairs = Pairs(how, inputs / "pairs", inputs / "words.txt", max_bytes=placement.pairs_bytes)
+            train_model(Training("bench", pairs, out, placement))
         shutil.rmtree(out)
         clock.end(_training_round(size, workers))
 

@@ -65,13 +65,6 @@ def workers_here(workers: int) -> int:
     return 1 if "RAY_ADDRESS" in os.environ else workers
 
 
-def device_of(placement: Workers) -> str:
-    """What a worker is told of its device: cpu, cuda, or worker: the one that Ray Train gives it."""
-    if not placement.gpus:
-        return "cpu"
-    return "cuda" if runs_in_process(placement) else "worker"
-
-
 def check_gpus(placement: Workers) -> None:
     """Raise ValueError where GPUs are asked for and this machine, alone, has none."""
     if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:

@@ -5,32 +5,36 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any
 
+import pyarrow.parquet as pq
 import ray
 import torch
 
-from paraembed.cluster.placement import Placement
-from paraembed.cluster.tune_gold import Gold
-from paraembed.cluster.tune_inputs import Pairs
-from paraembed.cluster.tune_show import GrowingTable
-from paraembed.cluster.tune_tracking import log_trial
+from paraembed.cluster.placement import Placement, workers_here
+from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.console import doing, duration, say
-from paraembed.io.atomic import empty_folder, foreign_file, write_json
-from paraembed.io.fingerprint import differences, read_json
-from paraembed.options import Range
+from paraembed.evaluation.selection import SuiteScorer, suites_digest
+from paraembed.io.resume import Work
+from paraembed.pairs.shards import ShardSettings
+from paraembed.recipe import BaseRecipe
+from paraembed.supervised.labels import Labels
+from paraembed.supervised.scores import DevScorer
 from paraembed.supervised.tasks import write_split
 from paraembed.tracking.runs import Run
+from paraembed.training.best import Scorer
+from paraembed.training.data import Pairs
+from paraembed.training.memory import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Point, Points
-from paraembed.tuning.probe import spread, trial_seconds
 from paraembed.tuning.search import SearchSettings, suggest
-from paraembed.tuning.table import draw_results, write_results
-from paraembed.tuning.trial import AnyScorer, Inputs, inputs_key
+from paraembed.tuning.table import GrowingTable, draw_results, write_results
+from paraembed.tuning.trial import DECIDES_INPUTS, Inputs, inputs_key, read_inputs, spread, trial_seconds
 from tune_spaces.space import Selection
 
-_OURS = re.compile(
+SAMPLE = "tuning-pairs"
+_FILES = re.compile(
     r"(sweep|run|registered|split|best|best-recipe)\.json|results\.(parquet|csv)|[\w-]+\.png"
     r"|(trials|ray|tuning-pairs|scores|encoder|model|(encoder|model)\.training)/.*"
     r"|(encoder|model)\.trace\.json\.gz|(encoder|model|tuning-pairs)\.mlflow(-refused)?\.jsonl(\.[\d-]+)?"
@@ -40,10 +44,10 @@ _OURS = re.compile(
 """Paths of the files in a sweep's folder."""
 
 
-class _Saved(TypedDict):
-    """What ``sweep.json`` decides of a resumed sweep."""
-
-    concurrent: NotRequired[Annotated[int, Range(1, 2**31 - 1)] | None]
+_KEPT_COLUMNS = ("first", "second", "score", "first_tree", "second_tree")
+_DECIDES_MEMORY = ("encoder", "optimiser", "train_words", "word_penalty", "update", "batch_size")
+_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,9 @@ class Sweep:
     Attributes:
         points: the space, and what was fixed.
         selection: what the best is chosen by.
-        data: what the trials train on.
+        data: what the trials train on; of pairs, the suites of the metric.
         out: folder to write.
+        sample: pairs of the tuning set, drawn; None: all.
         settings: grid, random or TPE, early stopping.
         placement: workers and GPUs of a trial.
         concurrent: trials at a time; None: as many as the CPUs or GPUs can hold.
@@ -64,8 +69,9 @@ class Sweep:
 
     points: Points
     selection: Selection
-    data: Pairs | Gold
+    data: Pairs | Labels
     out: Path
+    sample: int | None = None
     settings: SearchSettings = field(default_factory=SearchSettings)
     placement: Placement = field(default_factory=Placement)
     concurrent: int | None = None
@@ -101,8 +107,10 @@ class Swept:
 
 def settled(sweep: Sweep, overwrite: bool) -> Sweep:
     """The sweep with its trials at a time: those asked for, those that it was begun with, or as many as fit."""
-    saved = sweep.out / "sweep.json"
-    before = _read_saved(saved, overwrite).get("concurrent") if saved.is_file() and not overwrite else None
+    work = _work(sweep, {}, overwrite)
+    before = work.read().get("concurrent") if (sweep.out / work.record).is_file() and not overwrite else None
+    if before is not None and (not isinstance(before, int) or before < 1):
+        raise ValueError(f"{sweep.out / work.record}: concurrent is {before!r}; start over with --overwrite")
     return replace(sweep, concurrent=sweep.concurrent or before or concurrency(sweep))
 
 
@@ -112,44 +120,23 @@ def begin(sweep: Sweep, overwrite: bool) -> None:
     Raises:
         ValueError: the folder holds another sweep, which is not to be overwritten, or something else.
     """
-    identity, saved = _identity(sweep), sweep.out / "sweep.json"
-    if saved.is_file():
-        before = _read_saved(saved, overwrite)
-        # A difference in one is often the cause of those that follow.
-        told = (differences({name: before.get(name)}, {name: value}) for name, value in identity.items())
-        changed = next(filter(None, told), "")
-        if not changed:
-            if any(sweep.trials.glob("*.json")):
-                say(f"going on with the sweep in {sweep.out}")
-            return
-        if not overwrite:
-            raise ValueError(
-                f"{sweep.out} holds a sweep that was begun with another {changed}; go back to that, choose another "
-                "--out, or start afresh with --overwrite"
-            )
-    foreign = foreign_file(sweep.out, _OURS if saved.is_file() else re.compile(r"\.sweep\.json\..*"))
-    if foreign is not None:
-        raise ValueError(
-            f"{sweep.out} holds something that jobs/tune.py did not write; choose another --out, or move it away: "
-            f"{foreign.relative_to(sweep.out)}"
-        )
-    empty_folder(sweep.out)
-    write_json(saved, identity)
+    work = _work(sweep, _identity(sweep), overwrite)
+    if not work.is_begun():
+        work.clear()
+        work.begin()
+    elif any(sweep.trials.glob("*.json")):
+        say(f"resuming the work in {sweep.out}")
 
 
-def _read_saved(saved: Path, overwrite: bool) -> dict[str, Any]:
-    try:
-        value: dict[str, Any] = read_json(saved, _Saved)
-    except ValueError as error:
-        if not overwrite:
-            raise ValueError(f"{error}; start over with --overwrite") from None
-        return {}
-    return value
+def _work(sweep: Sweep, identity: dict[str, Any], overwrite: bool) -> Work:
+    return Work(sweep.out, sweep.out, "sweep.json", identity, _FILES, "jobs/tune.py", overwrite, is_nested=True)
 
 
 def _identity(sweep: Sweep) -> dict[str, Any]:
-    points, on = sweep.points, sweep.data.identity()
-    data = on.pop("data")
+    points, inputs = sweep.points, sweep.data.inputs()
+    if isinstance(sweep.data, Pairs):
+        inputs |= {"data": suites_digest(sweep.data.suites), "sample": sweep.sample}
+    data = inputs.pop("data")
     searched = {
         "base": points.base.to_dict(),
         "fixed": {**points.space.fixed, **points.fixed},
@@ -157,7 +144,7 @@ def _identity(sweep: Sweep) -> dict[str, Any]:
     }
     return {
         "space": points.name,
-        **on,
+        **inputs,
         "metric": [[weight, name] for weight, name in sweep.selection.metric],
         "data": data,  # another metric is of other data
         "epochs": points.space.tuning_epochs,
@@ -192,16 +179,16 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
         sweep.points.check_record(record, sweep.num_trials)
     if sweep.retry_failed:
         ledger.drop_failed()
-    data = sweep.data.drawn(sweep.out, sweep.settings.seed, concurrency(sweep))
+    sweep = replace(sweep, data=_drawn(sweep))
     for record in ledger.in_order():  # a driver that was killed may not have got to log its last ones
         log_trial(run, record, sweep.points.shown(record.recipe, record.share))
     is_left = any(number not in ledger.records for number in range(sweep.num_trials))
     if is_left and len(ledger.failed()) <= sweep.max_failures:
-        _run_trials(replace(sweep, data=data), ledger, run)
+        _run_trials(sweep, ledger, run)
     doing("writing and drawing the results")
     paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
-    if isinstance(sweep.data, Gold):
+    if isinstance(sweep.data, Labels):
         paths += write_split(sweep.data.task, sweep.out)
     paths += draw_results(sweep.points, ledger, sweep.out, sweep.metric)
     for path in paths:
@@ -219,12 +206,88 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     return Swept(ledger, best)
 
 
+def _drawn(sweep: Sweep) -> Pairs | Labels:
+    """The trials' pairs: the ones that ``jobs/shard.py --sample`` would draw, in a folder of the sweep, or all."""
+    data = sweep.data
+    if isinstance(data, Labels) or sweep.sample is None or sweep.sample >= data.num_pairs:
+        return data
+    files = [data.folder / shard["name"] for shard in data.shards["shards"]]
+    if not files:
+        raise ValueError(f"{data.folder}/manifest.json names no pair shards; shard the pairs again")
+    names = pq.read_schema(files[0]).names
+    columns: tuple[Any, ...] = tuple(name if name in _KEPT_COLUMNS else "ignore" for name in names)
+    seed = sweep.settings.seed
+    settings = ShardSettings(columns=columns, tokeniser="space", sample=sweep.sample, sample_seed=seed)
+    shard_pairs(files, sweep.out / SAMPLE, settings, workers=concurrency(sweep))
+    say(f"the trials train on {sweep.sample:,} of {data.num_pairs:,} pairs, drawn with seed {seed}")
+    return replace(data, folder=sweep.out / SAMPLE)
+
+
+def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, Inputs]:
+    """What the trials share, by ``inputs_key``.
+
+    Args:
+        data: what they train on.
+        points: what is searched.
+        workers: of a trial.
+        concurrent: trials at a time.
+
+    Raises:
+        OSError, ValueError: too few pairs, or too little memory, for one of the recipes; or the words cover too few of
+            the tokens.
+    """
+    recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
+    num_tokens, num, words = data.size()
+    most = max(recipe.batch_size for recipe in recipes)
+    if most * workers > num:
+        each, fewer = (f" for each of {workers} workers", " or fewer --workers") if workers > 1 else ("", "")
+        raise ValueError(
+            f"the space has batches of {most:,} {data.unit}{each}, and there are {num:,}; give more {data.unit}, a "
+            f"larger --sample{fewer}"
+        )
+    _check_memory(recipes, words, num_tokens, num, workers, concurrent)
+    inputs = dict[str, Inputs]()
+    for recipe in recipes:
+        if inputs_key(recipe) not in inputs:
+            inputs[inputs_key(recipe)] = read_inputs(data, recipe)
+    return inputs
+
+
+def _check_memory(
+    recipes: Sequence[BaseRecipe], words: Path | tuple[int, int], tokens: int, num: int, workers: int, concurrent: int
+) -> None:
+    """Raise ValueError where this machine has too little memory for its trials.
+
+    Args:
+        recipes: all that differ in what they take.
+        words: word-vector text file, or rows and width of a trained encoder's matrix.
+        tokens: of the texts, about.
+        num: pairs or examples.
+        workers: of a trial.
+        concurrent: trials at a time.
+    """
+    here = workers_here(concurrent * workers)
+    takes = {(one.optimiser, one.train_words, one.word_penalty > 0, one.update, one.max_words): one for one in recipes}
+    needed = max(estimate(words, recipe, tokens, num, here).needed for recipe in takes.values())
+    available = available_memory()
+    fewer = "keep fewer words with --set max_words=N, or " if isinstance(words, Path) else ""
+    if needed > available:
+        raise ValueError(
+            f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} "
+            f"GiB are available; {fewer}use a smaller --concurrent"
+        )
+
+
 def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     points, placement = sweep.points, sweep.placement
     concurrent = concurrency(sweep)
     doing("reading what the trials train on, and the words")
-    inputs = sweep.data.inputs(points, placement.workers, concurrent)
-    scorer = sweep.data.scorer(sweep.selection.metric)
+    inputs = trial_inputs(sweep.data, points, placement.workers, concurrent)
+    scorer: Scorer
+    if isinstance(sweep.data, Labels):
+        scorer = DevScorer.of(sweep.data.task)
+    else:
+        scorer = SuiteScorer(tuple(sweep.data.suites), tuple(sweep.selection.metric))
     table = GrowingTable(points, ledger, sweep.num_trials, concurrent)
 
     def on_record(record: Record) -> None:
@@ -252,7 +315,7 @@ def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
 
 
 def _say_budget(
-    sweep: Sweep, inputs: Mapping[str, Inputs], scorer: AnyScorer, todo: Sequence[int], concurrent: int
+    sweep: Sweep, inputs: Mapping[str, Inputs], scorer: Scorer, todo: Sequence[int], concurrent: int
 ) -> None:
     """Say what the sweep will take, and what it has to beat."""
     doing("measuring how long a trial takes")
@@ -266,8 +329,7 @@ def _say_budget(
         if not scorer.keeps_best:  # else an epoch may be without a score, too
             raise
         say(f"no {sweep.metric} before training: {error}")
-    noun = "pairs" if isinstance(sweep.data, Pairs) else "examples"
-    trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(some):,} {noun} each"
+    trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(some):,} {sweep.data.unit} each"
     device = "cuda" if sweep.placement.gpus else "cpu"
     elsewhere = (device == "cuda" and not torch.cuda.is_available()) or sweep.placement.workers > 1
     seconds = None if elsewhere else trial_seconds(probed, inputs, scorer, device)
@@ -278,4 +340,40 @@ def _say_budget(
     say(
         f"{trials} × about {duration(seconds)} (measured), {concurrent} at a time: about "
         f"{duration(len(todo) * seconds / min(concurrent, len(todo)))}"
+    )
+
+
+def log_trial(sweep: Run, record: Record, shown: dict[str, Any]) -> None:
+    """Log a trial that has ended; one that the store has already is not logged again.
+
+    Args:
+        sweep: run of the sweep.
+        record: of the trial.
+        shown: values of the searched fields.
+    """
+    ended = int(1000 * record.ended)
+    started = ended - int(1000 * record.seconds)
+    options = {f"encoder.{key}": value for key, value in record.recipe["encoder"].items()}
+    recipe = {**record.recipe, **options, "encoder": options.pop("encoder.name"), **shown}
+    metrics = [
+        [key, value, started + int(1000 * epoch.seconds), epoch.epoch]
+        for epoch in record.curve
+        for key, value in {"score": epoch.score, "loss": epoch.loss, **epoch.metrics}.items()
+        if value is not None
+    ]
+    if record.keeps_best and record.counted:
+        metrics.append(["best_score", record.score, ended, record.counted.epoch])
+    metrics.append(["seconds", record.seconds, ended, len(record.curve)])
+    reason = {"reason": record.reason[:5000]} if record.reason else {}
+    sweep.trial(
+        {
+            "number": str(record.number),
+            "name": f"trial {record.number}",
+            "start": started,
+            "end": ended,
+            "status": _STATUS[record.status],
+            "tags": [list(tag) for tag in ({"status": record.status} | reason).items()],
+            "params": [[key, str(value)] for key, value in recipe.items()],
+            "metrics": metrics,
+        }
     )

@@ -1,4 +1,4 @@
-"""The published protocol: sweep, retrain the winner on the full set, evaluate, register. Every stage goes on."""
+"""The published protocol: sweep, retrain the winner on the full set, evaluate, register. Every stage resumes."""
 
 import os
 from collections.abc import Sequence
@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.cluster.finetune import finetune
-from paraembed.cluster.placement import check_gpus, check_resources
+from paraembed.cluster.placement import check_gpus, check_resources, workers_here
 from paraembed.cluster.session import ray_session
-from paraembed.cluster.train import Training, train_encoder
+from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, Swept, begin, run_sweep, settled
-from paraembed.cluster.tune_gold import Gold
-from paraembed.cluster.tune_inputs import Pairs
 from paraembed.console import doing, say
 from paraembed.evaluation.candidates import trained, untrained
 from paraembed.evaluation.report import compare
@@ -21,13 +18,13 @@ from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
-from paraembed.io.places import without_credentials
+from paraembed.io.places import require_file, without_credentials
 from paraembed.pairs.shards import read_pair_manifest
-from paraembed.recipe import Recipe, SupervisedRecipe
+from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import read_config
-from paraembed.supervised.scores import HEAD
 from paraembed.tracking.registry import ALIAS, register
 from paraembed.tracking.runs import Run, tracked_run
+from paraembed.training.data import Pairs, Table
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Tuned:
 
     swept: Swept
     encoder: Path | None = None
-    scores: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+    scores: Table | None = None
 
 
 def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: bool = False) -> Tuned:
@@ -68,7 +65,11 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
         OSError, ValueError: an input or output will not do, or too many trials failed.
     """
     doing("checking the inputs")
-    sweep.data.check()
+    if isinstance(sweep.data, Pairs):
+        require_file(sweep.data.words)
+        read_pair_manifest(sweep.data.folder)
+    else:
+        sweep.data.check(sweep.placement.workers, workers_here(sweep.placement.workers), gpus=sweep.placement.gpus)
     if protocol is not None and protocol.pairs is not None:
         read_pair_manifest(protocol.pairs)
     check_gpus(sweep.placement)
@@ -87,7 +88,7 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
             name = f"tune {sweep.points.name}"
             with tracked_run(name, sweep.out, sweep.out / "run.json") as run:
                 run.tags({"space": sweep.points.name, "source": sweep.points.space.source})
-                run.params({"metric": sweep.metric, "search": vars(sweep.settings), **sweep.data.told()})
+                run.params({"metric": sweep.metric, "search": vars(sweep.settings), **_told(sweep)})
                 swept = run_sweep(sweep, run)
                 if protocol is None:
                     return Tuned(swept)
@@ -96,40 +97,31 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
                 return tuned
 
 
+def _told(sweep: Sweep) -> dict[str, Any]:
+    """What MLflow learns of the data."""
+    if isinstance(sweep.data, Pairs):
+        return {"sample": sweep.sample}
+    return {"task": sweep.data.task.name, "data_set": sweep.data.task.data_set}
+
+
 def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
-    """Train the winner, and score it."""
+    """Train the winner, and score it: on the task's test part, once, or on suites beside the untrained average."""
+    data = sweep.data
     on = f"{swept.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the gold labels'}"
     say(f"training the winner, trial {on}")
-    if isinstance(sweep.data, Gold):
-        return _finetune(sweep, swept, sweep.data, protocol, run)
-    return _train(sweep, swept, sweep.data, protocol, run)
-
-
-def _finetune(sweep: Sweep, swept: Swept, gold: Gold, protocol: Protocol, run: Run) -> Tuned:
-    """Train the winner as jobs/finetune.py does, which scores it on the task's test part, once."""
-    recipe = replace(SupervisedRecipe.from_dict(swept.best.recipe), epochs=protocol.epochs)
-    out = sweep.out / "model"
-    name = f"{sweep.points.name} winner"
-    done = finetune(
-        replace(gold.training, name=name, recipe=recipe, out=out, placement=sweep.placement),
-        overwrite=True,  # the folder is the sweep's own
-    )
-    config = read_config(out)
-    scores = config["provenance"]["scores"]
-    run.metrics({f"{part}/{name}": value for part, one in scores.items() for name, value in one["values"].items()})
-    return Tuned(swept, out / "encoder", (HEAD, done.rows))
-
-
-def _train(sweep: Sweep, swept: Swept, pairs: Pairs, protocol: Protocol, run: Run) -> Tuned:
-    """Train the winner on the full set, and evaluate it beside the untrained average."""
-    assert protocol.pairs is not None
-    recipe = replace(Recipe.from_dict(swept.best.recipe), epochs=protocol.epochs)
-    out = sweep.out / "encoder"
-    name = f"{sweep.points.name} winner"
-    least = pairs.min_coverage
-    training = Training(name, recipe, protocol.pairs, pairs.words, out, sweep.placement, min_coverage=least)
-    train_encoder(training, overwrite=True)  # the folder is the sweep's own
-    before = untrained(pairs.words, recipe.max_words, recipe.tokeniser)
+    recipe = replace(sweep.points.kind.from_dict(swept.best.recipe), epochs=protocol.epochs)
+    if isinstance(data, Pairs):
+        assert protocol.pairs is not None
+        limit = sweep.placement.pairs_bytes
+        data = replace(data, folder=protocol.pairs, suites=(), max_bytes=limit)
+    out = sweep.out / data.model
+    training = Training(f"{sweep.points.name} winner", data.with_recipe(recipe), out, sweep.placement)
+    done = train_model(training, overwrite=True)  # the folder is the sweep's own
+    if isinstance(data, Labels):
+        scores = read_config(out)["provenance"]["scores"]
+        run.metrics({f"{part}/{name}": value for part, one in scores.items() for name, value in one["values"].items()})
+        return Tuned(swept, out / "encoder", done.table)
+    before = untrained(data.words, recipe.max_words, recipe.tokeniser)
     report = compare([trained(out), before], protocol.suites, progress=doing)
     for path in report.write(sweep.out / "scores"):
         run.artifacts(path, "scores")
@@ -148,7 +140,7 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     if this.items() <= done.items():
         return
     tags = {"space": sweep.points.name, "trial": str(tuned.swept.best.number), "fingerprint": fingerprint}
-    tags |= {name: str(value) for name, value in sweep.data.told().items() if value is not None}
+    tags |= {name: str(value) for name, value in _told(sweep).items() if value is not None}
     version = register(run, out, protocol.name, tags)
     if version is None:
         say("not registered: MLflow does not answer; the same command tries again")

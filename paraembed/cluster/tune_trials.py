@@ -25,10 +25,11 @@ from ray.tune.search import Searcher
 from paraembed.cluster.session import quiet
 from paraembed.cluster.tune_actors import kept_actors
 from paraembed.recipe import BaseRecipe
+from paraembed.training.best import Scorer
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings, cut_offs, suggest
-from paraembed.tuning.trial import AnyScorer, Ended, Inputs, inputs_key, run_trial
+from paraembed.tuning.trial import Ended, Inputs, inputs_key, run_trial
 
 _TRIES = 4  # of a trial whose worker dies: the second at once, the others when Ray knows which machines are left
 _PAUSE_SECONDS = 20.0  # Ray sees a machine's death after 9 to 15 s, and until then sends trials there
@@ -70,13 +71,13 @@ class _Shared:
 
     inputs: Mapping[str, Any]
     kind: type[BaseRecipe]
-    scorer: AnyScorer
+    scorer: Scorer
     resources: Resources
     folder: str
 
 
 def run_trials(
-    searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: AnyScorer, resources: Resources, folder: Path
+    searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: Scorer, resources: Resources, folder: Path
 ) -> None:
     """Run what the searcher hands out until it has no more.
 

@@ -6,16 +6,16 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.finetune import Finetuning, finetune
-from paraembed.cluster.placement import Workers
+from paraembed.cluster.placement import Workers, check_gpus
+from paraembed.cluster.train import Training, train_model
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute
 from paraembed.commands.recipe_flags import changed_fields, recipe_flags
 from paraembed.console import print_table, say
 from paraembed.encoders import config_from_dict
 from paraembed.papers import find_supervised_recipe
-from paraembed.recipe import SupervisedRecipe
-from paraembed.supervised.scores import HEAD
+from paraembed.recipe import SupervisedRecipe, idle_fields
+from paraembed.supervised.labels import read_labels
 from paraembed.supervised.tasks import DataSet, TaskName
 from paraembed.training.inputs import MIN_COVERAGE
 
@@ -65,13 +65,19 @@ def main(flags: Finetune) -> None:
     base = find_supervised_recipe(flags.recipe)
     if flags.encoder is not None:
         base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
-    tuning = Finetuning(
-        *(flags.recipe, flags.settings, flags.task, flags.data_set, data, words, prior, out, flags.placement),
-        asked=changed_fields(flags.settings, base),
+    changed = changed_fields(flags.settings, base)
+    check_gpus(flags.placement)
+    labels = read_labels(
+        *(flags.settings, flags.task, flags.data_set, data, words, prior),
+        asked=changed,
         min_coverage=flags.min_coverage,
     )
-    done = finetune(tuning, overwrite=flags.overwrite)
-    print_table(HEAD, done.rows)
+    idle = [name for name in idle_fields(labels.recipe, flags.task) if name in changed]
+    if idle:
+        say(f"without effect, given the other settings: {', '.join(idle)}")
+    done = train_model(Training(flags.recipe, labels, out, flags.placement), overwrite=flags.overwrite)
+    if done.table:
+        print_table(*done.table)
     if not done.was_finished:
         say(f"wrote {flags.out}; its README.md shows how to use it; its encoder: {flags.out / 'encoder'}")
 

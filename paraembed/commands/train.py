@@ -8,8 +8,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.cluster.placement import Placement
-from paraembed.cluster.train import Training, train_encoder
-from paraembed.cluster.train_evaluation import Selection
+from paraembed.cluster.train import Training, train_model
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute
 from paraembed.commands.recipe_flags import changed_fields, recipe_flags
@@ -18,6 +17,8 @@ from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe, without_effect
+from paraembed.training.best import Selection
+from paraembed.training.data import Pairs
 from paraembed.training.inputs import MIN_COVERAGE
 
 DEFAULT_RECIPE = "iclr2016/avg"
@@ -84,13 +85,12 @@ def main(flags: Train) -> None:
     idle = [name for name in without_effect(flags.settings) if name in changed]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
-    training = Training(
-        *(flags.recipe, flags.settings, pairs, words, out, flags.placement, suites, flags.selection),
-        min_coverage=flags.min_coverage,
+    data = Pairs(
+        *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes)
     )
-    outcome = train_encoder(training, overwrite=flags.overwrite)
-    if outcome.scores:
-        print_table(*outcome.scores.table())
+    outcome = train_model(Training(flags.recipe, data, out, flags.placement), overwrite=flags.overwrite)
+    if outcome.table:
+        print_table(*outcome.table)
     if not outcome.was_finished:
         say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} --suite sts --data STS_FOLDER")
 

@@ -9,28 +9,27 @@ from typing import Annotated, Any, get_args
 
 import tyro
 
-from paraembed.cluster.finetune import Finetuning
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune import Sweep
-from paraembed.cluster.tune_gold import Gold, read_gold, without_idle_axes
-from paraembed.cluster.tune_inputs import Pairs
 from paraembed.cluster.tune_protocol import Protocol, Tuned, suites_there, tune_encoder
-from paraembed.cluster.tune_show import best_first, whole_grid
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute
 from paraembed.console import doing, print_table, say
 from paraembed.evaluation.suites import SUITES
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.shards import ShardSettings
-from paraembed.recipe import SupervisedRecipe
+from paraembed.recipe import Recipe
+from paraembed.supervised.labels import Labels
 from paraembed.supervised.tasks import DataSet, TaskName
+from paraembed.training.data import Pairs
 from paraembed.training.inputs import MIN_COVERAGE
 from paraembed.tuning.choosing import gold_selection, read_selection, selection_by
+from paraembed.tuning.labels import read_labels_for, without_idle_axes
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings, suggest
-from paraembed.tuning.table import RECIPE
+from paraembed.tuning.table import RECIPE, best_first, whole_grid
 from tune_spaces import find_space
 from tune_spaces.space import Selection, Space
 
@@ -145,16 +144,17 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
         return
-    data: Pairs | Gold
+    data: Pairs | Labels
     if space.job == "finetune":
-        data, points = _gold(flags, points)
+        data, points = _labels(flags, points)
     else:
-        data = _pairs(flags, selection, sample)
+        data = _pairs(flags, points, selection)
     sweep = Sweep(
         points=points,
         selection=selection,
         data=data,
         out=_given(flags.out, "--out"),
+        sample=sample,
         settings=flags.settings,
         placement=flags.placement,
         concurrent=flags.concurrent,
@@ -191,31 +191,29 @@ def _check_flags(flags: Tune, space: Space) -> None:
         )
 
 
-def _pairs(flags: Tune, selection: Selection, sample: int | None) -> Pairs:
+def _pairs(flags: Tune, points: Points, selection: Selection) -> Pairs:
     data = None if flags.data is None else absolute(flags.data, "--data")
     doing("reading the sets")
     suites = read_selection(selection, data)
     for suite in suites:
         say(*suite.notes)
-    return Pairs(_given(flags.pairs, "--pairs"), _given(flags.words, "--words"), suites, sample, flags.min_coverage)
+    pairs, words, recipe = _given(flags.pairs, "--pairs"), _given(flags.words, "--words"), points.base
+    assert isinstance(recipe, Recipe)
+    return Pairs(recipe, pairs, words, suites, min_coverage=flags.min_coverage)
 
 
-def _gold(flags: Tune, points: Points) -> tuple[Gold, Points]:
+def _labels(flags: Tune, points: Points) -> tuple[Labels, Points]:
     assert flags.task is not None
     words, prior = (
         None if path is None else absolute(path, flag)
         for path, flag in ((flags.words, "--words"), (flags.prior, "--prior"))
     )
-    data, out = _given(flags.data, "--data"), _given(flags.out, "--out")
-    training = Finetuning(
-        *(points.name, SupervisedRecipe(), flags.task, flags.data_set, data, words, prior, out, flags.placement),
-        min_coverage=flags.min_coverage,
-    )
-    doing(f"reading the sets of {flags.task}")
-    gold, points = read_gold(points, training)
-    for note in gold.task.notes:
+    data, _ = _given(flags.data, "--data"), _given(flags.out, "--out")
+    least = flags.min_coverage
+    labels, points = read_labels_for(points, flags.task, flags.data_set, data, words, prior, min_coverage=least)
+    for note in labels.task.notes:
         say(f"note: {note}")
-    return gold, points
+    return labels, points
 
 
 def _report(sweep: Sweep, tuned: Tuned) -> None:
@@ -243,10 +241,11 @@ def _retraining(sweep: Sweep) -> str:
     placed = (f" --workers {workers}" if workers > 1 else "") + (" --gpus" if gpus else "")  # batches are per worker
     if isinstance(sweep.data, Pairs):
         return f"train.py --pairs PAIRS --words WORDS --out ENCODER{placed}"
-    told = sweep.data.training
-    begins = f"--words {told.words}" if told.prior is None else f"--prior {told.prior}"
-    data_set = f" --data-set {told.data_set}" if told.data_set else ""
-    return f"finetune.py --task {told.task}{data_set} --data {told.data} {begins} --out MODEL{placed}"
+    labels, task = sweep.data, sweep.data.task
+    begins = f"--words {labels.words}" if labels.prior is None else f"--prior {labels.prior}"
+    return (
+        f"finetune.py --task {task.name} --data-set {task.data_set} --data {labels.folder} {begins} --out MODEL{placed}"
+    )
 
 
 def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:
@@ -270,7 +269,7 @@ def _protocol(flags: Tune, sweep: Sweep) -> Protocol:
     assert flags.data is not None
     epochs = sweep.points.space.final_epochs if flags.final_epochs is None else flags.final_epochs
     name = flags.register or f"paraembed-{flags.space.replace('/', '-')}"
-    if isinstance(sweep.data, Gold):
+    if isinstance(sweep.data, Labels):
         return Protocol(None, epochs, (), flags.register or f"{name}-{sweep.data.task.name}-{sweep.data.task.data_set}")
     pairs = sweep.data.folder if flags.final_pairs is None else absolute(flags.final_pairs, "--final-pairs")
     there = suites_there(absolute(flags.data, "--data"))

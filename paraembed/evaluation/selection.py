@@ -1,8 +1,8 @@
-"""Which of a training's encoders is the best: one of the metrics of some suites says so."""
+"""What an encoder is scored by, to select the best one: metrics of some suites."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,36 @@ def metrics_of(encoder: TextEncoder, suites: Sequence[Suite]) -> dict[str, float
         ValueError: a score is not defined; the message names the set.
     """
     return compare([Candidate("encoder", "", _Silent(encoder))], suites, resamples=0).metrics()
+
+
+Metric = Sequence[tuple[float, str]]
+"""Weights and names; their weighted sum is maximized."""
+
+
+@dataclass(frozen=True)
+class SuiteScorer:
+    """Scores an encoder on suites.
+
+    Attributes:
+        suites: what on.
+        metric: what is maximized.
+    """
+
+    suites: tuple[Suite, ...]
+    metric: tuple[tuple[float, str], ...]
+    keeps_best: ClassVar[bool] = False
+
+    def __call__(self, encoder: TextEncoder, /) -> tuple[float, dict[str, float]]:
+        """Return the score, and the metrics of all sets.
+
+        Raises:
+            ValueError: a correlation that is not defined, or a metric that the suites do not give.
+        """
+        metrics = metrics_of(encoder, self.suites)
+        missing = [name for _, name in self.metric if name not in metrics]
+        if missing:
+            raise ValueError(f"{missing[0]} is not among the scores: {listed(metrics, 50)}")
+        return sum(weight * metrics[name] for weight, name in self.metric), metrics
 
 
 def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:

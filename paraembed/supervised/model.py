@@ -5,7 +5,7 @@ recipe, provenance, digests) and a ``README.md``.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
@@ -205,7 +205,13 @@ def _head(kind: Kind, width: int, options: HeadOptions, generator: torch.Generat
 
 
 def save(
-    model: Supervised, folder: Path, *, recipe: dict[str, Any], provenance: dict[str, Any], model_card: str
+    model: Supervised,
+    folder: Path,
+    *,
+    recipe: dict[str, Any],
+    provenance: dict[str, Any],
+    model_card: str,
+    write_more: Callable[[Path], object] = lambda _: None,
 ) -> None:
     """Write a model folder, whole or not at all; a folder that stands there is replaced.
 
@@ -217,8 +223,10 @@ def save(
         recipe: what decided the result, for the record.
         provenance: inputs, split and scores, for the record.
         model_card: text of ``README.md``.
+        write_more: writes further files into the folder.
     """
     with new_folder(folder) as new:
+        write_more(new)
         checkpoint.save(
             model.encoder,
             new / "encoder",

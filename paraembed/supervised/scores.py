@@ -1,8 +1,8 @@
 """How good a model's answers are on labeled examples; the rows of its table of scores, and its README."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from torch import Tensor
@@ -95,6 +95,33 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
     found = {measure: interval(one) for measure, one in drawn.items()}
     intervals = {measure: one for measure, one in found.items() if one is not None}
     return TaskScores(values, len(examples), 1 - num_unknown / max(1, num_tokens), intervals)
+
+
+@dataclass(frozen=True)
+class DevScorer:
+    """Scores a model on the dev set of its task.
+
+    Attributes:
+        task: without the other parts, which training does not look at.
+    """
+
+    task: Task
+    keeps_best: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, task: Task) -> "DevScorer":
+        """Return the scorer of a task."""
+        none = np.arange(0)
+        return cls(replace(task, train=task.train.take(none), test=task.test.take(none)))
+
+    def __call__(self, model: Supervised, /) -> tuple[float, dict[str, float]]:
+        """Return the score, and all measures.
+
+        Raises:
+            ValueError: a correlation that is not defined.
+        """
+        values = score(model, self.task, "dev").values
+        return values[self.task.measure], {f"dev/{name}": value for name, value in values.items()}
 
 
 def score_rows(

@@ -12,7 +12,6 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from paraembed.compiled import COMPILED
 from paraembed.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Examples
@@ -20,6 +19,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import Tokens, tokenise
 from paraembed.text.trees import TreeError, fitting_trees
 from paraembed.text.vocabulary import word_ids
+from paraembed.training.fast import step_kind
 from paraembed.training.pairs import epoch_order, shares
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
@@ -156,8 +156,8 @@ class SupervisedStep:
         self.model, self.recipe, self.rank, self.world = model, recipe, rank, world
         is_pairs = model.kind.task != "sentiment"
         self._read_by = recipe if is_pairs else replace(recipe, scramble_form="each")
-        matrix = model.matrix
-        compiled = COMPILED and matrix.device.type == "cpu" and matrix.dtype == torch.float32
+        config, matrix = model.encoder.config, model.matrix
+        compiled = step_kind(config, recipe, matrix.device.type, world, dtype=matrix.dtype) == "compiled"
         self.update = Update(
             model.encoder, recipe, world, compiled, head=[*model.head.parameters()], head_penalty=recipe.head_penalty
         )

@@ -1,20 +1,24 @@
-"""Scores of an encoder while it is trained, the best one's weights, and when to stop early.
+"""Which checkpoint of a training is kept: scores on the way, the best one's weights, and when to stop early.
 
 When to score is f(pairs done, ``every``), and every worker knows every score: so all of them stop at one step, and a
 run that goes on after a kill scores, keeps and stops as an unbroken one does.
 """
 
+import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from paraembed.options import check_fields
 from paraembed.training.state import Counters
+
+log = logging.getLogger(__name__)
 
 _ROUNDING = 1e-9  # 10 · 0.1 epochs are one, whatever float makes of it
 
@@ -65,6 +69,134 @@ class Evaluation:
             raise ValueError(f"every is {self.every}; expected epochs, more than 0, such as 0.25")
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"patience is {self.patience}; allowed: 1 or more, or none")
+
+
+class Scorer(Protocol):
+    """Scores a model; a higher score is a better model."""
+
+    keeps_best: ClassVar[bool]
+    """Whether the score of a sweep's trial is that of its best epoch so far, or of its last one.
+
+    With the best one, an epoch may be without a score; else that ends the trial.
+    """
+
+    def __call__(self, model: Any, /) -> tuple[float, dict[str, float]]:
+        """Return the score, and all metrics by name; ValueError where the score is not defined."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How often the encoder is scored, and which one is kept."""
+
+    every: float = 1.0
+    """Epochs from one evaluation to the next, 0.25 for instance; the end of the training has one, too."""
+    select: str | None = None
+    """The encoder with the highest score of this name is the result, sts/2016/mean for instance.
+    None: the mean of the first suite, or its first score."""
+    patience: int | None = None
+    """Stop after so many evaluations in a row that are no better than the best; none: train to the end."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        check_fields(self, {"every": (1e-6, math.inf), "patience": (1, 2**31 - 1)})
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What a model is scored by while it is trained; the checkpoint of the highest score is kept.
+
+    Attributes:
+        scorer: gives the score.
+        metric: name of the score.
+        every: epochs between evaluations.
+        patience: evaluations in a row without a better one that end the training; None: none do.
+        decides: what the score depends on, for checkpoints; JSON value.
+    """
+
+    scorer: Scorer
+    metric: str
+    every: float
+    patience: int | None
+    decides: dict[str, Any]
+
+    def evaluation(
+        self, model: Any, log_metrics: Callable[[dict[str, float], int], object], show: Callable[[str], None]
+    ) -> Evaluation:
+        """Return the evaluation of a model: metrics and their step are logged, and a line on each is shown.
+
+        A score that is not defined (all texts have one vector) is a warning, and the training continues.
+        """
+
+        def score(step: int) -> float:
+            try:
+                value, metrics = self.scorer(model)
+            except ValueError as error:
+                log.warning("the evaluation after step %d has no score: %s", step, error)
+                return math.nan
+            log_metrics(metrics, step)
+            return value
+
+        def on_score(found: Evaluated) -> None:
+            value = "no score" if found.score is None else f"{self.metric} {100 * found.score:.2f}"
+            best = ""
+            if found.best is not None:
+                best = f", the best is {100 * found.best[2]:.2f} after step {found.best[0]:,}"
+                best = best if found.since_best else ", the best so far"
+            show(f"evaluation after step {found.step:,}, epoch {found.epoch:.2f}: {value}{best}")
+            if found.stops:
+                show(f"stopping early: the last {self.patience} evaluations were no better (--patience)")
+
+        return Evaluation(score, self.every, self.patience, self.decides, on_score)
+
+    def kept(self, counters: Counters) -> "Kept | None":
+        """Return which checkpoint is kept; None where no evaluation has a score."""
+        return None if counters.best is None else Kept(self.metric, self.every, counters.best, counters.scores)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The checkpoint that a training keeps.
+
+    Attributes:
+        metric: by which it is the best.
+        every: epochs between evaluations.
+        best: its step, the pairs (or examples) done by then, its score.
+        scores: the same of every evaluation; None for a score that is not defined.
+    """
+
+    metric: str
+    every: float
+    best: tuple[int, int, float]
+    scores: Sequence[tuple[int, int, float | None]]
+
+    def in_words(self) -> str:
+        """One sentence."""
+        (step, _, score), (last_step, _, last) = self.best, self.scores[-1]
+        ends = "the last" if step == last_step else f"the last, after step {last_step:,}: {_hundredfold(last)}"
+        return (
+            f"of {len(self.scores)} evaluations, one every {self.every:g} epochs, the best by {self.metric} is kept: "
+            f"{_hundredfold(score)} after step {step:,} ({ends})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        (step, _, score), (last_step, _, last) = self.best, self.scores[-1]
+        return {
+            "metric": self.metric,
+            "best": {"step": step, "score": score},
+            "last": {"step": last_step, "score": last},
+            "scores": [[step, score] for step, _, score in self.scores],
+        }
+
+    def metrics(self) -> dict[str, float]:
+        """For MLflow."""
+        last = self.scores[-1][2]
+        found = {"best/step": float(self.best[0]), "best/score": self.best[2]}
+        return found if last is None else {**found, "last/score": last}
+
+
+def _hundredfold(score: float | None) -> str:
+    return "none" if score is None else f"{100 * score:.2f}"
 
 
 class Model(Protocol):

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, schedule
 
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
@@ -21,14 +23,17 @@ from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import Best, Evaluation, Model
 from paraembed.training.exchange import gather_texts
+from paraembed.training.out_of_core import MappedPairs
 from paraembed.training.pairs import num_steps
-from paraembed.training.profiler import traced
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
 from paraembed.training.step import TrainingStep, step_for
-from paraembed.training.windows import MappedPairs
 
 REPORT_STEPS = 100
 """Steps from report to report; fixed, so that the loss curve of a resumed run is that of an unbroken one."""
+
+SKIPPED_STEPS = 20
+"""Steps before the trace: the first ones compile, allocate and read."""
+TRACED_STEPS = 10
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +111,7 @@ def train(
             returned counters have it, and the run ends early where it says so; without it, with the last step's. Part
             of what a checkpoint holds. Workers on one machine may share the words: then the others end with those of
             rank 0.
-        trace: file for a profile of a few steps; see ``profiler.traced``.
+        trace: file for a profile of a few steps; see ``traced``.
 
     Returns:
         Totals of the run.
@@ -414,3 +419,29 @@ def _stop_between_steps(world: int) -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def traced(path: Path | None) -> Iterator[Callable[[], None]]:
+    """Trace ``TRACED_STEPS`` steps of the block, which calls what it is given after every step.
+
+    Args:
+        path: gzipped JSON file in Chrome's trace format, which https://ui.perfetto.dev opens; None: no trace.
+    """
+    if path is None:
+        yield lambda: None
+        return
+    written: list[Path] = []
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    plan = schedule(wait=0, warmup=1, active=TRACED_STEPS, skip_first=SKIPPED_STEPS - 1, repeat=1)
+    with profile(
+        activities=activities, schedule=plan, on_trace_ready=partial(_write, path, written), with_stack=True
+    ) as profiler:
+        yield profiler.step
+    if not written:
+        log.warning("no trace: it begins after %d steps, and there were not as many", SKIPPED_STEPS)
+
+
+def _write(path: Path, written: list[Path], profiler: profile) -> None:
+    profiler.export_chrome_trace(str(path))
+    written.append(path)

@@ -72,7 +72,7 @@ def estimate(
         num_pairs: how many.
         workers: processes on this machine.
         most_pair_bytes: of the pairs that a worker keeps in memory; None: all.
-        are_shared: whether the workers share the words; see ``additive.shares_words``.
+        are_shared: whether the workers share the words; see ``fast.step_kind``.
         keeps_best: whether the encoder is scored on the way.
 
     Raises:

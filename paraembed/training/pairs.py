@@ -15,8 +15,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenise
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import word_ids
-from paraembed.training.growing import GrowingArray, MemoryLimit
-from paraembed.training.windows import MappedPairs, Windows
+from paraembed.training.out_of_core import GrowingArray, MappedPairs, MemoryLimit, Windows
 
 _TEXTS, _TREES = ("first", "second"), ("first_tree", "second_tree")
 _CHUNK_PAIRS = 8_192  # pairs brought into epoch order at a time: under 2 ms, and no Python work a pair

@@ -11,20 +11,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
 from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text.ragged import Ragged, joined
-from paraembed.training.fast.cpu import AdditiveStep, can_share, is_additive
-from paraembed.training.fast.gpu import STEP_DRAWS, DeviceStep, fits_device_step
-from paraembed.training.mega import MegaNegatives, mega_batches
-from paraembed.training.negatives import Negatives
+from paraembed.training.fast import StepKind, step_kind
+from paraembed.training.fast.cpu import AdditiveStep
+from paraembed.training.fast.gpu import STEP_DRAWS, DeviceStep
+from paraembed.training.negatives import MegaNegatives, Negatives, mega_batches
 from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit
+from paraembed.training.out_of_core import MappedPairs
 from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
-from paraembed.training.windows import MappedPairs
 
 _TEXTS_AT_ONCE = 1024  # embedded without gradient
 
@@ -69,7 +68,7 @@ class Step:
         rank: int = 0,
         world: int = 1,
         *,
-        compiled: bool = COMPILED,
+        compiled: bool = True,
     ) -> None:
         """Prepare.
 
@@ -79,23 +78,25 @@ class Step:
             pairs: all pairs of the data, from which contrast phrases and constraints come.
             rank: number of this worker.
             world: how many workers.
-            compiled: use compiled loops on a CPU; else PyTorch alone, which computes the same to 1e-6.
+            compiled: use compiled loops where ``step_kind`` has them; else PyTorch alone, which computes the same to
+                1e-6.
 
         Raises:
             ValueError: the recipe leaves nothing to train, or needs more phrases than there are.
         """
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.device = encoder.matrix.device
-        compiled = compiled and _can_be_compiled(encoder)
-        self.update = Update(encoder, recipe, world, compiled)
+        kind = _kind(encoder, recipe, world) if compiled else "plain"
+        self.update = Update(encoder, recipe, world, kind in {"compiled", "additive", "shared"})
         self.skipped_pairs = 0
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
         self._mega = None
         if self._negatives is not None and recipe.mega_batches > 1:
             self._mega = MegaNegatives(self._negatives)
         self._additive = None
-        if self._negatives is not None and compiled and _takes_whole_steps(encoder, recipe, world):
-            self._additive = AdditiveStep(encoder, recipe, self._negatives, self.update, rank)
+        if self._negatives is not None and kind in {"additive", "shared"}:
+            is_shared = kind == "shared"
+            self._additive = AdditiveStep(encoder, recipe, self._negatives, self.update, rank, is_shared=is_shared)
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Batch]:
@@ -231,7 +232,7 @@ def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, wor
     if encoder.matrix.dtype not in {torch.float32, torch.float64}:
         raise ValueError(f"word vectors of {encoder.matrix.dtype} cannot be trained; take float32 or float64")
     device = encoder.matrix.device.type
-    if device == "cuda" and not isinstance(pairs, MappedPairs) and fits_device_step(encoder, recipe, world):
+    if _kind(encoder, recipe, world, is_on_disk=isinstance(pairs, MappedPairs)) == "graphs":
         return DeviceStep(encoder, recipe, pairs)
     if recipe.precision != "float32":
         where = (
@@ -243,11 +244,11 @@ def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, wor
 
 def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:
     """What workers tell each other in a step, in words for a user."""
-    if COMPILED and _can_be_compiled(encoder) and _takes_whole_steps(encoder, recipe, world):
+    kind = _kind(encoder, recipe, world)
+    if kind in {"additive", "shared"}:
         sent = "workers tell each other the negatives they chose, 8 bytes a text; each computes all gradients"
-        if can_share(recipe, world):
-            return f"workers on one machine share the words, and each moves its part of them; on several, {sent}"
-        return sent
+        share = "workers on one machine share the words, and each moves its part of them; on several, "
+        return f"{share}{sent}" if kind == "shared" else sent
     if recipe.update == "dense" and recipe.train_words:
         return f"workers sum gradients of the whole word matrix, {encoder.matrix.nbytes / 1e6:,.0f} MB a step"
     summed = ["the word vectors they touch (of the whole matrix where that is less to send)"] * recipe.train_words
@@ -255,9 +256,6 @@ def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:
     return f"workers sum the gradients of {' and of '.join(summed)}"
 
 
-def _can_be_compiled(encoder: Encoder) -> bool:
-    return encoder.matrix.device.type == "cpu" and encoder.matrix.dtype == torch.float32
-
-
-def _takes_whole_steps(encoder: Encoder, recipe: Recipe, world: int) -> bool:
-    return is_additive(encoder, recipe) and (world == 1 or recipe.mega_batches == 1)
+def _kind(encoder: Encoder, recipe: Recipe, world: int, *, is_on_disk: bool = False) -> StepKind:
+    matrix = encoder.matrix
+    return step_kind(encoder.config, recipe, matrix.device.type, world, dtype=matrix.dtype, is_on_disk=is_on_disk)

@@ -20,7 +20,6 @@ from paraembed.recipe import BaseRecipe
 from paraembed.training.exchange import exchange_rows
 from paraembed.training.fast.kernels import pull_rows
 from paraembed.training.optimizers import ROW_OPTIMISERS, Bias, bias_of
-from paraembed.training.rows import distinct
 
 
 class Update:
@@ -176,3 +175,23 @@ class Update:
         """Take over what ``state`` returned."""
         for name, tensor in self.state().items():
             tensor.copy_(tensors[name])
+
+
+def distinct(
+    ids: npt.NDArray[np.int32], seen: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Distinct ids and where each id is among them.
+
+    Args:
+        ids: int32 [T].
+        seen: scratch, int32 [V]; its content does not matter. It spares the sort of ``np.unique``.
+
+    Returns:
+        rows [R], and local [T] with ``rows[local] == ids``.
+    """
+    places = np.arange(len(ids), dtype=np.int32)
+    seen[ids] = places
+    last = seen[ids]  # the place of each id's last occurrence stands for the id
+    chosen = last == places
+    number = np.cumsum(chosen, dtype=np.int32) - 1
+    return ids[chosen], number[last]

@@ -1,14 +1,15 @@
 """What the best trial is chosen by: the space's metric, or another one, and the data that it needs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paraembed.evaluation.choose import read_choose
-from paraembed.evaluation.selection import chosen_metric
+from paraembed.evaluation.selection import Metric, chosen_metric
 from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.papers.results import PAPERS_STS
-from paraembed.tuning.trial import needed
 from tune_spaces.space import Selection
 
 _SPREAD = {"papers-22": ("sts", "sick", "pit2015")}  # means over the sets of several suites
@@ -71,3 +72,29 @@ def _files_of(metric: str, data: Path) -> str:
     if suite != "sts" or year not in PAPERS_STS:
         return ""
     return f"; expected {data / 'sts' / year}/<set>.tsv with the sets {', '.join(PAPERS_STS[year])}"
+
+
+def needed(suite: Suite, metric: Metric) -> Suite:
+    """The groups of a suite, or the sets of a group without a name, that a metric is about; else the whole suite."""
+    names = [name for _, name in metric]
+
+    def is_named(part: str) -> bool:
+        return any(name.startswith(f"{suite.name}/{part}/") for name in names)
+
+    groups = []
+    for group in suite.groups:
+        if not group.name:
+            sets = tuple(one for one in group.sets if is_named(one.name))
+            groups += [replace(group, sets=sets)] if sets else []
+        elif is_named(group.name):
+            groups.append(group)
+    covered = all(any(name.startswith(f"{suite.name}/{part}/") for part in _parts(groups)) for name in names)
+    if not covered:
+        return suite
+    years = tuple(f"STS {group.name} " for group in groups)
+    notes = tuple(note for note in suite.notes if not note.startswith("STS ") or note.startswith(years))
+    return replace(suite, groups=tuple(groups), notes=notes)
+
+
+def _parts(groups: Sequence[Any]) -> list[str]:
+    return [name for group in groups for name in ([group.name] if group.name else [one.name for one in group.sets])]

@@ -1,58 +1,111 @@
-"""A trial: train a model from shared inputs, score it at the end of every epoch."""
+"""A trial: train a model from shared inputs, score it at the end of every epoch; how long one takes."""
 
 import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
+from paraembed.console import say
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import reads_trees
-from paraembed.evaluation.selection import metrics_of
-from paraembed.evaluation.sets import Suite
-from paraembed.io.escape import listed
-from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.recipe import BaseRecipe
+from paraembed.supervised.labels import Labels
+from paraembed.supervised.model import Kind, Supervised, options_of
+from paraembed.supervised.step import ExampleIds, SupervisedStep
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
+from paraembed.training.best import Scorer
+from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
-from paraembed.training.inputs import check_coverage, untrained_encoder
-from paraembed.training.loop import AstrayError, Report, train
-from paraembed.training.pairs import pair_columns, pairs_to_ids
+from paraembed.training.inputs import check_coverage
+from paraembed.training.loop import AstrayError, Report, run_steps, train
 from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Epoch, Status, counting
+from paraembed.tuning.points import Point
 
-Metric = Sequence[tuple[float, str]]
-"""Weights and names; their weighted sum is maximised."""
-
-_BLOCK_ROWS = 65_536
 DECIDES_INPUTS = (
     *("tokeniser", "max_words", "new_words", "new_words_min_count", "boundary_tokens", "max_tokens", "seed"),
 )
 """Fields of a recipe that its inputs depend on, besides the encoder."""
 
+_PROBED = 4  # trials that are begun; they stand for the others
+_OVERHEAD_SECONDS = 0.5  # of a trial beside training and scoring: Ray Tune, the record, MLflow
+_STEPS = 40
+_SECONDS = 3.0  # of a trial's steps
 
-class Inputs(Protocol):
-    """What trials share; nothing in it is written to. Of pairs: ``PairInputs``; of gold labels: ``gold.GoldInputs``."""
+
+@dataclass(frozen=True)
+class Inputs:
+    """What trials share; nothing here is written to.
+
+    Attributes:
+        vocabulary: string array [V].
+        matrix: float32 [V, D], the initial word vectors.
+        texts: those of a pair, or of an example, side by side.
+        targets: of labeled examples, what the model's ``losses`` compare with [n, …]; None: pairs.
+        kind: what a model of labeled examples answers; None: pairs.
+        composition: the other parameters of the encoder that trials begin with, by name; None: new ones, by the seed.
+    """
+
+    vocabulary: pa.StringArray
+    matrix: npt.NDArray[np.float32]
+    texts: Ragged
+    targets: npt.NDArray[Any] | None = None
+    kind: Kind | None = None
+    composition: Mapping[str, npt.NDArray[Any]] | None = None
+
+    @classmethod
+    def of(cls, model: Encoder | Supervised, examples: Ragged | ExampleIds, *, is_pretrained: bool = False) -> "Inputs":
+        """Return the inputs of trials that begin as a model does; with its weights where it is a pretrained encoder."""
+        encoder = model.encoder if isinstance(model, Supervised) else model
+        own = encoder.vocabulary, encoder.matrix.detach().numpy()
+        if isinstance(examples, Ragged):
+            return cls(*own, examples)
+        assert isinstance(model, Supervised)
+        weights = {name: tensor.detach().numpy() for name, tensor in encoder.composition.state_dict().items()}
+        targets = examples.targets.numpy()
+        return cls(*own, examples.texts, targets, model.kind, weights if is_pretrained else None)
 
     def __len__(self) -> int:
         """How many pairs, or examples."""
+        return len(self.texts) // 2 if self.targets is None else len(self.targets)
 
     def first(self, num: int) -> "Inputs":
         """The first of them."""
+        texts = self.texts.slice(0, num * (len(self.texts) // len(self)))
+        return replace(self, texts=texts, targets=None if self.targets is None else self.targets[:num])
 
     def part(self, share: float, seed: int) -> "Inputs":
-        """A share of them, drawn by the seed."""
+        """A share of the pairs, at least two, drawn by the seed; a smaller one lies in a larger one."""
+        if share >= 1:
+            return self
+        assert self.targets is None  # no space of labeled examples searches the share
+        drawn = np.random.default_rng(seed).permutation(len(self))[: max(2, round(share * len(self)))]
+        return replace(self, texts=self.texts.take_pairs(np.sort(drawn)))
 
     def model(self, recipe: Any, device: str = "cpu") -> Any:
-        """The encoder, or the encoder with a head, before training."""
+        """The encoder, or the encoder with a head, before training; the word matrix is a copy."""
+        encoder = Encoder(
+            recipe.encoder,
+            Words(self.vocabulary, self.matrix.copy()),
+            recipe.tokeniser,
+            recipe.seed,
+            boundary_tokens=recipe.boundary_tokens,
+            max_tokens=recipe.max_tokens,
+        )
+        if self.composition is not None:
+            encoder.composition.load_state_dict({name: _tensor(one) for name, one in self.composition.items()})
+        if self.kind is None:
+            return encoder.to(device)
+        return Supervised(encoder, self.kind, options_of(recipe), recipe.seed).to(device)
 
     def fit(
         self,
@@ -63,157 +116,35 @@ class Inputs(Protocol):
         world: int = 1,
         on_report: Callable[[Report], None] = lambda _: None,
     ) -> Counters:
-        """Train what ``model`` gave; arguments and errors as for ``training.loop.train``."""
+        """Train what ``model`` gave, in place; arguments and errors as for ``training.loop.train``."""
+        if self.targets is None:
+            return train(model, self.texts, recipe, rank=rank, world=world, on_report=on_report)
+        data = ExampleIds(self.texts, _tensor(self.targets))
+        return run_steps(model, SupervisedStep(model, recipe, rank, world), data, len(data), on_report=on_report)
 
 
-class AnyScorer(Protocol):
-    """Gives a model's score, and all metrics: ``Scorer``, or ``gold.GoldScorer``."""
+def _tensor(values: npt.NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(values.copy())  # shared memory cannot be written to
 
-    keeps_best: ClassVar[bool]
-    """Whether a trial's score is that of its best epoch so far, or of its last one.
 
-    With the best one, an epoch may be without a score; else that ends the trial.
+def read_inputs(data: TrainingData, recipe: BaseRecipe) -> Inputs:
+    """Read the inputs of a recipe, as its training would.
+
+    Raises:
+        OSError, ValueError: a file cannot be read, or the words cover too few of the tokens.
     """
-
-    def __call__(self, model: Any, /) -> tuple[float, dict[str, float]]:
-        """Score a model; ValueError where that is not possible."""
-
-
-@dataclass(frozen=True)
-class PairInputs:
-    """What trials on pairs share.
-
-    Attributes:
-        vocabulary: string array [V].
-        matrix: float32 [V, D], the initial word vectors.
-        pairs: 2n texts, the two of a pair side by side.
-    """
-
-    vocabulary: pa.StringArray
-    matrix: npt.NDArray[np.float32]
-    pairs: Ragged
-
-    def __len__(self) -> int:
-        """How many pairs."""
-        return len(self.pairs) // 2
-
-    def first(self, num: int) -> "PairInputs":
-        """The first pairs."""
-        return replace(self, pairs=self.pairs.slice(0, 2 * num))
-
-    def part(self, share: float, seed: int) -> "PairInputs":
-        """A share of the pairs, at least two, drawn by the seed; a smaller one lies in a larger one."""
-        if share >= 1:
-            return self
-        drawn = np.random.default_rng(seed).permutation(len(self))[: max(2, round(share * len(self)))]
-        return replace(self, pairs=self.pairs.take_pairs(np.sort(drawn)))
-
-    def model(self, recipe: Recipe, device: str = "cpu") -> Encoder:
-        """The encoder before training; the word matrix is a copy."""
-        return Encoder(
-            recipe.encoder,
-            Words(self.vocabulary, self.matrix.copy()),
-            recipe.tokeniser,
-            recipe.seed,
-            boundary_tokens=recipe.boundary_tokens,
-            max_tokens=recipe.max_tokens,
-        ).to(device)
-
-    def fit(
-        self,
-        model: Encoder,
-        recipe: Recipe,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        on_report: Callable[[Report], None] = lambda _: None,
-    ) -> Counters:
-        """Train an encoder in place."""
-        return train(model, self.pairs, recipe, rank=rank, world=world, on_report=on_report)
-
-
-@dataclass(frozen=True)
-class Scorer:
-    """What a trial on pairs is scored by.
-
-    Attributes:
-        suites: what on.
-        metric: what is maximised.
-    """
-
-    suites: tuple[Suite, ...]
-    metric: tuple[tuple[float, str], ...]
-    keeps_best: ClassVar[bool] = False
-
-    def __call__(self, encoder: Encoder) -> tuple[float, dict[str, float]]:
-        """The score, and the metrics of all sets.
-
-        Raises:
-            ValueError: a correlation that is not defined, or a metric that the suites do not give.
-        """
-        metrics = metrics_of(encoder, self.suites)
-        missing = [name for _, name in self.metric if name not in metrics]
-        if missing:
-            raise ValueError(f"{missing[0]} is not among the scores: {listed(metrics, 50)}")
-        return sum(weight * metrics[name] for weight, name in self.metric), metrics
-
-
-def needed(suite: Suite, metric: Metric) -> Suite:
-    """The groups of a suite, or the sets of a group without a name, that a metric is about; else the whole suite."""
-    names = [name for _, name in metric]
-
-    def is_named(part: str) -> bool:
-        return any(name.startswith(f"{suite.name}/{part}/") for name in names)
-
-    groups = []
-    for group in suite.groups:
-        if not group.name:
-            sets = tuple(one for one in group.sets if is_named(one.name))
-            groups += [replace(group, sets=sets)] if sets else []
-        elif is_named(group.name):
-            groups.append(group)
-    covered = all(any(name.startswith(f"{suite.name}/{part}/") for part in _parts(groups)) for name in names)
-    if not covered:
-        return suite
-    years = tuple(f"STS {group.name} " for group in groups)
-    notes = tuple(note for note in suite.notes if not note.startswith("STS ") or note.startswith(years))
-    return replace(suite, groups=tuple(groups), notes=notes)
-
-
-def _parts(groups: Sequence[Any]) -> list[str]:
-    return [name for group in groups for name in ([group.name] if group.name else [one.name for one in group.sets])]
+    data = data.with_recipe(recipe)
+    model, coverage = data.untrained()
+    check_coverage(coverage, data.min_coverage, data.vectors, data.texts)
+    examples, _, notes = data.read(model)
+    say(*notes)
+    return Inputs.of(model, examples, is_pretrained=isinstance(data, Labels) and data.encoder is not None)
 
 
 def inputs_key(recipe: BaseRecipe) -> str:
     """Recipes of one key have the same inputs."""
     values = [getattr(recipe, name) for name in DECIDES_INPUTS]
     return json.dumps([*values, reads_trees(recipe.encoder)])
-
-
-def read_inputs(
-    words: Path, pairs: Path, shards: Mapping[str, Any], recipe: Recipe, *, min_coverage: float = 0.0
-) -> PairInputs:
-    """The inputs of a recipe, as ``cluster.train`` makes them.
-
-    Args:
-        words: word-vector file.
-        pairs: folder of pair shards.
-        shards: its manifest.
-        recipe: vocabulary, boundary words, cut, seed.
-        min_coverage: fraction of the pairs' tokens that must have a vector of their own.
-
-    Raises:
-        OSError, ValueError: as ``untrained_encoder`` and ``check_coverage``.
-    """
-    encoder, coverage = untrained_encoder(words, pairs, dict(shards), recipe)
-    check_coverage(coverage, min_coverage, words.name, "the pairs")
-    files = [pairs / shard["name"] for shard in shards["shards"]]
-    columns = pair_columns(pq.read_schema(files[0]), reads_trees(recipe.encoder))
-    blocks = (
-        pa.table(batch) for file in files for batch in pq.ParquetFile(file).iter_batches(_BLOCK_ROWS, columns=columns)
-    )
-    ids = pairs_to_ids(blocks, encoder.vocabulary, reads_trees(recipe.encoder), max_tokens=recipe.max_tokens)
-    return PairInputs(encoder.vocabulary, encoder.matrix.detach().numpy(), ids)
 
 
 class _EndError(Exception):
@@ -239,7 +170,7 @@ def run_trial(
     inputs: Inputs,
     recipe: BaseRecipe,
     share: float,
-    scorer: AnyScorer,
+    scorer: Scorer,
     cut_offs: Mapping[int, float],
     *,
     device: str = "cpu",
@@ -292,7 +223,7 @@ class _Judge:
 
     def __init__(
         self,
-        scorer: AnyScorer,
+        scorer: Scorer,
         cut_offs: Mapping[int, float],
         epochs: int,
         rank: int,
@@ -337,3 +268,45 @@ class _Judge:
         if not math.isfinite(score):
             return None, {}, f"the score is {score} after epoch {epoch}"
         return score, metrics, ""
+
+
+def spread(trials: Sequence[int]) -> list[int]:
+    """At most four of them, evenly spread, the first and the last among them."""
+    few = min(_PROBED, len(trials))
+    return [trials[at * (len(trials) - 1) // max(1, few - 1)] for at in range(few)]
+
+
+def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer: Scorer, device: str) -> float | None:
+    """Seconds of a trial on one CPU or GPU, the mean over the points.
+
+    None where none of them gets far enough; what fails here fails as a trial, too, and is recorded there.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        measured = []
+        for point in points:
+            with suppress(ValueError):
+                measured.append(_seconds(point, inputs[inputs_key(point.recipe)], scorer, device))
+        return sum(measured) / len(measured) if measured else None
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _seconds(point: Point, inputs: Inputs, scorer: Scorer, device: str) -> float:
+    recipe = point.recipe
+    clock = time.perf_counter()
+    model = inputs.model(recipe, device)
+    copying = time.perf_counter() - clock
+    some = inputs.part(point.share, recipe.seed)
+    few = some.first(min(len(some), _STEPS * recipe.batch_size))
+    one_epoch = replace(recipe, epochs=1)
+    few.first(min(len(few), 2 * recipe.batch_size)).fit(model, one_epoch)  # compiles, warms up
+    steps, pairs_done, clock = 0.0, 0, time.perf_counter()
+    while steps < _SECONDS and pairs_done < len(some):
+        pairs_done += few.fit(model, one_epoch).pairs
+        steps = time.perf_counter() - clock
+    clock = time.perf_counter()
+    scorer(model)
+    scoring = time.perf_counter() - clock
+    return _OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * len(some) + scoring)

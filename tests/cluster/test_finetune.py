@@ -18,8 +18,8 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
-from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.placement import Workers, workers_here
+from paraembed.cluster.train import Outcome, Training, train_model
 from paraembed.commands import finetune as job
 from paraembed.commands.evaluate import check_held_out
 from paraembed.encoders import Encoder
@@ -30,6 +30,7 @@ from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.papers import find_supervised_recipe
 from paraembed.recipe import SupervisedRecipe
+from paraembed.supervised.labels import Labels, read_labels
 from paraembed.supervised.model import load, read_config
 from paraembed.text.vocabulary import read_words
 
@@ -114,9 +115,21 @@ def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return uri
 
 
-def tuning(data: Path, out: Path, task: str = "similarity", **more: Any) -> Finetuning:
-    plain = Finetuning("test", RECIPE, task, None, data, data / "words.txt", None, out)
-    return replace(plain, **more)
+def labels(data: Path, task: str = "similarity", **more: Any) -> Labels:
+    plain = {"recipe": RECIPE, "data_set": None, "words": data / "words.txt"}
+    return read_labels(task=task, folder=data, **{**plain, **more})
+
+
+def finetune(
+    data: Path,
+    out: Path,
+    task: str = "similarity",
+    name: str = "test",
+    placement: Workers = Workers(),  # noqa: B008
+    overwrite: bool = False,
+    **more: Any,
+) -> Outcome:
+    return train_model(Training(name, labels(data, task, **more), out, placement), overwrite=overwrite)
 
 
 def test_every_task_from_words_then_universal_then_features(
@@ -126,20 +139,21 @@ def test_every_task_from_words_then_universal_then_features(
     chance = {"similarity": 0.3, "entailment": 0.5, "sentiment": 0.6, "semeval2013": 0.6, "turney": 0.2}
     for task, least in chance.items():
         recipe = order if task in {"semeval2013", "turney"} else RECIPE
-        done = finetune(tuning(data, tmp_path / task, task, recipe=recipe))
+        done = finetune(data, tmp_path / task, task, recipe=recipe)
+        assert done.table is not None
         scores = read_config(tmp_path / task)["provenance"]["scores"]
         assert next(iter(scores["test"]["values"].values())) > least, task
         assert scores["test"]["coverage"] == 1.0
-        assert [row[0] for row in done.rows][-1] == "test"
+        assert [row[0] for row in done.table[1]][-1] == "test"
         assert (tmp_path / task / "split.json").exists() == (task in {"semeval2013", "turney"})
     for task in ("similarity", "entailment"):
-        assert finetune(tuning(data, tmp_path / task, task)).was_finished
-        assert "trained already by this recipe" in capsys.readouterr().err
+        assert finetune(data, tmp_path / task, task).was_finished
+        assert "is finished already; nothing to do" in capsys.readouterr().err
     prior = tmp_path / "entailment" / "encoder"
     for mode in ("universal", "features"):
         recipe = replace(RECIPE, mode=mode, word_penalty=0.1)
         out = tmp_path / mode
-        finetune(tuning(data, out, "entailment", recipe=recipe, words=None, prior=prior))
+        finetune(data, out, "entailment", recipe=recipe, words=None, prior=prior)
         same = sha256_of(out / "encoder" / "model.safetensors") == sha256_of(prior / "model.safetensors")
         assert same == (mode == "features")
     model = load(tmp_path / "similarity")
@@ -168,14 +182,14 @@ def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data: Path, tmp_path: 
     prior = Encoder(AvgConfig(), few, "space", 3)
     checkpoint.save(prior, tmp_path / "prior", recipe={}, provenance={**trained_on, **chosen}, model_card="")
     recipe = replace(RECIPE, mode=mode, new_words="random")
-    finetune(tuning(data, tmp_path / "m", recipe=recipe, words=None, prior=tmp_path / "prior"))
+    finetune(data, tmp_path / "m", recipe=recipe, words=None, prior=tmp_path / "prior")
     encoder = trained(tmp_path / "m" / "encoder")
     assert len(encoder.encoder.vocabulary) > len(few.vocabulary) or mode == "features"
     with pytest.raises(ValueError, match=r"pairs holds the very pairs that encoder was trained on"):
         check_held_out(pairs, [encoder])
     assert encoder.chosen_by == "sts/2016/mean"
     again = replace(recipe, mode="features")
-    finetune(tuning(data, tmp_path / "n", "entailment", recipe=again, words=None, prior=tmp_path / "m" / "encoder"))
+    finetune(data, tmp_path / "n", "entailment", recipe=again, words=None, prior=tmp_path / "m" / "encoder")
     provenance = checkpoint.read_config(tmp_path / "n" / "encoder")["provenance"]
     assert provenance["training"]["pairs"] == trained_on["training"]["pairs"]
     learned = [{"task": "similarity", "data_set": "sick", "seed": RECIPE.seed}]
@@ -191,11 +205,11 @@ def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data: Path, tmp_p
     prior = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 3)
     checkpoint.save(prior, tmp_path / "prior", recipe={}, provenance={"training": gold}, model_card="")
     recipe = replace(RECIPE, mode="universal", seed=2)
-    plain = tuning(tmp_path, tmp_path / "m", recipe=recipe, data_set="sts", words=None, prior=tmp_path / "prior")
+    plain = {"data_set": "sts", "words": None, "prior": tmp_path / "prior"}
     with pytest.raises(ValueError, match=r"drawn with seed 1; seed is 2 here: .* take --seed 1, or another prior"):
-        finetune(plain)
-    assert not plain.work.exists()
-    finetune(replace(plain, recipe=replace(recipe, seed=1, epochs=1)))
+        finetune(tmp_path, tmp_path / "m", recipe=recipe, **plain)
+    assert not (tmp_path / "m.training").exists()
+    finetune(tmp_path, tmp_path / "m", recipe=replace(recipe, seed=1, epochs=1), **plain)
     assert models_gold(tmp_path / "m") == gold["gold"] * 2
 
 
@@ -214,7 +228,7 @@ def test_a_clusters_workers_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
-    finetune(tuning(data, tmp_path / "two", placement=Workers(workers=2)))
+    finetune(data, tmp_path / "two", placement=Workers(workers=2))
     config = read_config(tmp_path / "two")
     assert config["provenance"]["workers_from_step"] == [[1, 2]]
     assert config["provenance"]["steps"] == 4 * 8  # 300 examples, 40 a step
@@ -229,7 +243,7 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
 def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path: Path) -> None:
     settings = ["--epochs", "60"]
     recipe = replace(find_supervised_recipe("iclr2016/supervised-avg"), tokeniser="space", epochs=60)
-    finetune(tuning(data, tmp_path / "whole", "sentiment", name="iclr2016/supervised-avg", recipe=recipe))
+    finetune(data, tmp_path / "whole", "sentiment", name="iclr2016/supervised-avg", recipe=recipe)
     process = subprocess.Popen(command(data, tmp_path / "cut", *settings), stderr=subprocess.DEVNULL)
     try:
         states, limit = tmp_path / "cut.training" / "checkpoints", time.monotonic() + 100
@@ -240,7 +254,7 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path:
         process.wait()
     assert not (tmp_path / "cut").exists()
     done = subprocess.run(command(data, tmp_path / "cut", *settings), check=True, capture_output=True, text=True)
-    assert "going on with the training in" in done.stderr
+    assert "resuming the work in" in done.stderr
     out = tmp_path / "cut"
     wrote = f"wrote {out}; its README.md shows how to use it; its encoder: {out / 'encoder'}"
     assert wrote in done.stderr.splitlines()
@@ -311,22 +325,23 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(
 
 
 def test_a_run_killed_behind_its_end_leaves_nothing(data: Path, tmp_path: Path) -> None:
-    first = finetune(tuning(data, tmp_path / "m"))
+    first = finetune(data, tmp_path / "m")
     work = tmp_path / "m.training"
     work.mkdir()
     identity = read_config(tmp_path / "m")["provenance"]["training"]
     write_json(work / "identity.json", identity)
-    again = finetune(tuning(data, tmp_path / "m"))
+    again = finetune(data, tmp_path / "m")
     assert again.was_finished
-    assert again.rows == first.rows
-    assert {row[0] for row in again.rows} == {"dev", "test"}
+    assert again.table == first.table
+    assert again.table is not None
+    assert {row[0] for row in again.table[1]} == {"dev", "test"}
     assert not work.exists()
 
 
 def test_another_recipe_is_refused_by_name(data: Path, tmp_path: Path) -> None:
-    finetune(tuning(data, tmp_path / "m"))
-    other = tuning(data, tmp_path / "m", recipe=replace(RECIPE, head_width=11))
-    with pytest.raises(ValueError, match=r"holds another model: recipe\.head_width \(was 10, is 11\)"):
-        finetune(other)
-    assert not finetune(other, overwrite=True).was_finished
+    finetune(data, tmp_path / "m")
+    other = replace(RECIPE, head_width=11)
+    with pytest.raises(ValueError, match=r"begun with another recipe\.head_width \(was 10, is 11\)"):
+        finetune(data, tmp_path / "m", recipe=other)
+    assert not finetune(data, tmp_path / "m", recipe=other, overwrite=True).was_finished
     assert read_config(tmp_path / "m")["recipe"]["head_width"] == 11

@@ -19,8 +19,7 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.train import Training, train_encoder
-from paraembed.cluster.train_evaluation import Selection
+from paraembed.cluster.train import Outcome, Training, train_model
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
@@ -28,6 +27,7 @@ from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.encoders.rnn import RnnConfig
 from paraembed.encoders.word import WordConfig
 from paraembed.evaluation.measures import cosine
+from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
@@ -35,6 +35,8 @@ from paraembed.pairs.sample import write_sample
 from paraembed.pairs.shards import ShardSettings
 from paraembed.recipe import Recipe
 from paraembed.text.vocabulary import END, read_words
+from paraembed.training.best import Selection
+from paraembed.training.data import Pairs
 
 pytestmark = pytest.mark.ray
 
@@ -69,9 +71,9 @@ def test_words_that_cover_nothing_end_the_job_before_its_work(sample: Path, tmp_
     vectors.write_text("zzthe 1 2\nzza 3 4\n")
     for least in (0.2, 0.01):
         with pytest.raises(ValueError, match=r"vectors.txt has a vector for 0\.0%.* 'the' \("):
-            train_encoder(Training("test", RECIPE, sample / "pairs", vectors, out, HERE, min_coverage=least))
+            train_model(Training("test", Pairs(RECIPE, sample / "pairs", vectors, min_coverage=least), out, HERE))
     with pytest.raises(ValueError, match="--min-coverage is nan"):
-        Training("test", RECIPE, sample / "pairs", vectors, out, HERE, min_coverage=float("nan"))
+        Pairs(RECIPE, sample / "pairs", vectors, min_coverage=float("nan"))
     assert [path.name for path in tmp_path.iterdir()] == ["vectors.txt"]
 
 
@@ -86,9 +88,13 @@ def fit(
 ) -> Path:
     vectors = sample / "sample" / "vectors.txt.gz"
     suites = [] if tests is None else [read_pairs_files([tests])]
-    training = Training("test", recipe, sample / "pairs", vectors, out, placement, suites, selection)
-    train_encoder(training, overwrite=overwrite)
+    pairs = Pairs(recipe, sample / "pairs", vectors, suites, selection, max_bytes=placement.pairs_bytes)
+    train_model(Training("test", pairs, out, placement), overwrite=overwrite)
     return out
+
+
+def train(pairs: Path, words: Path, out: Path) -> Outcome:
+    return train_model(Training("test", Pairs(Recipe(), pairs, words), out))
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +143,14 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Pat
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
     vectors = sample / "sample" / "vectors.txt.gz"
     out = tmp_path / "avg"
-    training = Training("test", RECIPE, sample / "pairs", vectors, out, Placement(profile=True), [suite], FIRST)
-    scores = train_encoder(training).scores
-    assert scores is not None
-    trained, untrained = (column.scores[0].pearson for column in scores.columns)
+    pairs = Pairs(RECIPE, sample / "pairs", vectors, [suite], FIRST)
+    table = train_model(Training("test", pairs, out, Placement(profile=True))).table
+    assert table is not None
+    head, (row, *_) = table
+    assert head[2:6:3] == ["trained: Pearson", "untrained: Pearson"]
+    untrained = float(row[5]) / 100
+    trained = metrics_of(paraembed.load(out), [suite])["pairs/test-pairs/pearson"]
+    assert row[2] == f"{100 * trained:.1f}"
     assert untrained < 0.4
     assert trained > 0.7
     assert [path.name for path in tmp_path.glob("avg.*")] == ["avg.trace.json.gz"]
@@ -210,7 +220,7 @@ def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(
     provenance = json.loads((stopped / "config.json").read_text())["provenance"]
     assert provenance["selected"]["best"]["step"] == 24
     assert provenance["selected"]["last"]["step"] == provenance["steps"] == 96
-    with pytest.raises(ValueError, match=r"evaluation\.every \(was 0\.2, is 0\.4\).*; choose another --out"):
+    with pytest.raises(ValueError, match=r"evaluation\.every \(was 0\.2, is 0\.4\).*choose another --out"):
         fit(sample, tmp_path / "avg", tests=tmp_path / "tests.tsv")
     with pytest.raises(
         ValueError, match=r"--select sts/mean: the sets give no such score; allowed: pairs/tests/pearson"
@@ -224,10 +234,8 @@ def test_the_same_call_again_changes_nothing_and_another_is_refused(
 ) -> None:
     before = model(unbroken)
     fit(sample, unbroken)
-    assert "is trained already by this recipe on these pairs and words; nothing to do" in capsys.readouterr().err
-    with pytest.raises(
-        ValueError, match=r"recipe\.margin \(was 0\.4, is 0\.5\); choose another --out, or .*--overwrite"
-    ):
+    assert "is finished already; nothing to do" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"recipe\.margin \(was 0\.4, is 0\.5\); .*--overwrite"):
         fit(sample, unbroken, replace(RECIPE, margin=0.5))
     assert model(unbroken) == before
     identity = json.loads((unbroken / "config.json").read_text())["provenance"]["training"]
@@ -248,7 +256,7 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
         fit(sample, tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
     with pytest.raises(ValueError, match="holds no finished pair shards"):
-        train_encoder(Training("test", RECIPE, tmp_path / "thesis", tmp_path, tmp_path / "out"))
+        train(tmp_path / "thesis", tmp_path, tmp_path / "out")
     (tmp_path / "foreign.training").mkdir()
     (tmp_path / "foreign.training" / "chapter").write_text("dear")
     with pytest.raises(ValueError, match=r"foreign.training holds something that jobs/train.py did not write"):
@@ -264,7 +272,7 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
         fit(sample, tmp_path / "out", placement=too_many)
     shutil.rmtree(tmp_path / "out.training")
     with pytest.raises(FileNotFoundError, match="does not exist; expected pair shards"):
-        train_encoder(Training("test", RECIPE, tmp_path / "none", tmp_path, tmp_path / "out"))
+        train(tmp_path / "none", tmp_path, tmp_path / "out")
 
 
 def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample: Path, tmp_path: Path) -> None:
@@ -312,7 +320,7 @@ def test_a_stopped_driver_goes_on_to_the_same_bytes(
     assert not out.exists()
     capsys.readouterr()
     fit(sample, out, placement=Placement(checkpoint_minutes=0))
-    assert "going on with the training in" in capsys.readouterr().err
+    assert "resuming the work in" in capsys.readouterr().err
     assert model(out) == model(unbroken)
     fingerprint = paraembed.load(out).fingerprint
     (run,) = MlflowClient(store).search_runs(["1"], f"tags.fingerprint = '{fingerprint}'", max_results=1)
@@ -328,12 +336,12 @@ def test_changed_shards_are_refused(sample: Path, tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
     vectors = sample / "sample" / "vectors.txt.gz"
     with pytest.raises(ValueError, match=r"pairs-00000.* differs from its digest in the manifest; shard"):
-        train_encoder(Training("test", RECIPE, copy, vectors, tmp_path / "out"))
+        train(copy, vectors, tmp_path / "out")
     (copy / "manifest.json").write_text(
         (copy / "manifest.json").read_text().replace("pairs-00000", "../pairs-00000", 1)
     )
     with pytest.raises(ValueError, match=r"manifest.json was changed after it was written"):
-        train_encoder(Training("test", RECIPE, copy, vectors, tmp_path / "out"))
+        train(copy, vectors, tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
 

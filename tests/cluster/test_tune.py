@@ -20,9 +20,8 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed.cluster.placement import Placement
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.train import Training, train_encoder
+from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begin, run_sweep
-from paraembed.cluster.tune_inputs import Pairs
 from paraembed.commands.tune import Tune, tune
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
@@ -31,6 +30,7 @@ from paraembed.pairs.sample import write_sample
 from paraembed.pairs.shards import ShardSettings
 from paraembed.recipe import Recipe, read_recipe
 from paraembed.tracking.runs import tracked_run
+from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.ledger import Ledger
 from paraembed.tuning.points import Points
@@ -104,7 +104,7 @@ def test_all_trials_end_and_the_best_is_the_highest(swept: Path) -> None:
 def test_the_best_recipe_trains_to_the_same_score(sample: Path, swept: Path, tmp_path: Path) -> None:
     recipe = read_recipe(swept / "best-recipe.json", Recipe)
     words, pairs = sample / "sample" / "vectors.txt.gz", swept / "tuning-pairs"
-    train_encoder(Training("best", recipe, pairs, words, tmp_path / "encoder", Placement()))
+    train_model(Training("best", Pairs(recipe, pairs, words), tmp_path / "encoder"))
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
     score = metrics_of(paraembed.load(tmp_path / "encoder"), [suite])[METRIC]
     assert score == pytest.approx(json.loads((swept / "best.json").read_text())["score"], abs=1e-6)
@@ -149,7 +149,7 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(
     same = replace(flags(sample, swept), protocol=True, register="test-smoke")
     tune(same)
     said = capsys.readouterr().err
-    assert "is trained already by this recipe" in said
+    assert f"{swept / 'encoder'} is finished already" in said
     assert "at a time" not in said
     assert "registered as" not in said
     assert records(swept) == before
@@ -234,7 +234,7 @@ def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(
     space = replace(SMOKE, axes={"learning_rate": (1e36, 0.02, 1e35)}, fixed={"tokeniser": "space"}, tuning_pairs=None)
     points = Points("failing", space)
     suites = read_selection(space.selection, sample / "sample")
-    pairs = Pairs(sample / "pairs", sample / "sample" / "vectors.txt.gz", suites)
+    pairs = Pairs(Recipe(), sample / "pairs", sample / "sample" / "vectors.txt.gz", suites)
     sweep = Sweep(points, space.selection, pairs, tmp_path / "out", concurrent=2, max_failures=2)
     ledger = run(sweep, "failing")
     assert [one.status for one in ledger.in_order()] == ["failed", "finished", "failed"]
@@ -275,7 +275,7 @@ def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> No
     assert not (tmp_path / "sweep" / "results.csv").exists()
     done = subprocess.run(whole, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "going on with the sweep in" in done.stderr
+    assert "resuming the work in" in done.stderr
     assert f"{4 - len(before)} trials of 40 epochs" in done.stderr
     assert before.items() <= records(tmp_path / "sweep").items()
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
@@ -319,12 +319,12 @@ def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample: Path, tmp_path: 
     space = replace(SMOKE, axes=axes, fixed={"tokeniser": "space"}, tuning_pairs=None)
     suites = read_selection(space.selection, sample / "sample")
     words, pairs = sample / "sample" / "vectors.txt.gz", sample / "pairs"
-    sweep = Sweep(Points("two", space), space.selection, Pairs(pairs, words, suites), tmp_path / "out", concurrent=1)
+    data = Pairs(Recipe(), pairs, words, suites)
+    sweep = Sweep(Points("two", space), space.selection, data, tmp_path / "out", concurrent=1)
     ledger = run(replace(sweep, placement=Placement(workers=2)), "two")
     assert [one.status for one in ledger.in_order()] == ["finished", "failed"]
     recipe = read_recipe(tmp_path / "out" / "best-recipe.json", Recipe)
-    training = Training("two", recipe, pairs, words, tmp_path / "encoder", Placement(workers=2))
-    train_encoder(training)
+    train_model(Training("two", Pairs(recipe, pairs, words), tmp_path / "encoder", Placement(workers=2)))
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
     score = metrics_of(paraembed.load(tmp_path / "encoder"), [suite])[METRIC]
     assert ledger.records[0].score == pytest.approx(score, abs=1e-6)

@@ -14,19 +14,19 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
-from paraembed.cluster.finetune import Finetuning, finetune
 from paraembed.cluster.placement import Placement
-from paraembed.cluster.tune import Sweep, begin, run_sweep
-from paraembed.cluster.tune_gold import read_gold, without_idle_axes
+from paraembed.cluster.train import Training, train_model
+from paraembed.cluster.tune import Sweep, begin, run_sweep, trial_inputs
 from paraembed.commands.tune import Tune, _retraining, tune
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.papers import find_supervised_recipe
-from paraembed.recipe import SupervisedRecipe
+from paraembed.supervised.labels import read_labels
 from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words
 from paraembed.tracking.runs import tracked_run
+from paraembed.tuning.labels import read_labels_for, without_idle_axes
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings
@@ -88,7 +88,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(
     recipe = find_supervised_recipe(str(out / "best-recipe.json"))
     assert recipe.epochs == 3
     words, model = data / "words.txt", tmp_path / "model"
-    finetune(Finetuning("best", recipe, "similarity", None, data, words, None, model))
+    train_model(Training("best", read_labels(recipe, "similarity", None, data, words), model))
     scores = read_config(model)["provenance"]["scores"]
     assert scores["dev"]["values"]["pearson"] == pytest.approx(best["score"], abs=1e-6)
     winner = read_config(out / "model")
@@ -105,7 +105,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(
     assert training.data.tags["fingerprint"] == winner["fingerprint"]
     assert {run.data.params["task"] for run in (client.get_run(parent), training)} == {"similarity"}
     tune(whole)
-    assert "is trained already by this recipe on this task" in capsys.readouterr().err
+    assert "is finished already; nothing to do" in capsys.readouterr().err
 
 
 @pytest.mark.ray
@@ -123,8 +123,8 @@ def test_trials_on_two_workers_and_from_a_trained_encoder(data: Path, tmp_path: 
     assert [row["status"] for row in rows] == ["finished"] * 2
     recipe = find_supervised_recipe(str(tmp_path / "two" / "best-recipe.json"))
     assert recipe.encoder == ProjConfig(width=20)
-    told = Finetuning("best", recipe, "entailment", None, data, None, data / "proj", tmp_path / "m", Placement(2))
-    finetune(told)
+    labels = read_labels(recipe, "entailment", None, data, prior=data / "proj")
+    train_model(Training("best", labels, tmp_path / "m", Placement(2)))
     value = read_config(tmp_path / "m")["provenance"]["scores"]["dev"]["values"]["accuracy"]
     assert value == pytest.approx(max(row["score"] for row in rows), abs=1e-6)  # type: ignore[type-var]
 
@@ -135,9 +135,8 @@ def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(
     points = Points("iclr2016/universal-avg", SPACES["iclr2016/universal-avg"])
 
     def begun(prior: Path, task: str = "similarity", folder: Path = data) -> None:
-        training = Finetuning(points.name, SupervisedRecipe(), task, None, folder, None, prior, tmp_path)
-        gold, of_prior = read_gold(points, training)
-        begin(Sweep(of_prior, points.space.selection, gold, tmp_path, concurrent=1), overwrite=False)
+        labels, of_prior = read_labels_for(points, task, None, folder, None, prior)
+        begin(Sweep(of_prior, points.space.selection, labels, tmp_path, concurrent=1), overwrite=False)
 
     begun(data / "avg")
     begun(data / "avg")
@@ -158,17 +157,17 @@ def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(
 
 def test_what_the_prior_decides_is_in_every_recipe(data: Path, tmp_path: Path) -> None:
     points = Points("iclr2016/features-proj", SPACES["iclr2016/features-proj"])
-    training = Finetuning(points.name, SupervisedRecipe(), "similarity", None, data, None, data / "proj", tmp_path)
-    _, of_prior = read_gold(points, training)
+    given = "similarity", None, data, None
+    _, of_prior = read_labels_for(points, *given, data / "proj")
     for number in range(points.space.size):
         recipe = of_prior.at(points.space.choices(number)).recipe
         assert (recipe.encoder, recipe.tokeniser, recipe.max_tokens) == (ProjConfig(width=20), "space", 50)
     with pytest.raises(ValueError, match="tokeniser is what the encoder at --prior has; no space and no --set can"):
-        read_gold(replace(points, fixed={"tokeniser": "ptb-v1"}), training)
+        read_labels_for(replace(points, fixed={"tokeniser": "ptb-v1"}), *given, data / "proj")
     with pytest.raises(
         ValueError, match="trains the encoder proj, and --prior is avg; give another one, or take another"
     ):
-        read_gold(points, replace(training, prior=data / "avg"))
+        read_labels_for(points, *given, data / "avg")
 
 
 def test_wrong_combinations_are_said_before_anything_runs(data: Path, tmp_path: Path) -> None:
@@ -206,12 +205,10 @@ def test_wrong_combinations_are_said_before_anything_runs(data: Path, tmp_path: 
     )
     refused(lambda one: replace(one, placement=replace(one.placement, profile=True)), r"--profile is of no use here")
     refused(lambda one: replace(one, final_epochs=3), r"--final-epochs is of the training after the search; give --pro")
-    gold, points = read_gold(
-        Points(NAME, SPACES[NAME]),
-        Finetuning(NAME, SupervisedRecipe(), "similarity", None, data, data / "words.txt", None, tmp_path / "m"),
-    )
+    given = "similarity", None, data, data / "words.txt", None
+    labels, points = read_labels_for(Points(NAME, SPACES[NAME]), *given)
     with pytest.raises(ValueError, match=r"trials at a time need about .* GiB of memory"):
-        gold.inputs(points, workers=1, concurrent=10**9)
+        trial_inputs(labels, points, workers=1, concurrent=10**9)
 
 
 def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,11 +240,8 @@ def test_the_drawn_split_stands_beside_the_results(data: Path, tmp_path: Path) -
     rows = (f"{number % 6}\t{POSITIVE[number % 20]}\t{NEGATIVE[number % 19]}\n" for number in range(300))
     (tmp_path / "sts" / "2012" / "MSRpar.tsv").write_text("".join(rows))
     points = Points(NAME, replace(SPACES[NAME], axes={}), {"tokeniser": "space"})
-    training = Finetuning(
-        NAME, SupervisedRecipe(), "similarity", "sts", tmp_path, data / "words.txt", None, tmp_path / "m"
-    )
-    gold, points = read_gold(points, training)
-    sweep = Sweep(points, points.space.selection, gold, tmp_path / "out", concurrent=1)
+    labels, points = read_labels_for(points, "similarity", "sts", tmp_path, data / "words.txt", None)
+    sweep = Sweep(points, points.space.selection, labels, tmp_path / "out", concurrent=1)
     assert _retraining(sweep).endswith(f"--words {data / 'words.txt'} --out MODEL")
     on_two = replace(sweep, placement=Placement(workers=2))  # whose batches are twice as large
     assert _retraining(on_two).endswith("--out MODEL --workers 2")
@@ -258,7 +252,7 @@ def test_the_drawn_split_stands_beside_the_results(data: Path, tmp_path: Path) -
         run_sweep(sweep, run)
     assert (sweep.out / "results.csv").is_file()
     split = json.loads((sweep.out / "split.json").read_text())
-    assert split == gold.task.split
+    assert split == labels.task.split
     assert [len(split["2012/MSRpar"][part]) for part in ("train", "dev", "test")] == [120, 30, 150]
     assert run.address is not None
     assert "split.json" in {file.path for file in MlflowClient(run.address.uri).list_artifacts(run.address.run_id)}
@@ -280,7 +274,7 @@ def test_a_killed_driver_goes_on_to_the_same_table(data: Path, tmp_path: Path) -
     for out in (cut, tmp_path / "whole"):
         done = subprocess.run(command(out), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert ("going on with the sweep in" in done.stderr) == (out == cut)
+        assert ("resuming the work in" in done.stderr) == (out == cut)
         assert f"{4 - len(before) if out == cut else 4} trials of 150 epochs" in done.stderr
     assert before.items() <= {path.name: path.stat().st_mtime_ns for path in trials.iterdir()}.items()
     tables = [pq.read_table(out / "results.parquet").drop_columns(["seconds"]) for out in (cut, tmp_path / "whole")]

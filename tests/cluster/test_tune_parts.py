@@ -14,21 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlflow.tracking import MlflowClient
 
-from paraembed.cluster import tune_show, tune_trials
-from paraembed.cluster.tune import Sweep, _to_probe, begin, settled
-from paraembed.cluster.tune_inputs import Pairs
-from paraembed.cluster.tune_show import GrowingTable, best_first
-from paraembed.cluster.tune_tracking import log_trial
+from paraembed.cluster import tune_trials
+from paraembed.cluster.tune import Sweep, _to_probe, begin, log_trial, settled, trial_inputs
 from paraembed.cluster.tune_trials import LedgerSearch
 from paraembed.commands.tune import Tune, _protocol, tune
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.shards import FORMAT
+from paraembed.recipe import Recipe
 from paraembed.tracking.runs import tracked_run
+from paraembed.training.data import Pairs
+from paraembed.tuning import table
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.search import SearchSettings
+from paraembed.tuning.table import GrowingTable, best_first
 from paraembed.tuning.trial import Ended
 from tune_spaces import SPACES
 
@@ -132,7 +133,7 @@ def pairs_of(folder: Path) -> Pairs:
     (folder / "pairs").mkdir(exist_ok=True)
     (folder / "pairs" / "manifest.json").write_text("{}")
     (folder / "words.txt").write_text("the 1 2\ncat 3 4\n")
-    return Pairs(folder / "pairs", folder / "words.txt")
+    return Pairs(Recipe(), folder / "pairs", folder / "words.txt")
 
 
 def sweep(folder: Path, **more: object) -> Sweep:
@@ -188,12 +189,12 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
     write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
     write_json(some.folder / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
     with pytest.raises(ValueError, match=r"batches of 100 pairs for each of 2 workers, and there are 150; give more "):
-        some.inputs(POINTS, workers=2, concurrent=1)
+        trial_inputs(some, POINTS, workers=2, concurrent=1)
     row = "word" + " 0.5" * 300 + "\n"
     with some.words.open("w") as file:
         file.writelines(row for _ in range(1000))
     with pytest.raises(ValueError, match=r"^1000000000 trials at a time need about .* --set max_words=N, or use a"):
-        some.inputs(POINTS, workers=1, concurrent=10**9)
+        trial_inputs(some, POINTS, workers=1, concurrent=10**9)
 
 
 def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,11 +303,11 @@ def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(
 def test_the_growing_table_shows_the_score_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tune_show, "_PLAIN_SECONDS", 0.0)
-    table = GrowingTable(POINTS, Ledger(tmp_path), 4, 2)
-    table.epoch(0, 1, None)
+    monkeypatch.setattr(table, "_PLAIN_SECONDS", 0.0)
+    growing = GrowingTable(POINTS, Ledger(tmp_path), 4, 2)
+    growing.epoch(0, 1, None)
     assert "trial 0: epoch 1, no score" in capsys.readouterr().err
     plain = replace(record(0, [0.1, 0.4, 0.2]), keeps_best=True)
-    assert table.row(plain).split()[:2] == ["0", "0.4000"]
+    assert growing.row(plain).split()[:2] == ["0", "0.4000"]
     without = replace(plain, curve=tuple(replace(one, score=None) for one in plain.curve), status="failed", reason="no")
-    assert table.row(without).split()[:2] == ["0", "0.4"]  # the margin
+    assert growing.row(without).split()[:2] == ["0", "0.4"]  # the margin

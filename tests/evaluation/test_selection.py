@@ -7,13 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paraembed.cluster.train_evaluation import Selection, evaluating
 from paraembed.commands.train import read_sets
 from paraembed.encoders import Encoder
 from paraembed.encoders.avg import AvgConfig
 from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_digest
 from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
+from paraembed.recipe import Recipe
 from paraembed.text.vocabulary import Words
+from paraembed.training.best import Selection
+from paraembed.training.data import Pairs
 
 FIRST, SECOND = pa.array(["the cat", "a dog", "cat", "home"]), pa.array(["a cat", "on", "dog", "the home"])
 GRADED = ScoredPairs("one", np.array([5.0, 1.0, 3.0, 4.0]), FIRST, SECOND)
@@ -57,8 +59,8 @@ def test_bad_flags_are_said(tmp_path: Path) -> None:
             read_sets(names, data, files, selection)
     (suite,) = read_sets([], None, [tmp_path / "pairs.tsv"], Selection(patience=3))
     with pytest.raises(ValueError, match=r"--select sts/mean: .* allowed: pairs/pairs/pearson, pairs/pairs/spearman"):
-        evaluating([suite], Selection(select="sts/mean"))
-    assert evaluating([], Selection()) is None
+        Pairs(Recipe(), tmp_path, tmp_path, [suite], Selection(select="sts/mean")).scoring(9)
+    assert Pairs(Recipe(), tmp_path, tmp_path).scoring(9) is None
     for wrong, message in [({"every": 0.0}, "every is 0.0; allowed"), ({"patience": 0}, "patience is 0; allowed: 1")]:
         with pytest.raises(ValueError, match=message):
             Selection(**wrong)  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 import logging
-import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.cluster.train_run import COVERAGE, begins, check_words, drop_finished
-from paraembed.io.atomic import write_json
 from paraembed.recipe import Recipe
 from paraembed.text.vocabulary import END, START
 from paraembed.training.inputs import MIN_COVERAGE, Coverage, check_coverage, encoder_for, untrained_encoder
@@ -83,28 +80,3 @@ def test_random_vectors_that_the_user_asked_for_count_but_are_warned_of(
     rare = coverage(tmp_path, counts, replace(recipe, new_words_min_count=91))
     with pytest.raises(ValueError, match="--min-coverage"):
         check_coverage(rare, MIN_COVERAGE, "words.txt", "the pairs")
-
-
-def test_a_resumed_training_is_checked_by_what_was_counted_or_by_counting_again(tmp_path: Path) -> None:
-    found = coverage(tmp_path, {"x": 9})
-    about = "words.txt", "the pairs"
-    with pytest.raises(ValueError, match=r"has a vector for 0\.0%"):
-        check_words(tmp_path, MIN_COVERAGE, *about, lambda: found)
-    write_json(tmp_path / COVERAGE, asdict(found))
-    with pytest.raises(ValueError, match=r"'x' \(9\)"):
-        check_words(tmp_path, MIN_COVERAGE, *about, lambda: pytest.fail("counted again"))
-    check_words(tmp_path, 0.0, *about, lambda: pytest.fail("counted again"))
-    for field, value in (("with_vector", "1"), ("covered", math.nan), ("missing", [[None, 9]]), ("width", None)):
-        write_json(tmp_path / COVERAGE, {**asdict(found), field: value})
-        with pytest.raises(ValueError, match=r"'x' \(9\)"):
-            check_words(tmp_path, MIN_COVERAGE, *about, lambda: found)
-
-
-def test_a_work_folder_with_a_damaged_identity_is_another_training(tmp_path: Path) -> None:
-    saved = tmp_path / "identity.json"
-    saved.write_text("{")
-    with pytest.raises(ValueError, match=r"identity\.json is not JSON.*--overwrite"):
-        begins(tmp_path, {"recipe": {}}, overwrite=False, job="jobs/train.py")
-    assert begins(tmp_path, {"recipe": {}}, overwrite=True, job="jobs/train.py")
-    drop_finished(tmp_path, {"recipe": {}})
-    assert saved.exists()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paraembed.encoders.proj import ProjConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
-from paraembed.training.mega import mega_batches, mega_size
+from paraembed.training.negatives import mega_batches, mega_size
 from paraembed.training.objectives import margin_terms, unit
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step

@@ -1,14 +1,11 @@
 import gzip
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from paraembed.encoders.proj import ProjConfig
 from paraembed.recipe import Recipe
-from paraembed.training.fast.cpu import shares_words
 from paraembed.training.memory import Memory, available_memory, check_memory, estimate
 
 
@@ -54,10 +51,6 @@ def test_what_workers_share_counts_once_and_the_best_encoder_too(tmp_path: Path)
     assert shared.needed == 8 * 4 * gib + processes  # all of them read the words; then there is one matrix with copies
     alike, few = (Memory(10**6, 300, 2 * gib, 6 * gib, 0, 2, are_shared) for are_shared in (False, True))
     assert alike.needed - few.needed == 4 * gib
-    assert shares_words(Recipe(), 2)
-    for changes in ({"encoder": ProjConfig()}, {"dropout": 0.1}, {"clip": 1.0}, {"mega_batches": 2}):
-        assert not shares_words(replace(Recipe(), **changes), 2)
-    assert not shares_words(Recipe(), 1)
 
 
 def test_files_that_are_no_vectors_are_left_to_their_reader(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from paraembed.pairs.shards import PAIRS
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
+from paraembed.training import out_of_core as windows_module
 from paraembed.training import pairs as pairs_module
-from paraembed.training import windows as windows_module
-from paraembed.training.growing import MemoryLimit
+from paraembed.training.out_of_core import MappedPairs, MemoryLimit
 from paraembed.training.pairs import (
     Batch,
     epoch_batches,
@@ -26,7 +26,6 @@ from paraembed.training.pairs import (
     pair_columns,
     pairs_to_ids,
 )
-from paraembed.training.windows import MappedPairs
 
 
 def numbered(num_pairs: int, window: int | None = None) -> Ragged:

@@ -9,8 +9,7 @@ import pytest
 from paraembed.encoders import Encoder
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.training.loop import train
-from paraembed.training.profiler import SKIPPED_STEPS, TRACED_STEPS
+from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, train
 
 RECIPE = Recipe(batch_size=10, epochs=1)
 

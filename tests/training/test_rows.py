@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.training.rows import distinct
+from paraembed.training.update import distinct
 
 
 @given(st.lists(st.integers(0, 30), max_size=40))

@@ -14,7 +14,7 @@ from paraembed.encoders.rnn import RnnConfig
 from paraembed.encoders.scaled_avg import ScaledAvgConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.training.fast.cpu import is_additive
+from paraembed.training.fast import step_kind
 from paraembed.training.negatives import candidate_similarity, choose
 from paraembed.training.objectives import margin_terms, positive, unit
 from paraembed.training.pairs import Batch, epoch_batches
@@ -303,7 +303,7 @@ def test_scales_alone_are_learned_where_words_stay(make_encoder: MakeEncoder, pa
     assert (scale[used] != 1).all()
     assert scale.shape == (42,)
     assert (np.delete(scale.numpy(), used) == 1).all()
-    assert not is_additive(encoder, replace(recipe, train_words=True))
+    assert step_kind(encoder.config, replace(recipe, train_words=True), "cpu", 1) != "additive"
 
 
 @pytest.mark.parametrize("changes", [{"dropout": 0.6}, {"word_dropout": 0.6}])

@@ -13,18 +13,16 @@ from paraembed.encoders.gran import GranConfig
 from paraembed.encoders.proj import ProjConfig
 from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.model import Kind, Supervised, options_of
-from paraembed.supervised.scores import score
+from paraembed.supervised.scores import DevScorer, score
 from paraembed.supervised.step import SupervisedStep, example_ids
 from paraembed.supervised.tasks import Examples, Task
-from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.text.vocabulary import Words
 from paraembed.training.best import Evaluation
 from paraembed.training.loop import run_steps
 from paraembed.training.state import Counters
-from paraembed.tuning.gold import GoldInputs, GoldScorer, gold_inputs
 from paraembed.tuning.ledger import Record
 from paraembed.tuning.points import Point
-from paraembed.tuning.probe import trial_seconds
-from paraembed.tuning.trial import Ended, inputs_key, run_trial
+from paraembed.tuning.trial import Ended, Inputs, inputs_key, run_trial, trial_seconds
 
 RECIPE = SupervisedRecipe(
     tokeniser="space", epochs=6, batch_size=10, learning_rate=0.05, head_width=5, word_penalty=0.01
@@ -79,8 +77,13 @@ class Told:
         return score, {"dev/pearson": score}
 
 
-def read_only(inputs: GoldInputs) -> GoldInputs:
+def inputs_of(model: Supervised, task: Task, is_pretrained: bool = False) -> Inputs:
+    return Inputs.of(model, example_ids(model, task.train), is_pretrained=is_pretrained)
+
+
+def read_only(inputs: Inputs) -> Inputs:
     """As from the object store."""
+    assert inputs.targets is not None
     for one in (inputs.matrix, inputs.targets, *(inputs.composition or {}).values()):
         one.setflags(write=False)
     return inputs
@@ -98,8 +101,8 @@ def read_only(inputs: GoldInputs) -> GoldInputs:
 def test_a_trial_scores_what_finetune_would_keep(task: Task, tiny_words: Words, recipe: SupervisedRecipe) -> None:
     seed = recipe.seed if recipe.mode == "scratch" else 7  # a trained encoder is not what the recipe's seed gives
     model = untrained(task, tiny_words, recipe, seed)
-    inputs = read_only(gold_inputs(untrained(task, tiny_words, recipe, seed), task, recipe.mode != "scratch"))
-    ended = run_trial(inputs, recipe, 1.0, GoldScorer.of(task), {})
+    inputs = read_only(inputs_of(untrained(task, tiny_words, recipe, seed), task, recipe.mode != "scratch"))
+    ended = run_trial(inputs, recipe, 1.0, DevScorer.of(task), {})
     assert (ended.status, ended.reason, len(ended.curve)) == ("finished", "", 6)
     looks = finetuned(model, task, recipe)
     assert [epoch.score for epoch in ended.curve] == [score for _, _, score in looks.scores]
@@ -109,7 +112,7 @@ def test_a_trial_scores_what_finetune_would_keep(task: Task, tiny_words: Words, 
 
 
 def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task: Task, tiny_words: Words) -> None:
-    inputs = gold_inputs(untrained(task, tiny_words, RECIPE, 1), task, False)
+    inputs = inputs_of(untrained(task, tiny_words, RECIPE, 1), task)
     scores = [None, 0.2, 0.5, None, 0.3, math.nan]
     shown: list[float | None] = []
 
@@ -141,7 +144,7 @@ def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task: Task, tiny_wo
 
 
 def test_a_trial_stops_fails_and_is_probed_as_others_are(task: Task, tiny_words: Words) -> None:
-    inputs, scorer = gold_inputs(untrained(task, tiny_words, RECIPE, 1), task, False), GoldScorer.of(task)
+    inputs, scorer = inputs_of(untrained(task, tiny_words, RECIPE, 1), task), DevScorer.of(task)
     stopped = run_trial(inputs, RECIPE, 1.0, scorer, {2: 1.1})
     assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
     astray = run_trial(inputs, replace(RECIPE, learning_rate=1e36), 1.0, scorer, {})
@@ -153,9 +156,5 @@ def test_a_trial_stops_fails_and_is_probed_as_others_are(task: Task, tiny_words:
 
 
 def test_trials_do_not_see_the_test_part(task: Task) -> None:
-    shared = GoldScorer.of(task).task
+    shared = DevScorer.of(task).task
     assert (len(shared.train), len(shared.dev), len(shared.test)) == (0, 30, 0)
-    unread = replace(task, train=replace(task.train, texts=(pa.array([""] * 60),) * 2))
-    words = Words(pa.array([UNKNOWN, "cat"]), np.ones((2, 3), np.float32))
-    with pytest.raises(ValueError, match="every example of the training part of sick has a text without a token"):
-        gold_inputs(untrained(unread, words, RECIPE, 1), unread, False)

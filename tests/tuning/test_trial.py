@@ -11,16 +11,18 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from paraembed.evaluation.selection import SuiteScorer
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.pairs.similarity import ScoredPairs
 from paraembed.plots import CURVES, EFFECTS, PARALLEL
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words
+from paraembed.tuning.choosing import needed
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
-from paraembed.tuning.trial import PairInputs, Scorer, needed, run_trial
+from paraembed.tuning.trial import Inputs, run_trial
 from tune_spaces import SPACES
 
 POINTS = Points("smoke", SPACES["smoke"])
@@ -33,23 +35,23 @@ def texts(num_pairs: int) -> Ragged:
 
 
 @pytest.fixture
-def inputs(tiny_words: Words) -> PairInputs:
+def inputs(tiny_words: Words) -> Inputs:
     matrix = tiny_words.matrix.copy()
     matrix.setflags(write=False)  # as from the object store
-    return PairInputs(tiny_words.vocabulary, matrix, texts(40))
+    return Inputs(tiny_words.vocabulary, matrix, texts(40))
 
 
 @pytest.fixture
-def scorer() -> Scorer:
+def scorer() -> SuiteScorer:
     first, second = ["the cat", "a dog", "the mat", "home ran"], ["a cat", "the dog", "cat sat", "on the mat"]
 
     one = ScoredPairs("four", np.array([5.0, 4.0, 1.0, 0.0]), pa.array(first), pa.array(second))
     terms = ((2.0, "pairs/four/pearson"), (-1.0, "pairs/four/spearman"))
-    return Scorer((Suite("pairs", (Group("", (one,)),)),), terms)
+    return SuiteScorer((Suite("pairs", (Group("", (one,)),)),), terms)
 
 
 def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(
-    inputs: PairInputs, scorer: Scorer
+    inputs: Inputs, scorer: SuiteScorer
 ) -> None:
     before = inputs.matrix.copy()
     recipe = Recipe(epochs=3, batch_size=10, learning_rate=0.05)
@@ -62,7 +64,7 @@ def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(
     assert (inputs.matrix == before).all()
 
 
-def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: PairInputs, scorer: Scorer) -> None:
+def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: Inputs, scorer: SuiteScorer) -> None:
     recipe = Recipe(epochs=3, batch_size=10, learning_rate=0.05)
     stopped = run_trial(inputs, recipe, 1.0, scorer, {1: -3.0, 2: 3.0})
     assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
@@ -73,24 +75,24 @@ def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: PairI
     few = run_trial(inputs, Recipe(epochs=1, batch_size=100), 1.0, scorer, {})
     assert few.status == "failed"
     assert "there are 40 pairs" in few.reason
-    wrong = Scorer(scorer.suites, ((1.0, "sts/mean"),))
+    wrong = SuiteScorer(scorer.suites, ((1.0, "sts/mean"),))
     assert "sts/mean is not among the scores" in run_trial(inputs, recipe, 1.0, wrong, {}).reason
 
 
 def test_a_share_of_the_pairs_lies_in_a_larger_one(tiny_words: Words) -> None:
-    inputs = PairInputs(tiny_words.vocabulary, tiny_words.matrix, texts(100))
+    inputs = Inputs(tiny_words.vocabulary, tiny_words.matrix, texts(100))
     assert inputs.part(1.0, 1) is inputs
     small, large = inputs.part(0.1, 1), inputs.part(0.5, 1)
     assert (len(small), len(large)) == (10, 50)
 
-    def rows(some: PairInputs) -> set[bytes]:
-        return {row.tobytes() for row in some.pairs.ids.reshape(-1, 6)}
+    def rows(some: Inputs) -> set[bytes]:
+        return {row.tobytes() for row in some.texts.ids.reshape(-1, 6)}
 
     assert rows(small) <= rows(large) <= rows(inputs)
-    assert inputs.part(0.1, 2).pairs.ids.tobytes() != small.pairs.ids.tobytes()
+    assert inputs.part(0.1, 2).texts.ids.tobytes() != small.texts.ids.tobytes()
 
 
-def test_only_what_a_metric_is_about_is_scored(scorer: Scorer) -> None:
+def test_only_what_a_metric_is_about_is_scored(scorer: SuiteScorer) -> None:
     one = scorer.suites[0].groups[0].sets[0]
     suite = Suite("sts", (Group("2015", (one,)), Group("2016", (one,))), "year")
     assert [group.name for group in needed(suite, ((1, "sts/2016/mean"),)).groups] == ["2016"]

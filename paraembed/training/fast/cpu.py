@@ -1,7 +1,8 @@
 """The margin step of encoders that add up word vectors, with its gradient in closed form and in compiled loops.
+``tests/training/fast/test_cpu.py`` holds it equal to ``training.step.Step``, to 1e-6.
 
 A text's vector is the mean or the sum of its words' vectors, so that all the step needs of a text is one vector and one
-gradient: no row is gathered, no graph is built. Computes what ``Step`` does by autograd, to 1e-6.
+gradient: no row is gathered, no graph is built.
 
 Data-parallel: every worker holds all pairs. On one machine the word matrix and the optimiser's moments stand in memory
 that all workers share: each embeds the texts of its share, leaves their gradients where all see them, and moves the
@@ -17,10 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import Avg, AvgConfig
-from paraembed.encoders.sum import Sum, SumConfig
+from paraembed.encoders.avg import Avg
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.exchange import all_gather
@@ -36,45 +35,17 @@ _ROWS_AT_ONCE = 1024  # 1.2 MB at width 300
 _SMALLEST = np.float32(SMALLEST_NORM)
 
 
-def is_additive(encoder: Encoder, recipe: Recipe) -> bool:
-    """Whether ``AdditiveStep`` can take the steps of a recipe on an encoder."""
-    return isinstance(encoder.composition, Avg | Sum) and _is_additive(recipe)
-
-
-def _is_additive(recipe: Recipe) -> bool:
-    return (
-        recipe.objective == "margin"
-        and recipe.train_words
-        and recipe.update == "sparse"
-        and not (recipe.dropout or recipe.word_dropout or recipe.scramble)
-    )
-
-
-def can_share(recipe: Recipe, world: int) -> bool:
-    """Whether workers on one machine could each do its share of a step with a matrix in common."""
-    return world > 1 and recipe.pool_workers == "own" and recipe.clip is None
-
-
-def shares_words(recipe: Recipe, world: int) -> bool:
-    """Whether workers on one machine, on its CPUs, train one word matrix in common."""
-    return (
-        COMPILED
-        and can_share(recipe, world)
-        and isinstance(recipe.encoder, AvgConfig | SumConfig)
-        and _is_additive(recipe)
-        and recipe.mega_batches == 1
-    )
-
-
 class AdditiveStep:
-    """The step of a recipe that ``is_additive``; on several workers the words may move to shared memory."""
+    """The step of the kinds additive and shared, whose word vectors move to shared memory."""
 
-    def __init__(self, encoder: Encoder, recipe: Recipe, negatives: Negatives, update: Update, rank: int) -> None:
+    def __init__(
+        self, encoder: Encoder, recipe: Recipe, negatives: Negatives, update: Update, rank: int, *, is_shared: bool
+    ) -> None:
         self.encoder, self.recipe, self.rank = encoder, recipe, rank
         self.negatives, self.update = negatives, update
         self._how = isinstance(encoder.composition, Avg), recipe.similarity == "cosine", _SMALLEST
         self._places_V = np.full(len(encoder.matrix), -1, np.int32)
-        self._grad_NH = self._shared_gradients() if can_share(recipe, update.world) else None
+        self._grad_NH = self._shared_gradients() if is_shared else None
 
     def _shared_gradients(self) -> Tensor | None:
         """Room for the gradients of a step's texts that all workers see, as they now see the matrix; None: they cannot.

@@ -1,11 +1,11 @@
 """The step on a GPU that nothing is asked of: shapes that the host knows, so that it never waits for an answer.
+``tests/training/fast/test_gpu.py`` holds it equal to ``training.step.Step``, to 1e-5, on a CPU, too.
 
 The word vectors of the tokens are the leaf of the autograd graph, a row a token; sums over the tokens of a row go by
 sorted segments, not by atomic additions, so that equal runs give equal bits. Where shapes repeat, the whole step is
-recorded (see ``device_graphs``).
+recorded (see ``graphs``).
 
-Draws are those of ``Step`` (of dropout the padding has some, too, so the others are other ones), and it computes what
-that computes, to 1e-5; on a CPU, too, where tests compare them.
+Draws are those of ``Step`` (of dropout the padding has some, too, so the others are other ones).
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from paraembed.encoders.avg import Avg
 from paraembed.encoders.packed import to_device
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.training.fast.cpu import is_additive
+from paraembed.training.fast import is_additive
 from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs, Longs
 from paraembed.training.fast.graphs import Graphs, Inputs
 from paraembed.training.negatives import Negatives, candidate_similarity, choose
@@ -41,13 +41,8 @@ STEP_DRAWS = 1
 """The last number of a step's seed; the order of an epoch is drawn from (seed, epoch)."""
 
 
-def fits_device_step(encoder: Encoder, recipe: Recipe, world: int) -> bool:
-    """Whether ``DeviceStep`` can take the steps of a recipe on an encoder."""
-    return encoder.matrix.dtype == torch.float32 and world == 1 and recipe.mega_batches == 1
-
-
 class DeviceStep:
-    """The step of a recipe that ``fits_device_step``, with the interface of ``Step``.
+    """The step of the kind graphs, with the interface of ``Step``.
 
     Attributes:
         skipped_pairs: pairs left alone in a batch, for which no negative exists.
@@ -66,7 +61,7 @@ class DeviceStep:
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
         self._negatives = Negatives(recipe, encoder, pairs, 1) if recipe.objective == "margin" else None
         self._excludes = self._negatives is not None and self._negatives.excludes
-        self._in_closed_form = is_additive(encoder, recipe) and not self._excludes
+        self._in_closed_form = is_additive(encoder.config, recipe) and not self._excludes
         is_random = recipe.negatives in {"rand", "mix"} or recipe.scramble or recipe.dropout or recipe.word_dropout
         self._draws = is_contrastive or bool(is_random)
         self._is_mean = isinstance(composition, Avg)

@@ -1,4 +1,5 @@
 """Pairs on a GPU: the ids live there, batches are formed there, and the host never waits for it.
+``tests/training/fast/test_gpu_pairs.py`` holds its batches equal to those of ``training.pairs.epoch_batches``.
 
 The host knows the length of every text, and so every shape before the GPU has formed it.
 

@@ -1,4 +1,5 @@
 """Compiled loops of a training step on the CPU: what PyTorch would do in dozens of operators, in a few passes.
+``tests/training/fast/test_cpu.py`` and ``tests/training/test_optimizers.py`` hold them equal to these operators.
 
 At batch 100 the operators' own overhead, not their arithmetic, is most of a PyTorch step. Where these are not compiled
 the step takes its PyTorch form, which computes the same to 1e-6.

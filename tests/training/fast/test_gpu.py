@@ -25,7 +25,8 @@ from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.best import Evaluation
 from paraembed.training.fast import gpu_pairs as device_pairs_module
-from paraembed.training.fast.gpu import DeviceStep, fits_device_step
+from paraembed.training.fast import step_kind
+from paraembed.training.fast.gpu import DeviceStep
 from paraembed.training.loop import Report
 from paraembed.training.loop import train as whole_training
 from paraembed.training.state import Checkpoints
@@ -98,7 +99,7 @@ def test_the_step_on_a_device_is_that_of_the_cpu(
         merges = np.ones(len(pairs.ids), np.int32)
         merges[pairs.offsets[:-1]] = 0
         pairs = replace(pairs, merges=merges)
-    assert fits_device_step(ours, recipe, 1)
+    assert step_kind(ours.config, recipe, "cuda", 1) == "graphs"
     step, plain = DeviceStep(ours, recipe, pairs), Step(theirs, recipe, pairs, compiled=False)
     if ours.composition.is_recurrent and recipe.objective == "margin":
         assert [batch.repeats for batch in step.batches(pairs, 0)] == [padded] * 5

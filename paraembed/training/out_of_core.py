@@ -1,11 +1,15 @@
-"""The order of an epoch over pairs that do not fit in memory: a shuffle buffer over blocks.
+"""Pairs that do not fit in memory: arrays that grow into files, and the order of an epoch over them.
 
-The data are cut into blocks of consecutive pairs. The blocks come in random order, some at a time: a window of them is
-read from the disk, block after block, and its pairs are shuffled. What is given up: pairs of one block always come in
-one window, so that an epoch is no longer any order with equal probability.
+The order is that of a shuffle buffer over blocks: the data are cut into blocks of consecutive pairs. The blocks come in
+random order, some at a time: a window of them is read from the disk, block after block, and its pairs are shuffled.
+What is given up: pairs of one block always come in one window, so that an epoch is no longer any order with equal
+probability.
 """
 
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +19,77 @@ from paraembed.text.ragged import Ragged, joined
 _BLOCK_PAIRS = 4096
 """Consecutive pairs read at once: 200 KB of phrase pairs, and 250 blocks from all over the data a million pairs."""
 _ORDER_BYTES = 8  # a pair's place in the order of its window
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """What data may take of the memory of one worker.
+
+    Attributes:
+        max_bytes: with more, the data are kept in files.
+        folder: where these files are made. They have no name there, so that none outlives its process, however that
+            ends.
+    """
+
+    max_bytes: int
+    folder: Path
+
+
+class GrowingArray:
+    """An array [n] to which blocks are appended; at no time is there a second copy of it."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self.array: npt.NDArray[Any] = np.empty(0, dtype)
+        self.file: IO[bytes] | None = None
+        self._folder = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.array.nbytes
+
+    def append(self, block: npt.NDArray[Any]) -> None:
+        """Add a block at the end.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if self.file is not None:
+            self._write(self.file, block)
+            return
+        start = len(self.array)
+        self.array.resize(start + len(block), refcheck=False)  # realloc moves pages of large arrays, it copies none
+        self.array[start:] = block
+
+    def to_file(self, folder: Path) -> None:
+        """From here on keep the array in a file.
+
+        Raises:
+            OSError: the folder cannot be written to, or the disk is full.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by ``close``
+        self._folder = str(folder)
+        whole, self.array = self.array, np.empty(0, self.array.dtype)
+        self._write(self.file, whole)
+
+    def finished(self) -> npt.NDArray[Any]:
+        """The array; from a file it is mapped, read-only, and outlives ``close``."""
+        if self.file is None or not self.file.tell():
+            return self.array
+        return np.asarray(np.memmap(self.file, self.array.dtype, "r"))
+
+    def _write(self, file: IO[bytes], block: npt.NDArray[Any]) -> None:
+        try:
+            file.write(np.ascontiguousarray(block, self.array.dtype).data)
+            file.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._folder) from None
+
+    def close(self) -> None:
+        """Let go of the file, if there is one."""
+        if self.file is not None:
+            self.file.close()
 
 
 @dataclass(frozen=True)

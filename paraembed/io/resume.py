@@ -1,0 +1,123 @@
+"""Unfinished work in a folder, with the fingerprint of what it becomes: finished, resumed, refused or started over."""
+
+import contextlib
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paraembed.io.atomic import empty_folder, foreign_file, work_folder, write_json
+from paraembed.io.fingerprint import differences, read_json
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work on an output; the same job with the same fingerprint resumes it.
+
+    Attributes:
+        out: the output.
+        folder: folder of the work: one beside the output, or the output itself.
+        record: name of the file in the folder that holds the fingerprint.
+        fingerprint: what decides the result, a JSON object.
+        files: paths in the folder that the job writes; a folder with another file is neither emptied nor removed.
+        job: file of the job, for messages.
+        overwrite: replace another output, and drop other work.
+        is_nested: a difference in one field is often the cause of those in later fields, so the first one is named.
+    """
+
+    out: Path
+    folder: Path
+    record: str
+    fingerprint: dict[str, Any]
+    files: re.Pattern[str]
+    job: str
+    overwrite: bool = False
+    is_nested: bool = False
+
+    def is_finished(self, read: Callable[[Path], dict[str, Any]]) -> bool:
+        """Return whether the output is there; ``read`` returns the fingerprint of an output.
+
+        Raises:
+            ValueError: something else is there, or another output that is not to be replaced.
+        """
+        if not self.out.exists() or (self.out.is_dir() and not any(self.out.iterdir())):
+            return False
+        return self._is_same(self.out, read(self.out))
+
+    def is_begun(self) -> bool:
+        """Return whether the folder holds this work, to be resumed; if not, it may be started.
+
+        Raises:
+            ValueError: the folder holds other work that is not to be dropped, or a file that the job did not write.
+        """
+        saved = self.folder / self.record
+        files = self.files
+        if saved.is_file():
+            if self._is_same(self.folder, self.read()):
+                return True
+        elif self.folder == self.out:  # a folder of the user's, in which nothing was begun
+            files = re.compile(rf"\.{re.escape(self.record)}\..*")
+        foreign = foreign_file(self.folder, files)
+        if foreign is not None:
+            raise ValueError(
+                f"{self.folder} holds something that {self.job} did not write; choose another --out, or move it away: "
+                f"{foreign.relative_to(self.folder)}"
+            )
+        return False
+
+    def clear(self) -> None:
+        """Empty the folder; what work it holds is forgotten first."""
+        (self.folder / self.record).unlink(missing_ok=True)
+        empty_folder(self.folder)
+
+    def begin(self) -> None:
+        """Record the fingerprint: from here on the work can be resumed."""
+        write_json(self.folder / self.record, self.fingerprint)
+
+    def remove(self) -> None:
+        """Remove the folder of finished work, unless it holds a file that the job did not write."""
+        foreign = foreign_file(self.folder, self.files)
+        if foreign is None:
+            shutil.rmtree(self.folder)
+        else:
+            log.warning("%s was not removed: %s in it is not a file of %s", self.folder, foreign.name, self.job)
+
+    def remove_leftover(self) -> None:
+        """Remove the folder of a job that was killed when its output was already there."""
+        with contextlib.suppress(OSError, ValueError):
+            if not differences(read_json(self.folder / self.record), self.fingerprint):
+                with work_folder(self.folder):  # a run that holds it removes it
+                    self.remove()
+
+    def read(self) -> dict[str, Any]:
+        """Return the recorded fingerprint; an empty one where a damaged file is to be overwritten.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        try:
+            found: dict[str, Any] = read_json(self.folder / self.record, dict[str, Any])
+        except ValueError as error:
+            if self.overwrite:
+                return {}
+            raise ValueError(f"{error}; start over with --overwrite") from None
+        return found
+
+    def _is_same(self, place: Path, found: dict[str, Any]) -> bool:
+        now = self.fingerprint
+        if self.is_nested:
+            fields = (differences({name: found.get(name)}, {name: value}) for name, value in now.items())
+            changed = next(filter(None, fields), "")
+        else:
+            changed = differences(found, now)
+        if changed and not self.overwrite:
+            raise ValueError(
+                f"{place} was begun with another {changed}; go back to that, choose another --out, or start over with "
+                "--overwrite"
+            )
+        return not changed

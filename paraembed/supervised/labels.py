@@ -1,0 +1,327 @@
+"""Labeled examples as training data: they train an encoder with a head, from word vectors or a pretrained encoder."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from paraembed import checkpoint
+from paraembed.console import doing, say
+from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
+from paraembed.encoders.base import reads_trees
+from paraembed.evaluation.selection import as_json
+from paraembed.io.fingerprint import digest_of, sha256_of
+from paraembed.io.places import require_file
+from paraembed.io.resume import Work
+from paraembed.papers.supervised import published_for
+from paraembed.recipe import BaseRecipe, SupervisedRecipe, check_recipe
+from paraembed.supervised import model as models
+from paraembed.supervised.model import Kind, Supervised, options_of
+from paraembed.supervised.readers import read_task
+from paraembed.supervised.scores import HEAD, RESAMPLES, DevScorer, model_card, saved_rows, score, score_rows
+from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids, is_filled, tree_merges
+from paraembed.supervised.tasks import Task, write_split
+from paraembed.text.tokenize import tokenise
+from paraembed.text.vocabulary import Words
+from paraembed.training.best import Scoring
+from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
+from paraembed.training.inputs import (
+    MIN_COVERAGE,
+    Coverage,
+    check_min_coverage,
+    coverage_of,
+    encoder_for,
+    with_words_of,
+)
+from paraembed.training.loop import run_steps
+from paraembed.training.memory import available_memory, check_memory, estimate
+from paraembed.training.state import Counters
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labeled examples of a task; see ``read_labels`` and ``TrainingData``.
+
+    Attributes:
+        recipe: how to train; with what the pretrained encoder decides.
+        task: its examples.
+        folder: of the evaluation data.
+        words: word-vector text file, in the mode scratch.
+        prior: folder of the pretrained encoder, in the other modes.
+        encoder: the pretrained encoder.
+        min_coverage: fraction of the training part's tokens that must have a vector of their own; it does not decide
+            the result.
+    """
+
+    recipe: SupervisedRecipe
+    task: Task
+    folder: Path
+    words: Path | None = None
+    prior: Path | None = None
+    encoder: Encoder | None = None
+    min_coverage: float = MIN_COVERAGE
+
+    job: ClassVar[str] = "finetune"
+    model: ClassVar[str] = "model"
+    unit: ClassVar[str] = "examples"
+    share: ClassVar[str] = "right"
+    texts: ClassVar[str] = "the training part"
+    warns_of_collapse: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a minimum coverage that is no fraction."""
+        check_min_coverage(self.min_coverage)
+
+    @property
+    def vectors(self) -> str:
+        """Name of the word-vector file, or of the pretrained encoder."""
+        return self.words.name if self.words else f"the prior {self.prior.name}" if self.prior else ""
+
+    @property
+    def about(self) -> str:
+        """Task and mode."""
+        return f" {self.task.name} {self.recipe.mode}"
+
+    def inputs(self) -> dict[str, Any]:
+        """Return what decides the result besides the recipe; digests, JSON."""
+        task = self.task
+        return {
+            "task": task.name,
+            "data_set": task.data_set,
+            "data": digest_of(as_json((task.train, task.dev, task.test, task.threshold, task.classes, task.low))),
+            "words": sha256_of(self.words) if self.words else None,
+            "prior": self.encoder.fingerprint if self.encoder else None,
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the model."""
+        return {"recipe": self.recipe.to_dict(), **self.inputs()}
+
+    def identity_at(self, out: Path) -> dict[str, Any]:
+        """Return what decided the model of a folder."""
+        return recorded_identity(models.read_config(out), SupervisedRecipe)
+
+    def table_at(self, out: Path) -> Table:
+        """Return the table of scores of a model."""
+        return HEAD, saved_rows(models.read_config(out)["provenance"], str(out))
+
+    def params(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """Return what MLflow logs of it."""
+        sizes = {part: len(getattr(self.task, part)) for part in ("train", "dev", "test")}
+        return {name: value for name, value in identity.items() if value and name != "recipe"} | sizes
+
+    def size(self) -> tuple[int, int, Path | tuple[int, int]]:
+        """Return tokens and examples of the training part, and what training begins with; see ``TrainingData``."""
+        tokens = tokenise(pa.concat_arrays(self.task.train.texts), self.recipe.tokeniser)
+        if self.encoder is None:
+            assert self.words is not None
+            return len(tokens.flat), len(self.task.train), self.words
+        rows, width = self.encoder.matrix.shape
+        return len(tokens.flat), len(self.task.train), (rows, width)
+
+    def check(self, workers: int, workers_here: int, *, gpus: bool) -> None:  # noqa: ARG002
+        """Raise ValueError where a training could not begin, or its result not be scored."""
+        recipe, task = self.recipe, self.task
+        check_recipe(recipe, task.name)
+        self._check_split()
+        for part in (task.dev, task.test):
+            which = "development" if part is task.dev else "test"
+            if len(part) < 2:
+                found = f"{len(part)} example{'s' * (len(part) != 1)}"
+            elif task.name == "similarity" and len(set(part.labels.tolist())) < 2:
+                found = f"{len(part)} examples of one gold score"
+            else:
+                continue
+            raise ValueError(
+                f"the {which} part of {task.name} ({task.data_set}) has {found}: no score is defined on it; give "
+                f"larger sets in {self.folder}"
+            )
+        tokens = tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser)
+        usable = int(is_filled(tokens, len(task.train.texts)).sum())
+        if usable < max(2, recipe.batch_size * workers):
+            least = f"{recipe.batch_size} for each of {workers} workers" if workers > 1 else str(recipe.batch_size)
+            raise ValueError(
+                f"{usable:,} examples to train on (of {len(task.train):,}; the others have a text without a token), "
+                f"and batch_size is {least}; take a smaller one, or give more examples"
+            )
+        if reads_trees(recipe.encoder):
+            tree_merges(task.train, tokens, recipe.tokeniser)
+        num_tokens, num_examples, words = self.size()
+        memory = estimate(words, recipe, num_tokens, num_examples, workers_here, keeps_best=True)
+        check_memory(memory, available_memory(), cuts_words=self.encoder is None)
+
+    def _check_split(self) -> None:
+        """Raise ValueError where the encoder has learned from another draw of the set, which the test part has."""
+        if self.encoder is None or self.task.split is None:
+            return
+        for before in checkpoint.gold_of(self.encoder.provenance):
+            if before["data_set"] == self.task.data_set and before["seed"] != self.recipe.seed:
+                raise ValueError(
+                    f"--prior was trained on a split of {self.task.data_set} that was drawn with seed "
+                    f"{before['seed']}; seed is {self.recipe.seed} here: what it has learned from would be chosen by "
+                    f"or tested on; take --seed {before['seed']}, or another prior"
+                )
+
+    def untrained(self) -> tuple[Supervised, Coverage]:
+        """Return the model before training, and how much of the training part its words cover."""
+        recipe = self.recipe
+        counts = pc.value_counts(tokenise(pa.concat_arrays(self.task.train.texts), recipe.tokeniser).flat)
+        if self.encoder is None:
+            assert self.words is not None
+            encoder, coverage = encoder_for(self.words, counts, recipe)
+        elif recipe.mode == "features":
+            encoder, own = self.encoder, Words(self.encoder.vocabulary, self.encoder.matrix.detach().numpy())
+            coverage = coverage_of(counts, own.vocabulary, own)
+        else:
+            encoder, coverage = with_words_of(self.encoder, counts, recipe)
+        return Supervised(encoder, Kind.of(self.task), options_of(recipe), recipe.seed), coverage
+
+    def with_recipe(self, recipe: BaseRecipe) -> "Labels":
+        """Return the same examples with another recipe."""
+        assert isinstance(recipe, SupervisedRecipe)
+        return replace(self, recipe=recipe)
+
+    def for_workers(self) -> "Labels":
+        """Return it without the pretrained encoder, which is in the model before training."""
+        return replace(self, encoder=None)
+
+    def files(self) -> tuple[list[str], list[str]]:
+        """Return none: the examples are here."""
+        return [], []
+
+    def read(
+        self,
+        model: Supervised,
+        blocks: Iterable[pa.Table] | None = None,  # noqa: ARG002
+        scratch: Path | None = None,  # noqa: ARG002
+        world: int = 1,  # noqa: ARG002
+    ) -> tuple[ExampleIds, int, list[str]]:
+        """Return the training part as word ids; see ``TrainingData``."""
+        doing("reading the examples")
+        data, total = example_ids(model, self.task.train), len(self.task.train)
+        left_out = f"{data.num_dropped:,} of {total:,} examples have a text without a token, and are left out"
+        return data, len(data), [left_out] if data.num_dropped else []
+
+    def load(self, folder: Path) -> Supervised:
+        """Load a model."""
+        return models.load(folder)
+
+    def save(self, model: Supervised, folder: Path, card: str) -> None:
+        """Write a model folder that is not finished."""
+        models.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card)
+
+    def scoring(self, num: int) -> Scoring:
+        """Return the score on the dev set; see ``TrainingData``."""
+        every = self.recipe.evaluations_apart(num)
+        metric = f"dev/{self.task.measure}"
+        return Scoring(DevScorer.of(self.task), metric, every, self.recipe.patience, {"task": self.task.name})
+
+    def train(self, model: Supervised, examples: ExampleIds, rank: int = 0, world: int = 1, **how: Any) -> Counters:
+        """Train a model in place; there is no profile of it."""
+        return run_steps(model, SupervisedStep(model, self.recipe, rank, world), examples, len(examples), **how)
+
+    def finish(
+        self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
+    ) -> Table:
+        """Score the model on the test part, once, write its folder, and return the table of scores."""
+        task, model = self.task, models.load(work.folder / "trained")
+        num = (counters.pairs - counters.pairs_in_epoch) // counters.epoch if counters.epoch else len(task.train)
+        kept = self.scoring(num).kept(counters)
+        if kept is None:
+            raise ValueError("no evaluation on the dev set gave a score; are the words of its texts in the vocabulary?")
+        scores = {"dev": score(model, task, "dev"), "test": score(model, task, "test", resamples=RESAMPLES)}
+        kind = encoder_name(model.encoder.config)
+        published = published_for(task.name, task.data_set, kind, self.recipe.mode, task.measure)
+        values = {f"{part}/{name}": value for part, found in scores.items() for name, value in found.values.items()}
+        log_metrics(values, counters.step)
+        rows = score_rows(scores, published)
+        step, examples, value = kept.best
+
+        def write_more(folder: Path) -> None:
+            title, share = f"{name}: {kind}, {task.name} ({task.data_set})", "share of right answers"
+            draw(folder / PICTURE, title, counters, num, kept, unit="example", share=share)
+            write_split(task, folder)
+
+        models.save(
+            model,
+            work.out,
+            recipe=self.recipe.to_dict(),
+            provenance={
+                **provenance_of(work.fingerprint, counters),
+                "best": {"step": step, "examples": examples, "score": value},
+                "scores": {part: found.to_dict() for part, found in scores.items()},
+                "published": {measure: dict(found) for measure, found in published.items()},
+                "notes": list(task.notes),
+            },
+            model_card=model_card(name, self.recipe, model, task, rows, PICTURE),
+            write_more=write_more,
+        )
+        for note in task.notes:
+            say(f"note: {note}")
+        return HEAD, rows
+
+
+def read_labels(
+    recipe: SupervisedRecipe,
+    task: str,
+    data_set: str | None,
+    folder: Path,
+    words: Path | None = None,
+    prior: Path | None = None,
+    *,
+    asked: Sequence[str] = (),
+    otherwise: str = "give --encoder {}",
+    min_coverage: float = MIN_COVERAGE,
+) -> Labels:
+    """Read what a model is trained on and begins with.
+
+    Args:
+        recipe: how to train; the pretrained encoder decides some of it.
+        task: one of ``TaskName``.
+        data_set: one of the task's; None: its first.
+        folder: of the evaluation data.
+        words: word-vector text file, in the mode scratch.
+        prior: folder of a pretrained encoder, in the other modes.
+        asked: fields of the recipe that were changed by hand; the pretrained encoder must not decide them otherwise.
+        otherwise: what to do where the architectures differ; ``{}`` stands for the pretrained encoder's.
+        min_coverage: see ``Labels``.
+
+    Raises:
+        OSError, ValueError: a file is missing or cannot be read, the mode begins with something else, or the
+            pretrained encoder is another one than the recipe's.
+    """
+    if recipe.mode == "scratch":
+        if words is None or prior is not None:
+            raise ValueError("the mode scratch begins with word vectors: give --words VECTORS, and no --prior")
+        require_file(words)
+    elif prior is None or words is not None:
+        raise ValueError(f"the mode {recipe.mode} begins with a trained encoder: give --prior ENCODER, and no --words")
+    doing(f"reading the sets of {task}")
+    read = read_task(task, data_set, folder, recipe.seed)
+    encoder = None
+    if prior is not None:
+        encoder = checkpoint.load(prior)
+        recipe = _of_prior(recipe, encoder, asked, otherwise)
+    return Labels(recipe, read, folder, words, prior, encoder, min_coverage)
+
+
+def _of_prior(recipe: SupervisedRecipe, prior: Encoder, asked: Sequence[str], otherwise: str) -> SupervisedRecipe:
+    """Return the recipe with what a pretrained encoder decides: architecture, tokenizer, boundary tokens, cut."""
+    wanted, found = encoder_name(recipe.encoder), encoder_name(prior.config)
+    if wanted != found:
+        raise ValueError(f"the recipe trains the encoder {wanted}, and --prior is {found}; {otherwise.format(found)}")
+    decided: dict[str, Any] = {
+        "encoder": config_from_dict(config_to_dict(prior.config)),
+        "tokeniser": prior.tokeniser,
+        "boundary_tokens": prior.boundary_tokens,
+        "max_tokens": prior.max_tokens,
+    }
+    for name, value in decided.items():
+        if name in asked and getattr(recipe, name) != value:
+            raise ValueError(f"{name} is {getattr(recipe, name)!r}, and --prior decides it: {value!r}; leave it out")
+    options = ", ".join(f"{name} {value}" for name, value in config_to_dict(prior.config).items())
+    say(f"the prior decides: {options}; tokeniser {prior.tokeniser}, boundary_tokens {prior.boundary_tokens}")
+    return replace(recipe, **decided)

@@ -1,0 +1,59 @@
+"""Which step runs, by recipe, device and number of workers."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.scaled_avg import ScaledAvgConfig
+from paraembed.encoders.sum import SumConfig
+from paraembed.recipe import Recipe, SupervisedRecipe
+from paraembed.training import fast
+from paraembed.training.fast import step_kind
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, ("additive", "shared", "graphs")),
+        ({"encoder": SumConfig(), "similarity": "dot"}, ("additive", "shared", "graphs")),
+        ({"clip": 1.0}, ("additive", "additive", "graphs")),
+        ({"pool_workers": "all"}, ("additive", "additive", "graphs")),
+        ({"mega_batches": 2}, ("additive", "compiled", "plain")),
+        *(
+            (changes, ("compiled", "compiled", "graphs"))
+            for changes in (
+                {"encoder": ProjConfig()},
+                {"encoder": ScaledAvgConfig()},
+                {"dropout": 0.1},
+                {"word_dropout": 0.1},
+                {"scramble": 0.1},
+                {"update": "dense"},
+                {"objective": "squared_l2"},
+            )
+        ),
+    ],
+)
+def test_the_fastest_step_that_can_runs(
+    changes: dict[str, Any], kinds: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast, "COMPILED", True)
+    recipe = replace(Recipe(), **changes)
+
+    def kind(device: str, world: int, **more: Any) -> str:
+        return step_kind(recipe.encoder, recipe, device, world, **more)
+
+    assert (kind("cpu", 1), kind("cpu", 2), kind("cuda", 1)) == kinds
+    assert kind("cuda", 2) == kind("cuda", 1, is_on_disk=True) == kind("cpu", 1, dtype=torch.float64) == "plain"
+    assert kind("cuda", 1, dtype=torch.float64) == "plain"
+    monkeypatch.setattr(fast, "COMPILED", False)
+    assert kind("cpu", 1) == "plain"
+
+
+def test_a_head_trains_with_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "COMPILED", True)
+    recipe = SupervisedRecipe()
+    kinds = [step_kind(recipe.encoder, recipe, device, world) for device in ("cpu", "cuda") for world in (1, 2)]
+    assert kinds == ["compiled", "compiled", "plain", "plain"]
