@@ -21,7 +21,7 @@ from paraembed.evaluation.measures import resampled_correlations
 from paraembed.pairs.deduplicate import find_duplicates
 from paraembed.pairs.parse import parse_source, partitions_of
 from paraembed.pairs.sample import write_sample
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 from paraembed.papers import RECIPES
 from paraembed.text.tokenize import TOKENISERS
 from paraembed.text.trees import parse_trees

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
-from paraembed.encoders.base import BoundaryTokens
+from paraembed.encoders.configs import BoundaryTokens
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config

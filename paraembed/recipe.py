@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict, encoder_name
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.base import BoundaryTokens
-from paraembed.encoders.irnn import IrnnConfig
-from paraembed.encoders.word import WordConfig
+from paraembed.encoders.configs import AvgConfig, BoundaryTokens, IrnnConfig, WordConfig
 from paraembed.io.fingerprint import read_json
 from paraembed.options import check_fields
 from paraembed.text.tokenize import check_tokeniser

@@ -12,7 +12,7 @@ from hypothesis import settings
 from paraembed import checkpoint
 from paraembed.cluster.session import ray_session
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 settings.register_profile("busy machine", deadline=None)

@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 import paraembed
 from paraembed.checkpoint import load, read_config, save
 from paraembed.encoders import Encoder, config_to_dict
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.text.vocabulary import Words

@@ -12,8 +12,9 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py")])
 # A folder imports only from those before it; the files beside the folders count as folders.
 ORDER = (
-    *("options", "compiled_cache", "compiled", "stops", "io", "console", "text", "pairs", "encoders", "checkpoint"),
-    *("recipe", "papers", "plots", "evaluation", "model_card", "training", "supervised", "export", "embedding"),
+    *("options", "settings", "compiled_cache", "compiled", "stops", "io", "console", "text", "pairs", "encoders"),
+    *("checkpoint", "recipe", "papers", "plots", "evaluation", "model_card", "training", "supervised", "export"),
+    "embedding",
     *("tuning", "tracking", "cluster", "commands"),
 )
 CORE = ORDER[: ORDER.index("tracking")]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import ProjConfig
 from paraembed.papers import RECIPES, find_recipe
 from paraembed.recipe import Recipe, read_recipe, without_effect
 

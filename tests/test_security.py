@@ -35,7 +35,8 @@ from paraembed.pairs.parse import parse_source
 from paraembed.pairs.public.archives import unpack
 from paraembed.pairs.reports import save_report
 from paraembed.pairs.sample import write_sample
-from paraembed.pairs.shards import ShardSettings, read_pair_manifest
+from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import read_pair_manifest
 from paraembed.text.vocabulary import read_words
 
 ROOT = Path(__file__).parents[1]

@@ -48,7 +48,7 @@ from paraembed.embedding.rows import Rows, read_part
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.io.atomic import write_file
 from paraembed.io.inflate import read_blocks
 from paraembed.text.ragged import Ragged

@@ -20,14 +20,14 @@ from infra.bench.command import Case
 from infra.bench.generated import draw_pairs, draw_words, pair_texts
 from infra.bench.rounds import ROOT, Clock, Program, Round, Task, peak_bytes, start
 from infra.bench.train import recipe
-from paraembed.cluster.placement import Placement
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.embedding.part import REPORTS
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import read_json
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
+from paraembed.settings import Placement
 from paraembed.tracking.runs import EXPERIMENT
 from paraembed.training.data import Pairs
 

@@ -12,24 +12,24 @@ from typing import Any
 
 from paraembed import checkpoint
 from paraembed.cluster.embed_parts import embed_parts, started_workers
-from paraembed.cluster.session import check_workers, ray_session
+from paraembed.cluster.session import ray_session
 from paraembed.console import doing, duration, print_table, say
 from paraembed.embedding import manifest
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.estimate import estimate
 from paraembed.embedding.inputs import InputFile, changed_inputs, check_apart, list_inputs
-from paraembed.embedding.manifest import OnDuplicateId, Run
+from paraembed.embedding.manifest import Run
 from paraembed.embedding.part import REJECTED, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
-from paraembed.embedding.settings import Settings, check_dim
+from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings, check_dim
 from paraembed.embedding.store import Folder, Store, is_there, open_store, read_json
 from paraembed.embedding.swap import discard, fresh_folder, swap, sweep
 from paraembed.embedding.worker import Done, Weights
 from paraembed.encoders import Encoder
-from paraembed.encoders.base import reads_trees
 from paraembed.io.atomic import locked
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
+from paraembed.settings import check_workers
 from paraembed.tracking.spool import spool_path
 
 
@@ -50,21 +50,6 @@ class Outcome:
     was_finished: bool = False
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What stops a run though every part can be embedded; the bytes do not depend on it.
-
-    Attributes:
-        max_rejected: most rows that may be unreadable; None: any number.
-        on_duplicate_id: whether an id that is null or stands twice is to ``fail`` or be kept, and counted.
-        reading: what is read of an input at most.
-    """
-
-    max_rejected: int | None = None
-    on_duplicate_id: OnDuplicateId = "fail"
-    reading: TableLimits = DEFAULT_TABLE_LIMITS
-
-
 def embed(
     encoder: Path,
     inputs: Sequence[str | Path],
@@ -73,7 +58,7 @@ def embed(
     *,
     workers: int = 2,
     overwrite: bool = False,
-    limits: Limits = Limits(),
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Outcome:
     """Embed input files into ``out``, or go on where an earlier run stopped.
 
@@ -202,7 +187,7 @@ def _prepared(
     doing("finding the input files")
     files = list_inputs(inputs, reading, _show_files)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
-    return loaded, files, complete_settings(settings, files, reads_trees(loaded.config))
+    return loaded, files, complete_settings(settings, files, loaded.config.reads_trees)
 
 
 def _show_files(done: int, total: int) -> None:

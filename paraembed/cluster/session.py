@@ -18,6 +18,7 @@ import ray
 
 from paraembed.cluster.local_ray import adapted_ray, keep_logs, private_folder, temp_dir
 from paraembed.cluster.watch import Watch, head_watch, server_watch
+from paraembed.settings import check_workers
 from paraembed.stops import STOP_SIGNALS, stop_now
 
 _LOOPBACK = "127.0.0.1"
@@ -165,12 +166,6 @@ def _stops_deferred() -> Iterator[None]:
                 signal.signal(number, handler)
         if stops:
             raise KeyboardInterrupt
-
-
-def check_workers(workers: int) -> None:
-    """Raise ValueError unless the number of workers is positive."""
-    if workers < 1:
-        raise ValueError(f"--workers is {workers}; it must be at least 1")
 
 
 def _probe(address: str) -> None:

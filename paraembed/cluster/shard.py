@@ -21,7 +21,7 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
-from paraembed.cluster.session import check_workers, ray_session
+from paraembed.cluster.session import ray_session
 from paraembed.console import doing, say
 from paraembed.io.atomic import SUCCESS, empty_folder, foreign_file, replace_folder, work_folder, write_file, write_json
 from paraembed.io.escape import listed
@@ -37,9 +37,11 @@ from paraembed.pairs.parse import parse_source, reading_of
 from paraembed.pairs.parts import ParsedPart, Part, about_sources, parsed_parts, reports_of
 from paraembed.pairs.reports import SAMPLED, SourceReport, load_report, save_report, sum_counts
 from paraembed.pairs.selection import Selected, select, selection_table, selects
-from paraembed.pairs.shards import Mask, ShardPlan, ShardSettings
+from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import Mask, ShardPlan
 from paraembed.pairs.statistics import length_histogram, merge_counts, without_vector
 from paraembed.pairs.training_sets import row_rules, set_of
+from paraembed.settings import check_workers
 from paraembed.tracking.runs import send_left, tracked_run
 
 _Argument = TypeVar("_Argument")

@@ -13,13 +13,14 @@ import ray.data
 from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from paraembed.cluster.placement import Placement, Workers, check_gpus, check_resources, runs_in_process, workers_here
+from paraembed.cluster.placement import check_gpus, check_resources, runs_in_process, workers_here
 from paraembed.cluster.session import ray_session
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.resume import Work
+from paraembed.settings import Placement, Workers
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
 from paraembed.training.inputs import Coverage, check_coverage

@@ -11,14 +11,15 @@ import pyarrow.parquet as pq
 import ray
 import torch
 
-from paraembed.cluster.placement import Placement, workers_here
+from paraembed.cluster.placement import workers_here
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.console import doing, duration, say
 from paraembed.evaluation.selection import SuiteScorer, suites_digest
 from paraembed.io.resume import Work
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import BaseRecipe
+from paraembed.settings import Placement, SearchSettings
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.scores import DevScorer
 from paraembed.supervised.tasks import write_split
@@ -28,7 +29,7 @@ from paraembed.training.data import Pairs
 from paraembed.training.memory import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Point, Points
-from paraembed.tuning.search import SearchSettings, suggest
+from paraembed.tuning.search import suggest
 from paraembed.tuning.table import GrowingTable, draw_results, write_results
 from paraembed.tuning.trial import DECIDES_INPUTS, Inputs, inputs_key, read_inputs, spread, trial_seconds
 from tune_spaces.space import Selection

@@ -25,10 +25,11 @@ from ray.tune.search import Searcher
 from paraembed.cluster.session import quiet
 from paraembed.cluster.tune_actors import kept_actors
 from paraembed.recipe import BaseRecipe
+from paraembed.settings import SearchSettings
 from paraembed.training.best import Scorer
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
-from paraembed.tuning.search import SearchSettings, cut_offs, suggest
+from paraembed.tuning.search import cut_offs, suggest
 from paraembed.tuning.trial import Ended, Inputs, inputs_key, run_trial
 
 _TRIES = 4  # of a trial whose worker dies: the second at once, the others when Ray knows which machines are left

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.embed import Limits, dry_run, embed
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute, absolute_place
+from paraembed.commands.paths import absolute_place, existing_encoder
 from paraembed.console import say
-from paraembed.embedding.manifest import OnDuplicateId
-from paraembed.embedding.settings import Compression, Dtype, IdKind, Settings
+from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings, check_settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.settings import check_workers
 
 DEFAULTS = Settings()
 
@@ -74,10 +73,14 @@ class Flags:
 def main(flags: Flags) -> None:
     """Embed, and say what to do next."""
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
-    encoder, out = absolute(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
+    check_settings(settings)
+    check_workers(flags.workers)
+    encoder, out = existing_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]
     if flags.price_per_hour is not None and not flags.dry_run:
         raise ValueError(f"--price-per-hour is {flags.price_per_hour}, but a cost is printed with --dry-run alone")
+    from paraembed.cluster.embed import dry_run, embed
+
     if flags.dry_run:
         price, reading = flags.price_per_hour, flags.reading
         dry_run(encoder, inputs, out, settings, workers=flags.workers, price_per_hour=price, reading=reading)

@@ -11,36 +11,28 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import tyro
-from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
-from sqlalchemy.exc import SQLAlchemyError
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute
+from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
 from paraembed.console import doing, print_table, say, show
-from paraembed.encoders import Encoder
-from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
-from paraembed.evaluation.baselines import BASELINES, MADE_OF, Sources, baselines, overlap_candidates
-from paraembed.evaluation.candidates import Candidate, is_peer, peer, trained, unique_labels, untrained
-from paraembed.evaluation.choose import is_trained_on, read_choose
-from paraembed.evaluation.html import write_html
-from paraembed.evaluation.report import Report, Table, compare
-from paraembed.evaluation.scoring import RESAMPLES
-from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
 from paraembed.io.places import without_credentials
+from paraembed.settings import MADE_OF, PEERS, RESAMPLES, AnalysisOptions
 from paraembed.text.vocabulary import LOW_COVERAGE
-from paraembed.tracking.runs import tracked_run
-from paraembed.tracking.store import in_a_line
+
+if TYPE_CHECKING:
+    from paraembed.evaluation.candidates import Candidate
+    from paraembed.evaluation.report import Report, Table
+    from paraembed.evaluation.sets import Suite
 
 HEURISTICS = "ppdb-heuristics"
 """Word overlap, strict and lemmatised, as two baselines; as a suite: those, on the phrases of PPDB."""
 _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
+_RUNS = "expected an encoder folder, a folder of them, or a table"
 
 
 @dataclass(frozen=True)
@@ -89,7 +81,7 @@ class Evaluation:
 class Outcome:
     """What came of an evaluation: the report, the files that were written, and where, analyses that were not made."""
 
-    report: Report
+    report: "Report"
     written: tuple[Path, ...]
     out: Path
     not_made: tuple[str, ...]
@@ -97,7 +89,6 @@ class Outcome:
 
 def main(flags: Evaluation) -> None:
     """Score, print the tables, say where the rest is."""
-    torch.set_num_threads(1)  # two collapse where anything else runs: OpenMP's barriers spin
     outcome = evaluate(flags)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for table in outcome.report.tables(brief=True):
@@ -122,6 +113,14 @@ def evaluate(flags: Evaluation) -> Outcome:
     """
     check(flags)
     flags = with_absolute_paths(flags)
+    import torch
+
+    from paraembed.evaluation.analyses import Analysis, analyse, check_options, remove_earlier
+    from paraembed.evaluation.html import write_html
+    from paraembed.evaluation.report import compare
+    from paraembed.tracking.runs import tracked_run
+
+    torch.set_num_threads(1)  # two collapse where anything else runs: OpenMP's barriers spin
     doing("reading the sets")
     suites = read_all(flags)
     candidates = find_candidates(flags)
@@ -154,7 +153,7 @@ def evaluate(flags: Evaluation) -> Outcome:
     return Outcome(report, written, out, not_made)
 
 
-def blocks(table: Table, width: int | None) -> list[tuple[list[str], list[list[str]]]]:
+def blocks(table: "Table", width: int | None) -> list[tuple[list[str], list[list[str]]]]:
     """Heads and rows of a table, cut between columns so that each part is at most so many characters wide.
 
     Every part begins with the first column; None: all in one.
@@ -195,7 +194,7 @@ def check(flags: Evaluation) -> None:
 
 def _check_baselines(flags: Evaluation) -> None:
     wanted = {*names_in(flags.baseline)}
-    allowed = [*(name for name in BASELINES if name != "avg"), HEURISTICS]  # avg is the untrained average of --words
+    allowed = [*MADE_OF, HEURISTICS]
     unknown = sorted(wanted - {*allowed})
     if unknown:
         raise ValueError(f"unknown baseline {unknown[0]!r}; allowed: {', '.join(allowed)}")
@@ -207,8 +206,10 @@ def _check_baselines(flags: Evaluation) -> None:
             raise ValueError(f"--{flag} needs --baseline {' or '.join(users)}: nothing else reads it")
 
 
-def check_held_out(held_out: Path | None, candidates: Sequence[Candidate]) -> None:
+def check_held_out(held_out: Path | None, candidates: "Sequence[Candidate]") -> None:
     """Raise ValueError where the held-out pairs are the very ones of a candidate's training."""
+    from paraembed.evaluation.choose import is_trained_on
+
     for one in candidates:
         if held_out and is_trained_on(held_out, one.trained_on):
             raise ValueError(
@@ -217,7 +218,7 @@ def check_held_out(held_out: Path | None, candidates: Sequence[Candidate]) -> No
             )
 
 
-def _warn_of_unknown_words(report: Report) -> None:
+def _warn_of_unknown_words(report: "Report") -> None:
     """Name each candidate whose vocabulary has few of the tokens that it was scored on."""
     for column in report.columns:
         sets = [score for score in column.scores if not (score.is_mean or score.is_pooled)]
@@ -245,29 +246,44 @@ def with_absolute_paths(flags: Evaluation) -> Evaluation:
     """The same with whole paths, ``out`` among them."""
     first = Path(flags.encoder[0]) if flags.encoder else None
     beside = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
-    single = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "trained", "data", "held_out")}
+    single = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
     whole: dict[str, Any] = {
-        name: absolute(path, f"--{name.replace('_', '-')}") for name, path in single.items() if path
+        name: existing(path, f"--{name.replace('_', '-')}") for name, path in single.items() if path
     }
     options = flags.options
     margin, tagged = options.margin_pairs, options.tagged
     return replace(
         flags,
-        encoder=tuple(str(absolute(Path(one), "--encoder")) if Path(one).exists() else one for one in flags.encoder),
-        pairs=tuple(absolute(path, "--pairs") for path in flags.pairs),
+        encoder=tuple(
+            one if _is_elsewhere(one) else str(existing_encoder(Path(one), "--encoder")) for one in flags.encoder
+        ),
+        pairs=tuple(existing(path, "--pairs") for path in flags.pairs),
+        data=flags.data and existing_data(flags.data, "--data"),
+        trained=flags.trained and existing_encoder(flags.trained, "--trained"),
         out=absolute(flags.out or beside, "--out"),
         options=replace(
             options,
-            margin_pairs=margin and absolute(margin, "--margin-pairs"),
-            tagged=tagged and absolute(tagged, "--tagged"),
-            runs=tuple(absolute(path, "--runs") for path in options.runs),
+            margin_pairs=margin and existing_pairs(margin, "--margin-pairs"),
+            tagged=tagged and existing(tagged, "--tagged"),
+            runs=tuple(
+                existing(path, "--runs", "expected an encoder folder, a folder of them, or a table")
+                for path in options.runs
+            ),
         ),
         **whole,
     )
 
 
-def read_all(flags: Evaluation) -> list[Suite]:
+def _is_elsewhere(text: str) -> bool:
+    """Whether an encoder is a model of a peer or an MLflow run, not a folder."""
+    is_named = text.partition(":")[0] in PEERS and ":" in text
+    return is_named or bool(_RUN_ID.fullmatch(text) and not Path(text).exists())
+
+
+def read_all(flags: Evaluation) -> "list[Suite]":
     """The suites of an evaluation."""
+    from paraembed.evaluation.choose import read_choose
+
     suites: list[Suite] = []
     if flags.data:
         names = ["phrases" if name == HEURISTICS else name for name in names_in(flags.suite)]
@@ -283,8 +299,12 @@ def read_all(flags: Evaluation) -> list[Suite]:
     return suites + ([read_pairs_files(flags.pairs)] if flags.pairs else [])
 
 
-def find_candidates(flags: Evaluation) -> list[Candidate]:
+def find_candidates(flags: Evaluation) -> "list[Candidate]":
     """The candidates of an evaluation: encoders, the untrained average of the words, baselines."""
+    from paraembed.encoders import Encoder
+    from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
+    from paraembed.evaluation.candidates import unique_labels, untrained
+
     candidates = []
     for number, text in enumerate(flags.encoder, start=1):
         doing(f"reading encoder {number} of {len(flags.encoder)}")
@@ -295,15 +315,17 @@ def find_candidates(flags: Evaluation) -> list[Candidate]:
     if flags.words:
         doing(f"reading the words of {flags.words.name}")
         candidates.append(untrained(flags.words, flags.max_words, tokeniser))
-        weighted = [name for name in BASELINES if name in wanted]
+        weighted = [name for name in MADE_OF if name in wanted]
         folder = flags.trained or next((Path(text) for text in flags.encoder if Path(text).is_dir()), None)
         sources = Sources(flags.words, flags.counts, flags.corpus, folder, flags.max_words, tokeniser)
         candidates += baselines(weighted, sources, doing) if weighted else []
     return unique_labels([*candidates, *(overlap_candidates() if wanted & {HEURISTICS, "all"} else [])])
 
 
-def find_candidate(text: str) -> Candidate:
+def find_candidate(text: str) -> "Candidate":
     """``st:…`` or ``m2v:…``, an MLflow run id, or an encoder folder."""
+    from paraembed.evaluation.candidates import is_peer, peer, trained
+
     if is_peer(text):
         return peer(text)
     if _RUN_ID.fullmatch(text) and not Path(text).exists():
@@ -311,12 +333,19 @@ def find_candidate(text: str) -> Candidate:
     return trained(absolute(Path(text), "--encoder"))
 
 
-def of_run(run_id: str) -> Candidate:
+def of_run(run_id: str) -> "Candidate":
     """The encoder that a training logged to MLflow.
 
     Raises:
         ValueError: no such run, or none with an encoder.
     """
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from paraembed.evaluation.candidates import trained
+    from paraembed.tracking.store import in_a_line
+
     default = Path.cwd() / "mlruns" / "mlflow.db"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default}"
     if uri == f"sqlite:///{default}" and not default.exists():

@@ -6,16 +6,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from paraembed import checkpoint
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute
+from paraembed.commands.paths import absolute, existing_encoder
 from paraembed.console import doing, say
-from paraembed.encoders import encoder_name
-from paraembed.encoders.base import Composition
-from paraembed.encoders.scaled_avg import ScaledAvg
-from paraembed.export.word2vec import words_of, write_word2vec
-from paraembed.text.vocabulary import UNKNOWN
-from paraembed.tracking.runs import tracked_run
 
 
 @dataclass(frozen=True)
@@ -39,11 +32,16 @@ class Export:
 
 def main(flags: Export) -> None:
     """Read, write, log."""
-    folder, out = absolute(flags.encoder, "--encoder"), absolute(flags.out, "--out")
+    folder, out = existing_encoder(flags.encoder, "--encoder"), absolute(flags.out, "--out")
     if out.is_dir():
         raise IsADirectoryError(f"{flags.out} is a folder; give --out the name of a file, such as vectors.txt.gz")
     if out.exists() and not flags.overwrite:
         raise ValueError(f"{flags.out} is there already; choose another --out, or replace it with --overwrite")
+    from paraembed import checkpoint
+    from paraembed.export.word2vec import is_in_words, words_of, write_word2vec
+    from paraembed.text.vocabulary import UNKNOWN
+    from paraembed.tracking.runs import tracked_run
+
     doing(f"reading {folder.name}")
     encoder = checkpoint.load(folder)
     words = words_of(encoder)
@@ -55,14 +53,9 @@ def main(flags: Export) -> None:
         tracked.tags({"fingerprint": encoder.fingerprint, "sha256": write_word2vec(words, out)})
         tracked.metrics({"words": num_words, "width": width})
     say(f"wrote {flags.out}: {num_words:,} word vectors of width {width}; the unknown word is {UNKNOWN}")
-    if not _is_in_words(encoder.composition):
-        say(f"left out: the layers of {encoder_name(encoder.config)}; the words alone do not make its vectors")
+    if not is_in_words(encoder.composition):
+        say(f"left out: the layers of {encoder.config.name}; the words alone do not make its vectors")
     say(f"next: python jobs/train.py --words {flags.out} …")
-
-
-def _is_in_words(composition: Composition) -> bool:
-    """Whether the word vectors say all that an encoder learned."""
-    return isinstance(composition, ScaledAvg) or not list(composition.parameters())
 
 
 def command() -> int:

@@ -6,18 +6,14 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.placement import Workers, check_gpus
-from paraembed.cluster.train import Training, train_model
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute
+from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder
 from paraembed.commands.recipe_flags import changed_fields, recipe_flags
 from paraembed.console import print_table, say
 from paraembed.encoders import config_from_dict
 from paraembed.papers import find_supervised_recipe
-from paraembed.recipe import SupervisedRecipe, idle_fields
-from paraembed.supervised.labels import read_labels
-from paraembed.supervised.tasks import DataSet, TaskName
-from paraembed.training.inputs import MIN_COVERAGE
+from paraembed.recipe import SupervisedRecipe
+from paraembed.settings import MIN_COVERAGE, DataSet, TaskName, Workers, check_min_coverage
 
 DEFAULT_RECIPE = "iclr2016/supervised-avg"
 
@@ -59,12 +55,18 @@ class Finetune:
 
 def main(flags: Finetune) -> None:
     """Train, then print the scores beside the papers', and say where the model is."""
-    data, out = absolute(flags.data, "--data"), absolute(flags.out, "--out")
-    words = absolute(flags.words, "--words") if flags.words else None
-    prior = absolute(flags.prior, "--prior") if flags.prior else None
+    check_min_coverage(flags.min_coverage)
+    data, out = existing_data(flags.data, "--data"), absolute(flags.out, "--out")
+    words = existing(flags.words, "--words") if flags.words else None
+    prior = existing_encoder(flags.prior, "--prior") if flags.prior else None
     base = find_supervised_recipe(flags.recipe)
     if flags.encoder is not None:
         base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
+    from paraembed.cluster.placement import check_gpus
+    from paraembed.cluster.train import Training, train_model
+    from paraembed.recipe import idle_fields
+    from paraembed.supervised.labels import read_labels
+
     changed = changed_fields(flags.settings, base)
     check_gpus(flags.placement)
     labels = read_labels(

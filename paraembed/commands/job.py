@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-import ray.exceptions
 import tyro
 
 from paraembed.console import WithoutPasswords, say, shown_status
@@ -21,15 +20,15 @@ Flags = TypeVar("Flags")
 _SHOWN = 500  # characters of an error of Ray
 _REPEAT_SECONDS = 0.05
 _LOST = (
-    ray.exceptions.RayActorError,
-    ray.exceptions.WorkerCrashedError,
-    ray.exceptions.LocalRayletDiedError,
-    ray.exceptions.NodeDiedError,
-    ray.exceptions.OutOfMemoryError,
-    ray.exceptions.ObjectLostError,
-    ray.exceptions.RpcError,
-    ray.exceptions.RuntimeEnvSetupError,
-    ray.exceptions.RaySystemError,
+    "RayActorError",
+    "WorkerCrashedError",
+    "LocalRayletDiedError",
+    "NodeDiedError",
+    "OutOfMemoryError",
+    "ObjectLostError",
+    "RpcError",
+    "RuntimeEnvSetupError",
+    "RaySystemError",
 )
 
 
@@ -82,14 +81,20 @@ def user_error(error: BaseException) -> Exception | None:
     seen: list[BaseException] = [error]
     while seen:
         one = seen.pop()
-        if isinstance(one, ray.exceptions.RayTaskError):
-            seen.append(one.cause)
+        if _is_of_ray(one, "RayTaskError"):
+            seen.append(one.cause)  # type: ignore[attr-defined]
         elif isinstance(one, ValueError | OSError):
             return one
         else:
             seen.extend(getattr(one, "worker_failures", {}).values())
             seen.extend(inner for inner in (getattr(one, "cause", None), one.__cause__) if inner is not None)
     return None
+
+
+def _is_of_ray(error: BaseException, *names: str) -> bool:
+    """Whether an error is one of these exceptions of Ray. None is while Ray, which takes 2 s, is not imported."""
+    exceptions = sys.modules.get("ray.exceptions")
+    return exceptions is not None and isinstance(error, tuple(getattr(exceptions, name) for name in names))
 
 
 def explained(error: BaseException) -> Exception | None:
@@ -99,7 +104,7 @@ def explained(error: BaseException) -> Exception | None:
 
 def _lost(error: BaseException) -> Exception | None:
     """What to tell the user of a process or machine that Ray has lost for good; None for any other error."""
-    if not isinstance(error, _LOST):
+    if not _is_of_ray(error, *_LOST):
         return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return ChildProcessError(

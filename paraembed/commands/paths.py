@@ -1,4 +1,4 @@
-"""Paths and URIs that flags give."""
+"""Paths and URIs that flags give: absolute, and there. Checked before what takes seconds to import."""
 
 from pathlib import Path
 
@@ -17,6 +17,34 @@ def absolute(path: Path, flag: str) -> Path:
             f'for example {flag} "$PWD/{path}"'
         )
     return path.absolute()
+
+
+def existing(path: Path, flag: str, expected: str = "check the path") -> Path:
+    """As ``absolute``.
+
+    Raises:
+        FileNotFoundError: nothing is there; the message ends with what is expected.
+        ValueError: as ``absolute``.
+    """
+    place = absolute(path, flag)
+    if not place.exists():
+        raise FileNotFoundError(f"{place} does not exist; {expected}")
+    return place
+
+
+def existing_encoder(path: Path, flag: str) -> Path:
+    """As ``existing``, for an encoder folder."""
+    return existing(path, flag, "expected an encoder folder, as jobs/train.py writes")
+
+
+def existing_data(path: Path, flag: str) -> Path:
+    """As ``existing``, for a folder of evaluation sets."""
+    return existing(path, flag, "expected a folder with the evaluation sets: sts/, sick/, …")
+
+
+def existing_pairs(path: Path, flag: str) -> Path:
+    """As ``existing``, for a folder of pair shards."""
+    return existing(path, flag, "expected pair shards, as jobs/shard.py writes")
 
 
 def absolute_place(text: str, flag: str) -> Place:

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.cluster.shard import shard_pairs
 from paraembed.commands.fetch import Fetch, run_fetch
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute
+from paraembed.commands.paths import absolute, existing
 from paraembed.console import print_table, say
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import to_place
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
+from paraembed.settings import check_workers
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,18 @@ class Shard:
 
 def main(flags: Shard) -> None:
     """Shard, then say what was kept and what comes next."""
+    check_workers(flags.workers)
     places = [to_place(text) for text in flags.input]
-    inputs = [absolute(place, "--input") if isinstance(place, Path) else place for place in places]
+    inputs = [existing(place, "--input") if isinstance(place, Path) else place for place in places]
     out = absolute(flags.out, "--out")
+    words = existing(flags.words, "--words") if flags.words else None
+    from paraembed.cluster.shard import shard_pairs
+
     manifest, before = shard_pairs(
         inputs,
         out,
         flags.settings,
-        words=absolute(flags.words, "--words") if flags.words else None,
+        words=words,
         max_words=flags.max_words,
         workers=flags.workers,
         overwrite=flags.overwrite,

@@ -3,23 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from paraembed.cluster.placement import Placement
-from paraembed.cluster.train import Training, train_model
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute
+from paraembed.commands.paths import absolute, existing, existing_data, existing_pairs
 from paraembed.commands.recipe_flags import changed_fields, recipe_flags
 from paraembed.console import print_table, say
-from paraembed.evaluation.sets import Suite
 from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe, without_effect
-from paraembed.training.best import Selection
-from paraembed.training.data import Pairs
-from paraembed.training.inputs import MIN_COVERAGE
+from paraembed.settings import MIN_COVERAGE, Placement, Selection, check_min_coverage
+
+if TYPE_CHECKING:
+    from paraembed.evaluation.sets import Suite
 
 DEFAULT_RECIPE = "iclr2016/avg"
 
@@ -58,7 +56,7 @@ class Train:
     """Replace another encoder at --out, and drop another training that was begun there."""
 
 
-def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], selection: Selection) -> list[Suite]:
+def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], selection: Selection) -> "list[Suite]":
     """The suites behind ``--evaluate NAMES --data FOLDER`` and ``--evaluate-pairs FILES``.
 
     Raises:
@@ -69,22 +67,24 @@ def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], se
         raise ValueError("--evaluate and --data go together: --evaluate sts --data FOLDER; or --evaluate-pairs FILE")
     if selection != Selection() and not (names or files):
         raise ValueError("--every, --select and --patience need something to score on: --evaluate or --evaluate-pairs")
-    suites = list(read_suites(names, absolute(data, "--data"))) if data is not None else []
-    return suites + ([read_pairs_files([absolute(file, "--evaluate-pairs") for file in files])] if files else [])
+    suites = list(read_suites(names, existing_data(data, "--data"))) if data is not None else []
+    return suites + ([read_pairs_files([existing(file, "--evaluate-pairs") for file in files])] if files else [])
 
 
 def main(flags: Train) -> None:
     """Train, then say where the encoder is and what comes next."""
-    pairs, words, out = (
-        absolute(path, flag)
-        for path, flag in ((flags.pairs, "--pairs"), (flags.words, "--words"), (flags.out, "--out"))
-    )
+    check_min_coverage(flags.min_coverage)
+    pairs, words = existing_pairs(flags.pairs, "--pairs"), existing(flags.words, "--words")
+    out = absolute(flags.out, "--out")
     base = find_recipe(flags.recipe)
     suites = read_sets(flags.evaluate, flags.data, flags.evaluate_pairs, flags.selection)
     changed = changed_fields(flags.settings, base)
     idle = [name for name in without_effect(flags.settings) if name in changed]
     if idle:
         say(f"without effect, given the other settings: {', '.join(idle)}")
+    from paraembed.cluster.train import Training, train_model
+    from paraembed.training.data import Pairs
+
     data = Pairs(
         *(flags.settings, pairs, words, suites, flags.selection, flags.min_coverage, flags.placement.pairs_bytes)
     )

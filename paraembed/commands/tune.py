@@ -5,33 +5,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import tyro
 
-from paraembed.cluster.placement import Placement
-from paraembed.cluster.session import ray_session
-from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.tune import Sweep
-from paraembed.cluster.tune_protocol import Protocol, Tuned, suites_there, tune_encoder
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute
+from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
 from paraembed.console import doing, print_table, say
 from paraembed.evaluation.suites import SUITES
-from paraembed.pairs.sample import write_sample
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
-from paraembed.supervised.labels import Labels
-from paraembed.supervised.tasks import DataSet, TaskName
-from paraembed.training.data import Pairs
-from paraembed.training.inputs import MIN_COVERAGE
-from paraembed.tuning.choosing import gold_selection, read_selection, selection_by
-from paraembed.tuning.labels import read_labels_for, without_idle_axes
+from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName
 from paraembed.tuning.points import Points
-from paraembed.tuning.search import SearchSettings, suggest
-from paraembed.tuning.table import RECIPE, best_first, whole_grid
 from tune_spaces import find_space
 from tune_spaces.space import Selection, Space
+
+if TYPE_CHECKING:
+    from paraembed.cluster.tune import Sweep
+    from paraembed.cluster.tune_protocol import Protocol, Tuned
+    from paraembed.supervised.labels import Labels
+    from paraembed.training.data import Pairs
 
 
 @dataclass(frozen=True)
@@ -112,6 +105,8 @@ def tune(flags: Tune) -> None:
             raise ValueError(
                 "smoke without --pairs makes a sample of its own; give --pairs, too, or neither --words nor --data"
             )
+        from paraembed.cluster.session import ray_session
+
         with TemporaryDirectory() as folder, ray_session(2):
             _tune(_on_sample(flags, Path(folder)), is_kept=flags.out is not None)
         if flags.out is None:
@@ -121,6 +116,9 @@ def tune(flags: Tune) -> None:
 
 
 def _on_sample(flags: Tune, folder: Path) -> Tune:
+    from paraembed.cluster.shard import shard_pairs
+    from paraembed.pairs.sample import write_sample
+
     sample, pairs = folder / "sample", folder / "pairs"
     write_sample(sample, lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
     shard_pairs([sample / "ppdb-2.0-format.gz"], pairs, ShardSettings())
@@ -134,6 +132,13 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     points = Points(flags.space, space, dict(map(_setting, flags.fixed)))
     points.check()
     _check_flags(flags, space)
+    if not flags.dry_run:
+        flags = _with_absolute_paths(flags)
+    from paraembed.cluster.tune import Sweep
+    from paraembed.cluster.tune_protocol import tune_encoder
+    from paraembed.tuning.choosing import gold_selection, selection_by
+    from paraembed.tuning.labels import without_idle_axes
+
     if flags.task is not None:
         points = without_idle_axes(points, flags.task)
     sample = space.tuning_pairs if flags.sample is None else flags.sample or None
@@ -144,6 +149,7 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     if flags.dry_run:
         _print_grid(points, flags.settings, selection, sample)
         return
+    assert flags.out is not None, "_with_absolute_paths asks for it"
     data: Pairs | Labels
     if space.job == "finetune":
         data, points = _labels(flags, points)
@@ -153,7 +159,7 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
         points=points,
         selection=selection,
         data=data,
-        out=_given(flags.out, "--out"),
+        out=flags.out,
         sample=sample,
         settings=flags.settings,
         placement=flags.placement,
@@ -191,32 +197,55 @@ def _check_flags(flags: Tune, space: Space) -> None:
         )
 
 
-def _pairs(flags: Tune, points: Points, selection: Selection) -> Pairs:
-    data = None if flags.data is None else absolute(flags.data, "--data")
+def _with_absolute_paths(flags: Tune) -> Tune:
+    """The same with whole paths; those that a sweep reads exist.
+
+    Raises:
+        ValueError, FileNotFoundError: a path that the space's job needs is missing.
+    """
+    is_gold = find_space(flags.space).job == "finetune"
+    given = {name: getattr(flags, name) for name in ("pairs", "words", "data", "prior", "final_pairs")}
+    needed = ("data", "out") if is_gold else ("pairs", "words", "out")
+    for name in needed:
+        if getattr(flags, name) is None:
+            raise ValueError(f"{_flag(name)} is missing; give it, or --dry-run to print the grid")
+    there = {"data": existing_data, "pairs": existing_pairs, "final_pairs": existing_pairs, "prior": existing_encoder}
+    paths: dict[str, Any] = {
+        name: there.get(name, existing)(path, _flag(name)) for name, path in given.items() if path is not None
+    }
+    assert flags.out is not None
+    return replace(flags, out=absolute(flags.out, "--out"), **paths)
+
+
+def _pairs(flags: Tune, points: Points, selection: Selection) -> "Pairs":
+    from paraembed.training.data import Pairs
+    from paraembed.tuning.choosing import read_selection
+
     doing("reading the sets")
-    suites = read_selection(selection, data)
+    suites = read_selection(selection, flags.data)
     for suite in suites:
         say(*suite.notes)
-    pairs, words, recipe = _given(flags.pairs, "--pairs"), _given(flags.words, "--words"), points.base
-    assert isinstance(recipe, Recipe)
-    return Pairs(recipe, pairs, words, suites, min_coverage=flags.min_coverage)
+    assert flags.pairs is not None
+    assert flags.words is not None
+    assert isinstance(points.base, Recipe)
+    return Pairs(points.base, flags.pairs, flags.words, suites, min_coverage=flags.min_coverage)
 
 
-def _labels(flags: Tune, points: Points) -> tuple[Labels, Points]:
+def _labels(flags: Tune, points: Points) -> "tuple[Labels, Points]":
+    from paraembed.tuning.labels import read_labels_for
+
     assert flags.task is not None
-    words, prior = (
-        None if path is None else absolute(path, flag)
-        for path, flag in ((flags.words, "--words"), (flags.prior, "--prior"))
-    )
-    data, _ = _given(flags.data, "--data"), _given(flags.out, "--out")
-    least = flags.min_coverage
-    labels, points = read_labels_for(points, flags.task, flags.data_set, data, words, prior, min_coverage=least)
+    assert flags.data is not None
+    inputs = flags.task, flags.data_set, flags.data, flags.words, flags.prior
+    labels, points = read_labels_for(points, *inputs, min_coverage=flags.min_coverage)
     for note in labels.task.notes:
         say(f"note: {note}")
     return labels, points
 
 
-def _report(sweep: Sweep, tuned: Tuned) -> None:
+def _report(sweep: "Sweep", tuned: "Tuned") -> None:
+    from paraembed.tuning.table import best_first
+
     best, points = tuned.swept.best, sweep.points
     print_table(*best_first(points, tuned.swept.ledger))
     shown = ", ".join(f"{name} {value}" for name, value in points.shown(best.recipe, best.share).items())
@@ -225,7 +254,9 @@ def _report(sweep: Sweep, tuned: Tuned) -> None:
         print_table(*tuned.scores)
 
 
-def _say_next(sweep: Sweep, tuned: Tuned) -> None:
+def _say_next(sweep: "Sweep", tuned: "Tuned") -> None:
+    from paraembed.tuning.table import RECIPE
+
     out, share = sweep.out, tuned.swept.best.share
     if tuned.encoder is not None:
         say(f"wrote {tuned.encoder}; next: python jobs/embed.py --encoder {tuned.encoder} …")
@@ -235,8 +266,10 @@ def _say_next(sweep: Sweep, tuned: Tuned) -> None:
         say(f"a recipe does not hold that the best trial was given {share:.0%} of the pairs")
 
 
-def _retraining(sweep: Sweep) -> str:
+def _retraining(sweep: "Sweep") -> str:
     """The command that trains the best recipe, up to it."""
+    from paraembed.training.data import Pairs
+
     workers, gpus = sweep.placement.workers, sweep.placement.gpus
     placed = (f" --workers {workers}" if workers > 1 else "") + (" --gpus" if gpus else "")  # batches are per worker
     if isinstance(sweep.data, Pairs):
@@ -249,6 +282,9 @@ def _retraining(sweep: Sweep) -> str:
 
 
 def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:
+    from paraembed.tuning.search import suggest
+    from paraembed.tuning.table import whole_grid
+
     space = points.space
     total = settings.num_trials(space.size)
     numbers: Sequence[int] = range(space.size)
@@ -265,14 +301,17 @@ def _print_grid(points: Points, settings: SearchSettings, selection: Selection, 
     )
 
 
-def _protocol(flags: Tune, sweep: Sweep) -> Protocol:
+def _protocol(flags: Tune, sweep: "Sweep") -> "Protocol":
+    from paraembed.cluster.tune_protocol import Protocol, suites_there
+    from paraembed.supervised.labels import Labels
+
     assert flags.data is not None
     epochs = sweep.points.space.final_epochs if flags.final_epochs is None else flags.final_epochs
     name = flags.register or f"paraembed-{flags.space.replace('/', '-')}"
     if isinstance(sweep.data, Labels):
         return Protocol(None, epochs, (), flags.register or f"{name}-{sweep.data.task.name}-{sweep.data.task.data_set}")
-    pairs = sweep.data.folder if flags.final_pairs is None else absolute(flags.final_pairs, "--final-pairs")
-    there = suites_there(absolute(flags.data, "--data"))
+    pairs = sweep.data.folder if flags.final_pairs is None else flags.final_pairs
+    there = suites_there(flags.data)
     # Files of pairs, or of phrases to choose from.
     own = [suite for suite in sweep.data.suites if suite.name not in SUITES]
     return Protocol(pairs, epochs, [*own, *there], name)
@@ -280,12 +319,6 @@ def _protocol(flags: Tune, sweep: Sweep) -> Protocol:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _given(path: Path | None, flag: str) -> Path:
-    if path is None:
-        raise ValueError(f"{flag} is missing; give it, or --dry-run to print the grid")
-    return absolute(path, flag)
 
 
 def _setting(text: str) -> tuple[str, Any]:

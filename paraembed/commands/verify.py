@@ -7,8 +7,8 @@ from typing import Annotated
 import tyro
 
 from paraembed.commands.job import run
+from paraembed.commands.paths import existing_encoder
 from paraembed.console import doing, print_table
-from paraembed.embedding.verify import verify
 from paraembed.io.places import to_place
 
 
@@ -33,8 +33,15 @@ def main(flags: Flags) -> None:
     """Verify and print."""
     if flags.input and flags.encoder is None:
         raise ValueError("--input is read for --encoder alone; give --encoder FOLDER, or leave --input out")
+    folder = to_place(flags.folder)
+    if isinstance(folder, Path) and not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist; expected a folder that jobs/embed.py wrote")
+    if flags.encoder is not None:
+        existing_encoder(flags.encoder, "--encoder")
+    from paraembed.embedding.verify import verify
+
     doing(f"reading {flags.folder}")
-    checks = verify(to_place(flags.folder), flags.encoder, flags.input)
+    checks = verify(folder, flags.encoder, flags.input)
     width = max(len(one.found) for one in checks)
     rows = [(one.name, "ok" if one.ok else "FAILED", one.found.ljust(width)) for one in checks]
     print_table(("check", "result", "found".ljust(width)), rows)

@@ -6,13 +6,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from paraembed import checkpoint
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute
+from paraembed.commands.paths import absolute, existing, existing_encoder
 from paraembed.console import doing, say
-from paraembed.evaluation.baselines import SMOOTHING, Sources, baseline
-from paraembed.io.escape import markdown
-from paraembed.tracking.runs import tracked_run
+from paraembed.settings import SMOOTHING
 
 
 @dataclass(frozen=True)
@@ -47,13 +44,21 @@ class Weight:
 def main(flags: Weight) -> None:
     """Make it, write it, log it."""
     out = absolute(flags.out, "--out")
+    files = {name: getattr(flags, name) for name in ("words", "counts", "corpus")}
+    paths = {name: existing(path, f"--{name}") for name, path in files.items() if path is not None}
+    if flags.trained is not None:
+        paths["trained"] = existing_encoder(flags.trained, "--trained")
+    from paraembed import checkpoint
+    from paraembed.evaluation.baselines import Sources, baseline
+    from paraembed.io.escape import markdown
+    from paraembed.tracking.runs import tracked_run
+
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         checkpoint.read_config(out)
         if not flags.overwrite:
             raise ValueError(f"{flags.out} holds an encoder; choose another --out, or replace it with --overwrite")
-    paths = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "trained")}
     sources = Sources(
-        **{name: absolute(path, f"--{name}") for name, path in paths.items() if path is not None},
+        **paths,
         max_words=flags.max_words,
         tokeniser=flags.tokeniser,
         smoothing=flags.smoothing,

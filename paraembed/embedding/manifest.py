@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +23,7 @@ from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
-from paraembed.embedding.settings import Settings
+from paraembed.embedding.settings import OnDuplicateId, Settings
 from paraembed.embedding.store import Store, is_there, read_bytes, read_json, write_json
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
@@ -35,7 +35,6 @@ MEMO = f"{REPORTS}/run.json"  # of the run in the tracker that a job tells about
 RECORDED = f"{REPORTS}/recorded.json"  # there once that was told everything
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
-OnDuplicateId = Literal["fail", "keep"]
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
 _MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+
 IdKind = Literal["row", "file-row"]
 Dtype = Literal["float32", "float16", "int8"]
 Compression = Literal["zstd", "snappy", "none"]
+OnDuplicateId = Literal["fail", "keep"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,24 @@ class Settings:
     def id_field(self) -> str:
         """Name of the id column in the output."""
         return self.id_column or ("row" if self.id_kind == "row" else "id")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What stops a run though every part can be embedded; the bytes do not depend on it.
+
+    Attributes:
+        max_rejected: most rows that may be unreadable; None: any number.
+        on_duplicate_id: whether an id that is null or stands twice is to ``fail`` or be kept, and counted.
+        reading: what is read of an input at most.
+    """
+
+    max_rejected: int | None = None
+    on_duplicate_id: OnDuplicateId = "fail"
+    reading: TableLimits = DEFAULT_TABLE_LIMITS
+
+
+DEFAULT_LIMITS = Limits()
 
 
 def check_settings(settings: Settings) -> None:

@@ -15,7 +15,7 @@ from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Store, open_store
 from paraembed.encoders import Encoder
-from paraembed.encoders.base import BoundaryTokens, EncoderConfig
+from paraembed.encoders.configs import BoundaryTokens, EncoderConfig
 from paraembed.io.places import to_place
 from paraembed.text.vocabulary import Words
 

@@ -1,31 +1,41 @@
-"""The registry of encoders: name → configuration. One file an architecture."""
+"""The registry of encoders: name → configuration. One file an architecture.
+
+What encodes is imported when it is asked for: names, options and recipes are read without PyTorch, which takes 2 s.
+"""
 
 from collections.abc import Iterable
 from dataclasses import asdict, fields
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, get_args
 
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.base import Embedded, Encoder, EncoderConfig
-from paraembed.encoders.cnn import CnnConfig
-from paraembed.encoders.dan import DanConfig
-from paraembed.encoders.gran import (
+from paraembed.encoders.configs import (
+    AvgConfig,
     BiGranConfig,
+    BiLstmAvgConfig,
+    BiLstmConfig,
+    CnnConfig,
+    DanConfig,
+    EncoderConfig,
     Gran2Config,
     Gran3Config,
     Gran4Config,
     Gran5Config,
     GranConfig,
     GranNoGateConfig,
+    GruConfig,
+    IrnnConfig,
+    LstmAvgConfig,
+    LstmConfig,
+    ProjConfig,
+    RecursiveConfig,
+    RnnConfig,
+    ScaledAvgConfig,
+    SumConfig,
+    WordConfig,
 )
-from paraembed.encoders.gru import GruConfig
-from paraembed.encoders.irnn import IrnnConfig
-from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig
-from paraembed.encoders.proj import ProjConfig
-from paraembed.encoders.recursive import RecursiveConfig
-from paraembed.encoders.rnn import RnnConfig
-from paraembed.encoders.scaled_avg import ScaledAvgConfig
-from paraembed.encoders.sum import SumConfig
-from paraembed.encoders.word import WordConfig
+
+if TYPE_CHECKING:
+    from paraembed.encoders.base import Embedded, Encoder
 
 AnyConfig = (
     AvgConfig
@@ -53,42 +63,25 @@ AnyConfig = (
 )
 """The registered configurations, as a type."""
 
-ENCODERS: dict[str, type[AnyConfig]] = {
-    "avg": AvgConfig,
-    "sum": SumConfig,
-    "word": WordConfig,
-    "scaled_avg": ScaledAvgConfig,
-    "proj": ProjConfig,
-    "dan": DanConfig,
-    "rnn": RnnConfig,
-    "irnn": IrnnConfig,
-    "lstm": LstmConfig,
-    "lstm_avg": LstmAvgConfig,
-    "bilstm": BiLstmConfig,
-    "bilstm_avg": BiLstmAvgConfig,
-    "gran": GranConfig,
-    "gran2": Gran2Config,
-    "gran3": Gran3Config,
-    "gran4": Gran4Config,
-    "gran5": Gran5Config,
-    "gran_nogate": GranNoGateConfig,
-    "bigran": BiGranConfig,
-    "gru": GruConfig,
-    "recursive": RecursiveConfig,
-    "cnn": CnnConfig,
-}
+ENCODERS: dict[str, type[AnyConfig]] = {config.name: config for config in get_args(AnyConfig)}
 
 __all__ = ["ENCODERS", "AnyConfig", "Embedded", "Encoder", "config_from_dict", "config_to_dict", "encoder_name"]
 
 
+def __getattr__(name: str) -> Any:
+    if name not in {"Embedded", "Encoder"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.base"), name)
+
+
 def encoder_name(config: EncoderConfig) -> str:
     """Name under which a configuration's class is registered."""
-    return next(name for name, registered in ENCODERS.items() if registered is type(config))
+    return config.name
 
 
 def config_to_dict(config: EncoderConfig) -> dict[str, Any]:
     """``{"name": …, option: value, …}`` for JSON."""
-    return {"name": encoder_name(config), **asdict(config)}  # type: ignore[call-overload]
+    return {"name": config.name, **asdict(config)}
 
 
 def config_from_dict(values: dict[str, Any]) -> AnyConfig:

@@ -1,21 +1,16 @@
 """``avg``: the mean of the word vectors (Wieting 2016 eq. 1, "paragram-phrase"; Wieting 2017 AVG)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition
+from paraembed.encoders.configs import AvgConfig
 
 
-@dataclass(frozen=True)
-class AvgConfig:
-    """Mean of the word vectors; no options."""
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Avg":  # noqa: ARG002 - nothing is drawn
-        """The composition for word vectors of width ``dimension``."""
-        return Avg(dimension)
+def build(_config: AvgConfig, dimension: int, _generator: torch.Generator) -> "Avg":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Avg(dimension)
 
 
 class Avg(Composition):

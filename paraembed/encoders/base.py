@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Protocol, overload
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +21,19 @@ from torch import Tensor, nn
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders.added import add_words
+from paraembed.encoders.configs import BoundaryTokens, EncoderConfig
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenise
 from paraembed.text.tokens import TokenIds, as_strings
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import END, START, Words, unknown_row, word_ids, word_row
 
-MAX_WIDTH = 65_536
-"""Longest text vector: a matrix of its square fits in memory."""
 BATCH_SIZE = 32_768
 """Texts encoded at a time where it is not said."""
 _ADDED_AT_ONCE = 4096
 """Of texts whose words are only added up: their ids stay in a core's cache."""
 _BYTES_AT_ONCE = 256 << 20
 """Of texts of any length: tokenising triples them at most, and an Arrow string array holds less than 2 GiB."""
-BoundaryTokens = Literal["none", "start", "end", "both"]
 
 log = logging.getLogger(__name__)
 
@@ -78,19 +76,6 @@ class Composition(nn.Module):
         Returns:
             Vectors [N, H].
         """
-
-
-class EncoderConfig(Protocol):
-    """A frozen dataclass with an encoder's options; a class attribute ``reads_trees`` where its composition has one."""
-
-    def build(self, dimension: int, generator: torch.Generator) -> Composition:
-        """The composition for word vectors of width ``dimension``, initialised from ``generator``."""
-        ...
-
-
-def reads_trees(config: EncoderConfig) -> bool:
-    """Whether the encoder that a configuration describes reads trees."""
-    return bool(getattr(config, "reads_trees", False))
 
 
 def drawn(generator: torch.Generator, bound: float, *shape: int) -> nn.Parameter:

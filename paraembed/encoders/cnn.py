@@ -3,34 +3,18 @@
 The paper holds the word vectors ("static") and puts dropout 0.5 and a softmax layer on the maxima.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
+from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.configs import CnnConfig
 from paraembed.encoders.packed import project_words
-from paraembed.options import check_fields
 
 
-@dataclass(frozen=True)
-class CnnConfig:
-    """Maxima of unigram filters.
-
-    Attributes:
-        filters: how many; the length of the text vector.
-    """
-
-    filters: int = 200
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option that is not allowed."""
-        check_fields(self, {"filters": (1, MAX_WIDTH)}, "cnn")
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Cnn":
-        """The composition for word vectors of width ``dimension``."""
-        return Cnn(dimension, self.filters, generator)
+def build(config: CnnConfig, dimension: int, generator: torch.Generator) -> "Cnn":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Cnn(dimension, config.filters, generator)
 
 
 class Cnn(Composition):

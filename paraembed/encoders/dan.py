@@ -1,38 +1,17 @@
 """``dan``: the deep averaging network, dense layers on the mean of the word vectors (Iyyer 2015; Wieting 2016)."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed.encoders.avg import Avg
-from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
-from paraembed.options import check_fields
+from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.configs import DanConfig
 
 
-@dataclass(frozen=True)
-class DanConfig:
-    """Dense layers on the mean.
-
-    Attributes:
-        layers: how many; Wieting 2016 tunes 1 or 2, the released code allows up to 4.
-        activation: f of every layer.
-        width: length of every layer and of the text vector; the width of the word vectors when left out.
-    """
-
-    layers: int = 1
-    activation: Literal["tanh", "relu"] = "tanh"
-    width: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option that is not allowed."""
-        check_fields(self, {"layers": (1, 4), "width": (1, MAX_WIDTH)}, "dan")
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Dan":
-        """The composition for word vectors of width ``dimension``."""
-        return Dan(dimension, self, generator)
+def build(config: DanConfig, dimension: int, generator: torch.Generator) -> "Dan":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Dan(dimension, config, generator)
 
 
 class Dan(Composition):

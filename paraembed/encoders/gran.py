@@ -3,8 +3,7 @@
 An LSTM reads the text, and gates made of its states and the words decide what of each goes into the average.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,110 +11,19 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from paraembed.encoders.base import drawn
-from paraembed.encoders.lstm import (
-    BiRecurrent,
-    CellOptions,
-    Combine,
-    Lstm,
-    Pool,
-    Reader,
-    Recurrent,
-    sigmoid_backward,
-)
+from paraembed.encoders.configs import BiGranConfig, CellOptions, Form, Gran5Config, GranNoGateConfig, GranOptions
+from paraembed.encoders.lstm import BiRecurrent, Lstm, Reader, Recurrent, sigmoid_backward
 from paraembed.encoders.packed import Packed, in_float32, project_words
 
-Form = Literal["gran", "gran2", "gran3", "gran4", "gran5", "tanh", "relu"]
 
-
-@dataclass(frozen=True)
-class GranOptions(CellOptions):
-    """Options of the LSTM of a GRAN, and what the GRAN makes of its states."""
-
-    form: ClassVar[Form]
-    pool: ClassVar[Pool] = "mean"
-
-    def build(self, dimension: int, generator: torch.Generator) -> Recurrent:
-        """The composition for word vectors of width ``dimension``."""
-        return Recurrent(Gran(self.form, dimension, self, generator), self.pool)
-
-
-@dataclass(frozen=True)
-class GranConfig(GranOptions):
-    """Mean of a_t = x_t⊙σ(W_x x_t + W_h h_t + b); with the gate at 1 it is ``avg`` (eq. 1)."""
-
-    name = form = "gran"
-
-
-@dataclass(frozen=True)
-class Gran2Config(GranOptions):
-    """Mean of a_t = h_t⊙σ(W_x x_t + W_h h_t + b)."""
-
-    name = form = "gran2"
-
-
-@dataclass(frozen=True)
-class Gran3Config(GranOptions):
-    """a_n / n of a_t = a_{t-1}⊙g_1 + x_t⊙g_2, with g_i = σ(W_xi x_t + W_hi h_t + b_i)."""
-
-    name = form = "gran3"
-    pool = "last_by_length"
-
-
-@dataclass(frozen=True)
-class Gran4Config(GranOptions):
-    """a_n / n of a_t = a_{t-1}⊙g_1 + x_t⊙g_2, with g_i = σ(W_xi x_t + W_hi h_t + W_ai a_{t-1} + b_i)."""
-
-    name = form = "gran4"
-    pool = "last_by_length"
-
-
-@dataclass(frozen=True)
-class Gran5Config(CellOptions):
-    """a_t = x_t⊙g_1 + h_t⊙g_2, with g_i = σ(W_xi x_t + W_hi h_t + b_i): between ``avg`` and ``lstm_avg``.
-
-    Attributes:
-        state: g(x) is the mean of the a_t, or the last of them, as in the released code.
-    """
-
-    name = "gran5"
-    state: Literal["mean", "last"] = "mean"
-
-    def build(self, dimension: int, generator: torch.Generator) -> Recurrent:
-        """The composition for word vectors of width ``dimension``."""
-        return Recurrent(Gran("gran5", dimension, self, generator), self.state)
-
-
-@dataclass(frozen=True)
-class GranNoGateConfig(CellOptions):
-    """Mean of a_t = f(W_x x_t + W_h h_t + b) (footnote 2).
-
-    Attributes:
-        activation: f.
-    """
-
-    name = "gran_nogate"
-    activation: Literal["tanh", "relu"] = "tanh"
-
-    def build(self, dimension: int, generator: torch.Generator) -> Recurrent:
-        """The composition for word vectors of width ``dimension``."""
-        return Recurrent(Gran(self.activation, dimension, self, generator), "mean")
-
-
-@dataclass(frozen=True)
-class BiGranConfig(CellOptions):
-    """Mean of the a_t of two ``gran``, one of which reads from the end, combined token by token.
-
-    Attributes:
-        combine: sum of the two, or tanh(W [a_f; a_b] + b).
-    """
-
-    name = "bigran"
-    combine: Combine = "sum"
-
-    def build(self, dimension: int, generator: torch.Generator) -> BiRecurrent:
-        """The composition for word vectors of width ``dimension``."""
-        readers = Gran("gran", dimension, self, generator), Gran("gran", dimension, self, generator)
-        return BiRecurrent(*readers, "mean", self.combine, generator)
+def build(config: GranOptions, dimension: int, generator: torch.Generator) -> Recurrent | BiRecurrent:
+    """Return the composition for word vectors of width ``dimension``."""
+    form = config.activation if isinstance(config, GranNoGateConfig) else config.form
+    pool = config.state if isinstance(config, Gran5Config) else config.pool
+    reader = Gran(form, dimension, config, generator)
+    if isinstance(config, BiGranConfig):
+        return BiRecurrent(reader, Gran(form, dimension, config, generator), pool, config.combine, generator)
+    return Recurrent(reader, pool)
 
 
 class Gran(Reader):

@@ -4,40 +4,23 @@ The reset gate acts on the state before U multiplies it; ``torch.nn.GRU`` and cu
 another function. So the recurrence is written out here, with its gradient.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
+from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.configs import GruConfig
 from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
-from paraembed.options import check_fields
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
 tanh_backward = torch.ops.aten.tanh_backward
 
 
-@dataclass(frozen=True)
-class GruConfig:
-    """Last state of a gated recurrent unit.
-
-    Attributes:
-        bias: whether gates and candidate have biases; the paper has none.
-        width: length of a state and of the text vector; the width of the word vectors when left out.
-    """
-
-    bias: bool = False
-    width: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option that is not allowed."""
-        check_fields(self, {"width": (1, MAX_WIDTH)}, "gru")
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Gru":
-        """The composition for word vectors of width ``dimension``."""
-        return Gru(dimension, self, generator)
+def build(config: GruConfig, dimension: int, generator: torch.Generator) -> "Gru":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Gru(dimension, config, generator)
 
 
 class Gru(Composition):

@@ -1,22 +1,17 @@
 """``irnn``: a linear recurrent network that starts as the mean of the word vectors (Wieting 2016)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from paraembed.encoders.base import Composition
+from paraembed.encoders.configs import IrnnConfig
 from paraembed.encoders.packed import Steps, pack, project_words
 from paraembed.encoders.rnn import last_states
 
 
-@dataclass(frozen=True)
-class IrnnConfig:
-    """Linear recurrence from identity weights; no options."""
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Irnn":  # noqa: ARG002 - nothing is drawn
-        """The composition for word vectors of width ``dimension``."""
-        return Irnn(dimension)
+def build(_config: IrnnConfig, dimension: int, _generator: torch.Generator) -> "Irnn":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Irnn(dimension)
 
 
 class Irnn(Composition):

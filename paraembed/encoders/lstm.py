@@ -5,116 +5,30 @@ and one backward, and the weight's gradient as one product for all steps.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
+from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, CellOptions, Combine, LstmOptions, Pool
 from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words, text_means
-from paraembed.options import check_fields
-
-Pool = Literal["mean", "last", "last_by_length"]
-"""A text's vector from those of its tokens: their mean, the last, or the last by the number of tokens."""
-Combine = Literal["sum", "tanh"]
-"""One vector from those of both directions: h_f + h_b, or tanh(W [h_f; h_b] + b)."""
-
 
 # grad · out·(1 - out) and grad · (1 - out²), each in one pass
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
-@dataclass(frozen=True)
-class CellOptions:
-    """Options of an LSTM's cell.
-
-    Attributes:
-        output_gate: h_t = o_t⊙tanh(c_t); without it h_t = tanh(c_t).
-        peepholes: the gates see the cell (Gers 2003).
-    """
-
-    name: ClassVar[str]
-    output_gate: bool = True
-    peepholes: bool = True
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option that is not allowed."""
-        check_fields(self, {"width": (1, MAX_WIDTH)}, self.name)
-
-
-@dataclass(frozen=True)
-class LstmOptions(CellOptions):
-    """Options of an LSTM.
-
-    Attributes:
-        width: length of a state and of the text vector; the width of the word vectors when left out.
-    """
-
-    width: int | None = None
-
-    def reader(self, dimension: int, generator: torch.Generator) -> "Lstm":
-        """An LSTM over word vectors of width ``dimension``."""
-        return Lstm(dimension, dimension if self.width is None else self.width, self, generator)
-
-
-@dataclass(frozen=True)
-class LstmConfig(LstmOptions):
-    """Last state of an LSTM."""
-
-    name = "lstm"
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Recurrent":
-        """The composition for word vectors of width ``dimension``."""
-        return Recurrent(self.reader(dimension, generator), "last")
-
-
-@dataclass(frozen=True)
-class LstmAvgConfig(LstmOptions):
-    """Mean of the states of an LSTM."""
-
-    name = "lstm_avg"
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Recurrent":
-        """The composition for word vectors of width ``dimension``."""
-        return Recurrent(self.reader(dimension, generator), "mean")
-
-
-@dataclass(frozen=True)
-class BiLstmConfig(LstmOptions):
-    """Last states of two LSTMs, one of which reads from the end, combined.
-
-    Attributes:
-        combine: sum of the two, or tanh(W [h_f; h_b] + b).
-    """
-
-    name = "bilstm"
-    combine: Combine = "sum"
-
-    def build(self, dimension: int, generator: torch.Generator) -> "BiRecurrent":
-        """The composition for word vectors of width ``dimension``."""
-        readers = self.reader(dimension, generator), self.reader(dimension, generator)
-        return BiRecurrent(*readers, "last", self.combine, generator)
-
-
-@dataclass(frozen=True)
-class BiLstmAvgConfig(LstmOptions):
-    """States of two LSTMs, one of which reads from the end, combined token by token; their mean.
-
-    Attributes:
-        combine: sum of the two, or tanh(W [h_f; h_b] + b).
-    """
-
-    name = "bilstm_avg"
-    combine: Combine = "sum"
-
-    def build(self, dimension: int, generator: torch.Generator) -> "BiRecurrent":
-        """The composition for word vectors of width ``dimension``."""
-        readers = self.reader(dimension, generator), self.reader(dimension, generator)
-        return BiRecurrent(*readers, "mean", self.combine, generator)
+def build(config: LstmOptions, dimension: int, generator: torch.Generator) -> "Recurrent | BiRecurrent":
+    """Return the composition for word vectors of width ``dimension``."""
+    width = dimension if config.width is None else config.width
+    reader = Lstm(dimension, width, config, generator)
+    if isinstance(config, BiLstmConfig | BiLstmAvgConfig):
+        reader_back = Lstm(dimension, width, config, generator)
+        return BiRecurrent(reader, reader_back, config.pool, config.combine, generator)
+    return Recurrent(reader, config.pool)
 
 
 class Reader(nn.Module):

@@ -1,33 +1,17 @@
 """``proj``: a linear map of the mean of the word vectors (Wieting 2016 eq. 2)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed.encoders.avg import Avg
-from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
-from paraembed.options import check_fields
+from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.configs import ProjConfig
 
 
-@dataclass(frozen=True)
-class ProjConfig:
-    """Linear map of the mean.
-
-    Attributes:
-        width: length of the text vector; the width of the word vectors when left out.
-    """
-
-    width: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option that is not allowed."""
-        check_fields(self, {"width": (1, MAX_WIDTH)}, "proj")
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Proj":
-        """The composition for word vectors of width ``dimension``."""
-        return Proj(dimension, dimension if self.width is None else self.width, generator)
+def build(config: ProjConfig, dimension: int, generator: torch.Generator) -> "Proj":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Proj(dimension, dimension if config.width is None else config.width, generator)
 
 
 class Proj(Composition):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +12,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.configs import RecursiveConfig
 from paraembed.encoders.packed import in_float32, to_device
 
 
-@dataclass(frozen=True)
-class RecursiveConfig:
-    """Recursive network over binary constituency trees; no options."""
-
-    reads_trees: ClassVar[bool] = True
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Recursive":
-        """The composition for word vectors of width ``dimension``."""
-        return Recursive(dimension, generator)
+def build(_config: RecursiveConfig, dimension: int, generator: torch.Generator) -> "Recursive":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Recursive(dimension, generator)
 
 
 class Recursive(Composition):

@@ -5,7 +5,6 @@ the words are projected once each, and the weight's gradient is one product for 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -13,30 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from paraembed.encoders.base import MAX_WIDTH, Composition, drawn
+from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.configs import RnnConfig
 from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words
-from paraembed.options import check_fields
 
 
-@dataclass(frozen=True)
-class RnnConfig:
-    """Last state of a recurrent network.
-
-    Attributes:
-        activation: f.
-        width: length of a state and of the text vector; the width of the word vectors when left out.
-    """
-
-    activation: Literal["tanh", "relu"] = "tanh"
-    width: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for an option that is not allowed."""
-        check_fields(self, {"width": (1, MAX_WIDTH)}, "rnn")
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Rnn":
-        """The composition for word vectors of width ``dimension``."""
-        return Rnn(dimension, self, generator)
+def build(config: RnnConfig, dimension: int, generator: torch.Generator) -> "Rnn":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Rnn(dimension, config, generator)
 
 
 class Rnn(Composition):

@@ -1,21 +1,16 @@
 """``scaled_avg``: the mean of the word vectors, each times its word's own number (Wieting 2016 §6, footnote 24)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition
+from paraembed.encoders.configs import ScaledAvgConfig
 
 
-@dataclass(frozen=True)
-class ScaledAvgConfig:
-    """Mean of the scaled word vectors; no options."""
-
-    def build(self, dimension: int, generator: torch.Generator) -> "ScaledAvg":  # noqa: ARG002 - nothing is drawn
-        """The composition for word vectors of width ``dimension``."""
-        return ScaledAvg(dimension)
+def build(_config: ScaledAvgConfig, dimension: int, _generator: torch.Generator) -> "ScaledAvg":
+    """Return the composition for word vectors of width ``dimension``."""
+    return ScaledAvg(dimension)
 
 
 class ScaledAvg(Composition):

@@ -1,21 +1,16 @@
 """``sum``: the sum of the word vectors (Wieting 2015, "+")."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition
+from paraembed.encoders.configs import SumConfig
 
 
-@dataclass(frozen=True)
-class SumConfig:
-    """Sum of the word vectors; no options."""
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Sum":  # noqa: ARG002 - nothing is drawn
-        """The composition for word vectors of width ``dimension``."""
-        return Sum(dimension)
+def build(_config: SumConfig, dimension: int, _generator: torch.Generator) -> "Sum":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Sum(dimension)
 
 
 class Sum(Composition):

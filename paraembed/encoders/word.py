@@ -3,22 +3,17 @@
 Inputs are meant to be single words; of a longer text only the first token is read.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.encoders.base import Composition
+from paraembed.encoders.configs import WordConfig
 
 
-@dataclass(frozen=True)
-class WordConfig:
-    """The first word's vector; no options."""
-
-    def build(self, dimension: int, generator: torch.Generator) -> "Word":  # noqa: ARG002 - nothing is drawn
-        """The composition for word vectors of width ``dimension``."""
-        return Word(dimension)
+def build(_config: WordConfig, dimension: int, _generator: torch.Generator) -> "Word":
+    """Return the composition for word vectors of width ``dimension``."""
+    return Word(dimension)
 
 
 class Word(Composition):

@@ -26,25 +26,21 @@ import torch
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
 from paraembed.encoders.base import BATCH_SIZE
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.evaluation.candidates import Candidate
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.edits import share_of_shorter
+from paraembed.settings import MADE_OF, SMOOTHING
 from paraembed.text.tokenize import Tokens, tokenise
 from paraembed.text.vocabulary import LOW_COVERAGE, Words, read_words, unknown_row, word_ids
 
 log = logging.getLogger(__name__)
 
-BASELINES = ("avg", "sif", "sif-common", "inverse-frequency", "l1")
-SMOOTHING = 1e-3
-"""a of Arora et al. (2017)."""
+BASELINES = ("avg", *MADE_OF)
 
 Weights = npt.NDArray[np.float64]
-MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
-"""Baseline → the files, besides the words, that it is made of."""
 
 
 @dataclass(frozen=True)

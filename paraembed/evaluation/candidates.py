@@ -17,12 +17,11 @@ import pyarrow as pa
 
 from paraembed.checkpoint import gold_of, load, read_config
 from paraembed.encoders import Embedded, Encoder, encoder_name
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.io.escape import printable
+from paraembed.settings import PEERS
 from paraembed.text.vocabulary import read_words
 
-PEERS = {"st": "sentence_transformers", "m2v": "model2vec"}
-"""Prefix → module."""
 _UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 
 

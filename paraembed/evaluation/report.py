@@ -15,7 +15,6 @@ from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.scoring import (
     COVERED,
-    RESAMPLES,
     Score,
     Scored,
     mean_of,
@@ -28,6 +27,7 @@ from paraembed.evaluation.tables import Beside, Column, Table, beside, percent, 
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell, listed, markdown, markdown_row
 from paraembed.papers.results import MEANS, PAPERS_22
+from paraembed.settings import RESAMPLES
 
 __all__ = ["Column", "Report", "Table", "compare"]
 

@@ -12,8 +12,8 @@ from paraembed.evaluation.sets import AnySet, Group, Measure, Suite, ThresholdPa
 from paraembed.evaluation.similarities import Similarities, best_threshold, first_place
 from paraembed.io.escape import file_stem
 from paraembed.pairs.similarity import ScoredPairs
+from paraembed.settings import RESAMPLES
 
-RESAMPLES = 1000
 _FEW_WORDS = {"words", "bigrams"}  # suites whose texts overlap or do not: as a score that is noise
 _SHORT = {*_FEW_WORDS, "phrases"}  # an unknown word decides a pair's similarity; two of them make it 1
 COVERED = "_covered"

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.encoders import Encoder
+from paraembed.encoders.base import Composition, Encoder
+from paraembed.encoders.scaled_avg import ScaledAvg
 from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_file
 from paraembed.text.vocabulary import END, START, Words
@@ -36,6 +37,11 @@ def words_of(encoder: Encoder) -> Words:
     kept = encoder.vocabulary.filter(keep)
     names = pc.if_else(pc.is_in(kept, boundary), pc.utf8_lower(kept), kept)
     return Words(names, vectors_of(encoder)[np.asarray(keep)])
+
+
+def is_in_words(composition: Composition) -> bool:
+    """Return whether ``words_of`` holds all that an encoder learned."""
+    return isinstance(composition, ScaledAvg) or not list(composition.parameters())
 
 
 def write_word2vec(words: Words, path: Path) -> str:

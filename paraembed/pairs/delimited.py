@@ -9,7 +9,7 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,19 +21,7 @@ from paraembed.io.lines import TOO_LONG, Lines
 from paraembed.io.places import Place
 from paraembed.pairs.headers import looks_like_header
 from paraembed.pairs.parsed import Block, ParsedPairs, filled, is_blank, refuse
-
-Role = Literal[
-    "first",
-    "second",
-    "score",
-    "relation",
-    "first_tree",
-    "second_tree",
-    "first_pos",
-    "second_pos",
-    "alignment",
-    "ignore",
-]
+from paraembed.pairs.settings import Role
 
 _CSV_ROWS = 50_000
 _CSV_CHARACTERS = 8 << 20

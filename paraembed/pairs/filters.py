@@ -4,11 +4,9 @@ A rule sees tokenised rows (schema ``PAIRS``: lower-case tokens, one space betwe
 Rules work on whole Arrow arrays. What they cost is told where it is more than 0.2 µs a row.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,75 +15,6 @@ import pyarrow.compute as pc
 from paraembed.io.lines import read_lines
 from paraembed.pairs.edits import one_edit_apart, split_tokens, word_overlap
 from paraembed.pairs.hashing import text_column
-
-SetName = Literal[
-    "iclr2016",
-    "tacl2015/words",
-    "tacl2015/bigrams-jn",
-    "tacl2015/bigrams-nn",
-    "tacl2015/bigrams-vn",
-    "tacl2015/phrases",
-    "pgru2017",
-    "acl2017/simpwiki",
-    "acl2017/ppdb-matched",
-]
-Halvings = Literal["none", "ordered", "random"]
-Split = Literal["all", "train", "dev", "test"]
-
-
-@dataclass(frozen=True)
-class FilterOptions:
-    """Which pairs are taken, and how many of them."""
-
-    training_set: SetName | None = None
-    """A paper's training set, by its rules: see paraembed/pairs/training_sets.py. Default: every pair."""
-    min_score: float | None = None
-    """Pairs with a lower score, or with none, are refused."""
-    max_length: int | None = None
-    """Pairs with more tokens than this in one of their texts are refused."""
-    top: int | None = None
-    """Only so many pairs: the first ones, in the order of the input (PPDB is ordered by confidence)."""
-    sample: int | None = None
-    """Only so many pairs, drawn with sample_seed; from the top ones where both are given."""
-    sample_seed: int = 1
-    """Decides what sample, halvings random and acl2017/ppdb-matched draw."""
-    halvings: Halvings = "none"
-    """Nested subsets of 1/2, 1/4, … of the pairs, down to fewer than 10 (P16 figure 1): the first ones, or drawn."""
-    split: Split = "all"
-    """pgru2017 only: the part to write. Default: all three, 80, 10 and 10 %, a folder each."""
-    match_tokens_of: str | None = None
-    """acl2017/ppdb-matched only: folder of pair shards; as many pairs are drawn as it takes to have its tokens."""
-    leave_out: tuple[str, ...] = ()
-    """Folders of pair shards, such as development and test pairs: their pairs are left out, in either order."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed, or for two that do not go together."""
-        for name, kind in (("training_set", SetName), ("halvings", Halvings), ("split", Split)):
-            value = getattr(self, name)
-            if value not in get_args(kind) and not (name == "training_set" and value is None):
-                raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(kind))}")
-        for name, least in (("max_length", 1), ("top", 1), ("sample", 1), ("sample_seed", 0)):
-            value = getattr(self, name)
-            if value is not None and not least <= value < 1 << 63:
-                raise ValueError(f"{name} is {value}; it must be at least {least}, and below 2**63")
-        if self.min_score is not None and not math.isfinite(self.min_score):
-            raise ValueError(f"min_score is {self.min_score}; expected a finite number")
-        self._check_together()
-
-    def _check_together(self) -> None:
-        if self.split != "all" and self.training_set != "pgru2017":
-            raise ValueError(f"split is {self.split}, but only the training set pgru2017 is split")
-        if self.halvings != "none" and self.training_set == "pgru2017" and self.split == "all":
-            raise ValueError("halvings of pgru2017 need one part of it; give --split train, dev or test")
-        matched = self.training_set == "acl2017/ppdb-matched"
-        if matched != (self.match_tokens_of is not None):
-            raise ValueError(
-                "acl2017/ppdb-matched needs --match-tokens-of, the pair shards whose number of tokens it takes"
-                if matched
-                else "match_tokens_of is for the training set acl2017/ppdb-matched only"
-            )
-        if matched and self.sample is not None:
-            raise ValueError("sample and match_tokens_of both say how many pairs are drawn; give one of them")
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from paraembed.io.inflate import Span, cut_at_lines, is_compressed
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.lines import TOO_LONG, Lines, read_lines
 from paraembed.io.places import Place, name_of, open_place, require_file, size_of
-from paraembed.pairs.delimited import Role, read_csv, read_tsv, say_the_pair
-from paraembed.pairs.parsed import Block, Format, ParsedPairs, TextRows, is_blank, refuse
+from paraembed.pairs.delimited import read_csv, read_tsv, say_the_pair
+from paraembed.pairs.parsed import Block, ParsedPairs, TextRows, is_blank, refuse
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
+from paraembed.pairs.settings import Format, Role
 from paraembed.pairs.tables import read_jsonl, read_parquet
 
 Source = Place | tuple[Place, Place]

@@ -24,26 +24,10 @@ from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.parquet import unreadable
 from paraembed.io.places import require_file
 from paraembed.options import Count, checked
-from paraembed.pairs.delimited import Role
-from paraembed.pairs.filters import FilterOptions
-from paraembed.pairs.parsed import Format
 from paraembed.pairs.reports import SourceReport
+from paraembed.pairs.settings import PAIRS, ShardSettings
 from paraembed.pairs.statistics import Counts, count_pairs
-from paraembed.text.tokenize import check_tokeniser
 
-PAIRS = pa.schema(
-    [
-        pa.field("first", pa.string(), nullable=False),  # tokens joined by one space, lower-case
-        pa.field("second", pa.string(), nullable=False),
-        pa.field("score", pa.float32()),  # null where the source has none
-        pa.field("rank", pa.int64(), nullable=False),  # line or row number in the source, from 0
-        pa.field("relation", pa.string()),  # entailment or label; null where the source has none
-        pa.field("source", pa.string(), nullable=False),  # file name
-        pa.field("first_tree", pa.string()),  # binary tree over the tokens (trees.py); null where the source has none
-        pa.field("second_tree", pa.string()),
-    ]
-)
-"""One row a pair: a pair shard, as jobs/shard.py writes and jobs/train.py reads. Older shards have no trees."""
 FORMAT = "paraembed-pairs-1"
 SUBSETS_FORMAT = "paraembed-pair-subsets-1"
 """Of a folder whose folders are pair shards."""
@@ -103,43 +87,6 @@ class TrainingManifest(TypedDict):
 GROUP_ROWS = 65_536
 REPEATING = ["relation", "source"]
 """Columns with a dictionary; one of texts, which do not repeat, costs time and a fifth more bytes."""
-
-
-@dataclass(frozen=True)
-class ShardSettings(FilterOptions):
-    """What decides the rows of the shards, apart from the input files."""
-
-    format: Format = "auto"
-    """Format of the input: auto looks at each file's name and first line."""
-    columns: tuple[Role, ...] = ()
-    """What the columns of TSV, CSV, Parquet or JSONL input are, in order. By default their names say it."""
-    no_header: bool = False
-    """The first row of TSV or CSV input is a pair, even if it looks like a header."""
-    features: tuple[str, ...] = ()
-    """Features of PPDB that become columns, such as PPDB1.0Score or AGigaSim; NA is null."""
-    alignment: bool = False
-    """Keep the word alignment of PPDB as a column."""
-    non_terminals: bool = False
-    """Keep syntactic rules of PPDB with non-terminals such as [NP,1]."""
-    tokeniser: str = "auto"
-    """ptb-v1, space, or auto: space for PPDB and word lists (tokenised already), ptb-v1 for the rest."""
-    remove: tuple[str, ...] = ()
-    """Strings that are cut out of the texts, such as the marker <::::> of WikiSplit."""
-    rows_per_shard: int = 250_000
-    """Most rows of a shard file, 1 to 1,000,000."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
-        super().__post_init__()
-        if self.tokeniser != "auto":
-            check_tokeniser(self.tokeniser)
-        if not 1 <= self.rows_per_shard <= 1_000_000:
-            raise ValueError(f"rows_per_shard is {self.rows_per_shard}; allowed: 1 to 1,000,000")
-        taken = {*PAIRS.names, "alignment"}
-        if len({*self.features} - taken) < len(self.features):
-            raise ValueError(f"features are {', '.join(self.features)}; give each once, and none of {', '.join(taken)}")
-        if "" in self.remove:
-            raise ValueError("remove holds an empty string; give the strings to cut out, or none")
 
 
 def schema_of(settings: ShardSettings) -> pa.Schema:

@@ -17,8 +17,9 @@ from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits, check_parquet
 from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows
 from paraembed.io.parquet import READ_BYTES, read_batches, unreadable
 from paraembed.io.places import Place, open_place
-from paraembed.pairs.delimited import ROLE_NAMES, Role, assemble, say_the_pair
+from paraembed.pairs.delimited import ROLE_NAMES, assemble, say_the_pair
 from paraembed.pairs.parsed import Block, TextRows
+from paraembed.pairs.settings import Role
 
 _BLOCK_ROWS = 65_536
 _BLOCK_BYTES = 8 << 20

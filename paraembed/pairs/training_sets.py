@@ -21,9 +21,7 @@ from paraembed.pairs.filters import (
     NOT_LETTERS,
     NOT_SINGLE_WORDS,
     ONE_EDIT_APART,
-    FilterOptions,
     RowFilter,
-    SetName,
     below_score,
     effective_size_below,
     first_failures,
@@ -32,6 +30,7 @@ from paraembed.pairs.filters import (
     overlap_from,
     too_long,
 )
+from paraembed.pairs.settings import FilterOptions, SetName
 
 
 @dataclass(frozen=True)

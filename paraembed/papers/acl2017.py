@@ -7,17 +7,19 @@ their family's: "dropout and scrambling" (table 3).
 
 from dataclasses import replace
 
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.gran import (
+from paraembed.encoders.configs import (
+    AvgConfig,
     BiGranConfig,
+    BiLstmAvgConfig,
     Gran2Config,
     Gran3Config,
     Gran4Config,
     Gran5Config,
     GranConfig,
     GranNoGateConfig,
+    LstmAvgConfig,
+    LstmConfig,
 )
-from paraembed.encoders.lstm import BiLstmAvgConfig, LstmAvgConfig, LstmConfig
 from paraembed.recipe import Recipe
 
 _RECURRENT = Recipe(

@@ -6,13 +6,15 @@ both sides unless said, batch 100; the released penalties carry a factor ½.
 
 from dataclasses import replace
 
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.dan import DanConfig
-from paraembed.encoders.irnn import IrnnConfig
-from paraembed.encoders.lstm import LstmConfig
-from paraembed.encoders.proj import ProjConfig
-from paraembed.encoders.rnn import RnnConfig
-from paraembed.encoders.scaled_avg import ScaledAvgConfig
+from paraembed.encoders.configs import (
+    AvgConfig,
+    DanConfig,
+    IrnnConfig,
+    LstmConfig,
+    ProjConfig,
+    RnnConfig,
+    ScaledAvgConfig,
+)
 from paraembed.recipe import Recipe
 
 _TRANSFER = Recipe(

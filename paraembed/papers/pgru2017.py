@@ -7,7 +7,7 @@ text compares cosines, its formula dot products.
 
 from dataclasses import replace
 
-from paraembed.encoders.gru import GruConfig
+from paraembed.encoders.configs import GruConfig
 from paraembed.recipe import Recipe
 
 _PGRU = Recipe(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paraembed.encoders.cnn import CnnConfig
+from paraembed.encoders.configs import CnnConfig
 from paraembed.papers import acl2017, iclr2016, pgru2017
 from paraembed.papers.results import PAPERS
 from paraembed.recipe import SupervisedRecipe

@@ -6,9 +6,7 @@ AdaGrad with step 0.5 for words and 0.05 for the composition, δ 1, dot products
 
 from dataclasses import replace
 
-from paraembed.encoders.recursive import RecursiveConfig
-from paraembed.encoders.sum import SumConfig
-from paraembed.encoders.word import WordConfig
+from paraembed.encoders.configs import RecursiveConfig, SumConfig, WordConfig
 from paraembed.recipe import Recipe
 
 _PARAGRAM = Recipe(

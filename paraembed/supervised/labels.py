@@ -11,31 +11,24 @@ import pyarrow.compute as pc
 from paraembed import checkpoint
 from paraembed.console import doing, say
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict, encoder_name
-from paraembed.encoders.base import reads_trees
 from paraembed.evaluation.selection import as_json
 from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.places import require_file
 from paraembed.io.resume import Work
 from paraembed.papers.supervised import published_for
 from paraembed.recipe import BaseRecipe, SupervisedRecipe, check_recipe
+from paraembed.settings import MIN_COVERAGE, RESAMPLES, check_min_coverage
 from paraembed.supervised import model as models
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.readers import read_task
-from paraembed.supervised.scores import HEAD, RESAMPLES, DevScorer, model_card, saved_rows, score, score_rows
+from paraembed.supervised.scores import HEAD, DevScorer, model_card, saved_rows, score, score_rows
 from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids, is_filled, tree_merges
 from paraembed.supervised.tasks import Task, write_split
 from paraembed.text.tokenize import tokenise
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Scoring
 from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
-from paraembed.training.inputs import (
-    MIN_COVERAGE,
-    Coverage,
-    check_min_coverage,
-    coverage_of,
-    encoder_for,
-    with_words_of,
-)
+from paraembed.training.inputs import Coverage, coverage_of, encoder_for, with_words_of
 from paraembed.training.loop import run_steps
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.state import Counters
@@ -147,7 +140,7 @@ class Labels:
                 f"{usable:,} examples to train on (of {len(task.train):,}; the others have a text without a token), "
                 f"and batch_size is {least}; take a smaller one, or give more examples"
             )
-        if reads_trees(recipe.encoder):
+        if recipe.encoder.reads_trees:
             tree_merges(task.train, tokens, recipe.tokeniser)
         num_tokens, num_examples, words = self.size()
         memory = estimate(words, recipe, num_tokens, num_examples, workers_here, keeps_best=True)

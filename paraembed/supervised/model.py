@@ -25,8 +25,9 @@ from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import check_fields, checked
 from paraembed.recipe import CHOICES, HEAD_RANGES, SupervisedRecipe
+from paraembed.settings import DataSet, TaskName
 from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
-from paraembed.supervised.tasks import DataSet, Examples, Task, TaskName
+from paraembed.supervised.tasks import Examples, Task
 
 FORMAT = "paraembed-supervised-1"
 _DECIDES = ("kind", "head")

@@ -15,8 +15,9 @@ from paraembed.evaluation.sets import Choices, ThresholdPairs
 from paraembed.io.cells import Cells, read_cells, read_text
 from paraembed.pairs.similarity import ScoredPairs, read_scored_pairs
 from paraembed.papers.results import PAPERS_STS
+from paraembed.settings import DataSet, TaskName
 from paraembed.supervised.sentiment import read_sst
-from paraembed.supervised.tasks import DataSet, Examples, Rows, Split, Task, TaskName, drawn_parts, file_of
+from paraembed.supervised.tasks import Examples, Rows, Split, Task, drawn_parts, file_of
 
 DATA_SETS: Mapping[str, tuple[DataSet, ...]] = {
     "similarity": ("sick", "sts"),

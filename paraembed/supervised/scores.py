@@ -17,8 +17,6 @@ from paraembed.supervised.heads import expected_scores
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Task
 
-RESAMPLES = 1000
-"""For the intervals of the test part."""
 HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
 """Of ``score_rows``."""
 

@@ -11,9 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paraembed.io.atomic import write_json
-
-TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turney"]
-DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
+from paraembed.settings import DataSet, TaskName
 
 Rows = npt.NDArray[np.int64]
 Split = dict[str, dict[str, list[int]]]

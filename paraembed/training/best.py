@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paraembed.options import check_fields
 from paraembed.training.state import Counters
 
 log = logging.getLogger(__name__)
@@ -82,23 +81,6 @@ class Scorer(Protocol):
 
     def __call__(self, model: Any, /) -> tuple[float, dict[str, float]]:
         """Return the score, and all metrics by name; ValueError where the score is not defined."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """How often the encoder is scored, and which one is kept."""
-
-    every: float = 1.0
-    """Epochs from one evaluation to the next, 0.25 for instance; the end of the training has one, too."""
-    select: str | None = None
-    """The encoder with the highest score of this name is the result, sts/2016/mean for instance.
-    None: the mean of the first suite, or its first score."""
-    patience: int | None = None
-    """Stop after so many evaluations in a row that are no better than the best; none: train to the end."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
-        check_fields(self, {"every": (1e-6, math.inf), "patience": (1, 2**31 - 1)})
 
 
 @dataclass(frozen=True)

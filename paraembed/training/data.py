@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from paraembed import checkpoint
 from paraembed.console import doing, say
 from paraembed.encoders import Encoder, encoder_name
-from paraembed.encoders.base import reads_trees
-from paraembed.encoders.word import WordConfig
+from paraembed.encoders.configs import WordConfig
 from paraembed.evaluation.candidates import Candidate, trained
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.selection import SuiteScorer, chosen_metric, suites_digest
@@ -28,10 +27,11 @@ from paraembed.model_card import model_card
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.recipe import BaseRecipe, Recipe
+from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
-from paraembed.training.best import Kept, Scoring, Selection
+from paraembed.training.best import Kept, Scoring
 from paraembed.training.fast import step_kind
-from paraembed.training.inputs import MIN_COVERAGE, Coverage, check_min_coverage, untrained_encoder
+from paraembed.training.inputs import Coverage, untrained_encoder
 from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.out_of_core import MappedPairs, MemoryLimit
@@ -296,7 +296,7 @@ class Pairs:
     def files(self) -> tuple[list[str], list[str]]:
         """Return the shards, and the columns that the encoder reads."""
         files = [str(self.folder / shard["name"]) for shard in self.shards["shards"]]
-        return files, pair_columns(pq.read_schema(files[0]), reads_trees(self.recipe.encoder))
+        return files, pair_columns(pq.read_schema(files[0]), self.recipe.encoder.reads_trees)
 
     def read(
         self, model: Encoder, blocks: Iterable[pa.Table] | None = None, scratch: Path | None = None, world: int = 1

@@ -15,8 +15,6 @@ from paraembed.options import Count, Range
 from paraembed.recipe import BaseRecipe
 from paraembed.text.vocabulary import END, LOW_COVERAGE, START, Words, add_random_words, read_words, word_row
 
-MIN_COVERAGE = 0.2
-"""Fraction of the tokens that must have a vector of their own, unless the user sets another one."""
 _NUM_MISSING = 10
 _SHOWN_CHARACTERS = 30
 _BLOCK_ROWS = 65_536
@@ -70,12 +68,6 @@ def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words
         with_vector=with_vector,
         missing=tuple((row["word"], row["count"]) for row in missing),
     )
-
-
-def check_min_coverage(least: float) -> None:
-    """Raise ValueError where a minimum coverage is no fraction."""
-    if not 0 <= least <= 1:
-        raise ValueError(f"--min-coverage is {least:g}; it must be a fraction from 0 (no check) to 1, for example 0.2")
 
 
 def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import psutil
 
-from paraembed.encoders.base import reads_trees
 from paraembed.recipe import BaseRecipe
 
 _SAMPLE_BYTES = 4 << 20  # of the word-vector file, from which its rows are estimated
@@ -88,7 +87,7 @@ def estimate(
     if recipe.train_words:
         matrices = _OPTIMISER_MATRICES[recipe.optimiser] + bool(recipe.word_penalty)
         matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
-    pairs = (8 if reads_trees(recipe.encoder) else 4) * num_tokens + 16 * num_pairs
+    pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + 16 * num_pairs
     if most_pair_bytes is not None:
         pairs = min(pairs, most_pair_bytes)
     own = matrix + _WORD_BYTES * num_words

@@ -7,8 +7,8 @@ from typing import Any
 
 from paraembed.console import say
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
+from paraembed.settings import MIN_COVERAGE
 from paraembed.supervised.labels import Labels, read_labels
-from paraembed.training.inputs import MIN_COVERAGE
 from paraembed.tuning.points import Points
 
 _OF_ALL = ("mode", "seed")  # which inputs, and how they are split: trials share them

@@ -8,58 +8,18 @@ that of Ray Tune's ``ASHAScheduler`` (Li et al. 2020, stopping variant), whose v
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from paraembed.options import check_fields
+from paraembed.settings import SearchSettings
 from paraembed.tuning.ledger import Record
 from tune_spaces.space import Space
 
 _ASKS = 20  # of TPE for a point that has had no trial yet
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """How a space is searched."""
-
-    search: Literal["grid", "random", "tpe"] = "grid"
-    """grid: every point; random: --trials of them, drawn; tpe: --trials of them, where Optuna expects the best."""
-    trials: int | None = None
-    """Trials of random and tpe; left out, 32, or all points where these are fewer."""
-    seed: int = 1
-    """Decides what random and tpe draw; the trainings' seed is the recipe's."""
-    asha: bool = False
-    """Stop trials that are not among the best of those before at the end of an epoch: 1, 3, 9, … (--reduction 3)."""
-    reduction: int = 3
-    """Of the trials that reach such an epoch, about one in so many goes on."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
-        check_fields(self, {"trials": (1, 2**31 - 1), "seed": (0, 2**31 - 1), "reduction": (2, 100)})
-        if self.search == "grid" and self.trials is not None:
-            raise ValueError("--trials is for --search random and tpe; grid runs every point of the space")
-
-    def num_trials(self, size: int) -> int:
-        """Trials in a space of so many points.
-
-        Raises:
-            ValueError: more than there are points.
-        """
-        if self.search == "grid":
-            return size
-        if self.trials is not None and self.trials > size:
-            raise ValueError(f"--trials is {self.trials:,}; the space has {size:,} points: use fewer, or --search grid")
-        return min(self.trials or 32, size)
-
-    @property
-    def looks_back(self) -> bool:
-        """Whether a trial depends on those before it."""
-        return self.search == "tpe" or self.asha
 
 
 def suggest(

@@ -15,7 +15,6 @@ import torch
 
 from paraembed.console import say
 from paraembed.encoders import Encoder
-from paraembed.encoders.base import reads_trees
 from paraembed.recipe import BaseRecipe
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import Kind, Supervised, options_of
@@ -144,7 +143,7 @@ def read_inputs(data: TrainingData, recipe: BaseRecipe) -> Inputs:
 def inputs_key(recipe: BaseRecipe) -> str:
     """Recipes of one key have the same inputs."""
     values = [getattr(recipe, name) for name in DECIDES_INPUTS]
-    return json.dumps([*values, reads_trees(recipe.encoder)])
+    return json.dumps([*values, recipe.encoder.reads_trees])
 
 
 class _EndError(Exception):

@@ -24,20 +24,19 @@ from mlflow.tracking import MlflowClient
 from paraembed import checkpoint
 from paraembed.cluster import embed as module_of_embed
 from paraembed.cluster import embed_parts as module
-from paraembed.cluster.embed import Limits, dry_run, embed
+from paraembed.cluster.embed import dry_run, embed
 from paraembed.cluster.embed_parts import Progress
 from paraembed.cluster.embed_tracking import recorded
 from paraembed.commands.job import user_error
 from paraembed.embedding import inputs
 from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import make_plan
-from paraembed.embedding.settings import Settings
+from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.store import Folder
 from paraembed.embedding.swap import fresh_folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.recursive import RecursiveConfig
+from paraembed.encoders.configs import AvgConfig, RecursiveConfig
 from paraembed.io.atomic import locked
 from paraembed.io.fingerprint import sha256_of
 from paraembed.tracking.runs import tracked_run

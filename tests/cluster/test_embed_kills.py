@@ -20,7 +20,7 @@ from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
 from tests.embedding.without_ray import build
 

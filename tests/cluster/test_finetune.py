@@ -18,18 +18,18 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
-from paraembed.cluster.placement import Workers, workers_here
+from paraembed.cluster.placement import workers_here
 from paraembed.cluster.train import Outcome, Training, train_model
 from paraembed.commands import finetune as job
 from paraembed.commands.evaluate import check_held_out
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.gru import GruConfig
+from paraembed.encoders.configs import AvgConfig, GruConfig
 from paraembed.evaluation.candidates import trained
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.papers import find_supervised_recipe
 from paraembed.recipe import SupervisedRecipe
+from paraembed.settings import Workers
 from paraembed.supervised.labels import Labels, read_labels
 from paraembed.supervised.model import load, read_config
 from paraembed.text.vocabulary import read_words

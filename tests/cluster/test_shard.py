@@ -22,7 +22,8 @@ from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs import formats as pairs
 from paraembed.pairs.parts import Part, about_sources, parsed_parts
 from paraembed.pairs.reports import SourceReport
-from paraembed.pairs.shards import PAIRS, ShardSettings, read_pair_manifest
+from paraembed.pairs.settings import PAIRS, ShardSettings
+from paraembed.pairs.shards import read_pair_manifest
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 NAMES = [f"n{row}".translate(str.maketrans("0123456789", "abcdefghij")) for row in range(1500)]

@@ -17,25 +17,20 @@ import ray
 from mlflow.tracking import MlflowClient
 
 import paraembed
-from paraembed.cluster.placement import Placement
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Outcome, Training, train_model
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.proj import ProjConfig
-from paraembed.encoders.recursive import RecursiveConfig
-from paraembed.encoders.rnn import RnnConfig
-from paraembed.encoders.word import WordConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig, RnnConfig, WordConfig
 from paraembed.evaluation.measures import cosine
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.sample import write_sample
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
+from paraembed.settings import Placement, Selection
 from paraembed.text.vocabulary import END, read_words
-from paraembed.training.best import Selection
 from paraembed.training.data import Pairs
 
 pytestmark = pytest.mark.ray

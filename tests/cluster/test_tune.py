@@ -18,7 +18,6 @@ import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
-from paraembed.cluster.placement import Placement
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begin, run_sweep
@@ -27,14 +26,14 @@ from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.sample import write_sample
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe, read_recipe
+from paraembed.settings import Placement, SearchSettings
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.ledger import Ledger
 from paraembed.tuning.points import Points
-from paraembed.tuning.search import SearchSettings
 from tune_spaces import SPACES
 
 pytestmark = pytest.mark.ray

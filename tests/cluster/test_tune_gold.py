@@ -14,14 +14,13 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
-from paraembed.cluster.placement import Placement
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begin, run_sweep, trial_inputs
 from paraembed.commands.tune import Tune, _retraining, tune
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.papers import find_supervised_recipe
+from paraembed.settings import Placement, SearchSettings
 from paraembed.supervised.labels import read_labels
 from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words
@@ -29,7 +28,6 @@ from paraembed.tracking.runs import tracked_run
 from paraembed.tuning.labels import read_labels_for, without_idle_axes
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
-from paraembed.tuning.search import SearchSettings
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick
 from tests.cluster.test_tune import kill_after_a_trial
 from tune_spaces import SPACES

@@ -23,12 +23,12 @@ from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.shards import FORMAT
 from paraembed.recipe import Recipe
+from paraembed.settings import SearchSettings
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning import table
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
-from paraembed.tuning.search import SearchSettings
 from paraembed.tuning.table import GrowingTable, best_first
 from paraembed.tuning.trial import Ended
 from tune_spaces import SPACES

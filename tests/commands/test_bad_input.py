@@ -13,7 +13,7 @@ import pytest
 
 from paraembed.cluster.shard import shard_pairs
 from paraembed.commands import shard, train
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 
 
 @pytest.fixture

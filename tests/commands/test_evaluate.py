@@ -250,7 +250,7 @@ MISTAKES = {
     "choices": ("--encoder encoder --held-out test-pairs.tsv --choices 1", "--choices is 1; it must be at least 2"),
     "a peer that is not there": ("--encoder st:none/none/none --pairs test-pairs.tsv", "sentence_transformers"),
     "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
-    "no suite": ("--encoder encoder --suite sts --data none", "none does not exist; expected a folder with STS sets"),
+    "no suite": ("--encoder encoder --suite sts --data none", "none does not exist; expected a folder with"),
     "an empty suite": ("--encoder encoder --suite sts --data encoder", "encoder holds no STS sets; expected <year>/"),
     "avg as baseline": ("--words vectors.txt --baseline avg --pairs test-pairs.tsv", "unknown baseline 'avg'"),
     "a suite with its own flag": ("--encoder encoder --suite choose --data .", "flag of its own: --held-out PAIRS"),

@@ -32,7 +32,7 @@ from paraembed.embedding.store import Folder
 from paraembed.embedding.swap import discard
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.io.fingerprint import sha256_of
 from tests.embedding.without_ray import build
 

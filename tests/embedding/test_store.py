@@ -21,7 +21,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder, open_store, read_bytes
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from tests.embedding.without_ray import build
 from tests.object_store import RefusedError, Store, serving
 

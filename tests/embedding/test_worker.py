@@ -6,7 +6,7 @@ import pytest
 from paraembed import checkpoint
 from paraembed.embedding.worker import Weights
 from paraembed.encoders import ENCODERS, Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 
 TEXTS = ["the cat sat on the mat .", "", "a zebra", "a dog ran home ."]
 

@@ -6,13 +6,12 @@ from pathlib import Path
 from paraembed import checkpoint
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
-from paraembed.embedding.manifest import OnDuplicateId, Run, begun_run, check_folder, commit, continued_plan
+from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, continued_plan
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import stream_parts
-from paraembed.embedding.settings import Settings
+from paraembed.embedding.settings import OnDuplicateId, Settings
 from paraembed.embedding.store import open_store
-from paraembed.encoders.base import reads_trees
 from paraembed.io.places import Place
 
 
@@ -27,7 +26,7 @@ def build(
     encoder, store = checkpoint.load(encoder_folder), open_store(out)
     decides = encoder.fingerprint, encoder.tokeniser
     files = list_inputs([inputs] if isinstance(inputs, Path) else inputs)
-    settings = complete_settings(settings, files, reads_trees(encoder.config))
+    settings = complete_settings(settings, files, encoder.config.reads_trees)
     plan = continued_plan(store, *decides, files, settings) if check_folder(store) else make_plan(files, settings)
     run = Run(*decides, plan)
     embedded = {}

@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 
 from paraembed import checkpoint
 from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict, config_to_dict, encoder_name
-from paraembed.encoders.cnn import CnnConfig
-from paraembed.encoders.dan import DanConfig
-from paraembed.encoders.gru import GruConfig
-from paraembed.encoders.lstm import LstmConfig
-from paraembed.encoders.proj import ProjConfig
-from paraembed.encoders.rnn import RnnConfig
+from paraembed.encoders.configs import CnnConfig, DanConfig, GruConfig, LstmConfig, ProjConfig, RnnConfig
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 from tests.encoders import oracles_recurrent, oracles_recursive

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.gran import (
+from paraembed.encoders.configs import (
+    AvgConfig,
     BiGranConfig,
     Gran2Config,
     Gran3Config,
@@ -18,9 +18,9 @@ from paraembed.encoders.gran import (
     Gran5Config,
     GranConfig,
     GranNoGateConfig,
-    gated_sums,
+    LstmAvgConfig,
 )
-from paraembed.encoders.lstm import LstmAvgConfig
+from paraembed.encoders.gran import gated_sums
 from paraembed.encoders.packed import pack
 from paraembed.text.ragged import Ragged
 from tests.encoders.oracles_recurrent import (

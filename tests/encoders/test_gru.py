@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.gru import Gru, GruConfig
+from paraembed.encoders.configs import GruConfig
+from paraembed.encoders.gru import Gru
 from paraembed.text.vocabulary import Words
 
 OFFSETS = torch.tensor([0, 4, 5, 12, 19, 20])

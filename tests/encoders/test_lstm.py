@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig, lstm_states
+from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig
+from paraembed.encoders.lstm import lstm_states
 from paraembed.encoders.packed import Packed, pack
 from paraembed.text.ragged import Ragged
 from tests.encoders.oracles_recurrent import (

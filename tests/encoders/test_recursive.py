@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.encoders import ENCODERS, Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.base import reads_trees
-from paraembed.encoders.recursive import Recursive, RecursiveConfig, arrange
+from paraembed.encoders.configs import AvgConfig, RecursiveConfig
+from paraembed.encoders.recursive import Recursive, arrange
 from paraembed.text.ragged import Ragged
 from paraembed.text.trees import TreeError
 from paraembed.text.vocabulary import END, START, Words
@@ -210,7 +209,7 @@ def test_other_encoders_read_no_trees(tiny_words: Words) -> None:
         Encoder(AvgConfig(), tiny_words, "space").encode("a dog", trees="(a dog)")
     for config in [*(config() for config in ENCODERS.values()), RecursiveConfig()]:
         composition = config.build(4, torch.Generator())
-        assert composition.reads_trees == reads_trees(config) == isinstance(config, RecursiveConfig)
+        assert composition.reads_trees == config.reads_trees == isinstance(config, RecursiveConfig)
 
 
 def test_initial_values() -> None:

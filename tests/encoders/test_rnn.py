@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.irnn import IrnnConfig
+from paraembed.encoders.configs import AvgConfig, IrnnConfig, RnnConfig
 from paraembed.encoders.packed import pack
-from paraembed.encoders.rnn import RnnConfig, last_states
+from paraembed.encoders.rnn import last_states
 from paraembed.text.vocabulary import Words
 
 OFFSETS = torch.tensor([0, 4, 5, 12, 12 + 7, 20])

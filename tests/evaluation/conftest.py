@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.gran import GranConfig
-from paraembed.evaluation.analyses.content import AnalysisOptions, Inputs
+from paraembed.encoders.configs import AvgConfig, GranConfig
+from paraembed.evaluation.analyses.content import Inputs
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.pairs.similarity import ScoredPairs
+from paraembed.settings import AnalysisOptions
 from paraembed.text.vocabulary import Words
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.baselines import (
     BASELINES,
     Baseline,

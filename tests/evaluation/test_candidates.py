@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.candidates import Candidate, is_peer, peer
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite

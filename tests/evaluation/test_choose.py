@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.choose import is_trained_on, read_choose
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Choices, Group, Suite

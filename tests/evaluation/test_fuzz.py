@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.analyses.gates import read_tagged
 from paraembed.evaluation.analyses.runs import read_runs
 from paraembed.evaluation.baselines import overlap_candidates, read_counts

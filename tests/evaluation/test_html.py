@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 from matplotlib.image import imread
 
-from paraembed.evaluation.analyses import AnalysisOptions, analyse
+from paraembed.evaluation.analyses import analyse
 from paraembed.evaluation.analyses.content import Analysis, Inputs
 from paraembed.evaluation.html import TEMPLATES, page, write_html
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.pairs.similarity import ScoredPairs
 from paraembed.plots import COLORS
+from paraembed.settings import AnalysisOptions
 
 HOSTILE = "<script>alert(1)</script> & \"the\" 'cat' </td></style>"
 VOID = {"meta", "link", "img"}

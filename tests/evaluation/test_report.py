@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report, compare

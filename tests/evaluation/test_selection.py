@@ -9,12 +9,12 @@ import pytest
 
 from paraembed.commands.train import read_sets
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_digest
 from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
 from paraembed.recipe import Recipe
+from paraembed.settings import Selection
 from paraembed.text.vocabulary import Words
-from paraembed.training.best import Selection
 from paraembed.training.data import Pairs
 
 FIRST, SECOND = pa.array(["the cat", "a dog", "cat", "home"]), pa.array(["a cat", "on", "dog", "the home"])

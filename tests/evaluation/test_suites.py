@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from paraembed.encoders import Embedded, Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.candidates import Candidate, trained, untrained
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.scaled_avg import ScaledAvgConfig
+from paraembed.encoders.configs import AvgConfig, ScaledAvgConfig
 from paraembed.export.word2vec import words_of, write_word2vec
 from paraembed.recipe import Recipe
 from paraembed.text.vocabulary import UNKNOWN, Words, read_words

@@ -14,7 +14,6 @@ from paraembed.pairs.filters import (
     NOT_LETTERS,
     NOT_SINGLE_WORDS,
     ONE_EDIT_APART,
-    FilterOptions,
     RowFilter,
     below_score,
     effective_size,
@@ -25,6 +24,7 @@ from paraembed.pairs.filters import (
     overlap_from,
     too_long,
 )
+from paraembed.pairs.settings import FilterOptions
 
 
 def table(*pairs: tuple[str, str], scores: list[float | None] | None = None) -> pa.Table:

@@ -16,7 +16,7 @@ from paraembed.io import lines
 from paraembed.io.limits import ReadLimits
 from paraembed.pairs import parse
 from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 
 Row = tuple[str | None, str, str]
 

@@ -27,7 +27,7 @@ from paraembed.pairs.parse import keep_pairs
 from paraembed.pairs.parsed import Block
 from paraembed.pairs.ppdb import parse_ppdb
 from paraembed.pairs.sample_pairs import ppdb_lines
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.training_sets import row_rules
 from tests.fuzz import mutated, run
 

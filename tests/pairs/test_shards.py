@@ -14,7 +14,7 @@ from paraembed.pairs.hashing import pair_keys
 from paraembed.pairs.reports import SourceReport, load_report, save_report
 from paraembed.pairs.sample_pairs import ppdb_lines
 from paraembed.pairs.selection import selection_table
-from paraembed.pairs.shards import PAIRS, ShardSettings
+from paraembed.pairs.settings import PAIRS, ShardSettings
 from paraembed.text.tokenize import tokenise
 
 WORD = st.sampled_from(["a", "b", "c", "d"])

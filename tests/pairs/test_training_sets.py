@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.pairs.filters import FilterOptions, SetName, effective_size
+from paraembed.pairs.filters import effective_size
 from paraembed.pairs.hashing import pair_keys
+from paraembed.pairs.settings import FilterOptions, SetName
 from paraembed.pairs.training_sets import TRAINING_SETS, find_training_set, judge_rows, row_filters, row_rules
 from paraembed.text.vocabulary import UNKNOWN
 

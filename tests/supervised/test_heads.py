@@ -8,17 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.similarities import best_threshold, first_place
 from paraembed.recipe import SupervisedRecipe
-from paraembed.supervised.heads import (
-    ChoiceHead,
-    PairHead,
-    TextHead,
-    expected_scores,
-    score_targets,
-    similarity_loss,
-)
+from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.text.vocabulary import Words
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import torch
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import ProjConfig
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.tensors import save_tensors
 from paraembed.recipe import Recipe

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import ProjConfig
 from paraembed.recipe import Recipe
 from paraembed.training.best import Evaluated, Evaluation
 from paraembed.training.exchange import gather_texts

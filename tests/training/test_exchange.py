@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import ProjConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.recipe import Recipe
+from paraembed.settings import MIN_COVERAGE
 from paraembed.text.vocabulary import END, START
-from paraembed.training.inputs import MIN_COVERAGE, Coverage, check_coverage, encoder_for, untrained_encoder
+from paraembed.training.inputs import Coverage, check_coverage, encoder_for, untrained_encoder
 
 PLAIN = Recipe()
 

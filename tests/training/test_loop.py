@@ -11,7 +11,7 @@ import torch
 
 from paraembed.compiled import arithmetic
 from paraembed.encoders import Encoder
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import ProjConfig
 from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.word import WordConfig
+from paraembed.encoders.configs import Pool, WordConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.negatives import Negatives, Pool, Rule, candidate_similarity, choose
+from paraembed.training.negatives import Negatives, Rule, candidate_similarity, choose
 from paraembed.training.objectives import positive, unit
 
 MakeEncoder = Callable[[Recipe], Encoder]

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.word import WordConfig
+from paraembed.encoders.configs import WordConfig
 from paraembed.pairs.parse import parse_source
 from paraembed.pairs.sample import write_sample
-from paraembed.pairs.shards import ShardSettings
+from paraembed.pairs.settings import ShardSettings
 from paraembed.papers import RECIPES
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import ProjConfig
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.recipe import Recipe

@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.irnn import IrnnConfig
-from paraembed.encoders.proj import ProjConfig
-from paraembed.encoders.rnn import RnnConfig
-from paraembed.encoders.scaled_avg import ScaledAvgConfig
+from paraembed.encoders.configs import AvgConfig, IrnnConfig, ProjConfig, RnnConfig, ScaledAvgConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.fast import step_kind

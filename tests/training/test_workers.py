@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import ProjConfig
 from paraembed.io.tensors import load_tensors, save_tensors
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged

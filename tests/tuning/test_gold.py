@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.gran import GranConfig
-from paraembed.encoders.proj import ProjConfig
+from paraembed.encoders.configs import GranConfig, ProjConfig
 from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.scores import DevScorer, score

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 from ray.tune.schedulers.async_hyperband import _Bracket
 
+from paraembed.settings import SearchSettings
 from paraembed.tuning.ledger import Epoch, Record
 from paraembed.tuning.points import Points
-from paraembed.tuning.search import SearchSettings, _distribution, _told, cut_offs, suggest
+from paraembed.tuning.search import _distribution, _told, cut_offs, suggest
 from tune_spaces import SPACES
 
 SPACE = SPACES["acl2017/avg"]

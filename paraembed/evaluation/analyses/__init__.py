@@ -9,21 +9,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paraembed.evaluation.analyses import gates, margin, pairs, runs, words
-from paraembed.evaluation.analyses.content import (
-    Analysis,
-    AnalysisOptions,
-    CannotMakeError,
-    Content,
-    Heading,
-    Inputs,
-    Table,
-)
+from paraembed.evaluation.analyses.content import Analysis, CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Suite
 from paraembed.io.atomic import write_file
 from paraembed.io.escape import csv_cell, file_stem
 from paraembed.pairs.shards import read_pair_manifest
+from paraembed.settings import AnalysisOptions
 
 __all__ = ["ANALYSES", "Analysis", "AnalysisOptions", "analyse", "check_options", "remove_earlier"]
 

@@ -8,6 +8,7 @@ from paraembed.encoders import Encoder
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report
 from paraembed.evaluation.sets import Suite
+from paraembed.settings import AnalysisOptions
 
 Cell = str | int | float | None
 """None: there is no such number, as where too few pairs lie behind it."""
@@ -16,24 +17,6 @@ Cell = str | int | float | None
 def cell(value: float) -> Cell:
     """A number for a table; None for NaN."""
     return None if math.isnan(value) else float(value)
-
-
-@dataclass(frozen=True)
-class AnalysisOptions:
-    """What a user adds to the analyses of an evaluation."""
-
-    neighbours_of: tuple[str, ...] = ()
-    """Words whose nearest neighbours are shown; left out, those of Wieting 2016 table 8 and common ones."""
-    against: str | None = None
-    """Column to compare the first one with, pair by pair; left out, the second one."""
-    margin_pairs: Path | None = None
-    """Pairs for the margin statistic: pair shards of jobs/shard.py."""
-    tagged: Path | None = None
-    """Tagged sentences for the gates of a GRAN: CoNLL-U, or lines of token, tag and maybe label, tab-separated."""
-    show_texts: bool = False
-    """Write the texts of pairs on which two encoders disagree to files and MLflow; without it, their row numbers."""
-    runs: tuple[Path, ...] = ()
-    """Runs on several amounts of data: encoder folders, or one table (.csv or .tsv; columns pairs, order, score, …)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,7 @@ from typing import Literal
 import torch
 
 from paraembed.compiled import COMPILED
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.base import EncoderConfig
-from paraembed.encoders.sum import SumConfig
+from paraembed.encoders.configs import AvgConfig, EncoderConfig, SumConfig
 from paraembed.recipe import BaseRecipe, Recipe
 
 StepKind = Literal["plain", "compiled", "additive", "shared", "graphs"]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.evaluation.analyses import ANALYSES, AnalysisOptions, analyse
+from paraembed.evaluation.analyses import ANALYSES, analyse
 from paraembed.evaluation.analyses.content import Analysis, Inputs
+from paraembed.settings import AnalysisOptions
 
 
 def _analyse(inputs: Inputs, out: Path) -> tuple[Analysis, ...]:

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from paraembed.evaluation.analyses import margin as module
-from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
+from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.analyses.margin import margin, margins, read_some_pairs
 from paraembed.io.atomic import SUCCESS, write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.shards import FORMAT
+from paraembed.settings import AnalysisOptions
 from paraembed.training.negatives import candidate_similarity, choose
 
 

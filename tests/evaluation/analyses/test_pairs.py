@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
+from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.analyses.pairs import (
     NUM_PAIRS,
     THE_PAPERS,
@@ -31,6 +31,7 @@ from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.pairs.similarity import ScoredPairs
 from paraembed.papers.results import BY_LENGTH
+from paraembed.settings import AnalysisOptions
 from paraembed.text.tokenize import tokenise
 
 

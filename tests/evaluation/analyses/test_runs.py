@@ -7,8 +7,8 @@ import pytest
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
+from paraembed.encoders.configs import AvgConfig
+from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.analyses.runs import (
     Run,
     amounts_shown,
@@ -19,6 +19,7 @@ from paraembed.evaluation.analyses.runs import (
     score_by_data,
     score_curves,
 )
+from paraembed.settings import AnalysisOptions
 from paraembed.text.vocabulary import Words
 
 TABLE = """\

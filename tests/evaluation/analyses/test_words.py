@@ -6,17 +6,11 @@ import pytest
 import torch
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.scaled_avg import ScaledAvgConfig
-from paraembed.evaluation.analyses.content import AnalysisOptions, CannotMakeError, Inputs
-from paraembed.evaluation.analyses.words import (
-    common_words,
-    default_words,
-    nearest,
-    neighbours,
-    norms,
-)
+from paraembed.encoders.configs import AvgConfig, ScaledAvgConfig
+from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
+from paraembed.evaluation.analyses.words import common_words, default_words, nearest, neighbours, norms
 from paraembed.evaluation.candidates import Candidate
+from paraembed.settings import AnalysisOptions
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from infra.bench.generated import draw_texts, draw_words, word_chances
 from infra.bench.peers import embedding, embedding_bag, margin_loss
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.configs import AvgConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words

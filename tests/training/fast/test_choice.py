@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from paraembed.encoders.proj import ProjConfig
-from paraembed.encoders.scaled_avg import ScaledAvgConfig
-from paraembed.encoders.sum import SumConfig
+from paraembed.encoders.configs import ProjConfig, ScaledAvgConfig, SumConfig
 from paraembed.recipe import Recipe, SupervisedRecipe
 from paraembed.training import fast
 from paraembed.training.fast import step_kind

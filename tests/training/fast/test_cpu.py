@@ -15,8 +15,7 @@ import torch.distributed as dist
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
-from paraembed.encoders.gru import GruConfig
-from paraembed.encoders.sum import SumConfig
+from paraembed.encoders.configs import GruConfig, SumConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.fast import cpu as additive

@@ -14,13 +14,18 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.gran import Gran4Config
-from paraembed.encoders.lstm import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig
-from paraembed.encoders.proj import ProjConfig
-from paraembed.encoders.rnn import RnnConfig
-from paraembed.encoders.sum import SumConfig
-from paraembed.encoders.word import WordConfig
+from paraembed.encoders.configs import (
+    AvgConfig,
+    BiLstmAvgConfig,
+    BiLstmConfig,
+    Gran4Config,
+    LstmAvgConfig,
+    LstmConfig,
+    ProjConfig,
+    RnnConfig,
+    SumConfig,
+    WordConfig,
+)
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.best import Evaluation

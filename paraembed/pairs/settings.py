@@ -1,0 +1,141 @@
+"""What decides the rows of pair shards, apart from the input files."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from paraembed.text.tokenize import check_tokeniser
+
+PAIRS = pa.schema(
+    [
+        pa.field("first", pa.string(), nullable=False),  # tokens joined by one space, lower-case
+        pa.field("second", pa.string(), nullable=False),
+        pa.field("score", pa.float32()),  # null where the source has none
+        pa.field("rank", pa.int64(), nullable=False),  # line or row number in the source, from 0
+        pa.field("relation", pa.string()),  # entailment or label; null where the source has none
+        pa.field("source", pa.string(), nullable=False),  # file name
+        pa.field("first_tree", pa.string()),  # binary tree over the tokens (trees.py); null where the source has none
+        pa.field("second_tree", pa.string()),
+    ]
+)
+"""One row a pair: a pair shard, as jobs/shard.py writes and jobs/train.py reads. Older shards have no trees."""
+Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
+Role = Literal[
+    "first",
+    "second",
+    "score",
+    "relation",
+    "first_tree",
+    "second_tree",
+    "first_pos",
+    "second_pos",
+    "alignment",
+    "ignore",
+]
+SetName = Literal[
+    "iclr2016",
+    "tacl2015/words",
+    "tacl2015/bigrams-jn",
+    "tacl2015/bigrams-nn",
+    "tacl2015/bigrams-vn",
+    "tacl2015/phrases",
+    "pgru2017",
+    "acl2017/simpwiki",
+    "acl2017/ppdb-matched",
+]
+Halvings = Literal["none", "ordered", "random"]
+Split = Literal["all", "train", "dev", "test"]
+
+
+@dataclass(frozen=True)
+class FilterOptions:
+    """Which pairs are taken, and how many of them."""
+
+    training_set: SetName | None = None
+    """A paper's training set, by its rules: see paraembed/pairs/training_sets.py. Default: every pair."""
+    min_score: float | None = None
+    """Pairs with a lower score, or with none, are refused."""
+    max_length: int | None = None
+    """Pairs with more tokens than this in one of their texts are refused."""
+    top: int | None = None
+    """Only so many pairs: the first ones, in the order of the input (PPDB is ordered by confidence)."""
+    sample: int | None = None
+    """Only so many pairs, drawn with sample_seed; from the top ones where both are given."""
+    sample_seed: int = 1
+    """Decides what sample, halvings random and acl2017/ppdb-matched draw."""
+    halvings: Halvings = "none"
+    """Nested subsets of 1/2, 1/4, … of the pairs, down to fewer than 10 (P16 figure 1): the first ones, or drawn."""
+    split: Split = "all"
+    """pgru2017 only: the part to write. Default: all three, 80, 10 and 10 %, a folder each."""
+    match_tokens_of: str | None = None
+    """acl2017/ppdb-matched only: folder of pair shards; as many pairs are drawn as it takes to have its tokens."""
+    leave_out: tuple[str, ...] = ()
+    """Folders of pair shards, such as development and test pairs: their pairs are left out, in either order."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed, or for two that do not go together."""
+        for name, kind in (("training_set", SetName), ("halvings", Halvings), ("split", Split)):
+            value = getattr(self, name)
+            if value not in get_args(kind) and not (name == "training_set" and value is None):
+                raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(kind))}")
+        for name, least in (("max_length", 1), ("top", 1), ("sample", 1), ("sample_seed", 0)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < 1 << 63:
+                raise ValueError(f"{name} is {value}; it must be at least {least}, and below 2**63")
+        if self.min_score is not None and not math.isfinite(self.min_score):
+            raise ValueError(f"min_score is {self.min_score}; expected a finite number")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.split != "all" and self.training_set != "pgru2017":
+            raise ValueError(f"split is {self.split}, but only the training set pgru2017 is split")
+        if self.halvings != "none" and self.training_set == "pgru2017" and self.split == "all":
+            raise ValueError("halvings of pgru2017 need one part of it; give --split train, dev or test")
+        matched = self.training_set == "acl2017/ppdb-matched"
+        if matched != (self.match_tokens_of is not None):
+            raise ValueError(
+                "acl2017/ppdb-matched needs --match-tokens-of, the pair shards whose number of tokens it takes"
+                if matched
+                else "match_tokens_of is for the training set acl2017/ppdb-matched only"
+            )
+        if matched and self.sample is not None:
+            raise ValueError("sample and match_tokens_of both say how many pairs are drawn; give one of them")
+
+
+@dataclass(frozen=True)
+class ShardSettings(FilterOptions):
+    """What decides the rows of the shards, apart from the input files."""
+
+    format: Format = "auto"
+    """Format of the input: auto looks at each file's name and first line."""
+    columns: tuple[Role, ...] = ()
+    """What the columns of TSV, CSV, Parquet or JSONL input are, in order. By default their names say it."""
+    no_header: bool = False
+    """The first row of TSV or CSV input is a pair, even if it looks like a header."""
+    features: tuple[str, ...] = ()
+    """Features of PPDB that become columns, such as PPDB1.0Score or AGigaSim; NA is null."""
+    alignment: bool = False
+    """Keep the word alignment of PPDB as a column."""
+    non_terminals: bool = False
+    """Keep syntactic rules of PPDB with non-terminals such as [NP,1]."""
+    tokeniser: str = "auto"
+    """ptb-v1, space, or auto: space for PPDB and word lists (tokenised already), ptb-v1 for the rest."""
+    remove: tuple[str, ...] = ()
+    """Strings that are cut out of the texts, such as the marker <::::> of WikiSplit."""
+    rows_per_shard: int = 250_000
+    """Most rows of a shard file, 1 to 1,000,000."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        super().__post_init__()
+        if self.tokeniser != "auto":
+            check_tokeniser(self.tokeniser)
+        if not 1 <= self.rows_per_shard <= 1_000_000:
+            raise ValueError(f"rows_per_shard is {self.rows_per_shard}; allowed: 1 to 1,000,000")
+        taken = {*PAIRS.names, "alignment"}
+        if len({*self.features} - taken) < len(self.features):
+            raise ValueError(f"features are {', '.join(self.features)}; give each once, and none of {', '.join(taken)}")
+        if "" in self.remove:
+            raise ValueError("remove holds an empty string; give the strings to cut out, or none")

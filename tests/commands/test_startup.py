@@ -1,0 +1,64 @@
+"""Help, a wrong flag and a missing input are answered before anything is imported that takes seconds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paraembed.commands import JOBS
+
+SLOW = {"ray", "mlflow", "torch", "scipy", "matplotlib", "numba", "optuna"}
+MISSING = {
+    "shard": "--input {}/pairs.txt --out {}/out",
+    "train": "--pairs {}/pairs --words {}/words.txt --out {}/out",
+    "tune": "acl2017/avg --pairs {}/pairs --words {}/words.txt --data {} --out {}/out",
+    "evaluate": "--encoder {}/encoder --suite sts --data {} --out {}/out",
+    "finetune": "--task similarity --data {}/data --words {}/words.txt --out {}/out",
+    "weight": "--words {}/words.txt --out {}/out",
+    "export": "--encoder {}/encoder --to word2vec --out {}/out",
+    "embed": "--encoder {}/encoder --input {}/text.txt --out {}/out",
+    "verify": "{}/embeddings",
+}
+CODE = """
+import json, sys
+from paraembed.commands import main
+name, *lines = json.loads(sys.argv[1])
+statuses = []
+for line in lines:
+    sys.argv[1:] = line
+    try:
+        statuses.append(main(name))
+    except SystemExit as error:
+        statuses.append(error.code)
+print(json.dumps([statuses, [*sys.modules]]))
+"""
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_help_and_mistakes_are_answered_without_slow_imports(name: str, tmp_path: Path) -> None:
+    lines = [["--help"], ["--no-such-flag"]]
+    if name in MISSING:
+        lines.append(MISSING[name].replace("{}", str(tmp_path)).split())
+    code = [sys.executable, "-c", CODE, json.dumps([name, *lines])]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    statuses, modules = json.loads(done.stdout.splitlines()[-1])
+    assert statuses == [0, 2, 1][: len(lines)]
+    if name in MISSING:
+        assert f"{tmp_path}/" in done.stderr.splitlines()[-1]
+        assert "does not exist" in done.stderr.splitlines()[-1]
+    assert not SLOW & {module.partition(".")[0] for module in modules}
+    assert not [*tmp_path.iterdir()]
+
+
+def test_encoders_are_named_without_pytorch_and_imported_when_asked_for() -> None:
+    code = """
+import sys
+from paraembed import ENCODERS, RECIPES
+assert "torch" not in sys.modules
+from paraembed.encoders import Embedded, Encoder
+print(Encoder.__module__, len(ENCODERS), "torch" in sys.modules)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["paraembed.encoders.base", "22", "True"]
