@@ -25,13 +25,13 @@ MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequ
 def check_workers(workers: int) -> None:
     """Raise ValueError unless the number of workers is positive."""
     if workers < 1:
-        raise ValueError(f"--workers is {workers}; it must be at least 1")
+        raise ValueError(f"`workers` is {workers}; it must be at least 1")
 
 
 def check_min_coverage(least: float) -> None:
     """Raise ValueError where a minimum coverage is no fraction."""
     if not 0 <= least <= 1:
-        raise ValueError(f"--min-coverage is {least:g}; it must be a fraction from 0 (no check) to 1, for example 0.2")
+        raise ValueError(f"`min_coverage` is {least:g}; it must be a fraction from 0 (no check) to 1, for example 0.2")
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ class SearchSettings:
     """How a space is searched."""
 
     search: Literal["grid", "random", "tpe"] = "grid"
-    """grid: every point; random: --trials of them, drawn; tpe: --trials of them, where Optuna expects the best."""
+    """grid: every point; random: some points, drawn; tpe: some points, where Optuna expects the best. See trials."""
     trials: int | None = None
     """Trials of random and tpe; left out, 32, or all points where these are fewer."""
     seed: int = 1
     """Decides what random and tpe draw; the trainings' seed is the recipe's."""
     asha: bool = False
-    """Stop trials that are not among the best of those before at the end of an epoch: 1, 3, 9, … (--reduction 3)."""
+    """Stop trials that are not among the best of those before at the end of an epoch: 1, 3, 9, … (reduction 3)."""
     reduction: int = 3
     """Of the trials that reach such an epoch, about one in so many goes on."""
 
@@ -132,7 +132,7 @@ class SearchSettings:
         """Raise ValueError for a value that is not allowed."""
         check_fields(self, {"trials": (1, 2**31 - 1), "seed": (0, 2**31 - 1), "reduction": (2, 100)})
         if self.search == "grid" and self.trials is not None:
-            raise ValueError("--trials is for --search random and tpe; grid runs every point of the space")
+            raise ValueError("`trials` is for `search` random and tpe; grid runs every point of the space")
 
     def num_trials(self, size: int) -> int:
         """Trials in a space of so many points.
@@ -143,7 +143,7 @@ class SearchSettings:
         if self.search == "grid":
             return size
         if self.trials is not None and self.trials > size:
-            raise ValueError(f"--trials is {self.trials:,}; the space has {size:,} points: use fewer, or --search grid")
+            raise ValueError(f"`trials` is {self.trials:,}; the space has {size:,} points: use fewer, or `search` grid")
         return min(self.trials or 32, size)
 
     @property

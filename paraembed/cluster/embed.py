@@ -79,12 +79,12 @@ def embed(
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
         raise ValueError(
-            f"--overwrite cannot put a new output into the place of {home} in one step; give a new --out, or remove "
+            f"`overwrite` cannot put a new output into the place of {home} in one step; give a new `out`, or remove "
             "what is there"
         )
     loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading)
     if limits.max_rejected is not None and limits.max_rejected < 0:
-        raise ValueError(f"--max-rejected is {limits.max_rejected}; it must be at least 0")
+        raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
     replaced = home if overwrite and isinstance(home, Folder) else None
     store: Store = Folder(fresh_folder(replaced.path)) if replaced else home
     doing("planning the parts")
@@ -158,7 +158,7 @@ def dry_run(
         ValueError, OSError: as ``embed``.
     """
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
-        raise ValueError(f"--price-per-hour is {price_per_hour}; give a number from 0 on")
+        raise ValueError(f"`price_per_hour` is {price_per_hour}; give a number from 0 on")
     loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading)
     doing("planning the parts, embedding a sample")
     found = estimate(loaded, make_plan(files, settings), workers)
@@ -213,7 +213,7 @@ def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartRepo
 
 
 def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
-    """The run to go on with, or a new one; ``--overwrite`` goes on only with what an equal ``--overwrite`` began."""
+    """The run to go on with, or a new one; ``overwrite`` goes on only with what an equal ``overwrite`` began."""
     decides = encoder.fingerprint, encoder.tokeniser
     if manifest.check_folder(store):
         try:
@@ -244,14 +244,14 @@ def _within(
         rejected += report.n_rejected
         if limits.max_rejected is not None and rejected > limits.max_rejected:
             raise ValueError(
-                f"{rejected:,} rows cannot be read, --max-rejected is {limits.max_rejected}; the reasons are in "
+                f"{rejected:,} rows cannot be read, `max_rejected` is {limits.max_rejected}; the reasons are in "
                 f"{store}/{rejected_name(report.name)}: mend the input, or go on from the finished parts "
-                "with a larger --max-rejected"
+                "with a larger `max_rejected`"
             )
         if report.n_null_ids and limits.on_duplicate_id == "fail":
             raise ValueError(
                 f"{report.null_id}: {settings.id_column!r} is null; an id is needed: mend the input, or go on from the "
-                "finished parts with --on-duplicate-id keep"
+                "finished parts with `on_duplicate_id` keep"
             )
         yield report
 
@@ -292,5 +292,5 @@ def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
     say(
         f"{num_rows:,} rows have line breaks inside of quoted cells; the longest has {longest.longest_lines:,} lines "
         f"and begins in {plan.inputs[part.file].shown}, line {longest.longest_first:,}: if its quotes are stray, mend "
-        "them or give a smaller --max-field-lines"
+        "them or give a smaller `max_field_lines`"
     )

@@ -180,7 +180,7 @@ def _result(ref: Any, task: _Task | None, tries: Counter[str]) -> Done | None:
         if tries[task.part.name] == _TRIES:
             raise ChildProcessError(
                 f"a worker died {_TRIES} times on one part, {task.part.name}, out of memory perhaps; parts that are "
-                f"done stay: run the same command again, with fewer --workers ({why})"
+                f"done stay: run the same command again, with fewer `workers` ({why})"
             ) from None
         return None
     return done

@@ -21,7 +21,7 @@ def workers_here(workers: int) -> int:
 def check_gpus(placement: Workers) -> None:
     """Raise ValueError where GPUs are asked for and this machine, alone, has none."""
     if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
-        raise ValueError("--gpus: PyTorch sees no GPU on this machine; leave the flag out to train on CPUs")
+        raise ValueError("`gpus`: PyTorch sees no GPU on this machine; leave it out to train on CPUs")
 
 
 def check_resources(placement: Workers) -> None:
@@ -30,5 +30,5 @@ def check_resources(placement: Workers) -> None:
     there = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
     if placement.workers > there:
         raise ValueError(
-            f"--workers is {placement.workers}, each with a {kind}, and the Ray cluster has {there:g}; use fewer"
+            f"`workers` is {placement.workers}, each with a {kind}, and the Ray cluster has {there:g}; use fewer"
         )

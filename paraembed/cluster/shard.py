@@ -100,7 +100,7 @@ def shard_pairs(
     """
     check_workers(workers)
     if not inputs:
-        raise ValueError("no input; give pair files with --input")
+        raise ValueError("no input; give pair files with `input`")
     names = _names(inputs)
     sources = sources_of(inputs, settings.format)
     vocabulary = read_vocabulary(words, max_words) if words else None
@@ -181,7 +181,7 @@ def _check_ours(folder: Path, ours: re.Pattern[str], *, may_be_link: bool = Fals
     if foreign is not None:
         raise ValueError(
             f"{foreign} is not a file that jobs/shard.py wrote, and {folder} would be removed; move it away, or choose "
-            "another --out"
+            "another `out`"
         )
 
 
@@ -240,9 +240,9 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     if not out.is_dir():
-        raise ValueError(f"{out} is a file; --out needs a folder, new or empty")
+        raise ValueError(f"{out} is a file; `out` needs a folder, new or empty")
     if not (out / SUCCESS).is_file() or not (out / "manifest.json").is_file():
-        raise ValueError(f"{out} holds something that jobs/shard.py did not write; choose another --out or empty it")
+        raise ValueError(f"{out} holds something that jobs/shard.py did not write; choose another `out` or empty it")
     manifest: dict[str, Any] = read_json(out / "manifest.json", dict[str, Any])
     manifest.setdefault("max_line_bytes", DEFAULT_LIMITS.max_line_bytes)  # an older one has none
     ours = manifest.get("format") in {shards.FORMAT, shards.SUBSETS_FORMAT}
@@ -251,7 +251,7 @@ def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) 
         return manifest
     if ours and overwrite:
         return None
-    raise ValueError(f"{out} holds other pairs: {changed}; choose another --out, or replace it with --overwrite")
+    raise ValueError(f"{out} holds other pairs: {changed}; choose another `out`, or replace it with `overwrite`")
 
 
 def _shard(task: _Task, parts: Sequence[Part], work: Path, identity: dict[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def work_on(config: dict[str, Task]) -> dict[str, Any]:
     except ConnectionError:
         raise
     except torch.OutOfMemoryError as error:
-        return vars(Result(f"the GPU's memory is too small: {error}; use a smaller --batch-size or --max-words"))
+        return vars(Result(f"the GPU's memory is too small: {error}; use a smaller `batch_size` or `max_words`"))
     except (ValueError, OSError) as error:
         return vars(Result(str(error)))
 
@@ -182,7 +182,7 @@ class Reporter:
                 if self.data.warns_of_collapse and report.active > _COLLAPSED:
                     say(
                         "nearly every text triggers an update: the encoder may give all texts one vector; try "
-                        "--negatives mix, or a lower --learning-rate"
+                        "`negatives` mix, or a lower `learning_rate`"
                     )
         if report.end_of_epoch:
             ray.train.report({"epoch": report.epoch, "loss": report.loss})

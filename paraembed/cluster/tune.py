@@ -111,7 +111,7 @@ def settled(sweep: Sweep, overwrite: bool) -> Sweep:
     work = _work(sweep, {}, overwrite)
     before = work.read().get("concurrent") if (sweep.out / work.record).is_file() and not overwrite else None
     if before is not None and (not isinstance(before, int) or before < 1):
-        raise ValueError(f"{sweep.out / work.record}: concurrent is {before!r}; start over with --overwrite")
+        raise ValueError(f"{sweep.out / work.record}: concurrent is {before!r}; start over with `overwrite`")
     return replace(sweep, concurrent=sweep.concurrent or before or concurrency(sweep))
 
 
@@ -198,11 +198,11 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     first = f"; trial {failed[0].number}: {failed[0].reason}" if failed else ""
     if len(failed) > sweep.max_failures:
         raise ValueError(
-            f"{len(failed)} trials failed, --max-failures is {sweep.max_failures}{first}; mend the cause and run the "
-            "same command with --retry-failed, or allow more"
+            f"{len(failed)} trials failed, `max_failures` is {sweep.max_failures}{first}; mend the cause and run the "
+            "same command with `retry_failed`, or allow more"
         )
     if best is None:
-        raise ValueError(f"no trial finished{first}; mend the cause and run the same command with --retry-failed")
+        raise ValueError(f"no trial finished{first}; mend the cause and run the same command with `retry_failed`")
     run.metrics({"best_score": best.score, "best_trial": best.number})
     return Swept(ledger, best)
 
@@ -241,10 +241,10 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
     num_tokens, num, words = data.size()
     most = max(recipe.batch_size for recipe in recipes)
     if most * workers > num:
-        each, fewer = (f" for each of {workers} workers", " or fewer --workers") if workers > 1 else ("", "")
+        each, fewer = (f" for each of {workers} workers", " or fewer `workers`") if workers > 1 else ("", "")
         raise ValueError(
             f"the space has batches of {most:,} {data.unit}{each}, and there are {num:,}; give more {data.unit}, a "
-            f"larger --sample{fewer}"
+            f"larger `sample`{fewer}"
         )
     _check_memory(recipes, words, num_tokens, num, workers, concurrent)
     inputs = dict[str, Inputs]()
@@ -271,11 +271,11 @@ def _check_memory(
     takes = {(one.optimiser, one.train_words, one.word_penalty > 0, one.update, one.max_words): one for one in recipes}
     needed = max(estimate(words, recipe, tokens, num, here).needed for recipe in takes.values())
     available = available_memory()
-    fewer = "keep fewer words with --set max_words=N, or " if isinstance(words, Path) else ""
+    fewer = "keep fewer words with `fixed` max_words=N, or " if isinstance(words, Path) else ""
     if needed > available:
         raise ValueError(
             f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} "
-            f"GiB are available; {fewer}use a smaller --concurrent"
+            f"GiB are available; {fewer}use a smaller `concurrent`"
         )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from paraembed.commands.job import run
+from paraembed.commands.job import as_flags, run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
 from paraembed.console import doing, print_table, say, show
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
@@ -97,7 +97,7 @@ def main(flags: Evaluation) -> None:
             print_table(*block)
         show(*(f"  {note}" for note in table.notes), "")
     say(*(f"note: {note}" for note in outcome.report.notes))
-    say(*(f"not made: {one}" for one in outcome.not_made))
+    say(*(as_flags(f"not made: {one}", Evaluation) for one in outcome.not_made))
     following = (
         f"embed.py --encoder {flags.encoder[0]}" if flags.encoder else f"train.py --words {flags.words or 'FILE'}"
     )

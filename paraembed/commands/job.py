@@ -3,12 +3,14 @@
 import errno
 import logging
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import is_dataclass
+from typing import Annotated, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -45,7 +47,7 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         130 stopped by Ctrl-C or SIGTERM. Wrong flags exit with 2.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
-    logging.getLogger().handlers[0].setFormatter(WithoutPasswords("%(message)s"))
+    logging.getLogger().handlers[0].setFormatter(_AsFlags(flags))
     for noisy in ("mlflow", "alembic", "ray", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
@@ -64,9 +66,44 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         cause = explained(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
             raise
-        say(f"error: {_in_words(cause)}")
+        say(f"error: {as_flags(_in_words(cause), flags)}")
         return FAILED
     return 0
+
+
+class _AsFlags(WithoutPasswords):
+    """``WithoutPasswords``, with parameters as flags."""
+
+    def __init__(self, flags: type) -> None:
+        super().__init__("%(message)s")
+        self._flags = flags
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message alone."""
+        return as_flags(super().format(record), self._flags)
+
+
+def as_flags(text: str, flags: type) -> str:
+    """Spell the parameters that a message names as flags: `part_rows` as --part-rows.
+
+    Args:
+        text: message of the core, which knows no command line, with names of parameters in backquotes.
+        flags: dataclass of the job; a name that is none of its fields stays as it is.
+    """
+    names = _flag_names(flags)
+    return re.sub(r"`(\w+)`", lambda found: names.get(found[1], found[0]), text)
+
+
+def _flag_names(flags: type) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for name, hint in get_type_hints(flags, include_extras=True).items():
+        kind, *settings = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        if isinstance(kind, type) and is_dataclass(kind):
+            names |= _flag_names(kind)
+        else:
+            own = next((setting.name for setting in settings if getattr(setting, "name", None)), name)
+            names[name] = f"--{own.replace('_', '-')}"
+    return names
 
 
 def _in_words(error: Exception) -> str:

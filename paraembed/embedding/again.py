@@ -43,7 +43,7 @@ def compare_sample(
     """
     encoder = checkpoint.load(encoder_folder)
     if not inputs:
-        return 0, ["needs the input files: name them, or folders or URIs above them, with --input"]
+        return 0, ["needs the input files: name them, or folders or URIs above them, with `input`"]
     try:
         run = read_run(store)
     except (OSError, ValueError) as error:
@@ -106,7 +106,7 @@ def named_input(source: InputFile, inputs: Sequence[str]) -> InputFile:
             if size_of(found.place) != source.size:
                 raise ValueError(f"{found.shown} has {size_of(found.place):,} bytes, it had {source.size:,}")
             return found
-    raise ValueError(f"its input {source.shown[:200]!r} is opened only if --input names it, or a folder above it")
+    raise ValueError(f"its input {source.shown[:200]!r} is opened only if `input` names it, or a folder above it")
 
 
 def _below(path: str, named: str) -> str | None:

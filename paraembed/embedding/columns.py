@@ -72,12 +72,12 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
         ValueError: a tree column is named, but the encoder reads no trees; all columns of JSON lines.
     """
     if settings.tree_column is not None and not reads_trees:
-        raise ValueError(f"--tree-column is {settings.tree_column!r}, but the encoder reads no trees; leave it out")
+        raise ValueError(f"`tree_column` is {settings.tree_column!r}, but the encoder reads no trees; leave it out")
     if settings.keep == ALL:
         schema = columns_of(inputs[0])
         if inputs[0].kind == "jsonl":
             known = _names(schema, _any)
-            raise ValueError(f"--keep all needs columns that the file declares; of JSON lines name them: {known}")
+            raise ValueError(f"`keep` all needs columns that the file declares; of JSON lines name them: {known}")
         settings = replace(settings, keep=tuple(name for name in schema.names if name != settings.id_column))
     is_open = reads_trees and settings.tree_column is None and settings.text_column not in {None, TREE_FIELD}
     if is_open and any(map(_has_trees, inputs)):
@@ -105,7 +105,7 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
         raise ValueError(f"column {repeated!r} would appear twice in the output ({listed(names)}); leave one out")
     if settings.id_kind == "file-row":
         if settings.id_column is not None:
-            raise ValueError(f"--id-kind file-row makes ids, --id-column {settings.id_column!r} names them; give one")
+            raise ValueError(f"`id_kind` file-row makes ids, `id_column` {settings.id_column!r} names them; give one")
         if repeated := _repeated([file.name for file in inputs]):
             raise ValueError(f"two inputs are called {repeated!r}, so their file:row ids would be; give their folder")
     fields = [_fields(file, settings) for file in inputs]
@@ -132,36 +132,36 @@ def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     schema = columns_of(source)
     if settings.text_column is None:
-        raise ValueError(f"{source.shown} needs --text-column, one of: {_names(schema, _is_text)}")
+        raise ValueError(f"{source.shown} needs `text_column`, one of: {_names(schema, _is_text)}")
     if source.kind == "jsonl":  # keys are read from all rows, see ``check_keys``
         id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
-    _column(source, schema, "--text-column", settings.text_column, _is_text)
+    _column(source, schema, "`text_column`", settings.text_column, _is_text)
     if settings.tree_column is not None:
-        _column(source, schema, "--tree-column", settings.tree_column, _is_text)
+        _column(source, schema, "`tree_column`", settings.tree_column, _is_text)
     if settings.id_column is not None:
-        id_field = _column(source, schema, "--id-column", settings.id_column, is_id)
-    return [id_field, *(_column(source, schema, "--keep", name, _any) for name in settings.keep)]
+        id_field = _column(source, schema, "`id_column`", settings.id_column, is_id)
+    return [id_field, *(_column(source, schema, "`keep`", name, _any) for name in settings.keep)]
 
 
 def _check_text(source: InputFile, settings: Settings) -> None:
     columns = {"text": settings.text_column, "id": settings.id_column, "tree": settings.tree_column}
-    for flag, column in ((f"--{name}-column", column) for name, column in columns.items()):
+    for option, column in ((f"`{name}_column`", column) for name, column in columns.items()):
         if column is not None:
-            raise ValueError(f"{flag} is {column!r}, but {source.shown} is text without columns; leave it out")
+            raise ValueError(f"{option} is {column!r}, but {source.shown} is text without columns; leave it out")
     if settings.keep not in ((), (TEXT_FIELD,)):
-        raise ValueError(f"--keep is {listed(settings.keep)}; a text file has the column {TEXT_FIELD!r} alone")
+        raise ValueError(f"`keep` is {listed(settings.keep)}; a text file has the column {TEXT_FIELD!r} alone")
 
 
 def _column(
-    source: InputFile, schema: pa.Schema, flag: str, name: str, allowed: Callable[[pa.DataType], bool]
+    source: InputFile, schema: pa.Schema, option: str, name: str, allowed: Callable[[pa.DataType], bool]
 ) -> pa.Field:
     at = schema.get_field_index(name)
     if at < 0:
-        raise ValueError(f"{source.shown} has no column {name!r}; {flag} can be: {_names(schema, allowed)}")
+        raise ValueError(f"{source.shown} has no column {name!r}; {option} can be: {_names(schema, allowed)}")
     kind = schema.field(at).type
     if not allowed(kind):
-        raise ValueError(f"{source.shown}: {flag} {name!r} is {kind}; it can be: {_names(schema, allowed)}")
+        raise ValueError(f"{source.shown}: {option} {name!r} is {kind}; it can be: {_names(schema, allowed)}")
     return pa.field(name, kind)
 
 
@@ -174,22 +174,23 @@ def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
 
     A row of every file must have the text, a row of any file each other key. Rows are read until all keys are found.
     """
-    named = [("--tree-column", settings.tree_column), ("--id-column", settings.id_column)]
-    flags = {name: flag for flag, name in [*named, *(("--keep", name) for name in settings.keep)] if name is not None}
-    missing = flags.keys() - {key for file in inputs for key in file.columns}
+    named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
+    named += [("`keep`", name) for name in settings.keep]
+    options = {name: option for option, name in named if name is not None}
+    missing = options.keys() - {key for file in inputs for key in file.columns}
     for file in inputs:
         text = {settings.text_column or ""} - {*file.columns}
         found = keys_found(file, text | missing)
         if text - found:
-            raise _no_key(file, "--text-column", *text)
+            raise _no_key(file, "`text_column`", *text)
         missing -= found
     for name in sorted(missing):
-        raise _no_key(inputs[0], flags[name], name)
+        raise _no_key(inputs[0], options[name], name)
 
 
-def _no_key(file: InputFile, flag: str, key: str) -> ValueError:
+def _no_key(file: InputFile, option: str, key: str) -> ValueError:
     known = listed(file.columns) or "none of the keys of its first rows"
-    return ValueError(f"{file.shown} has no column {key!r}; {flag} can be: {known}")
+    return ValueError(f"{file.shown} has no column {key!r}; {option} can be: {known}")
 
 
 def keys_found(source: InputFile, keys: Collection[str]) -> set[str]:

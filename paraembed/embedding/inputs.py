@@ -149,7 +149,7 @@ def list_inputs(
         progress(len(files), len(places))
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
-        raise ValueError(f"inputs of several kinds are mixed ({', '.join(kinds)}); embed each kind to its own --out")
+        raise ValueError(f"inputs of several kinds are mixed ({', '.join(kinds)}); embed each kind to its own `out`")
     return tuple(files)
 
 
@@ -169,10 +169,10 @@ def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Pl
             continue
         folder = comparable(argument.partition("**")[0] if "**" in argument else argument)
         if target.is_relative_to(folder) or would_find(argument, target / part):
-            raise ValueError(f"--out {shown} lies in the input {without_credentials(argument)}; choose one beside it")
+            raise ValueError(f"`out` {shown} lies in the input {without_credentials(argument)}; choose one beside it")
     for file in files:
         if comparable(file.place).is_relative_to(target):
-            raise ValueError(f"the input {file.shown} lies in --out {shown}; choose another --out")
+            raise ValueError(f"the input {file.shown} lies in `out` {shown}; choose another `out`")
 
 
 def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:

@@ -74,14 +74,14 @@ def check_folder(store: Store) -> bool:
     try:
         names = store.names()
     except NotADirectoryError:
-        message = f"{store} is a file; --out expects a folder that is new, empty or from this job"
+        message = f"{store} is a file; `out` expects a folder that is new, empty or from this job"
         raise NotADirectoryError(message) from None
     begun = PLAN in names
     ours = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS) if begun else ()
     for name in names:
         if name not in ours and not (begun and _PART.fullmatch(name)) and not _TEMPORARY.fullmatch(name):
             raise ValueError(
-                f"{store} holds {name!r}, which is not from this job; choose a new or empty folder for --out"
+                f"{store} holds {name!r}, which is not from this job; choose a new or empty folder for `out`"
             )
     return begun
 
@@ -99,7 +99,7 @@ def continued_plan(
     changed = differences(before, decides(encoder, tokeniser, inputs, settings))
     if changed:
         raise ValueError(
-            f"{store} was begun with another {changed}; go back to that, give another --out, or {store.afresh}"
+            f"{store} was begun with another {changed}; go back to that, give another `out`, or {store.afresh}"
         )
     return replace(stored.plan, inputs=inputs)  # files that moved are the same files
 
@@ -148,7 +148,7 @@ def _check_same(store: Store, run: Run) -> None:
     """Raise ValueError unless the plan that lies in a place is this run's."""
     if changed := differences(_identity(read_run(store)), _identity(run)):
         raise ValueError(
-            f"another run has begun in {store} meanwhile, with another {changed}; give each an --out of its own"
+            f"another run has begun in {store} meanwhile, with another {changed}; give each an `out` of its own"
         )
 
 
@@ -229,8 +229,8 @@ def commit(
         duplicates, one = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
     if duplicates and on_duplicate_id == "fail":
         raise ValueError(
-            f"--id-column {settings.id_column!r}: {duplicates:,} rows repeat an id, {one!r} for example; mend the "
-            "input, or go on from the finished parts with --on-duplicate-id keep"
+            f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, {one!r} for example; mend the "
+            "input, or go on from the finished parts with `on_duplicate_id` keep"
         )
     parts = _entries(reports)
     manifest = {

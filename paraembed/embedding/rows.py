@@ -307,7 +307,7 @@ def _bounded(rows: Rows, batch_size: int, source: InputFile) -> Iterator[Rows]:
         lengths = pc.fill_null(pc.binary_length(strings), 0).to_numpy()
         if len(lengths) and lengths.max() > (most := source.limits.max_line_bytes):
             raise ValueError(
-                f"{source.shown}: a {name} has {lengths.max():,} bytes; --max-line-bytes is {most:,}, "
+                f"{source.shown}: a {name} has {lengths.max():,} bytes; `max_line_bytes` is {most:,}, "
                 f"{MOST_LINE_BYTES:,} at most"
             )
         ends += np.cumsum(lengths, dtype=np.int64)

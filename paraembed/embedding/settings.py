@@ -76,18 +76,14 @@ def check_settings(settings: Settings) -> None:
     for name in ("part_rows", "batch_size", "dim"):
         value = getattr(settings, name)
         if value is not None and value < 1:
-            raise ValueError(f"{_flag(name)} is {value}; it must be at least 1")
+            raise ValueError(f"`{name}` is {value}; it must be at least 1")
     choices: dict[str, Any] = {"id_kind": IdKind, "dtype": Dtype, "compression": Compression}
     for name, allowed in choices.items():
         if getattr(settings, name) not in get_args(allowed):
-            raise ValueError(f"{_flag(name)} is {getattr(settings, name)!r}; allowed: {', '.join(get_args(allowed))}")
+            raise ValueError(f"`{name}` is {getattr(settings, name)!r}; allowed: {', '.join(get_args(allowed))}")
 
 
 def check_dim(settings: Settings, width: int) -> None:
     """Raise ValueError unless vectors of ``width`` numbers can be cut as ``settings.dim`` says."""
     if settings.dim is not None and settings.dim > width:
-        raise ValueError(f"--dim is {settings.dim}, but the encoder's vectors have {width} numbers; give at most that")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+        raise ValueError(f"`dim` is {settings.dim}, but the encoder's vectors have {width} numbers; give at most that")

@@ -105,7 +105,7 @@ def _resolve_for_writing(uri: str) -> tuple[pa.fs.FileSystem, str]:
 class Folder:
     """A folder on a disk or NFS."""
 
-    afresh = "start afresh with --overwrite"
+    afresh = "start afresh with `overwrite`"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -161,7 +161,7 @@ class Folder:
 class Remote:
     """A part of an object store. There is no lock; two runs of one command write the same bytes."""
 
-    afresh = "start afresh with another --out"
+    afresh = "start afresh with another `out`"
 
     def __init__(self, filesystem: pa.fs.FileSystem, path: str, place: str) -> None:
         self.filesystem, self.path, self.place, self.name = filesystem, path.rstrip("/"), place, name_of(place)

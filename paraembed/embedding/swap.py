@@ -14,7 +14,7 @@ _AT_FDCWD, _EXCHANGE = -100, 2  # renameat2(2), Linux
 
 
 def fresh_folder(out: Path) -> Path:
-    """Where ``--overwrite`` builds, so that what stands at ``out`` stays readable: beside what a link leads to."""
+    """Where ``overwrite`` builds, so that what stands at ``out`` stays readable: beside what a link leads to."""
     out = out.resolve()
     return out.with_name(f".{out.name}.new")
 

@@ -305,7 +305,8 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
     """Weights [V], and in words where they come from."""
     missing = [what for what, path in _used(name, sources).items() if path is None]
     if missing:
-        raise ValueError(f"the baseline {name} needs more than word vectors: give --{' and --'.join(missing)}")
+        files = " and ".join(f"`{file}`" for file in missing)
+        raise ValueError(f"the baseline {name} needs more than word vectors: give {files}")
     if name == "avg":
         return np.ones(len(vocabulary)), ", untrained"
     if sources.trained is not None and name == "l1":

@@ -31,13 +31,13 @@ def read_choose(held_out: Path, options: int = 100) -> Suite:
         FileNotFoundError, ValueError: no such pairs; fewer than 2 options; not enough distinct texts.
     """
     if options < 2:
-        raise ValueError(f"--choices is {options}; it must be at least 2, the paraphrase and one contrast phrase")
+        raise ValueError(f"`choices` is {options}; it must be at least 2, the paraphrase and one contrast phrase")
     first, second, num_left_out = _held_out_pairs(held_out)
     texts = pc.unique(pa.chunked_array([first, second], pa.string()))
     if len(texts) < options + 1:
         raise ValueError(
             f"{held_out} has {len(texts)} distinct texts; to choose from {options} takes {options + 1}: "
-            "give more held-out pairs or fewer --choices"
+            "give more held-out pairs or fewer `choices`"
         )
     one, other = (pc.index_in(side, value_set=texts).to_numpy().astype(np.int32) for side in (first, second))
     generator = np.random.default_rng([SEED, options])
@@ -65,9 +65,9 @@ def _blocks(path: Path) -> Iterator[Block]:
     try:
         yield from read_pairs(path)
     except ValueError as error:
-        if " --" not in str(error):
+        if " `" not in str(error):
             raise
-        raise ValueError(f"{error}; these are flags of jobs/shard.py: give --held-out the shards it makes") from None
+        raise ValueError(f"{error}; these are options of jobs/shard.py: give `held_out` the shards it makes") from None
 
 
 def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:

@@ -68,7 +68,7 @@ def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
         mean = f"{suites[0].name}/mean"
         return mean if mean in allowed else first[0]
     if name not in allowed:
-        raise ValueError(f"--select {name}: the sets give no such score; allowed: {listed(allowed, 50)}")
+        raise ValueError(f"`select` {name}: the sets give no such score; allowed: {listed(allowed, 50)}")
     return name
 
 

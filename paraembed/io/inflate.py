@@ -78,7 +78,7 @@ def check_inflation(place: Place, inflated: int, most: int = MAX_INFLATION) -> N
         raise ValueError(
             f"{shown(place)} has {size_of(place):,} bytes and inflates to over {inflated:,}, more than "
             f"{most} times as many: no text does; if it is right, unpack it and give the plain file, which has no "
-            "limit; shard.py and embed.py take a larger --max-inflation, too"
+            "limit; shard.py and embed.py take a larger `max_inflation`, too"
         )
 
 

@@ -26,9 +26,9 @@ class ReadLimits:
         Tokenising triples a text at most, and an Arrow string array holds less than 2 GiB.
         """
         if not 1 <= self.max_line_bytes <= MOST_LINE_BYTES:
-            raise ValueError(f"--max-line-bytes is {self.max_line_bytes}; allowed: 1 to {MOST_LINE_BYTES:,}")
+            raise ValueError(f"`max_line_bytes` is {self.max_line_bytes}; allowed: 1 to {MOST_LINE_BYTES:,}")
         if self.max_inflation < 1:
-            raise ValueError(f"--max-inflation is {self.max_inflation}; it must be at least 1")
+            raise ValueError(f"`max_inflation` is {self.max_inflation}; it must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TableLimits(ReadLimits):
         """Raise ValueError for a value that is not allowed."""
         super().__post_init__()
         if self.max_field_lines < 1:
-            raise ValueError(f"--max-field-lines is {self.max_field_lines}; it must be at least 1")
+            raise ValueError(f"`max_field_lines` is {self.max_field_lines}; it must be at least 1")
 
 
 DEFAULT_LIMITS = ReadLimits()
@@ -99,5 +99,5 @@ def _check(shown: str, stored: int, inflated: int, limits: ReadLimits, helps: st
     if inflated > ALWAYS_INFLATED and inflated > limits.max_inflation * stored:
         raise ValueError(
             f"{shown} has {stored:,} bytes and inflates to {said or f'{inflated:,}'}, more than {limits.max_inflation} "
-            f"times as many: no text does; if it is right, {helps}give a larger --max-inflation"
+            f"times as many: no text does; if it is right, {helps}give a larger `max_inflation`"
         )

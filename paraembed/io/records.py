@@ -104,7 +104,7 @@ def read_records(
         ValueError: a line that is longer, or ``table.max_field_lines`` below 1.
     """
     if table.max_field_lines < 1:
-        raise ValueError(f"--max-field-lines is {table.max_field_lines}; it must be at least 1")
+        raise ValueError(f"`max_field_lines` is {table.max_field_lines}; it must be at least 1")
     rest, waiting, before = b"", list[bytes](), 0
     num_waiting = 0
     for piece in pieces:
@@ -145,8 +145,8 @@ def _longest(records: Records, before: int) -> int:
 
 def _too_long(name: str, max_line_bytes: int) -> ValueError:
     return ValueError(
-        f"{name}: a line is longer than --max-line-bytes, {max_line_bytes:,} bytes; expected one text or row a line: "
-        "mend the file, or give a larger --max-line-bytes"
+        f"{name}: a line is longer than `max_line_bytes`, {max_line_bytes:,} bytes; expected one text or row a line: "
+        "mend the file, or give a larger `max_line_bytes`"
     )
 
 

@@ -65,7 +65,7 @@ class Work:
         foreign = foreign_file(self.folder, files)
         if foreign is not None:
             raise ValueError(
-                f"{self.folder} holds something that {self.job} did not write; choose another --out, or move it away: "
+                f"{self.folder} holds something that {self.job} did not write; choose another `out`, or move it away: "
                 f"{foreign.relative_to(self.folder)}"
             )
         return False
@@ -105,7 +105,7 @@ class Work:
         except ValueError as error:
             if self.overwrite:
                 return {}
-            raise ValueError(f"{error}; start over with --overwrite") from None
+            raise ValueError(f"{error}; start over with `overwrite`") from None
         return found
 
     def _is_same(self, place: Path, found: dict[str, Any]) -> bool:
@@ -117,7 +117,7 @@ class Work:
             changed = differences(found, now)
         if changed and not self.overwrite:
             raise ValueError(
-                f"{place} was begun with another {changed}; go back to that, choose another --out, or start over with "
-                "--overwrite"
+                f"{place} was begun with another {changed}; go back to that, choose another `out`, or start over with "
+                "`overwrite`"
             )
         return not changed

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from paraembed.io.escape import listed
 from paraembed.io.inflate import open_stream
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.lines import TOO_LONG, Lines
+from paraembed.io.lines import Lines
 from paraembed.io.places import Place
 from paraembed.pairs.headers import looks_like_header
 from paraembed.pairs.parsed import Block, ParsedPairs, filled, is_blank, refuse
@@ -160,18 +160,18 @@ def _columns_of(
     if header:
         roles = [name for name in known if name is not None]
         if not say_the_pair(roles):
-            raise ValueError(f"{path} has columns {listed(first)}; say with --columns which are first and second")
+            raise ValueError(f"{path} has columns {listed(first)}; say with `columns` which are first and second")
         return Columns(roles, True, _named(roles, first))
     if not no_header and looks_like_header(first, rows):
         example = " ".join(("first", "second", *("ignore" for _ in first[2:6]), *("…" for _ in first[6:7])))
         raise ValueError(
             f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; say with "
-            f"--columns what the columns are, for example: --columns {example}; if the row is a pair, give --no-header"
+            f"`columns` what the columns are, for example: `columns` {example}; if the row is a pair, give `no_header`"
         )
     if len(first) != 2:
         raise ValueError(
-            f"{path} has {len(first):,} columns and no header; say what they are with --columns, "
-            "for example: --columns first second score"
+            f"{path} has {len(first):,} columns and no header; say what they are with `columns`, "
+            "for example: `columns` first second score"
         )
     return Columns(("first", "second"), False, _named(("first", "second"), ()))
 
@@ -215,8 +215,8 @@ def _rows(text: io.TextIOWrapper, path: Place, most: int) -> Iterator[list[str]]
             octets = octets if reader.line_num else octets.removeprefix(mark)
             if held + len(octets.rstrip(b"\r\n")) > most:
                 raise ValueError(
-                    f"{path}, line {reader.line_num + 1}: the row is {TOO_LONG}, {most:,} bytes; a quote is never "
-                    "closed, perhaps: mend it, or give a larger --max-line-bytes"
+                    f"{path}, line {reader.line_num + 1}: the row is longer than `max_line_bytes`, {most:,} bytes; a "
+                    "quote is never closed, perhaps: mend it, or give a larger `max_line_bytes`"
                 )
             held, commas = held + len(octets), commas + octets.count(b",")
             if commas > _MOST_COMMAS:
@@ -230,7 +230,7 @@ def _rows(text: io.TextIOWrapper, path: Place, most: int) -> Iterator[list[str]]
             yield row
     except csv.Error as error:
         raise ValueError(
-            f"{path}, line {reader.line_num}: wrong quoting ({error}); mend it, or give --format tsv for plain columns"
+            f"{path}, line {reader.line_num}: wrong quoting ({error}); mend it, or give `format` tsv for plain columns"
         ) from None
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from paraembed.io.inflate import Span, cut_at_lines, is_compressed
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.lines import TOO_LONG, Lines, read_lines
+from paraembed.io.lines import Lines, read_lines
 from paraembed.io.places import Place, name_of, open_place, require_file, size_of
 from paraembed.pairs.delimited import read_csv, read_tsv, say_the_pair
 from paraembed.pairs.parsed import Block, ParsedPairs, TextRows, is_blank, refuse
@@ -109,8 +109,8 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     line = next((text for text in head.text.slice(0, 100).to_pylist() if text and text.strip()), "")
     if not line and pc.any(head.too_long.slice(0, 100)).as_py() and reading.form == "auto":
         raise ValueError(
-            f"{place}: its first lines are {TOO_LONG}, {reading.limits.max_line_bytes:,} bytes; give a larger one, or "
-            "say with --format what the file is"
+            f"{place}: its first lines are longer than `max_line_bytes`, {reading.limits.max_line_bytes:,} "
+            "bytes; give a larger one, or say with `format` what the file is"
         )
     form = detect_format(place, line) if reading.form == "auto" else reading.form
     heads = [head, *itertools.islice(blocks, 1 if len(head) < _FEW_LINES else 0)]  # a last line may be a block
@@ -158,7 +158,7 @@ def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jso
         return "tsv"
     raise ValueError(
         f"{place} begins with {line[:60]!r}: neither a PPDB line nor columns with a tab between; "
-        "give --format ppdb, tsv, csv, or words for a word and its paraphrases on each line"
+        "give `format` ppdb, tsv, csv, or words for a word and its paraphrases on each line"
     )
 
 

@@ -92,11 +92,11 @@ class FilterOptions:
         if self.split != "all" and self.training_set != "pgru2017":
             raise ValueError(f"split is {self.split}, but only the training set pgru2017 is split")
         if self.halvings != "none" and self.training_set == "pgru2017" and self.split == "all":
-            raise ValueError("halvings of pgru2017 need one part of it; give --split train, dev or test")
+            raise ValueError("halvings of pgru2017 need one part of it; give `split` train, dev or test")
         matched = self.training_set == "acl2017/ppdb-matched"
         if matched != (self.match_tokens_of is not None):
             raise ValueError(
-                "acl2017/ppdb-matched needs --match-tokens-of, the pair shards whose number of tokens it takes"
+                "acl2017/ppdb-matched needs `match_tokens_of`, the pair shards whose number of tokens it takes"
                 if matched
                 else "match_tokens_of is for the training set acl2017/ppdb-matched only"
             )

@@ -126,13 +126,13 @@ def _names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role])
     found: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
     if columns and len(columns) != len(names):
         raise ValueError(
-            f"{place} has {len(names)} columns: {listed(names)}; --columns says what {len(columns)} are: "
+            f"{place} has {len(names)} columns: {listed(names)}; `columns` says what {len(columns)} are: "
             f"{listed(columns)}; give one for each, in order, ignore for those that are not needed"
         )
     if not say_the_pair(found):
         raise ValueError(
             f"{place} has columns {listed(names)}; two are needed, named such as {_NAMES}: "
-            "say with --columns what they are, in order, for example: --columns first second ignore"
+            "say with `columns` what they are, in order, for example: `columns` first second ignore"
         )
     roles: dict[Role, str] = {role: name for role, name in zip(found, names, strict=True) if role != "ignore"}
     if twice := sorted({name for name in roles.values() if names.count(name) > 1}):

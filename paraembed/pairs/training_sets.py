@@ -155,7 +155,7 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
     """
     chosen = set_of(options)
     if chosen.needs_vocabulary and vocabulary is None:
-        raise ValueError(f"{options.training_set} keeps pairs of known words only; give word vectors with --words")
+        raise ValueError(f"{options.training_set} keeps pairs of known words only; give word vectors with `words`")
     filters = [] if chosen.keeps_equal_texts else [EQUAL_TEXTS]
     if options.min_score is not None:
         filters += [no_score(), below_score(options.min_score)]

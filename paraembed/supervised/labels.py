@@ -153,9 +153,9 @@ class Labels:
         for before in checkpoint.gold_of(self.encoder.provenance):
             if before["data_set"] == self.task.data_set and before["seed"] != self.recipe.seed:
                 raise ValueError(
-                    f"--prior was trained on a split of {self.task.data_set} that was drawn with seed "
+                    f"`prior` was trained on a split of {self.task.data_set} that was drawn with seed "
                     f"{before['seed']}; seed is {self.recipe.seed} here: what it has learned from would be chosen by "
-                    f"or tested on; take --seed {before['seed']}, or another prior"
+                    f"or tested on; take `seed` {before['seed']}, or another prior"
                 )
 
     def untrained(self) -> tuple[Supervised, Coverage]:
@@ -266,7 +266,7 @@ def read_labels(
     prior: Path | None = None,
     *,
     asked: Sequence[str] = (),
-    otherwise: str = "give --encoder {}",
+    otherwise: str = "give `encoder` {}",
     min_coverage: float = MIN_COVERAGE,
 ) -> Labels:
     """Read what a model is trained on and begins with.
@@ -288,10 +288,10 @@ def read_labels(
     """
     if recipe.mode == "scratch":
         if words is None or prior is not None:
-            raise ValueError("the mode scratch begins with word vectors: give --words VECTORS, and no --prior")
+            raise ValueError("the mode scratch begins with word vectors: give `words` VECTORS, and no `prior`")
         require_file(words)
     elif prior is None or words is not None:
-        raise ValueError(f"the mode {recipe.mode} begins with a trained encoder: give --prior ENCODER, and no --words")
+        raise ValueError(f"the mode {recipe.mode} begins with a trained encoder: give `prior` ENCODER, and no `words`")
     doing(f"reading the sets of {task}")
     read = read_task(task, data_set, folder, recipe.seed)
     encoder = None
@@ -305,7 +305,7 @@ def _of_prior(recipe: SupervisedRecipe, prior: Encoder, asked: Sequence[str], ot
     """Return the recipe with what a pretrained encoder decides: architecture, tokenizer, boundary tokens, cut."""
     wanted, found = encoder_name(recipe.encoder), encoder_name(prior.config)
     if wanted != found:
-        raise ValueError(f"the recipe trains the encoder {wanted}, and --prior is {found}; {otherwise.format(found)}")
+        raise ValueError(f"the recipe trains the encoder {wanted}, and `prior` is {found}; {otherwise.format(found)}")
     decided: dict[str, Any] = {
         "encoder": config_from_dict(config_to_dict(prior.config)),
         "tokeniser": prior.tokeniser,
@@ -314,7 +314,7 @@ def _of_prior(recipe: SupervisedRecipe, prior: Encoder, asked: Sequence[str], ot
     }
     for name, value in decided.items():
         if name in asked and getattr(recipe, name) != value:
-            raise ValueError(f"{name} is {getattr(recipe, name)!r}, and --prior decides it: {value!r}; leave it out")
+            raise ValueError(f"{name} is {getattr(recipe, name)!r}, and `prior` decides it: {value!r}; leave it out")
     options = ", ".join(f"{name} {value}" for name, value in config_to_dict(prior.config).items())
     say(f"the prior decides: {options}; tokeniser {prior.tokeniser}, boundary_tokens {prior.boundary_tokens}")
     return replace(recipe, **decided)

@@ -109,7 +109,7 @@ def tree_merges(examples: Examples, tokens: Tokens, tokeniser: str) -> npt.NDArr
     try:
         return fitting_trees(pa.concat_arrays(trees), tokens).merges
     except TreeError as error:
-        hint = "" if tokeniser == "space" else "; trees stand over tokens split at spaces: take --tokeniser space"
+        hint = "" if tokeniser == "space" else "; trees stand over tokens split at spaces: take `tokeniser` space"
         raise ValueError(f"training part, {error}{hint}") from None
 
 

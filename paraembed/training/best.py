@@ -126,7 +126,7 @@ class Scoring:
                 best = best if found.since_best else ", the best so far"
             show(f"evaluation after step {found.step:,}, epoch {found.epoch:.2f}: {value}{best}")
             if found.stops:
-                show(f"stopping early: the last {self.patience} evaluations were no better (--patience)")
+                show(f"stopping early: the last {self.patience} evaluations were no better (`patience`)")
 
         return Evaluation(score, self.every, self.patience, self.decides, on_score)
 

@@ -95,15 +95,15 @@ def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -
         log.warning("warning: %s%s; %s", fact, random, _REMEDIES)
         return
     raise ValueError(
-        f"{fact}. At least {least:.1%} of the tokens must have one (--min-coverage {least:g}); {_REMEDIES}, or train "
-        "all the same with --min-coverage 0"
+        f"{fact}. At least {least:.1%} of the tokens must have one (`min_coverage` {least:g}); {_REMEDIES}, or train "
+        "all the same with `min_coverage` 0"
     )
 
 
 _REMEDIES = (
-    "split the texts with the tokenizer that the words were made with (--tokeniser, for pairs that of jobs/shard.py), "
-    "check that the texts are lower-cased, as words are when they are read, give other --words (or another --prior), "
-    "or give each missing word a vector of its own with --new-words random (and --new-words-min-count)"
+    "split the texts with the tokenizer that the words were made with (`tokeniser`, for pairs that of jobs/shard.py), "
+    "check that the texts are lower-cased, as words are when they are read, give other `words` (or another `prior`), "
+    "or give each missing word a vector of its own with `new_words` random (and `new_words_min_count`)"
 )
 
 

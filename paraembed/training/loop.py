@@ -72,7 +72,7 @@ def check_num_pairs(num_pairs: int, batch_size: int, world: int) -> None:
     if batch_size * world > num_pairs:
         workers = f" for each of {world} workers" if world > 1 else ""
         most = num_pairs // world
-        advice = f"--batch-size {most} or less" if most > 1 else f"--workers {num_pairs // 2} or less"
+        advice = f"`batch_size` {most} or less" if most > 1 else f"`workers` {num_pairs // 2} or less"
         raise ValueError(
             f"batch_size is {batch_size}{workers}, and there are {num_pairs:,} pairs to train on; give {advice}, or "
             "more pairs"
@@ -395,7 +395,7 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         if world == 1:
             raise
-        cause = ValueError(f"the GPU's memory is too small: {error}; use a smaller --batch-size or --max-words")
+        cause = ValueError(f"the GPU's memory is too small: {error}; use a smaller `batch_size` or `max_words`")
         raise RuntimeError(f"worker {rank}: {cause}") from cause
     except (ValueError, OSError) as error:
         if world == 1:

@@ -101,7 +101,7 @@ def check_memory(memory: Memory, available: int, *, cuts_words: bool = True) -> 
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
     workers += ", which share the words and their copies once all have read them" if memory.are_shared else ""
     workers += f", and the best encoder so far {memory.best / _GIB:,.1f} GiB" if memory.best else ""
-    fewer = "keep fewer words with --max-words, or " if cuts_words else ""
+    fewer = "keep fewer words with `max_words`, or " if cuts_words else ""
     raise ValueError(
         f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} GiB are "
         f"available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, optimiser "

@@ -23,9 +23,9 @@ def selection_by(metric: str) -> Selection:
     """
     suite, *parts = metric.split("/")
     if suite == "pairs" and len(parts) < 2:
-        raise ValueError(f"--metric {metric}: expected pairs/NAME/pearson, where --data holds NAME.tsv")
+        raise ValueError(f"`metric` {metric}: expected pairs/NAME/pearson, where `data` holds NAME.tsv")
     files = (f"{parts[0]}.tsv",) if suite == "pairs" else ()
-    return Selection(_SPREAD.get(suite, (suite,)), ((1, metric),), "--metric", files)
+    return Selection(_SPREAD.get(suite, (suite,)), ((1, metric),), "the metric asked for", files)
 
 
 def gold_selection(selection: Selection, task: str | None) -> Selection:
@@ -46,7 +46,7 @@ def read_selection(selection: Selection, data: Path | None) -> tuple[Suite, ...]
     if data is None:
         raise ValueError(
             f"the best trial is chosen by {', '.join(names)} ({selection.split}): give the folder of that data with "
-            "--data"
+            "`data`"
         )
     if selection.suites == ("pairs",):
         suites: tuple[Suite, ...] = (read_pairs_files([data / file for file in selection.files]),)

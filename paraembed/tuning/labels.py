@@ -53,7 +53,7 @@ def read_labels_for(
 
     Raises:
         OSError, ValueError: a file is missing, the space's mode begins with something else, the space searches, or
-            ``--set`` fixes, what the pretrained encoder decides, or a recipe of the space cannot be trained on the
+            ``fixed`` fixes, what the pretrained encoder decides, or a recipe of the space cannot be trained on the
             task.
     """
     for name in _OF_ALL:
@@ -79,6 +79,6 @@ def read_labels_for(
 def _with_what_it_decides(points: Points, recipe: SupervisedRecipe) -> Points:
     for name in (*points.columns(), *points.space.fixed, *points.fixed):
         if name.split(".")[0] in _OF_PRIOR:
-            raise ValueError(f"{name} is what the encoder at --prior has; no space and no --set can change it")
+            raise ValueError(f"{name} is what the encoder at `prior` has; no space and no `fixed` can change it")
     decided = recipe.to_dict()
     return replace(points, fixed={**points.fixed, **{name: decided[name] for name in _OF_PRIOR}})

@@ -13,8 +13,8 @@ from tune_spaces.space import Space
 SHARE = "share"
 """An axis that no recipe has: the share of the pairs that a trial is trained on."""
 _NOT_FIXED = {
-    "epochs": "give a trial's epochs with --epochs",
-    SHARE: "no recipe has it; give the number of pairs with --sample",
+    "epochs": "give a trial's epochs with `epochs`",
+    SHARE: "no recipe has it; give the number of pairs with `sample`",
 }
 _OF_THE_JOB = ("dev_every", "patience")  # of a training on gold labels, apart from a search
 
@@ -62,7 +62,7 @@ class Points:
         """Raise ValueError where a field of the space or of the user is none of a recipe, or may not have its value."""
         for name, instead in _NOT_FIXED.items():
             if name in self.fixed:
-                raise ValueError(f"--set {name}: {instead}")
+                raise ValueError(f"`fixed` {name}: {instead}")
         first = dict.fromkeys(self.space.axes, 0)
         swept = dict.fromkeys([*self.space.axes, *self.columns()])
         for name in self.fixed:
@@ -77,7 +77,7 @@ class Points:
                     if getattr(recipe, name, None) is not None:
                         raise ValueError(
                             f"the space {self.name}: {name} is {getattr(recipe, name)}; a trial looks at the "
-                            "development part at the end of every epoch, and --asha stops those that do not look "
+                            "development part at the end of every epoch, and `asha` stops those that do not look "
                             "promising: leave it out"
                         )
 

@@ -344,9 +344,9 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     source, out = tmp_path / "t.jsonl", tmp_path / "out"
     source.write_text("\n".join(rows))
     settings = Settings("body", "id", part_rows=1000)
-    with pytest.raises(ValueError, match=r"1 rows cannot be read, --max-rejected is 0; .*_rejected/part-00000-of-0000"):
+    with pytest.raises(ValueError, match=r"1 rows cannot be read, `max_rejected` is 0; .*_rejected/part-00000-of-0000"):
         embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=0))
-    with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null; .* --on-duplicate-id keep"):
+    with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null; .* `on_duplicate_id` keep"):
         embed(tiny_encoder_folder, [source], out, settings, limits=Limits(max_rejected=1))
     capsys.readouterr()
     done = embed(tiny_encoder_folder, [source], out, settings, limits=Limits(1, "keep"))
@@ -416,7 +416,7 @@ def test_an_input_that_changes_after_it_was_hashed_is_not_committed(corpus, tiny
         return digest
 
     monkeypatch.setattr(inputs, "sha256_of", then_changed)
-    with pytest.raises(ValueError, match=r"t\.txt changed while it was embedded; start afresh with --overwrite"):
+    with pytest.raises(ValueError, match=r"t\.txt changed while it was embedded; start afresh with `overwrite`"):
         embed(tiny_encoder_folder, [source], out, SMALL)
     assert not (out / "_SUCCESS").exists()
 
@@ -433,7 +433,7 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"inputs": [tmp_path / "mine"], "out": tmp_path / "mine" / "out"}, ValueError, "lies in the input"),
         ({"inputs": [f"{corpus.parent}/**/*.txt"], "out": corpus.parent / "out"}, ValueError, "lies in the input"),
         ({"inputs": [f"{corpus.parent}*/*"], "out": Path(f"{corpus.parent}-out")}, ValueError, "lies in the input"),
-        ({"inputs": [tmp_path / "begun" / "_reports"], "out": tmp_path / "begun"}, ValueError, "lies in --out"),
+        ({"inputs": [tmp_path / "begun" / "_reports"], "out": tmp_path / "begun"}, ValueError, "lies in `out`"),
         ({"inputs": [corpus], "out": corpus.parent}, ValueError, r"holds 't\.txt'"),
         ({"encoder": tmp_path / "missing"}, FileNotFoundError, "expected an encoder folder"),
         ({"encoder": corpus}, NotADirectoryError, "expected an encoder folder"),
@@ -441,11 +441,11 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"out": tmp_path / "mine"}, ValueError, r"holds 'notes\.txt'"),
         ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"holds 'notes\.txt'"),
         ({"out": corpus}, NotADirectoryError, "is a file"),
-        ({"settings": Settings(part_rows=0)}, ValueError, "--part-rows is 0"),
-        ({"settings": Settings(tree_column="x")}, ValueError, "--tree-column is 'x', but the encoder reads no trees"),
-        ({"workers": 0}, ValueError, "--workers is 0"),
-        ({"limits": Limits(max_rejected=-1)}, ValueError, "--max-rejected is -1"),
-        ({"settings": Settings(dim=5)}, ValueError, "--dim is 5"),
+        ({"settings": Settings(part_rows=0)}, ValueError, "`part_rows` is 0"),
+        ({"settings": Settings(tree_column="x")}, ValueError, "`tree_column` is 'x', but the encoder reads no trees"),
+        ({"workers": 0}, ValueError, "`workers` is 0"),
+        ({"limits": Limits(max_rejected=-1)}, ValueError, "`max_rejected` is -1"),
+        ({"settings": Settings(dim=5)}, ValueError, "`dim` is 5"),
     ):
         with pytest.raises(kind, match=message):
             embed(**(good | change))
@@ -528,7 +528,7 @@ def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, mon
 
 @pytest.mark.parametrize("price", [float("nan"), float("inf"), -5.0])
 def test_prices_that_no_machine_has(price, tiny_encoder_folder, corpus, tmp_path):
-    with pytest.raises(ValueError, match=f"--price-per-hour is {price}; give a number from 0 on"):
+    with pytest.raises(ValueError, match=f"`price_per_hour` is {price}; give a number from 0 on"):
         dry_run(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, price_per_hour=price)
 
 

@@ -206,7 +206,7 @@ def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data: Path, tmp_p
     checkpoint.save(prior, tmp_path / "prior", recipe={}, provenance={"training": gold}, model_card="")
     recipe = replace(RECIPE, mode="universal", seed=2)
     plain = {"data_set": "sts", "words": None, "prior": tmp_path / "prior"}
-    with pytest.raises(ValueError, match=r"drawn with seed 1; seed is 2 here: .* take --seed 1, or another prior"):
+    with pytest.raises(ValueError, match=r"drawn with seed 1; seed is 2 here: .* take `seed` 1, or another prior"):
         finetune(tmp_path, tmp_path / "m", recipe=recipe, **plain)
     assert not (tmp_path / "m.training").exists()
     finetune(tmp_path, tmp_path / "m", recipe=replace(recipe, seed=1, epochs=1), **plain)
@@ -312,7 +312,7 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(
     assert "0 examples to train on (of 300; the others have a text without a token)" in call(*plain, *words)
     prior = (*plain[:-3], data, "--out", tmp_path / "out", "--mode", "universal", "--prior", tiny_encoder_folder)
     assert "max_tokens is 3, and --prior decides it: None; leave it out" in call(*prior, "--max-tokens", "3")
-    assert "the recipe trains the encoder lstm, and --prior is avg" in call(*prior, "--encoder", "lstm")
+    assert "the recipe trains the encoder lstm, and `prior` is avg" in call(*prior, "--encoder", "lstm")
     turney = ("--task", "turney", *plain[2:-3], data, "--out", tmp_path / "out", *words)
     assert "turney asks for the order of two words" in call(*turney, "--scramble", "0.5")
     assert "nothing is left to train; set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")

@@ -47,7 +47,7 @@ def test_a_caller_has_its_own_logging_back_behind_a_session(ray_cluster: None) -
 
 
 def test_workers_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="--workers is 0; it must be at least 1"), ray_session(0):
+    with pytest.raises(ValueError, match="`workers` is 0; it must be at least 1"), ray_session(0):
         pass
 
 

@@ -214,7 +214,7 @@ def test_two_runs_at_once_and_unusable_inputs_are_refused(
     with pytest.raises(ValueError, match="an input is given twice"):
         shard_pairs([*inputs, inputs[0]], tmp_path / "out", SETTINGS)
     (tmp_path / "quoted.csv").write_text('a,b\nc,"d\ne,f\n')
-    with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .*; mend it, or give --format tsv"):
+    with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .*; mend it, or give `format` tsv"):
         shard_pairs([tmp_path / "quoted.csv"], tmp_path / "out", SETTINGS)
     (tmp_path / "none.csv").write_text("source,target\n")
     pq.write_table(pa.table({"source": pa.nulls(0, pa.string()), "target": []}), tmp_path / "none.parquet")
@@ -246,7 +246,7 @@ def test_finished_output_is_kept_or_replaced_only_on_request(
     shard_pairs(inputs, out, SETTINGS)
     assert "is complete already (120 pairs); nothing to do" in capsys.readouterr().err
     other = ShardSettings(rows_per_shard=41)
-    with pytest.raises(ValueError, match=r"settings.rows_per_shard \(was 40, is 41\); .* --overwrite"):
+    with pytest.raises(ValueError, match=r"settings.rows_per_shard \(was 40, is 41\); .* `overwrite`"):
         shard_pairs(inputs, out, other)
     assert contents(out) == before
     shard_pairs(inputs, out, other, overwrite=True)
@@ -358,7 +358,7 @@ def test_what_was_read_as_what_is_shown(ray_cluster: None, tmp_path: Path, capsy
         (tmp_path / f"{number}.tsv").write_text(f"target\tsource\nx{number}\ty\na\tb\nc\td\ne\tf\n")
     (tmp_path / "p.csv").write_text("id,score,body\n1,2,a b\n2,3,c d\n")
     files = [tmp_path / f"{number}.tsv" for number in range(3)]
-    with pytest.raises(ValueError, match=r"p\.csv begins with .* id, score, body; say with --columns"):
+    with pytest.raises(ValueError, match=r"p\.csv begins with .* id, score, body; say with `columns`"):
         shard_pairs([*files, tmp_path / "p.csv"], tmp_path / "out", SETTINGS)
     shard_pairs(files, tmp_path / "out", SETTINGS)
     said = capsys.readouterr().err
@@ -393,7 +393,7 @@ def test_a_split_is_three_folders_of_shards(ray_cluster: None, tmp_path: Path) -
     words = sorted({word for pair in rows for text in pair for word in text.split()} - {"long"})
     (tmp_path / "words").write_text("\n".join(words))
     settings = ShardSettings(training_set="pgru2017")
-    with pytest.raises(ValueError, match="pgru2017 keeps pairs of known words only; give word vectors with --words"):
+    with pytest.raises(ValueError, match="pgru2017 keeps pairs of known words only; give word vectors with `words`"):
         shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings)
     whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")
     # 20 × 6 equal ones; of the other 20 × 30, 20 × 10 have the unknown word; half of the rest are swaps.

@@ -67,7 +67,7 @@ def test_words_that_cover_nothing_end_the_job_before_its_work(sample: Path, tmp_
     for least in (0.2, 0.01):
         with pytest.raises(ValueError, match=r"vectors.txt has a vector for 0\.0%.* 'the' \("):
             train_model(Training("test", Pairs(RECIPE, sample / "pairs", vectors, min_coverage=least), out, HERE))
-    with pytest.raises(ValueError, match="--min-coverage is nan"):
+    with pytest.raises(ValueError, match="`min_coverage` is nan"):
         Pairs(RECIPE, sample / "pairs", vectors, min_coverage=float("nan"))
     assert [path.name for path in tmp_path.iterdir()] == ["vectors.txt"]
 
@@ -131,7 +131,7 @@ def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(
     sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fit(sample, tmp_path / "rnn", replace(RECIPE, epochs=1, encoder=RnnConfig(), learning_rate=0.1))
-    assert "the encoder may give all texts one vector; try --negatives mix" in capsys.readouterr().err
+    assert "the encoder may give all texts one vector; try `negatives` mix" in capsys.readouterr().err
 
 
 def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Path, store: str) -> None:
@@ -215,10 +215,10 @@ def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(
     provenance = json.loads((stopped / "config.json").read_text())["provenance"]
     assert provenance["selected"]["best"]["step"] == 24
     assert provenance["selected"]["last"]["step"] == provenance["steps"] == 96
-    with pytest.raises(ValueError, match=r"evaluation\.every \(was 0\.2, is 0\.4\).*choose another --out"):
+    with pytest.raises(ValueError, match=r"evaluation\.every \(was 0\.2, is 0\.4\).*choose another `out`"):
         fit(sample, tmp_path / "avg", tests=tmp_path / "tests.tsv")
     with pytest.raises(
-        ValueError, match=r"--select sts/mean: the sets give no such score; allowed: pairs/tests/pearson"
+        ValueError, match=r"`select` sts/mean: the sets give no such score; allowed: pairs/tests/pearson"
     ):
         fit(sample, tmp_path / "new", tests=tmp_path / "tests.tsv", selection=Selection(select="sts/mean"))
     assert not list(tmp_path.glob("new*"))
@@ -230,7 +230,7 @@ def test_the_same_call_again_changes_nothing_and_another_is_refused(
     before = model(unbroken)
     fit(sample, unbroken)
     assert "is finished already; nothing to do" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"recipe\.margin \(was 0\.4, is 0\.5\); .*--overwrite"):
+    with pytest.raises(ValueError, match=r"recipe\.margin \(was 0\.4, is 0\.5\); .*`overwrite`"):
         fit(sample, unbroken, replace(RECIPE, margin=0.5))
     assert model(unbroken) == before
     identity = json.loads((unbroken / "config.json").read_text())["provenance"]["training"]
@@ -263,7 +263,7 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
     ):
         fit(sample, tmp_path / "out")
     too_many = Placement(workers=int(ray.cluster_resources()["CPU"]) + 1)
-    with pytest.raises(ValueError, match=r"--workers is \d+, each with a CPU, and the Ray cluster has \d+; use fewer"):
+    with pytest.raises(ValueError, match=r"`workers` is \d+, each with a CPU, and the Ray cluster has \d+; use fewer"):
         fit(sample, tmp_path / "out", placement=too_many)
     shutil.rmtree(tmp_path / "out.training")
     with pytest.raises(FileNotFoundError, match="does not exist; expected pair shards"):

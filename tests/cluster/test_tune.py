@@ -174,7 +174,7 @@ def test_bad_input_is_said_before_anything_runs(sample: Path, tmp_path: Path) ->
     good = flags(sample, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match=r"test-pairs.tsv does not exist"):
         tune(replace(good, data=tmp_path))
-    with pytest.raises(ValueError, match=r"chosen by pairs/test-pairs/pearson .*: give the folder .* with --data"):
+    with pytest.raises(ValueError, match=r"chosen by pairs/test-pairs/pearson .*: give the folder .* with `data`"):
         tune(replace(good, data=None))
     (tmp_path / "sts" / "2012").mkdir(parents=True)
     shutil.copy(sample / "sample" / "test-pairs.tsv", tmp_path / "sts" / "2012" / "OnWN.tsv")
@@ -184,10 +184,10 @@ def test_bad_input_is_said_before_anything_runs(sample: Path, tmp_path: Path) ->
         tune(replace(good, fixed=("margn=1",)))
     with pytest.raises(ValueError, match=r"--set 'max_words': expected FIELD=VALUE"):
         tune(replace(good, fixed=("max_words",)))
-    with pytest.raises(ValueError, match=r"--workers is 999, each with a CPU, and the Ray cluster has \d+; use fewer"):
+    with pytest.raises(ValueError, match=r"`workers` is 999, each with a CPU, and the Ray cluster has \d+; use fewer"):
         tune(replace(good, out=tmp_path / "many", placement=Placement(workers=999)))
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match=r"--gpus: PyTorch sees no GPU on this machine"):
+        with pytest.raises(ValueError, match=r"`gpus`: PyTorch sees no GPU on this machine"):
             tune(replace(good, placement=Placement(gpus=True)))
     with pytest.raises(ValueError, match=r"--pairs is missing; give it, or --dry-run"):
         tune(replace(good, space="acl2017/avg", metric=METRIC, pairs=None))
@@ -240,7 +240,7 @@ def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(
     assert ledger.records[0].reason
     assert f"failed: {ledger.records[0].reason.splitlines()[0]}" in capsys.readouterr().err
     assert table(tmp_path / "out")[2]["reason"] == ledger.records[2].reason
-    with pytest.raises(ValueError, match=r"2 trials failed, --max-failures is 1; trial 0: .*--retry-failed"):
+    with pytest.raises(ValueError, match=r"2 trials failed, `max_failures` is 1; trial 0: .*`retry_failed`"):
         run(replace(sweep, max_failures=1), "failing")
 
 

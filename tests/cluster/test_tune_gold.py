@@ -160,10 +160,10 @@ def test_what_the_prior_decides_is_in_every_recipe(data: Path, tmp_path: Path) -
     for number in range(points.space.size):
         recipe = of_prior.at(points.space.choices(number)).recipe
         assert (recipe.encoder, recipe.tokeniser, recipe.max_tokens) == (ProjConfig(width=20), "space", 50)
-    with pytest.raises(ValueError, match="tokeniser is what the encoder at --prior has; no space and no --set can"):
+    with pytest.raises(ValueError, match="tokeniser is what the encoder at `prior` has; no space and no `fixed` can"):
         read_labels_for(replace(points, fixed={"tokeniser": "ptb-v1"}), *given, data / "proj")
     with pytest.raises(
-        ValueError, match="trains the encoder proj, and --prior is avg; give another one, or take another"
+        ValueError, match="trains the encoder proj, and `prior` is avg; give another one, or take another"
     ):
         read_labels_for(points, *given, data / "avg")
 
@@ -182,11 +182,11 @@ def test_wrong_combinations_are_said_before_anything_runs(data: Path, tmp_path: 
     refused(lambda one: replace(one, sample=100), r"--sample is of no use here: .* all of a task's training part")
     refused(lambda one: replace(one, metric="sts/mean"), r"--metric is of no use here: .* by its development part")
     refused(lambda one: replace(one, space="acl2017/avg"), r"--task is of no use here: .* acl2017/avg trains on pairs")
-    refused(lambda one: replace(one, words=None), r"the mode scratch begins with word vectors: give --words VECTORS")
-    refused(lambda one: replace(one, prior=data / "avg"), r"give --words VECTORS, and no --prior")
+    refused(lambda one: replace(one, words=None), r"the mode scratch begins with word vectors: give `words` VECTORS")
+    refused(lambda one: replace(one, prior=data / "avg"), r"give `words` VECTORS, and no `prior`")
     universal = "iclr2016/universal-avg"
     refused(
-        lambda one: replace(one, space=universal), r"the mode universal begins with a trained encoder: give --prior"
+        lambda one: replace(one, space=universal), r"the mode universal begins with a trained encoder: give `prior`"
     )
     refused(lambda one: replace(one, data=None), r"--data is missing; give it, or --dry-run")
     refused(lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist; the task 'similarity' needs")

@@ -165,7 +165,7 @@ def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path: Path) -> 
     (begun.out / "encoder.mlflow.jsonl.20260101-000000").write_text("[]\n")
     (begun.out / "sweep.json").write_text("{")
     for step in (settled, begin):
-        with pytest.raises(ValueError, match=r"sweep\.json is not JSON.*--overwrite"):
+        with pytest.raises(ValueError, match=r"sweep\.json is not JSON.*`overwrite`"):
             step(begun, overwrite=False)
     begin(begun, overwrite=True)
     assert [path.name for path in begun.out.iterdir()] == ["sweep.json"]
@@ -193,7 +193,7 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
     row = "word" + " 0.5" * 300 + "\n"
     with some.words.open("w") as file:
         file.writelines(row for _ in range(1000))
-    with pytest.raises(ValueError, match=r"^1000000000 trials at a time need about .* --set max_words=N, or use a"):
+    with pytest.raises(ValueError, match=r"^1000000000 trials at a time need about .* `fixed` max_words=N, or use a"):
         trial_inputs(some, POINTS, workers=1, concurrent=10**9)
 
 
@@ -215,9 +215,9 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys: pytest.Cap
 def test_flags_that_would_be_ignored_are_refused() -> None:
     with pytest.raises(ValueError, match="smoke without --pairs makes a sample of its own"):
         tune(Tune("smoke", words=Path("words.txt")))
-    with pytest.raises(ValueError, match="--set epochs: give a trial's epochs with --epochs"):
+    with pytest.raises(ValueError, match="`fixed` epochs: give a trial's epochs with `epochs`"):
         tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))
-    with pytest.raises(ValueError, match=r"--metric pairs: expected pairs/NAME/pearson"):
+    with pytest.raises(ValueError, match=r"`metric` pairs: expected pairs/NAME/pearson"):
         tune(Tune("smoke", dry_run=True, metric="pairs"))
 
 

@@ -3,12 +3,15 @@ import logging
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import pytest
+import tyro
 
-from paraembed.commands.job import run
+from paraembed.commands.job import as_flags, run
 from paraembed.console import say
+from paraembed.settings import Workers
 from paraembed.stops import STOPPED
 
 
@@ -36,6 +39,29 @@ def test_passwords_in_addresses_are_not_said(
     assert "reading s3://bucket/pairs.gz and s3://other/a@b.gz" in said
     assert "postgresql://host:1/db failed" in said
     assert "https://host/page is down" in said
+
+
+@dataclass
+class Named(Flags):
+    part_rows: int = 0
+    fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="[FIELD=VALUE ...]")] = ()
+    placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
+
+
+def test_parameters_are_named_as_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "`part_rows` is 0; `fixed` a=1, `checkpoint_minutes` or `other`, not part_rows"
+    expected = "--part-rows is 0; --set a=1, --checkpoint-minutes or `other`, not part_rows"
+    assert as_flags(message, Named) == expected
+
+    def main(_: Named) -> None:
+        logging.getLogger("paraembed").warning(message)
+        raise ValueError(message)
+
+    before = logging.getLogger().handlers[:]
+    monkeypatch.setattr("sys.argv", ["job"])
+    assert run(main, Named) == 1
+    logging.getLogger().handlers[:] = before
+    assert capsys.readouterr().err.splitlines() == [expected, f"error: {expected}"]
 
 
 def test_a_stop_within_a_callback_from_c_is_not_lost(

@@ -133,7 +133,7 @@ def test_inputs_that_are_none(tmp_path):
         (["page.html"], ValueError, r"unknown kind of file; expected \.txt"),
         (["twice.csv"], ValueError, "'body' stands twice in the header"),
         (["only.csv"], ValueError, "has no rows"),
-        (["keys.jsonl"], ValueError, r"no column 'body'; --text-column can be: text"),
+        (["keys.jsonl"], ValueError, r"no column 'body'; `text_column` can be: text"),
         (["good.txt", "good.txt"], ValueError, "given twice"),
         (["good.txt", "norows.parquet"], ValueError, r"several kinds are mixed \(parquet, text\)"),
         ([], ValueError, "no input"),
@@ -300,10 +300,10 @@ def test_inputs_and_output_in_each_other(tmp_path):
     (tmp_path / "a" / "t.txt").write_text("x\n")
     (tmp_path / "loop").symlink_to("loop")
     for asked, out, message in (
-        ("a", "a/out", r"--out .*a/out lies in the input .*/a;"),
+        ("a", "a/out", r"`out` .*a/out lies in the input .*/a;"),
         ("a/**", "a/deep/out", r"lies in the input .*a/\*\*;"),
         ("*/*", "out", r"lies in the input"),
-        ("a/t.txt", "a", r"the input .*a/t\.txt lies in --out .*/a;"),
+        ("a/t.txt", "a", r"the input .*a/t\.txt lies in `out` .*/a;"),
         ("a/t.txt", "loop", "symbolic link that leads to itself"),
     ):
         files = list_inputs([tmp_path / "a" / "t.txt"])
@@ -364,11 +364,11 @@ def test_keys_of_json_lines_are_read_from_all_rows(tmp_path):
     assert [texts[0], texts[1], texts[-2], texts[-1], len(texts)] == ["first", "a", "b", "c", 1503]
     assert [value for some in rows for value in some.carried[1].to_pylist()] == [None] * 1501 + ["1", None]
     for settings, message in (
-        (Settings("rare"), r"u\.jsonl has no column 'rare'; --text-column can be: text"),
-        (Settings("text", keep=("rarer",)), r"t\.jsonl has no column 'rarer'; --keep can be: note, text"),
-        (Settings("text", "key"), r"no column 'key'; --id-column can be"),
+        (Settings("rare"), r"u\.jsonl has no column 'rare'; `text_column` can be: text"),
+        (Settings("text", keep=("rarer",)), r"t\.jsonl has no column 'rarer'; `keep` can be: note, text"),
+        (Settings("text", "key"), r"no column 'key'; `id_column` can be"),
     ):
         with pytest.raises(ValueError, match=message):
             make_plan(inputs, settings)
-    with pytest.raises(ValueError, match="--keep all needs columns that the file declares"):
+    with pytest.raises(ValueError, match="`keep` all needs columns that the file declares"):
         complete_settings(Settings("text", keep=ALL), inputs, reads_trees=False)

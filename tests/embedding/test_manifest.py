@@ -269,7 +269,7 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
         (3, replace(SETTINGS, batch_size=1), "batch_size"),
         (3, replace(SETTINGS, tree_column="body"), "tree_column"),
     ):
-        with pytest.raises(ValueError, match=rf"begun with another (.*; )?{field} \(was .*--overwrite"):
+        with pytest.raises(ValueError, match=rf"begun with another (.*; )?{field} \(was .*`overwrite`"):
             continued_plan(Folder(out), *same[:at], value, *same[at + 1 :])
 
 
@@ -389,7 +389,7 @@ def test_a_count_of_ids_is_checked(tiny_encoder_folder, tmp_path):
     path, folder = tmp_path / "ids.parquet", tmp_path / "ids"
     pq.write_table(pa.table({"key": ["a", "b", None, "a", "a", "../../c", None], "body": TEXTS}), path)
     settings = replace(SETTINGS, part_rows=7)
-    with pytest.raises(ValueError, match=r"2 rows repeat an id, 'a' for example; .* --on-duplicate-id keep"):
+    with pytest.raises(ValueError, match=r"2 rows repeat an id, 'a' for example; .* `on_duplicate_id` keep"):
         build(tiny_encoder_folder, path, settings, folder)
     assert not (folder / "_manifest.json").exists()
     assert build(tiny_encoder_folder, path, settings, folder, "keep") == {}
@@ -455,7 +455,7 @@ def test_the_sample_reads_only_what_the_user_names(tiny_encoder_folder, table, o
     (tmp_path / "looped").symlink_to(tmp_path / "looped")
     for named in (tmp_path / "other", tmp_path / "t.parque", tmp_path / "looped", "s3://bucket/t"):
         assert sample(named)[0] is False
-    assert sample() == (False, "needs the input files: name them, or folders or URIs above them, with --input")
+    assert sample() == (False, "needs the input files: name them, or folders or URIs above them, with `input`")
     plan = (out / "_plan.json").read_text()
     fifo = tmp_path / "other" / "f.parquet"
     os.mkfifo(fifo)

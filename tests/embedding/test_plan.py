@@ -110,22 +110,22 @@ def test_settings_that_do_not_fit(tmp_path):
     other = tmp_path / "u.parquet"
     pq.write_table(pa.table({"key": [1], "body": ["x"]}), other)
     for inputs, chosen, message in (
-        ([text], Settings(text_column="body"), r"--text-column is 'body', but .* is text"),
-        ([text], Settings(id_column="key"), r"--id-column is 'key', but .* is text"),
-        ([text], Settings(tree_column="tree"), r"--tree-column is 'tree', but .* is text"),
-        ([table], Settings("body", tree_column="key2"), r"no column 'key2'; --tree-column can be: key, body"),
-        ([other], Settings("body", tree_column="key"), r"--tree-column 'key' is int64; it can be: body"),
-        ([text], Settings(keep=("body",)), r"--keep is body; a text file has the column 'text' alone"),
-        ([text], Settings(part_rows=0), r"--part-rows is 0; it must be at least 1"),
-        ([text], Settings(batch_size=-1), r"--batch-size is -1"),
-        ([text], Settings(dim=0), r"--dim is 0; it must be at least 1"),
-        ([text], Settings(dtype="int4"), r"--dtype is 'int4'; allowed: float32, float16, int8"),
-        ([table], Settings("body", "key", id_kind="file-row"), r"--id-kind file-row makes ids, --id-column 'key'"),
+        ([text], Settings(text_column="body"), r"`text_column` is 'body', but .* is text"),
+        ([text], Settings(id_column="key"), r"`id_column` is 'key', but .* is text"),
+        ([text], Settings(tree_column="tree"), r"`tree_column` is 'tree', but .* is text"),
+        ([table], Settings("body", tree_column="key2"), r"no column 'key2'; `tree_column` can be: key, body"),
+        ([other], Settings("body", tree_column="key"), r"`tree_column` 'key' is int64; it can be: body"),
+        ([text], Settings(keep=("body",)), r"`keep` is body; a text file has the column 'text' alone"),
+        ([text], Settings(part_rows=0), r"`part_rows` is 0; it must be at least 1"),
+        ([text], Settings(batch_size=-1), r"`batch_size` is -1"),
+        ([text], Settings(dim=0), r"`dim` is 0; it must be at least 1"),
+        ([text], Settings(dtype="int4"), r"`dtype` is 'int4'; allowed: float32, float16, int8"),
+        ([table], Settings("body", "key", id_kind="file-row"), r"`id_kind` file-row makes ids, `id_column` 'key'"),
         ([table], Settings("body", keep=("scale",), dtype="int8"), r"'scale' would appear twice"),
-        ([table], Settings(), r"needs --text-column, one of: key, body"),
-        ([table], Settings("nobody"), r"no column 'nobody'; --text-column can be: key, body"),
-        ([table], Settings("body", "nokey"), r"no column 'nokey'; --id-column can be: key, body"),
-        ([other], Settings("key"), r"--text-column 'key' is int64; it can be: body"),
+        ([table], Settings(), r"needs `text_column`, one of: key, body"),
+        ([table], Settings("nobody"), r"no column 'nobody'; `text_column` can be: key, body"),
+        ([table], Settings("body", "nokey"), r"no column 'nokey'; `id_column` can be: key, body"),
+        ([other], Settings("key"), r"`text_column` 'key' is int64; it can be: body"),
         ([table], Settings("body", keep=("key", "key")), r"'key' would appear twice"),
         ([table], Settings("body", keep=("n_tokens",)), r"'n_tokens' would appear twice"),
         ([table, other], Settings("body", "key"), r"u\.parquet: column 'key' is int64, but string in .*t\.parquet"),
@@ -163,7 +163,7 @@ def test_a_column_named_tree_is_used_where_the_encoder_reads_trees(tmp_path):
         inputs = [files[name] for name in names]
         assert complete_settings(settings_, inputs, reads_trees=True) == expected
         assert settings_.tree_column or complete_settings(settings_, inputs, reads_trees=False) is settings_
-    with pytest.raises(ValueError, match="--tree-column is 'parse', but the encoder reads no trees; leave it out"):
+    with pytest.raises(ValueError, match="`tree_column` is 'parse', but the encoder reads no trees; leave it out"):
         complete_settings(named, [files["with"]], reads_trees=False)
-    with pytest.raises(ValueError, match=r"without\.parquet has no column 'tree'; --tree-column can be: body"):
+    with pytest.raises(ValueError, match=r"without\.parquet has no column 'tree'; `tree_column` can be: body"):
         make_plan((files["with"], files["without"]), meant)

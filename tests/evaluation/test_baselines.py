@@ -161,8 +161,8 @@ def test_bad_counts_are_refused(text: str, message: str, tmp_path: Path) -> None
     ("name", "changes", "message"),
     [
         ("tf", {}, r"unknown baseline 'tf'; allowed: avg, sif, "),
-        ("sif-common", {"counts": None, "corpus": None}, r"sif-common needs .* give --counts and --corpus"),
-        ("l1", {"trained": None}, "l1 needs more than word vectors: give --trained"),
+        ("sif-common", {"counts": None, "corpus": None}, r"sif-common needs .* give `counts` and `corpus`"),
+        ("l1", {"trained": None}, "l1 needs more than word vectors: give `trained`"),
         ("sif-common", {"removed": 4}, r"removed is 4, and vectors have 4 numbers; allowed: 1 to 3"),
         ("sif", {"removed": 0}, "removed is 0; allowed: 1 or more"),
         ("sif", {"smoothing": 0.0}, r"smoothing is 0\.0; allowed: more than 0"),

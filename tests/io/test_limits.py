@@ -73,7 +73,7 @@ def test_a_row_of_csv_that_is_too_long_ends_the_job_before_it_is_held(row: str, 
     path.write_text(row_of("csv", 100) + "\n", newline="")
     assert reasons(path, "csv", max_line_bytes=100) == [None]
     path.write_text(f"b,b\nb,b\n{row}", newline="")
-    message = r"p\.csv, line \d+: the row is longer than --max-line-bytes, 100 bytes; .* a larger --max-line-bytes"
+    message = r"p\.csv, line \d+: the row is longer than `max_line_bytes`, 100 bytes; .* a larger `max_line_bytes`"
     with pytest.raises(ValueError, match=message):
         reasons(path, "csv", max_line_bytes=100)
 
@@ -91,7 +91,7 @@ def test_cells_of_csv_count_though_they_are_empty(tmp_path: Path, monkeypatch: p
 def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path: Path) -> None:
     path = tmp_path / "p.txt"
     path.write_text((row_of("tsv", 101) + "\n") * 100)
-    with pytest.raises(ValueError, match=r"p\.txt: its first lines are longer than --max-line-bytes, 100 bytes"):
+    with pytest.raises(ValueError, match=r"p\.txt: its first lines are longer than `max_line_bytes`, 100 bytes"):
         reasons(path, "auto", max_line_bytes=100)
     assert reasons(path, "tsv", max_line_bytes=100) == [TOO_LONG] * 100
 
@@ -117,7 +117,7 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form: str, tmp_path: Path) ->
         if size == 100:
             plan_and_read(path, TableLimits(max_line_bytes=150), column)
         else:
-            with pytest.raises(ValueError, match=rf"t\.{form}: a (line|text) .*--max-line-bytes"):
+            with pytest.raises(ValueError, match=rf"t\.{form}: a (line|text) .*`max_line_bytes`"):
                 plan_and_read(path, TableLimits(max_line_bytes=150), column)
 
 
@@ -138,10 +138,10 @@ def test_neither_line_end_nor_byte_order_mark_counts(
             if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
                 assert reasons(path, form, max_line_bytes=20) == [None, None]
             continue
-        with pytest.raises(ValueError, match=f"p.{form}: a line is longer than --max-line-bytes, 20 bytes"):
+        with pytest.raises(ValueError, match=f"p.{form}: a line is longer than `max_line_bytes`, 20 bytes"):
             plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
         if form == "csv":
-            with pytest.raises(ValueError, match=r"p\.csv, line 2: the row is longer than --max-line-bytes, 20 bytes"):
+            with pytest.raises(ValueError, match=r"p\.csv, line 2: the row is longer than `max_line_bytes`, 20 bytes"):
                 reasons(path, form, max_line_bytes=20)
         elif end != "\r":
             assert reasons(path, form, max_line_bytes=20) == [None, TOO_LONG]
@@ -149,9 +149,9 @@ def test_neither_line_end_nor_byte_order_mark_counts(
 
 def test_limits_that_cannot_be_are_said() -> None:
     for wrong, message in (
-        ({"max_line_bytes": 0}, "--max-line-bytes is 0; allowed: 1 to 536,870,912"),
-        ({"max_line_bytes": 1 << 30}, "--max-line-bytes is 1073741824; allowed"),
-        ({"max_inflation": 0}, "--max-inflation is 0; it must be at least 1"),
+        ({"max_line_bytes": 0}, "`max_line_bytes` is 0; allowed: 1 to 536,870,912"),
+        ({"max_line_bytes": 1 << 30}, "`max_line_bytes` is 1073741824; allowed"),
+        ({"max_inflation": 0}, "`max_inflation` is 0; it must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             ReadLimits(**wrong)
@@ -183,7 +183,7 @@ def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
     write_bomb(tmp_path / "bomb.parquet", groups, name)
     before = pa.total_allocated_bytes()
     with pytest.raises(
-        ValueError, match=what + r" [\d,]+ bytes and inflates to .* 200 times .* larger --max-inflation"
+        ValueError, match=what + r" [\d,]+ bytes and inflates to .* 200 times .* larger `max_inflation`"
     ):
         PLACES[place](tmp_path / "bomb.parquet", ReadLimits(), name)
     assert pa.total_allocated_bytes() - before < 1 << 20

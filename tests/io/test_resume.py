@@ -34,7 +34,7 @@ def test_an_output_of_the_same_is_finished_and_another_is_refused(tmp_path: Path
     write_json(some.out / "config.json", MARGIN)
     assert some.is_finished(read)
     other = replace(some, fingerprint={**MARGIN, "pairs": "b"})
-    with pytest.raises(ValueError, match=r"out was begun with another pairs \(was a, is b\); .* --out, .* --overwrite"):
+    with pytest.raises(ValueError, match=r"out was begun with another pairs \(was a, is b\); .* `out`, .* `overwrite`"):
         other.is_finished(read)
     assert not replace(other, overwrite=True).is_finished(read)
     write_json(some.out / "config.json", {**MARGIN, "evaluation": 2})
@@ -64,7 +64,7 @@ def test_damaged_work_is_other_work(tmp_path: Path) -> None:
     some = work(tmp_path)
     for damaged in ("{", "[]"):
         (some.folder / "identity.json").write_text(damaged)
-        with pytest.raises(ValueError, match=r"identity\.json.*; start over with --overwrite"):
+        with pytest.raises(ValueError, match=r"identity\.json.*; start over with `overwrite`"):
             some.is_begun()
         assert not replace(some, overwrite=True).is_begun()
         some.remove_leftover()

@@ -104,7 +104,7 @@ def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs: list[
         ({"halvings": "some"}, "halvings is 'some'; allowed: none, ordered, random"),
         ({"split": "train"}, "split is train, but only the training set pgru2017 is split"),
         ({"training_set": "pgru2017", "halvings": "random"}, "halvings of pgru2017 need one part of it"),
-        ({"training_set": "acl2017/ppdb-matched"}, "acl2017/ppdb-matched needs --match-tokens-of"),
+        ({"training_set": "acl2017/ppdb-matched"}, "acl2017/ppdb-matched needs `match_tokens_of`"),
         ({"match_tokens_of": "shards"}, "match_tokens_of is for the training set acl2017/ppdb-matched only"),
         (
             {"training_set": "acl2017/ppdb-matched", "match_tokens_of": "shards", "sample": 5},

@@ -109,7 +109,7 @@ def test_parquet_and_jsonl_columns_by_flag(tmp_path: Path) -> None:
     assert next(read_pairs(tmp_path / "p", Reading(columns=columns))).pairs.score.to_pylist() == [0.5, 1.0]
     assert rows_of(tmp_path / "p.jsonl", columns=columns)[1:] == [(None, "c", "a"), ("too few fields", "", "b")]
     for name in ("p", "p.jsonl"):
-        with pytest.raises(ValueError, match="has 5 columns: key, x, how, y, list; --columns says what 2 are"):
+        with pytest.raises(ValueError, match="has 5 columns: key, x, how, y, list; `columns` says what 2 are"):
             rows_of(tmp_path / name, columns=("first", "second"))
         with pytest.raises(ValueError, match=r"has columns how, key, list, x, y|has columns key, x, how, y, list"):
             rows_of(tmp_path / name)

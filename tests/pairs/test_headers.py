@@ -93,7 +93,7 @@ def test_an_unknown_header_is_refused_unless_the_flags_say_what_it_is(tmp_path: 
             for pair in zip(*(c.to_pylist() for c in (block.pairs.first, block.pairs.second)), strict=True)
         ]
 
-    with pytest.raises(ValueError, match=r"id, body; .*--columns first second; .*--no-header"):
+    with pytest.raises(ValueError, match=r"id, body; .*`columns` first second; .*`no_header`"):
         rows()
     assert rows(no_header=True) == [("id", "body"), ("1", "a b"), ("2", "c")]
     assert rows(columns=("first", "second")) == [("1", "a b"), ("2", "c")]

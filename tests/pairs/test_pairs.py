@@ -60,7 +60,7 @@ def test_a_header_names_the_columns(tmp_path: Path) -> None:
 def test_columns_by_flag(tmp_path: Path) -> None:
     path = write(tmp_path / "p.tsv", "a\tb\t1\tz\n")
     assert rows_of(path, columns=("second", "first", "relation", "ignore")) == [(None, "b", "a", None, "1")]
-    with pytest.raises(ValueError, match="4 columns and no header; say what they are with --columns"):
+    with pytest.raises(ValueError, match="4 columns and no header; say what they are with `columns`"):
         rows_of(path)
     with pytest.raises(ValueError, match="must name first and second once each"):
         rows_of(path, columns=("first", "first", "second"))
@@ -81,7 +81,7 @@ def test_columns_of_trees(tmp_path: Path, names: str, comma: str) -> None:
 
 def test_a_tree_column_stands_once(tmp_path: Path) -> None:
     path = write(tmp_path / "p.tsv", "source\ttarget\ttree1\tparse1\na\tb\ta\ta\n")
-    with pytest.raises(ValueError, match="say with --columns which are first and second"):
+    with pytest.raises(ValueError, match="say with `columns` which are first and second"):
         rows_of(path)
     with pytest.raises(ValueError, match="must name first and second once each, no tree twice"):
         rows_of(path, columns=("first", "second", "first_tree", "first_tree"))
@@ -89,7 +89,7 @@ def test_a_tree_column_stands_once(tmp_path: Path) -> None:
 
 
 def test_a_header_that_does_not_say_the_pair_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="say with --columns which are first and second"):
+    with pytest.raises(ValueError, match="say with `columns` which are first and second"):
         rows_of(write(tmp_path / "p.csv", "source,target,text1\na,b,c\n"))
 
 

@@ -280,7 +280,7 @@ def test_trees_are_read_and_one_that_does_not_fit_says_which_tokeniser_does() ->
     model = model_of("sentiment", recipe)
     model.encoder.tokeniser = "ptb-v1"
     split = replace(examples, texts=(pa.array(["w1 w2/w3", "w4"]),), trees=(pa.array(["(w1 w2/w3)", None]),))
-    with pytest.raises(ValueError, match=r"training part, text 0: .* take --tokeniser space"):
+    with pytest.raises(ValueError, match=r"training part, text 0: .* take `tokeniser` space"):
         example_ids(model, split)
 
 

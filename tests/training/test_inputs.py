@@ -56,7 +56,7 @@ def test_words_that_cover_too_little_warn_or_stop(
     found = coverage(tmp_path, counts)
     with caplog.at_level(logging.WARNING):
         if ends == "stops":
-            with pytest.raises(ValueError, match=r"'x'.*--min-coverage"):
+            with pytest.raises(ValueError, match=r"'x'.*`min_coverage`"):
                 check_coverage(found, least, "words.txt", "the pairs")
         else:
             check_coverage(found, least, "words.txt", "the pairs")
@@ -79,5 +79,5 @@ def test_random_vectors_that_the_user_asked_for_count_but_are_warned_of(
     check_coverage(found, MIN_COVERAGE, "words.txt", "the pairs")
     assert "1 words got a random vector" in caplog.text
     rare = coverage(tmp_path, counts, replace(recipe, new_words_min_count=91))
-    with pytest.raises(ValueError, match="--min-coverage"):
+    with pytest.raises(ValueError, match="`min_coverage`"):
         check_coverage(rare, MIN_COVERAGE, "words.txt", "the pairs")

@@ -185,14 +185,14 @@ def test_texts_are_cut_at_max_tokens(make_encoder: MakeEncoder, pairs: Ragged) -
     [
         (1, 10, 1, "1 pairs to train on; negatives come from other pairs, so at least 2"),
         (0, 10, 1, "0 pairs to train on"),
-        (9, 10, 1, "batch_size is 10, and there are 9 pairs to train on; give --batch-size 9 or less, or more pairs"),
+        (9, 10, 1, "batch_size is 10, and there are 9 pairs to train on; give `batch_size` 9 or less, or more pairs"),
         (
             19,
             10,
             2,
-            "batch_size is 10 for each of 2 workers, and there are 19 pairs to train on; .* --batch-size 9 or less",
+            "batch_size is 10 for each of 2 workers, and there are 19 pairs to train on; .* `batch_size` 9 or less",
         ),
-        (5, 2, 3, "batch_size is 2 for each of 3 workers, and there are 5 pairs to train on; .* --workers 2 or less"),
+        (5, 2, 3, "batch_size is 2 for each of 3 workers, and there are 5 pairs to train on; .* `workers` 2 or less"),
     ],
 )
 def test_too_few_pairs_are_refused(

@@ -119,9 +119,9 @@ def test_bad_spaces_and_settings_are_refused_before_any_trial() -> None:
         Points("x", replace(space, fixed={"encoder.layers": 2})).check()
     with pytest.raises(ValueError, match=r"margin is searched by the space x; fix other fields than margin, word_pen"):
         Points("x", space, {"margin": 0.5}).check()
-    with pytest.raises(ValueError, match=r"--set share: .* --sample"):
+    with pytest.raises(ValueError, match=r"`fixed` share: .* `sample`"):
         Points("x", space, {"share": "x"}).check()
-    with pytest.raises(ValueError, match=r"--set epochs: .* --epochs"):
+    with pytest.raises(ValueError, match=r"`fixed` epochs: .* `epochs`"):
         Points("x", space, {"epochs": 3}).check()
     with pytest.raises(ValueError, match=r"the space x: encoder is 'lstm'; expected an object"):
         Points("x", space, {"encoder": "lstm", "encoder.output_gate": True}).check()

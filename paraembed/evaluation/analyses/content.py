@@ -48,7 +48,7 @@ class Inputs:
         """
         found = [(one.label, one.encoder) for one in self.candidates if isinstance(one.encoder, Encoder)]
         if not found:
-            raise CannotMakeError("no candidate has word vectors of its own; it needs an encoder folder or --words")
+            raise CannotMakeError("no candidate has word vectors of its own; it needs an encoder folder or `words`")
         return found
 
 

@@ -170,16 +170,16 @@ def gates(inputs: Inputs) -> Content:
                 tables.append(Table(f"{HEADING.name}-{slug}-{number}", title, (head, *_HEAD), tuple(rows)))
     if not tables:
         raise CannotMakeError(
-            f"no known word stands {LEAST_TOKENS} times in the texts that were scored; add --suite sts"
+            f"no known word stands {LEAST_TOKENS} times in the texts that were scored; add `suite` sts"
         )
     text = (
         "Mean L1 norm of the gate on a token (of a GRAN with two gates, of that on the word): how much of a word goes "
         f"into the average, at most the width. The {NUM_SHOWN} widest and the {NUM_SHOWN} narrowest of those "
         f"that stand there {LEAST_TOKENS} times or more; words are those of the texts that were scored. "
     ) + (
-        "Tags and dependency labels are those of --tagged."
+        "Tags and dependency labels are those of `tagged`."
         if tagged is not None
-        else "By part of speech and dependency label: give --tagged FILE, such as a CoNLL-U treebank."
+        else "By part of speech and dependency label: give `tagged` FILE, such as a CoNLL-U treebank."
     )
     return Content(text, tuple(tables), bars(panels, "mean L1 norm of the gate", horizontal=True))
 

@@ -69,7 +69,7 @@ def margin(inputs: Inputs) -> Content:
     """Distribution of the statistic for each candidate that has vectors."""
     folder = inputs.options.margin_pairs
     if folder is None:
-        raise CannotMakeError("it needs pairs; give --margin-pairs FOLDER, pair shards of jobs/shard.py")
+        raise CannotMakeError("it needs pairs; give `margin_pairs` FOLDER, pair shards of jobs/shard.py")
     first, second, total = read_some_pairs(folder)
     size = len(first) - len(first) % BATCH if len(first) >= BATCH else len(first)
     if size < 2:

@@ -199,7 +199,7 @@ def disagreement(inputs: Inputs) -> Content:
         "scores lowest below it. In the picture every pair is a point."
     )
     if not shows_texts:
-        text += " A row is the number of a pair in its set, from 1; --show-texts writes the texts themselves."
+        text += " A row is the number of a pair in its set, from 1; `show_texts` writes the texts themselves."
     return Content(text, tuple(tables), scatter(panels, (labels[1], labels[0]), shade="gold"), tables_matter=True)
 
 
@@ -207,7 +207,7 @@ def check_against(against: str, labels: Sequence[str]) -> None:
     """Raise ValueError where ``against`` is not the label of another candidate than the first."""
     if against not in labels[1:]:
         raise ValueError(
-            f"--against is {against!r}; it must be the label of another encoder than the first: "
+            f"`against` is {against!r}; it must be the label of another encoder than the first: "
             + (listed(labels[1:]) or "there is none, add one")
         )
 
@@ -305,11 +305,11 @@ def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ..
 
 
 def _compared(inputs: Inputs) -> tuple[int, int]:
-    """Columns of the two encoders; raises CannotMakeError for one alone, ValueError for a wrong ``--against``."""
+    """Columns of the two encoders; raises CannotMakeError for one alone, ValueError for a wrong ``against``."""
     against, labels = inputs.options.against, inputs.labels
     if against is not None:
         check_against(against, labels)
         return 0, labels.index(against)
     if len(labels) < 2:
-        raise CannotMakeError("only one encoder was scored; add a second one, or --words")
+        raise CannotMakeError("only one encoder was scored; add a second one, or `words`")
     return 0, 1

@@ -105,7 +105,7 @@ def pools(inputs: Inputs) -> list[Pool]:
         if together:
             pooled.append(_pool(inputs, suite.name, together, tokeniser))
     if not pooled:
-        raise CannotMakeError("no set of scored pairs was asked for; add --suite sts, or --pairs FILE")
+        raise CannotMakeError("no set of scored pairs was asked for; add `suite` sts, or `pairs` FILE")
     return pooled
 
 
@@ -113,7 +113,7 @@ def text_pools(inputs: Inputs) -> list[Pool]:
     """The pools of phrases and sentences; raises CannotMakeError where there are none."""
     of_texts = [pool for pool in pools(inputs) if pool.are_texts]
     if not of_texts:
-        raise CannotMakeError("the scored pairs are words or bigrams; add --suite sts, or --pairs FILE with sentences")
+        raise CannotMakeError("the scored pairs are words or bigrams; add `suite` sts, or `pairs` FILE with sentences")
     return of_texts
 
 

@@ -60,7 +60,7 @@ def score_by_data(inputs: Inputs) -> Content:
     runs = find_runs(inputs)
     curves = score_curves(runs)
     if not curves:
-        raise CannotMakeError("the runs of --runs have no scores; add the column score, or --suite sts")
+        raise CannotMakeError("the runs of `runs` have no scores; add the column score, or `suite` sts")
     names = score_names(inputs)
     tables = [path.name for path in inputs.options.runs if not path.is_dir()]
     folders = len(inputs.options.runs) > len(tables)
@@ -80,7 +80,7 @@ def choice_by_data(inputs: Inputs) -> Content:
     runs = find_runs(inputs)
     curves = choice_curves(runs)
     if not curves:
-        raise CannotMakeError("the runs of --runs have no accuracy; add the column accuracy, or --held-out FOLDER")
+        raise CannotMakeError("the runs of `runs` have no accuracy; add the column accuracy, or `held_out` FOLDER")
     levels = _levels(inputs, choice_names(inputs), with_baselines=True)  # the paper's AVG is an untrained one
     text = (
         "Accuracy in % of choosing a phrase's paraphrase among other phrases, by the number of training pairs and the "
@@ -124,7 +124,7 @@ def find_runs(inputs: Inputs) -> list[Run]:
     """
     paths = inputs.options.runs
     if not paths:
-        raise CannotMakeError("it needs runs on several amounts of data; give --runs, encoder folders or a table")
+        raise CannotMakeError("it needs runs on several amounts of data; give `runs`, encoder folders or a table")
     found: list[Run] = []
     for path in paths:
         _check_there(path)
@@ -239,7 +239,7 @@ def _num_pairs(folder: Path, config: dict[str, Any]) -> int:
     found = ((config.get("provenance") or {}).get("data") or {}).get("pairs")
     if not isinstance(found, int):
         raise ValueError(
-            f"{folder} does not say how many pairs it was trained on; train it again, or give --runs a table with the "
+            f"{folder} does not say how many pairs it was trained on; train it again, or give `runs` a table with the "
             f"columns {', '.join(COLUMNS)}"
         )
     return found

@@ -67,7 +67,7 @@ def neighbours(inputs: Inputs) -> Content:
     columns = [_neighbours_of(encoder, wanted) for _, encoder in encoders]
     text = (
         f"Words sorted by the cosine of their vectors, among the {MOST_COMMON:,} first words of the vocabulary, whose "
-        "order is mostly that of frequency. --neighbours-of asks for other words."
+        "order is mostly that of frequency. `neighbours_of` asks for other words."
     )
     head = ("word", *(label for label, _ in encoders))
     return Content(text, (Table(NEIGHBOURS.name, "", head, tuple(zip(wanted, *columns, strict=True))),))

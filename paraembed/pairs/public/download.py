@@ -262,7 +262,7 @@ def _ask(url: str, headers: dict[str, str], timeout: float) -> http.client.HTTPR
         if error.code in _PASSING:
             raise _BrokenError(f"the server answered {status}") from None
         what = "is not there" if error.code in {404, 410} else "is refused"
-        raise ValueError(f"{shown} {what} ({status}); give another address with --url") from None
+        raise ValueError(f"{shown} {what} ({status}); give another address with `url`") from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):
             raise _BrokenError("no answer in time") from None

@@ -30,7 +30,7 @@ def test_what_can_be_made_is_written_and_the_rest_says_why(everything: Inputs, t
     assert [one.heading for one in made] == [heading for heading, _ in ANALYSES]
     reasons = {one.heading.name: one.reason for one in made if one.content is None}
     assert {*reasons} == {"margin"}
-    assert "--margin-pairs" in reasons["margin"]
+    assert "`margin_pairs`" in reasons["margin"]
     written = {path for one in made for path in one.files}
     assert written == {*(tmp_path / "new" / "out").iterdir()}
     for one in made:

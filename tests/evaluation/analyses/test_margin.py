@@ -77,7 +77,7 @@ def test_the_mean_of_a_folder(tmp_path: Path, inputs: Inputs) -> None:
 
 
 def test_what_it_needs_is_said(tmp_path: Path, inputs: Inputs) -> None:
-    with pytest.raises(CannotMakeError, match="--margin-pairs"):
+    with pytest.raises(CannotMakeError, match="`margin_pairs`"):
         margin(inputs)
     with pytest.raises(CannotMakeError, match="holds 1 pair"):
         margin(replace(inputs, options=AnalysisOptions(margin_pairs=_pair_shards(tmp_path / "pairs", 1))))

@@ -132,7 +132,7 @@ def test_encoder_folders_are_scored(tmp_path: Path, tiny_words: Words, inputs: I
 
 
 def test_what_it_needs_is_said(tmp_path: Path, tiny_words: Words, inputs: Inputs) -> None:
-    with pytest.raises(CannotMakeError, match="--runs"):
+    with pytest.raises(CannotMakeError, match="`runs`"):
         score_by_data(inputs)
     (tmp_path / "runs.csv").write_text("pairs,score\n5,1\n")
     with pytest.raises(CannotMakeError, match="no accuracy"):

@@ -304,7 +304,7 @@ def test_an_overloaded_server_is_asked_again(server: Server, source: Source, tmp
 
 
 def test_what_is_not_there_is_said_at_once(server: Server, source: Source, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"/f\.gz is not there \(404 Not Found\); give another address with --url"):
+    with pytest.raises(ValueError, match=r"/f\.gz is not there \(404 Not Found\); give another address with `url`"):
         fetch(source, tmp_path, patience=QUICK)
     served = server.serve(statuses=[403])
     with pytest.raises(ValueError, match=r"is refused \(403 Forbidden\)"):
