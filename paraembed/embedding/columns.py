@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
 from paraembed.embedding.settings import Settings
-from paraembed.io import records
+from paraembed.io import tables
 from paraembed.io.escape import listed
 from paraembed.io.inflate import read_blocks
 from paraembed.io.parquet import READ_BYTES, unreadable
@@ -199,13 +199,13 @@ def keys_found(source: InputFile, keys: Collection[str]) -> set[str]:
     missing = set(keys)
     if not missing:
         return set()
-    for some in source.cut_records(read_blocks(source.place, records.BLOCK_BYTES, source.limits.max_inflation), 0):
+    for some in source.cut_records(read_blocks(source.place, tables.BLOCK_BYTES, source.limits.max_inflation), 0):
         if not any(form in some.data for form in forms):  # a key is written as it is, or with a backslash
             continue
         for start, stop in pairwise([0, *some.ends.tolist()]):
             line = some.data[start:stop]
             if any(form in line for form in forms):
-                missing -= _keys_of(line.removeprefix(records.BYTE_ORDER_MARK))
+                missing -= _keys_of(line.removeprefix(tables.BYTE_ORDER_MARK))
                 if not missing:
                     return set(keys)
     return set(keys) - missing

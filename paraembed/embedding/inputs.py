@@ -15,7 +15,6 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
-from pyarrow import csv
 
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
@@ -31,7 +30,7 @@ from paraembed.io.places import (
     to_place,
     without_credentials,
 )
-from paraembed.io.records import BYTE_ORDER_MARK, Kind, Records, Table, read_records
+from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, Table, read_records
 
 TEXT_FIELD = "text"
 KNOWN = ".txt (one text a line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
@@ -382,38 +381,15 @@ def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimit
                 continue  # cut off by the end of ``head``, or to be rejected when it is read
             keys.update(dict.fromkeys(value if isinstance(value, dict) else ()))
         return tuple(keys)
-    return _header(records, kind, shown)
+    return _header(records, shown)
 
 
-def _header(records: Records, kind: Kind, shown: str) -> tuple[str, ...]:
+def _header(records: Records, shown: str) -> tuple[str, ...]:
     """The cells of the first record; names that are not UTF-8 have U+FFFD in place of the bytes."""
-    header = records.data[: records.ends[0]].removeprefix(BYTE_ORDER_MARK) if len(records.ends) else b""
-    if not header.strip(b"\r\n"):
+    starts, stops = records.bounds
+    if not len(records) or starts[0] == stops[0]:
         raise ValueError(f"{shown}: the first line is empty; expected the names of the columns")
     if records.faults[0]:
         raise ValueError(f"{shown}, line 1, the header: {records.fault(0)}")
-    numbers = [str(number) for number in range(records.cells[0])]
-    (row,) = parse_table(header, kind, numbers, numbers).to_pylist()
-    return tuple(cell.decode("utf-8", "replace") for cell in row.values())
-
-
-def parse_table(data: bytes, kind: Kind, columns: Sequence[str], wanted: Sequence[str]) -> pa.Table:
-    """Some columns, binary, of rows of CSV or TSV that ``read_records`` kept."""
-    if data.startswith(BYTE_ORDER_MARK):  # it belongs to a cell, and pyarrow takes one away
-        data = BYTE_ORDER_MARK + data
-    return csv.read_csv(
-        pa.BufferReader(data),
-        csv.ReadOptions(use_threads=False, column_names=columns, block_size=len(data) + 1),
-        csv.ParseOptions(
-            delimiter="\t" if kind == "tsv" else ",",
-            quote_char='"' if kind == "csv" else False,
-            newlines_in_values=kind == "csv",
-            ignore_empty_lines=False,
-        ),
-        csv.ConvertOptions(
-            check_utf8=False,
-            column_types=dict.fromkeys(columns, pa.binary()),
-            include_columns=wanted,
-            strings_can_be_null=False,
-        ),
-    )
+    cells = (cell.encode("utf-8", "surrogateescape") for cell in records.row(0))
+    return tuple(cell.decode("utf-8", "replace") for cell in cells)

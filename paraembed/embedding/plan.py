@@ -15,7 +15,7 @@ import numpy as np
 from paraembed.embedding.columns import carried_fields, check_keys, open_parquet
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings, check_settings
-from paraembed.io import records
+from paraembed.io import tables
 from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import check_parquet
 from paraembed.options import Count, checked
@@ -158,7 +158,7 @@ def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
     has_header = source.kind in {"csv", "tsv"}
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
     breaks = before = 0  # line breaks in rows before the block, before the open part
-    for some in source.cut_records(read_blocks(source.place, records.BLOCK_BYTES, source.limits.max_inflation), 0):
+    for some in source.cut_records(read_blocks(source.place, tables.BLOCK_BYTES, source.limits.max_inflation), 0):
         ends, done = some.ends + read, 0
         read += len(some.data)
         if has_header:

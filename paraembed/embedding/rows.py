@@ -2,7 +2,7 @@
 
 Bytes that are not UTF-8 become U+FFFD; the row is embedded. Unreadable is a line that is no JSON object, one without
 the text or with something else in its place, a CSV or TSV row of another number of cells than the header, a CSV line
-whose quoting is wrong (``paraembed.io.records``). A text that is null (JSON, Parquet) counts as empty, whose
+whose quoting is wrong (``paraembed.io.tables``). A text that is null (JSON, Parquet) counts as empty, whose
 vector is zeros. Of JSON lines, keys are read from all rows; one that a row lacks is null there.
 
 Memory: about ``BLOCK_BYTES`` of text at a time (or one text, which may have ``max_line_bytes``), some copies of it
@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.embedding.columns import open_parquet
-from paraembed.embedding.inputs import InputFile, parse_table
+from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
-from paraembed.io import records
+from paraembed.io import tables
 from paraembed.io.inflate import open_stream, read_span
 from paraembed.io.limits import MOST_LINE_BYTES, check_parquet
 from paraembed.io.parquet import read_batches
-from paraembed.io.records import BYTE_ORDER_MARK, Records
+from paraembed.io.tables import Records
 
 
 class Rejected(NamedTuple):
@@ -119,7 +119,7 @@ def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Par
     at = 0
     with open_stream(source.place, source.limits.max_inflation) as file:
         for part in parts:
-            while at < part.start and (skipped := file.read(min(records.BLOCK_BYTES, part.start - at))):
+            while at < part.start and (skipped := file.read(min(tables.BLOCK_BYTES, part.start - at))):
                 at += len(skipped)
             data = file.read(part.stop - part.start)
             at += len(data)
@@ -160,7 +160,7 @@ def _made_ids(source: InputFile, part: Part, settings: Settings, at: npt.NDArray
 
 
 def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
-    size = records.BLOCK_BYTES
+    size = tables.BLOCK_BYTES
     if data is None:
         assert not source.is_chain
         pieces = read_span(source.place, (part.start, part.stop), size)
@@ -168,12 +168,10 @@ def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | N
         pieces = (data[start : start + size] for start in range(0, len(data), size))
     done, breaks = part.row_in_file, part.line_breaks
     for some in source.cut_records(pieces, part.start):
-        if done == part.start == 0 and some.data.startswith(BYTE_ORDER_MARK):
-            some = Records(some.data[len(BYTE_ORDER_MARK) :], some.ends - len(BYTE_ORDER_MARK))  # noqa: PLW2901
         at = np.arange(done, done + len(some.ends))
         match source.kind:
             case "text":
-                texts, changed = _decoded(_lines(some.data))
+                texts, changed = _decoded(_lines(some.data[some.start :]))
                 yield _Block({wanted[0]: texts}, at, num_replaced=int(changed.sum()))
             case "jsonl":
                 yield _json_block(some, at, wanted)
@@ -205,7 +203,7 @@ def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
 
 def _json_block(some: Records, at: npt.NDArray[np.int64], wanted: list[str]) -> _Block:
     """Rows of JSON lines; Python's json reads them, the only reader here that can say which line is wrong."""
-    lines, changed = _decoded(_lines(some.data))
+    lines, changed = _decoded(_lines(some.data[some.start :]))
     cells: list[list[str | None]] = []
     rejected: list[Rejected] = []
     good = np.zeros(len(at), bool)
@@ -253,20 +251,12 @@ def _csv_block(some: Records, at: npt.NDArray[np.int64], line: int, wanted: list
         Rejected(int(at[row]), some.fault(row), int(lines[row]) if source.kind == "csv" else None)
         for row in np.flatnonzero(~is_kept).tolist()
     ]
-    columns: dict[str, pa.Array] = {name: pa.array([], pa.string()) for name in wanted}
+    columns = some.columns(source.columns, wanted)
     replaced = np.zeros(np.count_nonzero(is_kept), bool)
-    if len(replaced):
-        table = parse_table(some.kept(), source.kind, source.columns, wanted)
-        assert len(table) == len(replaced), f"{source.shown}, line {line}: pyarrow reads other rows"
-        for name in wanted:
-            columns[name], changed = _decoded(_one_array(table[name]))
-            replaced |= changed
+    for name, column in columns.items():
+        columns[name], changed = _decoded(column)
+        replaced |= changed
     return _Block(columns, at[is_kept], rejected, int(replaced.sum()), MultiLine.of(some.breaks, lines))
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
 def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:
@@ -274,7 +264,7 @@ def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: 
     done = part.row_in_file
     with open_parquet(source) as file:
         check_parquet(file, wanted, source.shown, source.limits, groups)
-    for batch in read_batches(partial(open_parquet, source), wanted, batch_size, records.BLOCK_BYTES, groups):
+    for batch in read_batches(partial(open_parquet, source), wanted, batch_size, tables.BLOCK_BYTES, groups):
         columns: dict[str, pa.Array] = {}
         replaced = np.zeros(len(batch), bool)
         for name in wanted:
@@ -315,7 +305,7 @@ def _bounded(rows: Rows, batch_size: int, source: InputFile) -> Iterator[Rows]:
     start = 0
     while start < len(ends) or rejected:
         before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + records.BLOCK_BYTES, side="right"))
+        stop = int(np.searchsorted(ends, before + tables.BLOCK_BYTES, side="right"))
         stop = min(max(stop, start + 1), start + batch_size, len(ends))
         yield Rows(
             [column.slice(start, stop - start) for column in rows.carried],

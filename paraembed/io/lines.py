@@ -82,7 +82,7 @@ class Lines:
         """Lines [n] that are no valid UTF-8."""
         data = memoryview(self.data)
         # A line feed is never inside of a character, so a run of lines is valid if each of them is.
-        wrong = invalid_rows(len(self), lambda start, stop: _is_utf8(data[self.starts[start] : self.ends[stop - 1]]))
+        wrong = invalid_rows(len(self), lambda start, stop: is_utf8(data[self.starts[start] : self.ends[stop - 1]]))
         return pa.array(wrong)
 
     def tests(self) -> list[tuple[pa.BooleanArray, str]]:
@@ -191,7 +191,7 @@ def _first_block(place: Place, block: bytes) -> Iterator[bytes]:
         yield block
 
 
-def _is_utf8(data: memoryview) -> bool:
+def is_utf8(data: memoryview) -> bool:
     """Whether bytes are valid UTF-8; Arrow looks at them without a copy."""
     offsets = np.array([0, len(data)])
     whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

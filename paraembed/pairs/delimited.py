@@ -5,28 +5,25 @@ file without one has the pair in its two columns, or ``columns`` says what they 
 A first row that looks like other names (``paraembed.pairs.headers``) is refused unless ``columns`` says what they are.
 """
 
-import csv
-import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.io.escape import listed
-from paraembed.io.inflate import open_stream
+from paraembed.io.inflate import ahead, read_blocks
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.lines import Lines
+from paraembed.io.lines import INVALID_UTF8, Lines
 from paraembed.io.places import Place
+from paraembed.io.tables import BLOCK_BYTES, Records, Table, read_records
 from paraembed.pairs.headers import looks_like_header
 from paraembed.pairs.parsed import Block, ParsedPairs, filled, is_blank, refuse
 from paraembed.pairs.settings import Role
 
-_CSV_ROWS = 50_000
-_CSV_CHARACTERS = 8 << 20
-_CELL_CHARACTERS = 8  # what a cell takes beside its characters, at least
-_MOST_COMMAS = 1 << 20  # of a row: a cell of two letters takes 50 bytes
+_SHOWN_BYTES = 4096  # of a row of CSV that is refused
 _HEADER_ROWS, _HEADER_CHARACTERS = 100, 1 << 20  # that are compared with the first row
 ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
@@ -90,40 +87,66 @@ def read_tsv(
 def read_csv(
     path: Place, columns: Sequence[Role], limits: ReadLimits = DEFAULT_LIMITS, *, no_header: bool = False
 ) -> Iterator[Block]:
-    """Parse a CSV file; see ``read_pairs``. Python's csv module reads it, 0.3M rows/s.
+    """Parse a CSV file; see ``read_pairs``.
 
     A row with a line break inside of a field is refused: two stray quotes make one row of all lines between them.
     """
-    csv.field_size_limit(limits.max_line_bytes)  # of a row, so of a field, too
-    with (
-        open_stream(path, limits.max_inflation) as file,
-        io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="") as text,
-    ):
-        reader = _rows(text, path, limits.max_line_bytes)
-        head = _head_rows(reader)
-        roles, header, names = _columns_of(path, head[0] if head else [], head[1:], columns, no_header)
-        number = int(header)
-        rows = itertools.chain(head[number:], reader)
-        while block := _some(rows):
-            raw = [",".join(row).encode("utf-8", "surrogateescape") for row in block]
-            counts = pa.array([len(row) for row in block])
-            valid = pa.array([_is_text(row) for row in block])
-            broken = pa.array([b"\n" in row or b"\r" in row for row in raw])
-            tests = [
-                (pc.invert(valid), "invalid UTF-8"),
-                (pc.equal(counts, 0), "empty line"),
-                (broken, "line break in a field"),
-            ]
-            parsed: dict[Role, pa.StringArray] = {}
-            for at, role in enumerate(roles):
-                cells = (
-                    row[at] if at < len(row) and ok else "" for row, ok in zip(block, valid.to_pylist(), strict=True)
-                )
-                parsed[role] = pa.array(cells, pa.string())
-            yield Block(
-                "csv", number, raw, assemble(parsed, [*tests, *_count_tests(counts, len(roles))]), columns=names
+    pieces = ahead(read_blocks(path, BLOCK_BYTES, limits.max_inflation))
+    table = Table(from_start=True, repairs=False)
+    blocks = _quoted_rightly(path, read_records(pieces, "csv", str(path), limits.max_line_bytes, table))
+    heads = list[Records]()
+    for block in blocks:
+        heads.append(block)
+        if sum(map(len, heads)) > _HEADER_ROWS or len(block.data) > _HEADER_CHARACTERS:
+            break
+    first, *rows = _head_rows(head.row(at) for head in heads for at in range(len(head))) or [[]]
+    roles, header, names = _columns_of(path, first, rows, columns, no_header)
+    places: dict[Role, str] = {role: str(at) for at, role in enumerate(roles) if role != "ignore"}
+    number = 0
+    for block in itertools.chain(heads, blocks):
+        if header and not number:
+            block, number = block.without_first(), 1  # noqa: PLW2901 - the header is no row
+        not_utf8, (starts, stops) = block.not_utf8(), block.bounds
+        whole = (block.cells == len(roles)) & ~not_utf8
+        at = pa.array(np.cumsum(whole) - 1, mask=~whole)  # of each row in ``cells``
+        cells = block.columns([str(at) for at in range(len(roles))], [*places.values()], whole)
+        parsed = {role: pc.fill_null(cells[place].cast(pa.string()).take(at), "") for role, place in places.items()}
+        tests = [
+            (pa.array(not_utf8), INVALID_UTF8),
+            (pa.array(starts == stops), "empty line"),
+            (pa.array(block.breaks > 0), "line break in a field"),
+            *_count_tests(pa.array(block.cells), len(roles)),
+        ]
+        if len(block):
+            yield Block("csv", number, _Unquoted(block), assemble(parsed, tests), columns=names)
+        number += len(block)
+
+
+class _Unquoted:
+    """Rows of CSV, their cells joined by commas."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, row: int, /) -> bytes:
+        return ",".join(self._records.row(row, _SHOWN_BYTES)).encode("utf-8", "surrogateescape")
+
+
+def _quoted_rightly(path: Place, blocks: Iterator[Records]) -> Iterator[Records]:
+    """The same blocks, up to a row whose quoting is wrong."""
+    line = 1
+    for block in blocks:
+        if block.faults.any():
+            row = int(np.flatnonzero(block.faults)[0])
+            raise ValueError(
+                f"{path}, line {line + block.line_of(row)}: wrong quoting ({block.fault(row)}); mend it, or give "
+                "--format tsv for plain columns"
             )
-            number += len(block)
+        line += block.num_lines
+        yield block
 
 
 def _head_rows(rows: Iterator[list[str]]) -> list[list[str]]:
@@ -185,57 +208,6 @@ def _named(roles: Sequence[Role], header: Sequence[str]) -> dict[str, str]:
 def say_the_pair(roles: Sequence[Role]) -> bool:
     """Whether columns name both texts once, and no tree twice."""
     return roles.count("first") == roles.count("second") == 1 >= max(map(roles.count, ("first_tree", "second_tree")))
-
-
-def _some(rows: Iterator[list[str]]) -> list[list[str]]:
-    """The next rows, fewer where they are long."""
-    some, held = [], 0
-    for row in rows:
-        some.append(row)
-        held += sum(map(len, row)) + _CELL_CHARACTERS * len(row)
-        if len(some) == _CSV_ROWS or held > _CSV_CHARACTERS:
-            break
-    return some
-
-
-def _rows(text: io.TextIOWrapper, path: Place, most: int) -> Iterator[list[str]]:
-    """Rows of a CSV file of ``most`` bytes, the line end not counted.
-
-    A quote that is not closed would swallow the rows behind it, so it ends the job, and so does a row that is longer.
-    """
-    held = commas = 0  # of the row that is being read
-    mark = "\ufeff".encode()  # of byte order: before the first row, and not counted
-
-    def lines() -> Iterator[str]:
-        nonlocal held, commas
-        while line := text.readline(most + 4):  # with mark, CR and LF, and a character more
-            if not reader.line_num and line.startswith('\ufeff"'):
-                line = line[1:]  # a quote opens a cell only where nothing precedes it
-            octets = line.encode("utf-8", "surrogateescape")
-            octets = octets if reader.line_num else octets.removeprefix(mark)
-            if held + len(octets.rstrip(b"\r\n")) > most:
-                raise ValueError(
-                    f"{path}, line {reader.line_num + 1}: the row is longer than `max_line_bytes`, {most:,} bytes; a "
-                    "quote is never closed, perhaps: mend it, or give a larger `max_line_bytes`"
-                )
-            held, commas = held + len(octets), commas + octets.count(b",")
-            if commas > _MOST_COMMAS:
-                raise ValueError(f"{path}, line {reader.line_num + 1}: a row of over {_MOST_COMMAS:,} commas; mend it")
-            yield line
-
-    reader = csv.reader(lines(), strict=True)
-    try:
-        for row in reader:
-            held = commas = 0
-            yield row
-    except csv.Error as error:
-        raise ValueError(
-            f"{path}, line {reader.line_num}: wrong quoting ({error}); mend it, or give `format` tsv for plain columns"
-        ) from None
-
-
-def _is_text(row: Sequence[str]) -> bool:
-    return not any("\udc80" <= char <= "\udcff" for cell in row if not cell.isascii() for char in cell)
 
 
 def _count_tests(counts: pa.Int32Array, expected: int) -> list[tuple[pa.BooleanArray, str]]:

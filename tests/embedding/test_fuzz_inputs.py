@@ -15,7 +15,7 @@ from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import Rejected, read_part, stream_parts
 from paraembed.embedding.settings import Settings
-from paraembed.io import records
+from paraembed.io import tables
 from paraembed.io.limits import TableLimits
 from tests import fuzz
 from tests.embedding.test_rows import LINE, PACKED, csv_rows
@@ -26,7 +26,7 @@ Read = tuple[list[tuple[object, ...]], list[Rejected]]
 
 def read(path: Path, limits: TableLimits, settings: Settings | None, block: int, part_rows: int) -> Read:
     """Every row, its number first, and every rejected row, as the parts of a plan give them."""
-    records.BLOCK_BYTES = block
+    tables.BLOCK_BYTES = block
     inputs = list_inputs([path], limits)
     columns = inputs[0].columns
     chosen = settings or Settings(*columns[:1], keep=columns[1:])
@@ -74,7 +74,7 @@ def decoded(cells: list[str]) -> list[str]:
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch, tmp_path):
     """The size of blocks, put back at the end; the scanner is compiled before any time limit."""
-    monkeypatch.setattr(records, "BLOCK_BYTES", records.BLOCK_BYTES)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", tables.BLOCK_BYTES)
     (tmp_path / "warm.csv").write_text('id\n"a"\n')
     read(tmp_path / "warm.csv", TableLimits(), None, 64, 5)
 

@@ -10,7 +10,7 @@ PROGRAM = """
 import json, resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, torch
-from paraembed.io import records
+from paraembed.io import tables
 from paraembed.embedding import part
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
@@ -22,7 +22,7 @@ from paraembed.text.vocabulary import UNKNOWN, Words
 
 torch.set_num_threads(1)  # as in a worker
 pa.set_cpu_count(1)
-records.BLOCK_BYTES, part._ROW_GROUP_BYTES = 1 << 18, 1 << 21
+tables.BLOCK_BYTES, part._ROW_GROUP_BYTES = 1 << 18, 1 << 21
 words = Words(pa.array([UNKNOWN, "the", "cat"]), np.ones((3, 512), np.float32))
 encoder, out = Encoder(AvgConfig(), words, "space"), Path(sys.argv[1])
 for path in sys.argv[2:]:

@@ -21,8 +21,13 @@ from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, DanConfig, LstmAvgConfig, RecursiveConfig, SumConfig, WordConfig
-from paraembed.io import records
+from paraembed.encoders.avg import AvgConfig
+from paraembed.encoders.dan import DanConfig
+from paraembed.encoders.lstm import LstmAvgConfig
+from paraembed.encoders.recursive import RecursiveConfig
+from paraembed.encoders.sum import SumConfig
+from paraembed.encoders.word import WordConfig
+from paraembed.io import tables
 from paraembed.text.tokenize import tokenise
 from paraembed.text.vocabulary import UNKNOWN, Words
 
@@ -113,7 +118,7 @@ def test_parquet_carries_ids_and_columns(encoder, out, tmp_path, kind):
 
 
 def test_batches_are_bounded_by_bytes(encoder, out, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1000)
     texts = ["the cat " * 200, *["a dog"] * 500, "the cat " * 200]
     pq.write_table(pa.table({"body": texts}), tmp_path / "t.parquet")
     (source,) = inputs = list_inputs([tmp_path / "t.parquet"])
@@ -148,7 +153,7 @@ def write_trees(path, trees, texts):
 @pytest.mark.parametrize("block", [40, 8 << 20])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_trees_come_from_their_column(tiny_words, out, tmp_path, monkeypatch, kind, block):
-    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
     encoder = Encoder(RecursiveConfig(), tiny_words, "ptb-v1", max_tokens=5)
     texts = ["The cat sat", "the cat sat", "a dog", None, "the dog ran home .", "a dog ran home on the mat", "cat"]
     trees = [
@@ -332,7 +337,7 @@ def test_a_vector_depends_on_text_encoder_and_dtype_alone(
         ("whole", range(len(texts)), Settings(dtype=dtype, normalize=True), 8 << 20),
         ("cut", shuffled, Settings(part_rows=part_rows, batch_size=batch_size, dtype=dtype, normalize=True), block),
     ):
-        monkeypatch.setattr(records, "BLOCK_BYTES", size)
+        monkeypatch.setattr(tables, "BLOCK_BYTES", size)
         (tmp_path / name / "_reports").mkdir(parents=True)
         (tmp_path / f"{name}.txt").write_text("".join(f"{texts[row]}\n" for row in taken))
         table = embed_all(encoder, [tmp_path / f"{name}.txt"], chosen, tmp_path / name)

@@ -12,7 +12,7 @@ from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.settings import Settings
-from paraembed.io import records
+from paraembed.io import tables
 from paraembed.io.limits import ReadLimits
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=12), min_size=1, max_size=40)
@@ -41,7 +41,7 @@ def texts_of(the_plan: plan.Plan) -> list[list[str]]:
     block=st.integers(1, 40),
 )
 def test_every_line_once_in_order(lines, end, last_end, part_rows, zipped, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
     last_end = last_end or not lines[-1]  # an empty last line without an end is no line
     data = (end.join(lines) + end * last_end).encode()
     path = tmp_path / ("t.txt.gz" if zipped else "t.txt")
@@ -78,7 +78,7 @@ def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("block", [4, 8 << 20])
 def test_a_line_that_is_too_long(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
     (tmp_path / "t.txt").write_text("short\n" + "x" * 50 + "\n")
     with pytest.raises(ValueError, match=r"t\.txt.*(longer than|has 50 bytes)"):
         texts_of(make_plan(list_inputs([tmp_path / "t.txt"], ReadLimits(max_line_bytes=20)), Settings()))

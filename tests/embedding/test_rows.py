@@ -17,7 +17,7 @@ from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import Rows, read_part, stream_parts
 from paraembed.embedding.settings import Settings
-from paraembed.io import records
+from paraembed.io import tables
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 
 EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -66,7 +66,7 @@ CELLS = st.text(st.sampled_from('ab,"\n\r;é \t\0'), max_size=6)
     block=st.integers(1, 60),
 )
 def test_csv_as_python_writes_it(rows, end, packed, part_rows, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([("key", "body"), *rows])
     path = tmp_path / f"t.csv{packed}"
@@ -90,7 +90,7 @@ def test_csv_as_python_writes_it(rows, end, packed, part_rows, block, tmp_path, 
 def test_csv_of_any_bytes_is_read_line_by_line_where_its_quotes_are_wrong(
     body, mark, packed, part_rows, block, max_lines, max_bytes, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
     data = mark + '"key",body\n' + "".join(body)
     path = tmp_path / f"t.csv{packed}"
     path.write_bytes(PACKED[packed](data.encode()))
@@ -177,7 +177,7 @@ JSON = st.recursive(
     block=st.integers(1, 60),
 )
 def test_json_lines(values, packed, part_rows, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "BLOCK_BYTES", block)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
     path = tmp_path / f"t.jsonl{packed}"
     lines = [json.dumps({"body": "first", "key": 0}), *map(json.dumps, values)]
     path.write_bytes(PACKED[packed](("\n".join(lines) + "\n").encode()))
@@ -319,7 +319,7 @@ def test_a_header_whose_quotes_are_wrong_is_an_error(header, tmp_path):
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
 def test_equal_texts_that_parquet_holds_once_are_written_out_a_slice_at_a_time(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 18)
     some = ["a" * 20_000, None, "b" * 30_000, "short"] * 500
     values = pa.array(some, pa.string())
     table = pa.table({"key": range(len(values)), "body": values.dictionary_encode().cast(kind), "twin": values})

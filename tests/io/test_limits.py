@@ -15,11 +15,11 @@ from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
 from paraembed.io import limits as module
-from paraembed.io import parquet, records
+from paraembed.io import parquet, tables
 from paraembed.io.limits import ReadLimits, TableLimits, chunks_of
 from paraembed.io.lines import TOO_LONG
 from paraembed.io.parquet import read_batches
-from paraembed.pairs import delimited, tables
+from paraembed.pairs import tables as pair_tables
 from paraembed.pairs.formats import Reading, read_pairs
 
 ROWS = {
@@ -73,19 +73,15 @@ def test_a_row_of_csv_that_is_too_long_ends_the_job_before_it_is_held(row: str, 
     path.write_text(row_of("csv", 100) + "\n", newline="")
     assert reasons(path, "csv", max_line_bytes=100) == [None]
     path.write_text(f"b,b\nb,b\n{row}", newline="")
-    message = r"p\.csv, line \d+: the row is longer than `max_line_bytes`, 100 bytes; .* a larger `max_line_bytes`"
+    message = r"p\.csv, line \d+: a row is longer than --max-line-bytes, 100 bytes; .* a larger --max-line-bytes"
     with pytest.raises(ValueError, match=message):
         reasons(path, "csv", max_line_bytes=100)
 
 
-def test_cells_of_csv_count_though_they_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_csv_may_have_millions_of_empty_cells(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
-    path.write_text("b,b\n" + ("," * 1000 + "\n") * 100)
-    monkeypatch.setattr(delimited, "_CSV_CHARACTERS", 100_000)
-    assert max(len(block.raw) for block in read_pairs(path, Reading("csv"))) <= 2 + 100_000 // 8000
     path.write_text("b,b\nb" + "," * ((1 << 20) + 1))
-    with pytest.raises(ValueError, match=r"p\.csv, line 2: a row of over 1,048,576 commas"):
-        reasons(path, "csv")
+    assert reasons(path, "csv") == [None, "too many fields"]
 
 
 def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path: Path) -> None:
@@ -117,7 +113,7 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form: str, tmp_path: Path) ->
         if size == 100:
             plan_and_read(path, TableLimits(max_line_bytes=150), column)
         else:
-            with pytest.raises(ValueError, match=rf"t\.{form}: a (line|text) .*`max_line_bytes`"):
+            with pytest.raises(ValueError, match=rf"t\.{form}(, line \d)?: a (row|text) .*--max-line-bytes"):
                 plan_and_read(path, TableLimits(max_line_bytes=150), column)
 
 
@@ -128,7 +124,7 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form: str, tmp_path: Path) ->
 def test_neither_line_end_nor_byte_order_mark_counts(
     form: str, mark: str, end: str, last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 7)
     path, cell = tmp_path / f"p.{form}", {"tsv": "\t", "csv": ","}[form]
     for size in (20, 21):
         rows = [f"{'a' * 18}{cell}b", f"{'a' * (size - 2)}{cell}b"]
@@ -138,10 +134,10 @@ def test_neither_line_end_nor_byte_order_mark_counts(
             if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
                 assert reasons(path, form, max_line_bytes=20) == [None, None]
             continue
-        with pytest.raises(ValueError, match=f"p.{form}: a line is longer than `max_line_bytes`, 20 bytes"):
+        with pytest.raises(ValueError, match=f"p.{form}, line 2: a row is longer than --max-line-bytes, 20 bytes"):
             plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
         if form == "csv":
-            with pytest.raises(ValueError, match=r"p\.csv, line 2: the row is longer than `max_line_bytes`, 20 bytes"):
+            with pytest.raises(ValueError, match=r"p\.csv, line 2: a row is longer than --max-line-bytes, 20 bytes"):
                 reasons(path, form, max_line_bytes=20)
         elif end != "\r":
             assert reasons(path, form, max_line_bytes=20) == [None, TOO_LONG]
@@ -256,7 +252,7 @@ def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path: Path) 
 def test_equal_texts_of_pairs_that_parquet_holds_once_are_written_out_a_slice_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr(pair_tables, "_BLOCK_BYTES", 1 << 18)
     long, short = "a" * (1 << 16), "b"
     path, rows = tmp_path / "p.parquet", [long, short, None, short] * 100
     pq.write_table(pa.table({"first": rows, "second": rows}), path, row_group_size=150)

@@ -1,4 +1,4 @@
-"""Record ends of text, JSON lines, CSV and TSV, found block by block.
+"""Rows of text, JSON lines, CSV and TSV: where they end, found block by block, and the columns of CSV and TSV.
 
 A row of CSV may hold line breaks inside of quotes, so one stray quote could join all lines up to the next quote to one
 row. Quoting is therefore read strictly (RFC 4180): a quote may open at the start of a cell only, and behind the quote
@@ -9,16 +9,26 @@ together. Otherwise its first line alone is rejected and reading resumes at the 
 Every line of a file is therefore in one kept record, or is one rejected record. What this gives up: lines inside of a
 quoted cell whose row is rejected are read as rows of their own; so are those of a cell that holds another table of as
 many columns.
+
+Where ``Table.repairs`` is false, rows are read as Python's ``csv`` reads them: a quote inside of an unquoted cell is a
+character, a row may have any number of lines and cells, and wrong quoting is a fault of the whole row.
 """
 
-from collections.abc import Iterable, Iterator
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
 
 from paraembed.compiled import compiled, inlined
+from paraembed.io.limits import MOST_LINE_BYTES
+from paraembed.io.lines import invalid_rows, is_utf8
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -44,11 +54,13 @@ class Table(NamedTuple):
         width: cells of a row; 0: any number, to read the header itself.
         max_field_lines: most lines of a quoted cell.
         from_start: the bytes are the file's first, before which a mark of byte order may be.
+        repairs: a row whose quoting is wrong costs one line.
     """
 
     width: int = 0
     max_field_lines: int = 1000
     from_start: bool = False
+    repairs: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,20 +68,45 @@ class Records:
     """Some whole records, kept and rejected ones.
 
     Attributes:
+        kind: of the file.
         data: their bytes, with their line ends; the last record of a file may have none.
         ends: int64 [n], the byte behind each.
+        start: the first byte of the first record, behind a mark of byte order.
         faults: uint8 [n], why a record of CSV or TSV is rejected, 0 for those that are kept; empty for other kinds.
         cells: int32 [n], cells of a record of CSV or TSV without a fault in its quoting.
         breaks: int32 [n], line breaks inside of the cells of a kept record of CSV or TSV.
         width: cells of a row.
     """
 
+    kind: Kind
     data: bytes
     ends: npt.NDArray[np.int64]
+    start: int = 0
     faults: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     cells: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     breaks: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     width: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @cached_property
+    def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The first byte of each record [n], and the one behind its last, without its line end [n]."""
+        octets = np.frombuffer(self.data, np.uint8)
+        starts = np.concatenate(([self.start], self.ends))[: len(self.ends)]
+        stops = self.ends - (octets[self.ends - 1] == _LINE_FEED)
+        stops -= octets[np.maximum(stops - 1, 0)] == _CARRIAGE_RETURN
+        return starts, np.maximum(stops, starts)
+
+    def line_of(self, number: int) -> int:
+        """The line, from 0, in which a record begins."""
+        return number + int(self.breaks[:number].sum(dtype=np.int64))
+
+    @property
+    def num_lines(self) -> int:
+        """Lines of all records."""
+        return self.line_of(len(self.ends))
 
     def fault(self, number: int) -> str:
         """Why a record is rejected."""
@@ -77,15 +114,73 @@ class Records:
             return f"{self.cells[number]} cells, the header has {self.width}"
         return _FAULTS[int(self.faults[number])]
 
-    def kept(self) -> bytes:
-        """The bytes of the records that are kept. Each that ended with CR ends with LF, if any record is left out."""
-        if not self.faults.any():
-            return self.data
+    def row(self, number: int, most: int | None = None) -> list[str]:
+        """The cells of a record of CSV or TSV, or those in its first bytes; bytes that are not UTF-8 as surrogates."""
+        starts, stops = self.bounds
+        text = self.data[starts[number] : stops[number]][:most].decode("utf-8", "surrogateescape")
+        if self.kind == "tsv":
+            return text.split("\t")
+        csv.field_size_limit(MOST_LINE_BYTES)
+        return next(csv.reader(io.StringIO(text, newline="")), [])
+
+    def without_first(self) -> "Records":
+        """The same records but the first."""
+        others = self.faults[1:], self.cells[1:], self.breaks[1:]
+        return Records(self.kind, self.data, self.ends[1:], int(self.ends[0]), *others, self.width)
+
+    def not_utf8(self) -> npt.NDArray[np.bool_]:
+        """Records [n] that are no valid UTF-8."""
+        data, (starts, stops) = memoryview(self.data), self.bounds
+        return invalid_rows(len(self.ends), lambda start, stop: is_utf8(data[starts[start] : stops[stop - 1]]))
+
+    def columns(
+        self, names: Sequence[str], wanted: Sequence[str], kept: npt.NDArray[np.bool_] | None = None
+    ) -> dict[str, pa.BinaryArray]:
+        """Some columns of CSV or TSV, by name.
+
+        Args:
+            names: of all columns.
+            wanted: those to read.
+            kept: records [n] that are read, all with as many cells as there are names; None: those without a fault.
+        """
+        kept = self.faults == _NO_FAULT if kept is None else kept
+        if not kept.any():
+            return {name: pa.array([], pa.binary()) for name in wanted}
+        table = _parsed(self._bytes_of(kept), self.kind, names, wanted)
+        assert len(table) == np.count_nonzero(kept), f"pyarrow reads {len(table):,} rows, not {kept.sum():,}"
+        return {name: table[name].combine_chunks() for name in wanted}
+
+    def _bytes_of(self, kept: npt.NDArray[np.bool_]) -> bytes:
+        """The bytes of some records. Each that ended with CR ends with LF, if any record is left out."""
+        if kept.all():
+            return self.data[self.start :]
         octets = np.frombuffer(self.data, np.uint8).copy()
         lasts = self.ends - 1
         octets[lasts[octets[lasts] == _CARRIAGE_RETURN]] = _LINE_FEED  # before LF it would be one line end
-        is_kept = np.repeat(self.faults == _NO_FAULT, np.diff(self.ends, prepend=0))
-        return bytes(octets[is_kept])
+        lengths = np.diff(self.ends, prepend=self.start)
+        return bytes(octets[self.start : self.ends[-1]][np.repeat(kept, lengths)])
+
+
+def _parsed(data: bytes, kind: Kind, names: Sequence[str], wanted: Sequence[str]) -> pa.Table:
+    # A mark of byte order belongs to a cell, and pyarrow takes one away; it refuses less than three bytes.
+    if data.startswith(BYTE_ORDER_MARK) or len(data) < len(BYTE_ORDER_MARK):
+        data = BYTE_ORDER_MARK + data
+    return pa.csv.read_csv(
+        pa.BufferReader(data),
+        pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(data) + 1),
+        pa.csv.ParseOptions(
+            delimiter="\t" if kind == "tsv" else ",",
+            quote_char='"' if kind == "csv" else False,
+            newlines_in_values=kind == "csv",
+            ignore_empty_lines=False,
+        ),
+        pa.csv.ConvertOptions(
+            check_utf8=False,
+            column_types=dict.fromkeys(names, pa.binary()),
+            include_columns=wanted,
+            strings_can_be_null=False,
+        ),
+    )
 
 
 def read_records(
@@ -101,12 +196,25 @@ def read_records(
         table: how CSV and TSV are read.
 
     Raises:
-        ValueError: a line that is longer, or ``table.max_field_lines`` below 1.
+        ValueError: a record that is longer, or ``table.max_field_lines`` below 1.
     """
     if table.max_field_lines < 1:
-        raise ValueError(f"`max_field_lines` is {table.max_field_lines}; it must be at least 1")
-    rest, waiting, before = b"", list[bytes](), 0
+        raise ValueError(f"--max-field-lines is {table.max_field_lines}; it must be at least 1")
+    rest, waiting, line, is_first = b"", list[bytes](), 1, table.from_start
     num_waiting = 0
+
+    def checked(records: Records, num_rest: int = 0) -> Records:
+        starts, stops = records.bounds
+        too_long = np.flatnonzero(stops - starts > max_line_bytes)
+        if len(too_long) or num_rest - _NOT_COUNTED > max_line_bytes:
+            at = int(too_long[0]) if len(too_long) else len(records.ends)
+            raise ValueError(
+                f"{name}{f', line {line + records.line_of(at)}' if table.from_start else ''}: a row is longer than "
+                f"--max-line-bytes, {max_line_bytes:,} bytes; expected one text or row a line, its quotes closed: mend "
+                "the file, or give a larger --max-line-bytes"
+            )
+        return records
+
     for piece in pieces:
         waiting.append(piece)
         num_waiting += len(piece)
@@ -116,60 +224,37 @@ def read_records(
             continue
         data = b"".join([rest, *waiting]) if rest or len(waiting) > 1 else piece
         waiting, num_waiting = [], 0
-        records, stop = _cut(data, kind, table, before, max_line_bytes, is_whole=False)
+        records = _cut(data, kind, table, max_line_bytes, is_first=is_first, is_whole=False)
+        stop = len(records.data)
         rest = data[stop:]
-        if max(len(rest) - _NOT_COUNTED, _longest(records, before)) > max_line_bytes:
-            raise _too_long(name, max_line_bytes)
+        checked(records, len(rest))
         if stop:
             yield records
-        before += stop
+            is_first = False
+        line += records.num_lines
     if rest or waiting:
-        records, _ = _cut(b"".join([rest, *waiting]), kind, table, before, max_line_bytes, is_whole=True)
-        if _longest(records, before) > max_line_bytes:
-            raise _too_long(name, max_line_bytes)
-        yield records
+        data = b"".join([rest, *waiting])
+        yield checked(_cut(data, kind, table, max_line_bytes, is_first=is_first, is_whole=True))
 
 
-def _longest(records: Records, before: int) -> int:
-    """Bytes of the longest record, without line end; ``before`` bytes precede the records."""
-    ends = records.ends
-    if not len(ends):
-        return 0
-    octets, starts = np.frombuffer(records.data, np.uint8), np.concatenate(([0], ends[:-1]))
-    if before == 0 and records.data.startswith(BYTE_ORDER_MARK):
-        starts[0] = len(BYTE_ORDER_MARK)
-    stops = ends - (octets[ends - 1] == _LINE_FEED)
-    stops -= octets[np.maximum(stops - 1, 0)] == _CARRIAGE_RETURN
-    return int((stops - starts).max())
-
-
-def _too_long(name: str, max_line_bytes: int) -> ValueError:
-    return ValueError(
-        f"{name}: a line is longer than `max_line_bytes`, {max_line_bytes:,} bytes; expected one text or row a line: "
-        "mend the file, or give a larger `max_line_bytes`"
-    )
-
-
-def _cut(
-    data: bytes, kind: Kind, table: Table, before: int, max_line_bytes: int, *, is_whole: bool
-) -> tuple[Records, int]:
-    """The records of ``data`` that are surely whole, or all of them, and where the last of them ends."""
+def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first: bool, is_whole: bool) -> Records:
+    """The records of ``data`` that are surely whole, or all of them."""
     octets = np.frombuffer(data, np.uint8)
+    start = len(BYTE_ORDER_MARK) if is_first and data.startswith(BYTE_ORDER_MARK) else 0
     if kind not in {"csv", "tsv"}:
         ends = np.flatnonzero(octets == _LINE_FEED) + 1
         if is_whole and (not len(ends) or ends[-1] < len(data)):
             ends = np.append(ends, len(data))
-        stop = int(ends[-1]) if len(ends) else 0
-        return Records(data[:stop], ends), stop
+        return Records(kind, data[: ends[-1]] if len(ends) else b"", ends, start)
     size = data.count(b"\n") + data.count(b"\r") + 1
     ends, faults = np.empty(size, np.int64), np.empty(size, np.uint8)
     cells, breaks = np.empty(size, np.int32), np.empty(size, np.int32)
-    marked = table.from_start and before == 0 and data.startswith(BYTE_ORDER_MARK)
-    limits = len(BYTE_ORDER_MARK) if marked else 0, table.width, table.max_field_lines, max_line_bytes, is_whole
+    limits = table.width, table.max_field_lines, max_line_bytes, table.repairs, is_whole
     separator, quote = (_COMMA, _QUOTE) if kind == "csv" else (_TAB, -1)
-    count = _scan(octets, separator, quote, *limits, ends, faults, cells, breaks)
+    count = _scan(octets, separator, quote, start, *limits, ends, faults, cells, breaks)
     stop = int(ends[count - 1]) if count else 0
-    return Records(data[:stop], ends[:count], faults[:count], cells[:count], breaks[:count], table.width), stop
+    found = faults[:count], cells[:count], breaks[:count]
+    return Records(kind, data[:stop], ends[:count], start, *found, table.width)
 
 
 @compiled
@@ -181,6 +266,7 @@ def _scan(
     width: int,
     max_field_lines: int,
     max_bytes: int,
+    repairs: bool,
     is_whole: bool,
     ends: npt.NDArray[np.int64],
     faults: npt.NDArray[np.uint8],
@@ -198,15 +284,15 @@ def _scan(
     size, count = len(octets), 0
     while start < size:
         at, stop, line_end, fault, num_cells, num_breaks, of_each = _walk(
-            octets, separator, quote, start, max_field_lines, is_whole
+            octets, separator, quote, start, max_field_lines, repairs, is_whole
         )
         if stop < 0 and not is_whole:
-            is_too_long = line_end >= 0 and size - start > max_bytes + 2
+            is_too_long = repairs and line_end >= 0 and size - start > max_bytes + 2
             if not is_too_long and (line_end < 0 or fault == _NO_FAULT):
                 return count
         are_rows = of_each == num_cells - 1 and of_each * (num_breaks + 1) >= _JOINED_SEPARATORS
         are_rows |= width == 0 and of_each > 0 and num_breaks > 1  # below the names of columns
-        if line_end >= 0 and (
+        if (repairs and line_end >= 0) and (
             stop < 0 or fault != _NO_FAULT or stop - start > max_bytes or (width > 0 and num_cells != width) or are_rows
         ):
             at, fault, num_breaks = line_end, _OPEN_QUOTE, 0
@@ -222,7 +308,13 @@ def _scan(
 
 @inlined
 def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
-    octets: npt.NDArray[np.uint8], separator: int, quote: int, start: int, max_field_lines: int, is_whole: bool
+    octets: npt.NDArray[np.uint8],
+    separator: int,
+    quote: int,
+    start: int,
+    max_field_lines: int,
+    repairs: bool,
+    is_whole: bool,
 ) -> tuple[int, int, int, int, int, int, int]:
     """Read one record, or as far as it is right.
 
@@ -253,7 +345,7 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
                 return at, stop, line_end, fault, num_cells, num_breaks, of_each
             num_breaks, cell_lines = num_breaks + 1, cell_lines + 1
             line_end = at if line_end < 0 else line_end
-            fault = _OPEN_QUOTE if cell_lines > max_field_lines else fault
+            fault = _OPEN_QUOTE if repairs and cell_lines > max_field_lines else fault
         elif state == _QUOTED:
             state = _QUOTE_IN_QUOTED if octet == quote else state
             separators += octet == separator
@@ -265,7 +357,7 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
             cell_lines = 1 if state == _CELL_START else cell_lines
             state = _QUOTED
         else:
-            if octet == quote:
+            if octet == quote and repairs:
                 fault = _STRAY_QUOTE
             elif state == _QUOTE_IN_QUOTED:
                 fault = _TEXT_AFTER_QUOTE
