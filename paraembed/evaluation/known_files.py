@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.inflate import open_binary
+from paraembed.io.inflate import read_blocks
 
 KNOWN_FILES = {
     "sts/2012/MSRpar.tsv": "aeb678fd809e6451b534e3ead0da427a87134484a57e3bf47a2ffdfd219f9e84",
@@ -73,5 +73,4 @@ def _is_changed(name: str, path: Path) -> bool:
     inside = KNOWN_FILES.get(name.removesuffix(".gz"))
     if inside is None:
         return False
-    with open_binary(path) as file:
-        return hashlib.sha256(file.read(-1)).hexdigest() != inside
+    return hashlib.sha256(b"".join(read_blocks(path, 1 << 20))).hexdigest() != inside

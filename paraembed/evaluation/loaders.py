@@ -12,17 +12,29 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.evaluation.known_files import changed_files
-from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, Suite, ThresholdPairs
-from paraembed.io.cells import Cells, read_cells, read_text
-from paraembed.pairs.similarity import ScoredPairs
+from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, ScoredPairs, Suite, ThresholdPairs
+from paraembed.io.escape import printable
+from paraembed.io.lines import read_text
+from paraembed.io.tables import Cells, read_cells
 
 _BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
+
+
+def read_scored_pairs(path: Path) -> ScoredPairs:
+    """Read score and two sentences, separated by tabs; the set is named as the file, without ``.tsv`` and ``.gz``.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: as said.
+        ValueError: a line that is no scored pair (file and line named), or a file without any.
+    """
+    cells = read_cells(path, "\t", "score, first sentence, second sentence", header="score\tsentence1\tsentence2")
+    return _scored(cells, printable(path.name.removesuffix(".gz").removesuffix(".tsv")), 0, 1, 2)
 
 
 def read_sick(data: Path) -> Suite:
     """SICK relatedness (Marelli et al. 2014), test set."""
     path = _there(data, "sick", "sick/SICK_test_annotated.txt")
-    pairs = _scored(read_cells(path, "\t", 5, has_header=True), "test", 3, 1, 2)
+    pairs = _scored(read_cells(path, "\t", 5, header=True), "test", 3, 1, 2)
     return _suite("sick", data, ["sick/SICK_test_annotated.txt"], [pairs])
 
 
@@ -46,7 +58,7 @@ def read_words(data: Path) -> Suite:
     for name in there:
         path = data / name
         if name == files[0]:
-            sets.append(_scored(read_cells(path, "\t", 10, has_header=True), "simlex999", 3, 0, 1))
+            sets.append(_scored(read_cells(path, "\t", 10, header=True), "simlex999", 3, 0, 1))
         else:
             sets.append(_scored(read_cells(path, "\t", 3), path.stem, 2, 0, 1))
     return _suite("words", data, there, sets, "spearman", _missing("words", files, there))
@@ -59,7 +71,7 @@ def read_bigrams(data: Path) -> Suite:
     """
     path = _there(data, "bigrams", "phrase/mitchell_lapata_2010.txt")
     ratings: dict[str, dict[tuple[str, str], list[float]]] = {kind: defaultdict(list) for kind in _BIGRAMS}
-    cells = read_cells(path, " ", 8, has_header=True)
+    cells = read_cells(path, " ", 8, header=True)
     rows = zip(cells.rows, cells.numbers(7), strict=True)
     for at, ((_, kind, _, one, two, three, four, _), rating) in enumerate(rows):
         if kind not in ratings:

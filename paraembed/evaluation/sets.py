@@ -7,9 +7,32 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from paraembed.pairs.similarity import ScoredPairs
-
 Measure = Literal["pearson", "spearman", "accuracy"]
+
+
+@dataclass(frozen=True)
+class ScoredPairs:
+    """n pairs of sentences with their gold scores.
+
+    Attributes:
+        name: name of the set.
+        scores: float64 [n], finite; the scale is the file's own.
+        first: string array [n].
+        second: string array [n].
+    """
+
+    name: str
+    scores: npt.NDArray[np.float64]
+    first: pa.StringArray
+    second: pa.StringArray
+
+    @property
+    def texts(self) -> tuple[pa.StringArray, ...]:
+        """Both sides."""
+        return self.first, self.second
+
+    def __len__(self) -> int:
+        return len(self.scores)
 
 
 @dataclass(frozen=True)

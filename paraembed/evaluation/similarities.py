@@ -8,8 +8,7 @@ import pyarrow.compute as pc
 from paraembed.encoders import Encoder
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
 from paraembed.evaluation.measures import Vector, cosine
-from paraembed.evaluation.sets import AnySet, Choices, Suite
-from paraembed.pairs.similarity import ScoredPairs
+from paraembed.evaluation.sets import AnySet, Choices, ScoredPairs, Suite
 
 Flags = npt.NDArray[np.bool_]
 

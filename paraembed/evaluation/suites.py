@@ -9,14 +9,14 @@ from paraembed.evaluation.loaders import (
     read_bigrams,
     read_phrases,
     read_pit2015,
+    read_scored_pairs,
     read_semeval2013,
     read_sick,
     read_turney,
     read_words,
 )
-from paraembed.evaluation.sets import Group, Suite
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.io.escape import listed
-from paraembed.pairs.similarity import ScoredPairs, read_scored_pairs
 from paraembed.papers.results import PAPERS_STS
 
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called

@@ -1,26 +1,22 @@
 """Read files plain or compressed (gzip, bz2, zst), in bounded memory."""
 
 import bz2
-import gzip
 import io
 import itertools
 import logging
 import re
-import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import IO, Any, Literal
 
 import pyarrow as pa
 import pyarrow.fs
 
-from paraembed.io.places import Place, name_of, open_place, open_regular, shown, size_of
+from paraembed.io.places import Place, name_of, open_place, shown, size_of
 
 log = logging.getLogger(__name__)
-BinaryFile = io.BufferedReader | gzip.GzipFile
 Compression = Literal["", "gzip", "bz2", "zst"]
 _HEAD_BYTES = 10
 _GZIP, _ZST = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -247,17 +243,3 @@ def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
                 yield block
         finally:
             del coming  # an error in it refers to this frame: together they would keep the file open
-
-
-@contextmanager
-def open_binary(path: Path) -> Iterator[BinaryFile]:
-    """Open a file for reading, gunzipped when its name ends in ``.gz``.
-
-    Raises:
-        ValueError: the gzip stream is broken or cut off; said when the reading gets there.
-    """
-    try:
-        with open_regular(path) as raw:
-            yield gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole gzip file ({error}); fetch or make it again") from None

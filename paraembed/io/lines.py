@@ -4,6 +4,7 @@ import codecs
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -167,6 +168,17 @@ def read_lines(place: Place, span: Span | None = None, limits: ReadLimits = DEFA
         yield replace(Lines.of(b"".join([*rest, b"\n"]), number, cut, limits), is_ended=False)
     elif not number:
         raise ValueError(f"{place} is empty; expected UTF-8 text, plain or compressed")
+
+
+def read_text(path: Path) -> list[str]:
+    """The lines of a file that is small enough to be held; ValueError for one that is not UTF-8."""
+    lines: list[str] = []
+    for block in read_lines(path):
+        if block.text.null_count:
+            line = block.first + 1 + pc.index(block.text.is_null(), True).as_py()
+            raise ValueError(f"{path}, line {line}: not UTF-8; mend the file or fetch it again")
+        lines += block.text.to_pylist()
+    return lines
 
 
 def _text_blocks(place: Place, span: Span | None, limits: ReadLimits) -> Iterator[bytes]:

@@ -19,7 +19,8 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,9 @@ import pyarrow as pa
 import pyarrow.csv
 
 from paraembed.compiled import compiled, inlined
+from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import MOST_LINE_BYTES
-from paraembed.io.lines import invalid_rows, is_utf8
+from paraembed.io.lines import invalid_rows, is_utf8, read_text
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -255,6 +257,88 @@ def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first
     stop = int(ends[count - 1]) if count else 0
     found = faults[:count], cells[:count], breaks[:count]
     return Records(kind, data[:stop], ends[:count], start, *found, table.width)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Rows of one number of cells, of a file that is small enough to be held.
+
+    Attributes:
+        path: where they are from.
+        first: number of the line of the first row, from 1.
+        rows: the cells.
+        expected: what the columns are.
+    """
+
+    path: Path
+    first: int
+    rows: list[list[str]]
+    expected: str
+
+    def texts(self, column: int) -> pa.StringArray:
+        """A column of texts [n]."""
+        return pa.array([row[column] for row in self.rows], pa.string())
+
+    def numbers(self, column: int) -> npt.NDArray[np.float64]:
+        """A column of finite numbers, float64 [n]; ValueError names the row that has another cell."""
+        values = np.empty(len(self.rows))
+        for at, row in enumerate(self.rows):
+            try:
+                values[at] = float(row[column])
+            except ValueError:
+                values[at] = np.nan
+            if not np.isfinite(values[at]):
+                self.refuse(at, f"the score is {row[column][:40]!r}, which is no finite number; {self.expected}")
+        return values
+
+    def refuse(self, at: int, what: str) -> NoReturn:
+        """Raise ValueError for a row."""
+        raise ValueError(f"{self.path}, line {self.first + at}: {what}; mend the file or fetch it again")
+
+
+def read_cells(path: Path, separator: str, columns: int | str, *, header: bool | str = False) -> Cells:
+    """Read a file, plain or compressed, whose rows have one number of cells; quotes are characters like others.
+
+    Args:
+        path: UTF-8 text, LF or CRLF.
+        separator: between cells.
+        columns: their number, or their names, separated by commas.
+        header: whether the first line holds names; or those that it may hold, in lower case.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError: as said.
+        ValueError: an empty or binary file; a row of another number of cells.
+    """
+    lines = read_text(path)
+    has_header = lines[0].lower() == header if isinstance(header, str) else header
+    num_columns = columns if isinstance(columns, int) else columns.count(",") + 1
+    expected = f"expected {num_columns}{'' if columns == num_columns else f' ({columns})'}, separated by {separator!r}"
+    cells = Cells(path, 1 + has_header, [line.split(separator) for line in lines[has_header:]], expected)
+    for at, row in enumerate(cells.rows):
+        if len(row) != num_columns:
+            cells.refuse(at, f"{len(row)} columns; {expected}" if any(map(str.strip, row)) else "an empty line")
+    if not cells.rows:
+        raise ValueError(f"{path} holds no rows; {expected}; fetch it again")
+    return cells
+
+
+def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
+    """Rows of a small CSV file, or TSV by its name, as Python's ``csv`` reads them, with their lines; blank ones not.
+
+    Args:
+        path: UTF-8 text, plain or compressed.
+        most: bytes that are read.
+    """
+    data = b"".join(read_blocks(path, most))[:most]
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text in UTF-8; expected a CSV or TSV file") from None
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if ".tsv" in path.suffixes else ",")
+    try:
+        yield from ((rows.line_num, row) for row in rows if any(map(str.strip, row)))
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {rows.line_num}: {error}; mend or drop the line") from None
 
 
 @compiled

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from paraembed.evaluation import loaders
 from paraembed.evaluation.known_files import changed_files
-from paraembed.evaluation.sets import Choices, ThresholdPairs
-from paraembed.io.cells import Cells, read_cells, read_text
-from paraembed.pairs.similarity import ScoredPairs, read_scored_pairs
+from paraembed.evaluation.loaders import read_scored_pairs
+from paraembed.evaluation.sets import Choices, ScoredPairs, ThresholdPairs
+from paraembed.io.lines import read_text
+from paraembed.io.tables import Cells, read_cells
 from paraembed.papers.results import PAPERS_STS
 from paraembed.settings import DataSet, TaskName
 from paraembed.supervised.sentiment import read_sst
@@ -226,7 +227,7 @@ def _unordered(examples: Examples) -> list[frozenset[str]]:
 
 
 def _sick_part(path: Path, task: str) -> Examples:
-    cells = read_cells(path, "\t", 5, has_header=True)
+    cells = read_cells(path, "\t", 5, header=True)
     labels = _judgements(cells) if task == "entailment" else _relatedness(cells)
     return Examples((cells.texts(1), cells.texts(2)), labels)
 

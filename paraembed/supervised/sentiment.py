@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.evaluation.known_files import changed_files
-from paraembed.io.cells import read_text
+from paraembed.io.lines import read_text
 from paraembed.supervised.tasks import Examples, Task, file_of
 from paraembed.text.trees import FAULTS, parse_trees
 

@@ -241,7 +241,7 @@ MISTAKES = {
     "a folder as pairs": ("--encoder encoder --pairs sts", "sts is a folder; a file is expected"),
     "the same name twice": ("--words vectors.txt --pairs test-pairs.tsv ./test-pairs.tsv", "are named 'test-pairs'"),
     "a binary file": ("--encoder encoder --pairs encoder/model.safetensors", "model.safetensors is a binary file"),
-    "words as pairs": ("--encoder encoder --pairs vectors.txt", "vectors.txt, line 1: 1 columns; expected three"),
+    "words as pairs": ("--encoder encoder --pairs vectors.txt", "vectors.txt, line 1: 1 columns; expected 3"),
     "pairs as words": ("--words test-pairs.tsv --pairs test-pairs.tsv", "test-pairs.tsv, line 1: a word with 0 values"),
     "an unknown suite": ("--encoder encoder --suite sts,glue --data .", "unknown suite 'glue'; allowed: all"),
     "an unknown baseline": ("--words vectors.txt --baseline idf --pairs test-pairs.tsv", "unknown baseline 'idf'; "),

@@ -9,9 +9,7 @@ from paraembed.encoders.configs import AvgConfig, GranConfig
 from paraembed.evaluation.analyses.content import Inputs
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.sets import Group, Suite
-from paraembed.pairs.similarity import ScoredPairs
-from paraembed.settings import AnalysisOptions
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.text.vocabulary import Words
 
 

@@ -11,8 +11,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.candidates import Candidate, is_peer, peer
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.sets import Group, Suite
-from paraembed.pairs.similarity import ScoredPairs
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 WORDS = [UNKNOWN, "cat", "dog", "on", "mat", "the"]

@@ -15,8 +15,7 @@ from paraembed.evaluation.analyses import analyse
 from paraembed.evaluation.analyses.content import Analysis, Inputs
 from paraembed.evaluation.html import TEMPLATES, page, write_html
 from paraembed.evaluation.report import Report, compare
-from paraembed.evaluation.sets import Group, Suite
-from paraembed.pairs.similarity import ScoredPairs
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.plots import COLORS
 from paraembed.settings import AnalysisOptions
 

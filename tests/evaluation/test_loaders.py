@@ -12,10 +12,9 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.known_files import KNOWN_FILES, changed_files
 from paraembed.evaluation.scoring import score_suite
-from paraembed.evaluation.sets import Choices, Suite, ThresholdPairs
+from paraembed.evaluation.sets import Choices, ScoredPairs, Suite, ThresholdPairs
 from paraembed.evaluation.suites import SUITES, read_suites
 from paraembed.io.fingerprint import sha256_of
-from paraembed.pairs.similarity import ScoredPairs
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"

@@ -16,9 +16,8 @@ from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.scoring import score_suite
-from paraembed.evaluation.sets import Group, Suite
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.evaluation.tables import Table
-from paraembed.pairs.similarity import ScoredPairs
 from paraembed.papers.results import MEANS, PAPERS_22, PAPERS_STS
 from paraembed.text.vocabulary import UNKNOWN, Words
 

@@ -1,7 +1,7 @@
 """How far a GRAN opens its gate: by word, by part of speech, by dependency label (Wieting 2017 tables 9 to 11)."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from paraembed.encoders.lstm import BiRecurrent, Recurrent
 from paraembed.encoders.packed import Packed, pack, project_words
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.evaluation.measures import Vector
-from paraembed.io.lines import read_lines
+from paraembed.io.lines import read_text
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenise
@@ -68,7 +68,7 @@ def read_tagged(path: Path) -> TaggedSentences:
     found: list[tuple[str, str, str]] = []
     ends = [0]
     width = 0
-    for number, line in _lines(path):
+    for number, line in enumerate(read_text(path), start=1):
         if not line.strip(" "):
             ends.append(len(found))
             continue
@@ -243,14 +243,6 @@ def _tags(tagged: TaggedSentences) -> list[tuple[str, str, list[str]]]:
 def _ends(means: list[Mean]) -> list[Mean]:
     """The widest and the narrowest gates."""
     return means if len(means) <= 2 * NUM_SHOWN else means[:NUM_SHOWN] + means[-NUM_SHOWN:]
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    for block in read_lines(path):
-        for number, line in enumerate(block.text.to_pylist(), start=block.first + 1):
-            if line is None:
-                _refuse(path, number, "not UTF-8")
-            yield number, line
 
 
 def _fields(cells: list[str]) -> tuple[str, str, str]:

@@ -11,8 +11,7 @@ import pyarrow as pa
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses.content import CannotMakeError, Cell, Heading, Inputs, Table
 from paraembed.evaluation.measures import Vector
-from paraembed.evaluation.sets import Group, Suite
-from paraembed.pairs.similarity import ScoredPairs
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.text.tokenize import Tokens, tokenise
 
 _PHRASE = 3  # tokens

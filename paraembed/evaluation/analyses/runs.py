@@ -1,7 +1,5 @@
 """Score by amount of training data: ordered and random (Wieting 2016 figure 1), by k (Zhou 2017 figure 2)."""
 
-import csv
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +12,7 @@ from paraembed.evaluation.analyses.content import CannotMakeError, Content, Head
 from paraembed.evaluation.candidates import trained
 from paraembed.evaluation.report import Column, compare
 from paraembed.io.escape import listed
-from paraembed.io.inflate import open_binary
+from paraembed.io.tables import read_quoted
 from paraembed.papers.results import PAPERS_22, find_row
 from paraembed.plots import Panel, Series, lines
 
@@ -148,27 +146,15 @@ def read_runs(path: Path) -> list[Run]:
     Raises:
         ValueError: no such header, or a cell that is not what its column holds (file and line named).
     """
-    with open_binary(path) as file:
-        data = file.read(_MOST_BYTES)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(
-            f"{path} is no text in UTF-8; expected a table with the columns {', '.join(COLUMNS)}"
-        ) from None
-    name = path.name.removesuffix(".gz")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if name.endswith(".tsv") else ",")
-    head = [cell.strip().lower() for cell in next(rows, [])]
+    rows = read_quoted(path, _MOST_BYTES)
+    head = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
     unknown = [cell for cell in head if cell not in COLUMNS]
     if "pairs" not in head or unknown or not {"score", "accuracy"} & {*head} or len({*head}) < len(head):
         raise ValueError(
             f"{path}, line 1: the columns are {listed(head) or 'none'}; expected pairs, score or accuracy or both, "
             f"and maybe others of {', '.join(COLUMNS)}, once each"
         )
-    try:
-        runs = [_run(path, rows.line_num, head, cells) for cells in rows if any(cell.strip() for cell in cells)]
-    except csv.Error as error:
-        raise ValueError(f"{path}, line {rows.line_num}: {error}; mend or drop the line") from None
+    runs = [_run(path, line, head, cells) for line, cells in rows]
     if not runs:
         raise ValueError(f"{path} holds no runs below its header")
     return runs

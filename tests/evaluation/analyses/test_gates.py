@@ -13,9 +13,7 @@ from paraembed.encoders.gran import Gran
 from paraembed.encoders.packed import pack
 from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.analyses.gates import by_kind, gate_norms, gates, has_gate, read_tagged
-from paraembed.evaluation.sets import Group, Suite
-from paraembed.pairs.similarity import ScoredPairs
-from paraembed.settings import AnalysisOptions
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 

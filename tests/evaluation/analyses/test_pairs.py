@@ -28,8 +28,7 @@ from paraembed.evaluation.analyses.pairs import (
 )
 from paraembed.evaluation.analyses.pools import gold_scale, on_gold_scale
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.sets import Group, Suite
-from paraembed.pairs.similarity import ScoredPairs
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.papers.results import BY_LENGTH
 from paraembed.settings import AnalysisOptions
 from paraembed.text.tokenize import tokenise

@@ -10,9 +10,7 @@ from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.analyses.pools import pools, text_pools
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.sets import Group, Suite
-from paraembed.pairs.similarity import ScoredPairs
-from paraembed.settings import AnalysisOptions
+from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 
 
 def _with_other_suites(inputs: Inputs) -> Inputs:

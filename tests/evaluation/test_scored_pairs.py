@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paraembed.pairs.similarity import read_scored_pairs
+from paraembed.evaluation.loaders import read_scored_pairs
 
 ROWS = b'4.5\tA cat sat.\tThe cat sat.\n0\tIt\'s 5 o\'clock\t"No" quoting, "here\n'
 
@@ -43,9 +43,9 @@ def test_text_is_kept_as_it_is(tmp_path: Path) -> None:
 
 REFUSED = {
     "empty file": (b"", "is empty"),
-    "header only": (b"score\tsentence1\tsentence2\n", "holds no pairs; expected three columns"),
+    "header only": (b"score\tsentence1\tsentence2\n", "holds no rows; expected 3 .score, first sentence"),
     "binary file": (b"PAR1\x00\x00\x15\n", "is a binary file"),
-    "two columns": (ROWS + b"one\ttwo\n", "line 3: 2 columns; expected three columns"),
+    "two columns": (ROWS + b"one\ttwo\n", "line 3: 2 columns; expected 3"),
     "four columns": (b"1\ta\tb\tc\n", "line 1: 4 columns"),
     "empty line": (ROWS + b"\n" + ROWS, "line 3: an empty line"),
     "score last": (b"a\tb\t1\n", "line 1: the score is 'a', which is no finite number"),
