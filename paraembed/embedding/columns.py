@@ -2,63 +2,30 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from paraembed.embedding.inputs import TEXT_FIELD, InputFile, locate
+from paraembed.embedding.inputs import TEXT_FIELD, InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.io import tables
 from paraembed.io.escape import listed
 from paraembed.io.inflate import read_blocks
-from paraembed.io.parquet import READ_BYTES, unreadable
-from paraembed.io.places import require_file
+from paraembed.io.parquet import open_parquet
 
 ROW_FIELD, TREE_FIELD = "row", "tree"
 OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")
 SCALE_FIELD = "scale"
 ALL = ("all",)
-_footers: dict[tuple[str, int, str, str], pq.FileMetaData] = {}
-
-
-@contextmanager
-def open_parquet(source: InputFile, in_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet input; the columns ``in_dictionary``, of strings, are read as dictionary arrays.
-
-    The footer of the file that a process opened last is kept: with 100,000 row groups, parsing it takes a second, and
-    every part of the file opens it several times.
-
-    Raises:
-        ValueError: it cannot be read; said also when a read inside of the block fails.
-    """
-    require_file(source.place)
-    filesystem, path = locate(source.path)
-    key = source.path, source.size, source.sha256, source.stamp
-    options = {"buffer_size": READ_BYTES, "read_dictionary": list(in_dictionary)}
-    try:
-        with (
-            filesystem.open_input_file(path) as raw,
-            pq.ParquetFile(raw, metadata=_footers.get(key), **options) as file,
-        ):
-            if key not in _footers:
-                _footers.clear()
-                _footers[key] = file.metadata
-            yield file
-    except (pa.ArrowException, OSError) as error:
-        if getattr(error, "errno", None):  # the disk's fault, not the file's
-            raise
-        raise unreadable(source.shown, error) from None
 
 
 def columns_of(source: InputFile) -> pa.Schema:
     """The columns of an input. Other kinds than Parquet have texts alone."""
     if source.kind != "parquet":
         return pa.schema([(name, pa.string()) for name in source.columns])
-    with open_parquet(source) as file:
+    with open_parquet(source.place, state=source.state) as file:
         return file.schema_arrow
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.embedding.store import Store
-from paraembed.io.limits import chunks_of
+from paraembed.io.parquet import chunks_of
 from paraembed.pairs.hashing import hash_strings, mixed
 
 _ROWS = 16_384  # read at a time

@@ -20,12 +20,12 @@ from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import is_compressed, read_blocks
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.parquet import is_parquet
 from paraembed.io.places import (
     Place,
+    locate,
     name_of,
-    open_place,
     require_file,
-    resolve,
     size_of,
     to_place,
     without_credentials,
@@ -87,6 +87,11 @@ class InputFile:
     def place(self) -> Place:
         """Where it is, for ``io.places``."""
         return to_place(self.path)
+
+    @property
+    def state(self) -> str:
+        """What changes with the file."""
+        return f"{self.size} {self.sha256} {self.stamp}"
 
     @property
     def is_chain(self) -> bool:
@@ -201,11 +206,6 @@ def kind_of(name: str) -> Kind | None:
         stem = stem.removesuffix(suffix)
     kind = next((kind for suffix, kind in _KINDS.items() if stem.endswith(suffix)), None)
     return None if kind == "parquet" and stem != name else kind
-
-
-def locate(text: str) -> tuple[pa.fs.FileSystem, str]:
-    """The file system and the path in it, of a URI or a local path."""
-    return resolve(text) if "://" in text else (pa.fs.LocalFileSystem(), str(Path(text).absolute()))
 
 
 def _find(text: str) -> list[tuple[Place, str]]:
@@ -336,13 +336,15 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
         raise ValueError(f"{shown}: unknown kind of file; expected {KNOWN}")
     columns, compressed = tuple[str, ...](), False
     if kind == "parquet":
-        with open_place(place) as file:
-            _check_head(kind, file.read(4), shown)
+        if not is_parquet(place):
+            raise ValueError(
+                f"{shown} is empty or not a Parquet file (it does not begin with PAR1); give text the suffix .txt"
+            )
     else:
         compressed = is_compressed(place)
         pieces = read_blocks(place, _LOOKED_AT, limits.max_inflation)
         head = next(pieces, b"")
-        _check_head(kind, head, shown)
+        _check_head(head, shown)
         columns = _columns(kind, chain([head], pieces), shown, limits)
     if len(set(columns)) < len(columns):
         repeated = Counter(columns).most_common(1)[0][0]
@@ -352,16 +354,11 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
     return InputFile(str(place), name, kind, compressed, columns, *found, **deciding)
 
 
-def _check_head(kind: Kind, head: bytes, shown: str) -> None:
-    """Raise ValueError where a file's first bytes say that it is empty, or of another kind."""
+def _check_head(head: bytes, shown: str) -> None:
+    """Raise ValueError where a file's first bytes say that it is empty, or no text."""
     if not head:
         raise ValueError(f"{shown} is empty; expected {KNOWN}")
-    if kind == "parquet":
-        if head == b"PARE":
-            raise ValueError(f"{shown} is an encrypted Parquet file; give it decrypted")
-        if head != b"PAR1":
-            raise ValueError(f"{shown} is not a Parquet file (it does not begin with PAR1); give text the suffix .txt")
-    elif b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
+    if b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
         raise ValueError(f"{shown} is {what}; expected UTF-8 text: name it by its kind, or convert it")
 
 

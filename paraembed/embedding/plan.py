@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from paraembed.embedding.columns import carried_fields, check_keys, open_parquet
+from paraembed.embedding.columns import carried_fields, check_keys
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings, check_settings
 from paraembed.io import tables
 from paraembed.io.inflate import read_blocks
-from paraembed.io.limits import check_parquet
+from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
 MAX_PART_BYTES = 64 << 20  # text of a part: what the reader of a compressed file hands over in one piece
@@ -182,7 +182,7 @@ def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
     """Row groups up to ``settings.part_rows`` rows together, at least one."""
     named = settings.text_column, settings.id_column, settings.tree_column, *settings.keep
     columns = [name for name in named if name is not None]
-    with open_parquet(source) as file:
+    with open_parquet(source.place, state=source.state) as file:
         check_parquet(file, columns, source.shown, source.limits)
         groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     start = rows = 0

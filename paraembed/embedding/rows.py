@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.embedding.columns import open_parquet
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
 from paraembed.io import tables
 from paraembed.io.inflate import open_stream, read_span
-from paraembed.io.limits import MOST_LINE_BYTES, check_parquet
-from paraembed.io.parquet import read_batches
+from paraembed.io.limits import MOST_LINE_BYTES
+from paraembed.io.parquet import cuts, read_batches
 from paraembed.io.tables import Records
 
 
@@ -262,9 +260,8 @@ def _csv_block(some: Records, at: npt.NDArray[np.int64], line: int, wanted: list
 def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:
     groups = range(part.start, part.stop)
     done = part.row_in_file
-    with open_parquet(source) as file:
-        check_parquet(file, wanted, source.shown, source.limits, groups)
-    for batch in read_batches(partial(open_parquet, source), wanted, batch_size, tables.BLOCK_BYTES, groups):
+    options: dict[str, Any] = {"limits": source.limits, "state": source.state}
+    for batch in read_batches(source.place, wanted, batch_size, tables.BLOCK_BYTES, groups, **options):
         columns: dict[str, pa.Array] = {}
         replaced = np.zeros(len(batch), bool)
         for name in wanted:
@@ -302,11 +299,7 @@ def _bounded(rows: Rows, batch_size: int, source: InputFile) -> Iterator[Rows]:
             )
         ends += np.cumsum(lengths, dtype=np.int64)
     rejected, num_replaced, multi_line = rows.rejected, rows.num_replaced, rows.multi_line
-    start = 0
-    while start < len(ends) or rejected:
-        before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + tables.BLOCK_BYTES, side="right"))
-        stop = min(max(stop, start + 1), start + batch_size, len(ends))
+    for start, stop in [*cuts(ends, tables.BLOCK_BYTES, batch_size)] or [(0, 0)] * bool(rejected):
         yield Rows(
             [column.slice(start, stop - start) for column in rows.carried],
             rows.texts.slice(start, stop - start).cast(pa.string()),
@@ -316,4 +309,4 @@ def _bounded(rows: Rows, batch_size: int, source: InputFile) -> Iterator[Rows]:
             num_replaced,
             multi_line,
         )
-        start, rejected, num_replaced, multi_line = stop, [], 0, NO_MULTI_LINE
+        rejected, num_replaced, multi_line = [], 0, NO_MULTI_LINE

@@ -6,8 +6,8 @@ read these so). Where a writer began a dictionary and gave it up, for most strin
 they are, 30 times as fast, and as few at a time as the longest string of the dictionary asks for.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -18,16 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from paraembed.io.limits import chunks_of
+from paraembed.io.inflate import ALWAYS_INFLATED
+from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
+from paraembed.io.places import Place, locate, open_place, require_file, shown
 
 READ_BYTES = 1 << 20
 """Of a column at a time (``buffer_size``); without it, a row group's whole column is in memory."""
 
 _WRITTEN_OUT = 8  # times the size asked for, where all rows of a batch were the longest string of a dictionary
+_VALUE_BYTES = 8  # of a value of a list in memory, at least: repeated ones take no bytes in a file
 _INDEX_BYTES = 5  # of a value that stands in a dictionary, at most: its place there (4) and its levels
 
-Open = Callable[[Sequence[str]], AbstractContextManager[pq.ParquetFile]]
-"""Opens the file; the columns named, of strings, are read as dictionary arrays."""
+_footers: dict[tuple[Place, str], pq.FileMetaData] = {}
 
 
 class _Reading(NamedTuple):
@@ -37,42 +39,96 @@ class _Reading(NamedTuple):
     in_dictionary: tuple[str, ...]
 
 
-def unreadable(shown: str, error: Exception) -> ValueError:
+@contextmanager
+def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "") -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file.
+
+    Args:
+        place: the file.
+        in_dictionary: columns of strings that are read as dictionary arrays.
+        state: what changes with the file. Where it is given, the footer of the file that a process opened last is kept:
+            with 100,000 row groups, parsing it takes a second, and every part of an input opens it several times.
+
+    Raises:
+        ValueError: it cannot be read; said also when a read inside of the block fails.
+    """
+    require_file(place)
+    filesystem, path = locate(str(place))
+    options = {"buffer_size": READ_BYTES, "read_dictionary": list(in_dictionary)}
+    try:
+        with (
+            filesystem.open_input_file(path) as raw,
+            pq.ParquetFile(raw, metadata=_footers.get((place, state)), **options) as file,
+        ):
+            if state and (place, state) not in _footers:
+                _footers.clear()
+                _footers[place, state] = file.metadata
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):  # the disk's fault, not the file's
+            raise
+        raise unreadable(shown(place), error) from None
+
+
+def unreadable(name: str, error: Exception) -> ValueError:
     """What opening or reading a Parquet file raised, in words."""
     reason = str(error).splitlines()[0]
     if "crypt" in reason:
-        return ValueError(f"{shown} is encrypted ({reason}); give it decrypted")
-    return ValueError(f"{shown} is not a whole Parquet file ({reason}); fetch or make it again")
+        return ValueError(f"{name} is encrypted ({reason}); give it decrypted")
+    return ValueError(f"{name} is not a whole Parquet file ({reason}); fetch or make it again")
+
+
+def is_parquet(place: Place) -> bool:
+    """Whether a file begins as Parquet files do; ValueError where it is encrypted."""
+    with open_place(place) as file:
+        magic = bytes(file.read(4))
+    if magic == b"PARE":
+        raise ValueError(f"{shown(place)} is an encrypted Parquet file; give it decrypted")
+    return magic == b"PAR1"
 
 
 def read_batches(
-    open_file: Open, columns: list[str], rows: int, size: int, groups: range | None = None
+    place: Place,
+    columns: list[str],
+    rows: int,
+    size: int,
+    groups: range | None = None,
+    *,
+    limits: ReadLimits = DEFAULT_LIMITS,
+    state: str = "",
 ) -> Iterator[pa.RecordBatch]:
     """Some columns of a file, at most ``rows`` at a time, and a row or about ``size`` bytes.
 
     Args:
-        open_file: opens the file.
+        place: the file.
         columns: their names.
         rows: most rows of a batch.
         size: bytes of a batch.
         groups: row groups; None: all.
+        limits: what the footer may say (``check_parquet``).
+        state: as ``open_parquet``.
     """
     with ExitStack() as held:
-        file = held.enter_context(open_file(()))
+
+        def opened(in_dictionary: Sequence[str]) -> pq.ParquetFile:
+            return held.enter_context(open_parquet(place, in_dictionary, state))
+
+        file = opened(())
         groups = range(file.metadata.num_row_groups) if groups is None else groups
+        check_parquet(file, columns, shown(place), limits, groups)
         fields = [file.schema_arrow.field(name) for name in columns]
         strings = tuple(field.name for field in fields if _is_binary(field.type))
-        files = {names: held.enter_context(open_file(names)) for names in {(), strings}}
+        files = {(): file, strings: opened(strings) if strings else file}
         of_groups = zip(groups, chunks_of(file, groups, columns), strict=True)
         readings = (
             (group, _reading(files[strings], group, chunks, strings, rows, size)) for group, chunks in of_groups
         )
         for reading, run in groupby(readings, key=itemgetter(1)):
             if reading.in_dictionary not in files:
-                files[reading.in_dictionary] = held.enter_context(open_file(reading.in_dictionary))
+                files[reading.in_dictionary] = opened(reading.in_dictionary)
             some = [group for group, _ in run]
             for batch in files[reading.in_dictionary].iter_batches(reading.rows, row_groups=some, columns=columns):
-                for start, stop in _cuts(_row_ends(batch), size):
+                for start, stop in cuts(_row_ends(batch), size):
                     arrays = [batch[name].slice(start, stop - start) for name in columns]
                     for at, name in enumerate(columns):
                         if name in reading.in_dictionary:
@@ -122,11 +178,64 @@ def _row_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return ends
 
 
-def _cuts(ends: npt.NDArray[np.int64], size: int) -> Iterator[tuple[int, int]]:
-    """Slices of rows that end there: of one row, or about ``size`` bytes."""
+def cuts(ends: npt.NDArray[np.int64], size: int, rows: int | None = None) -> Iterator[tuple[int, int]]:
+    """Slices of rows that end there: of one row, or about ``size`` bytes; of at most ``rows``."""
     start = 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + size, side="right")))
+        stop = stop if rows is None else min(stop, start + rows)
         yield start, stop
         start = stop
+
+
+def check_parquet(
+    file: pq.ParquetFile, columns: Collection[str], name: str, limits: ReadLimits, groups: range | None = None
+) -> None:
+    """Look, in a Parquet file's footer, at what reading some of its columns would take.
+
+    Args:
+        file: the file.
+        columns: those that will be read.
+        name: of the file, for messages.
+        limits: what is allowed.
+        groups: row groups; None: all.
+
+    Raises:
+        ValueError: one of the row groups, or all together, inflate beyond the limits.
+        OSError: a column is encrypted, or the footer is broken.
+    """
+    all_stored = all_inflated = 0
+    groups = range(file.metadata.num_row_groups) if groups is None else groups
+    for number, chunks in zip(groups, chunks_of(file, groups, columns), strict=True):
+        stored = sum(chunk.total_compressed_size for chunk in chunks)
+        inflated = sum(chunk.total_uncompressed_size for chunk in chunks)
+        values = sum(chunk.num_values for chunk in chunks)
+        _check(f"{name}: row group {number}", stored, inflated, limits, "write the file again without compression, or ")
+        in_memory = f"{_VALUE_BYTES * values:,} in memory, {values:,} values"
+        _check(f"{name}: row group {number}", stored, _VALUE_BYTES * values, limits, said=in_memory)
+        all_stored, all_inflated = all_stored + stored, all_inflated + inflated
+    _check(name, all_stored, all_inflated, limits, "write the file again without compression, or ")
+
+
+def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> Iterator[list[pq.ColumnChunkMetaData]]:
+    """What each of the row groups holds of some columns; of lists and structs, each of their leaves.
+
+    Raises:
+        OSError: a column is encrypted, or the footer is broken.
+    """
+    paths = [file.metadata.schema.column(at).path for at in range(file.metadata.num_columns)]
+    of_lists = tuple(f"{column}." for column in columns)
+    places = [at for at, path in enumerate(paths) if path in columns or path.startswith(of_lists)]
+    for group in groups:
+        if places:  # reads nothing, but raises where ``column`` would end the process (pyarrow 25): it is encrypted
+            next(file.reader.iter_batches(0, row_groups=[group], column_indices=places, use_threads=False), None)
+        yield [file.metadata.row_group(group).column(at) for at in places]
+
+
+def _check(name: str, stored: int, inflated: int, limits: ReadLimits, helps: str = "", said: str = "") -> None:
+    if inflated > ALWAYS_INFLATED and inflated > limits.max_inflation * stored:
+        raise ValueError(
+            f"{name} has {stored:,} bytes and inflates to {said or f'{inflated:,}'}, more than {limits.max_inflation} "
+            f"times as many: no text does; if it is right, {helps}give a larger --max-inflation"
+        )

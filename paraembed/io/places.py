@@ -166,6 +166,11 @@ def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
     return filesystem, path
 
 
+def locate(text: str) -> tuple[pa.fs.FileSystem, str]:
+    """The file system and the path in it, of a URI or a local path."""
+    return resolve(text) if "://" in text else (pa.fs.LocalFileSystem(), str(Path(text).absolute()))
+
+
 @contextmanager
 def open_place(place: Place) -> Iterator[IO[bytes]]:
     """Open a file for reading, its bytes as they are."""

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from paraembed.io.inflate import Span, cut_at_lines, is_compressed
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.lines import Lines, read_lines
-from paraembed.io.places import Place, name_of, open_place, require_file, size_of
-from paraembed.pairs.delimited import read_csv, read_tsv, say_the_pair
-from paraembed.pairs.parsed import Block, ParsedPairs, TextRows, is_blank, refuse
+from paraembed.io.lines import TOO_LONG, Lines, read_lines
+from paraembed.io.parquet import is_parquet
+from paraembed.io.places import Place, name_of, require_file, size_of
+from paraembed.pairs.delimited import Role, read_csv, read_tsv, say_the_pair
+from paraembed.pairs.parsed import Block, Format, ParsedPairs, TextRows, is_blank, refuse
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.pairs.settings import Format, Role
 from paraembed.pairs.tables import read_jsonl, read_parquet
@@ -101,7 +102,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
         return
     place = source
     require_file(place)
-    if reading.form == "parquet" or (reading.form == "auto" and _is_parquet(place)):
+    if reading.form == "parquet" or (reading.form == "auto" and is_parquet(place)):
         yield from read_parquet(place, columns, reading.limits)
         return
     blocks = read_lines(place, limits=reading.limits)
@@ -131,14 +132,6 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
                     block, reading.features, alignment=reading.alignment, non_terminals=reading.non_terminals
                 )
                 yield Block("ppdb", block.first, block, pairs)
-
-
-def _is_parquet(place: Place) -> bool:
-    with open_place(place) as file:
-        magic = bytes(file.read(4))
-    if magic == b"PARE":
-        raise ValueError(f"{place} is an encrypted Parquet file; give it decrypted")
-    return magic == b"PAR1"
 
 
 def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:

@@ -2,22 +2,20 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from paraembed.io.escape import listed
-from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits, check_parquet
+from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows
-from paraembed.io.parquet import READ_BYTES, read_batches, unreadable
-from paraembed.io.places import Place, open_place
-from paraembed.pairs.delimited import ROLE_NAMES, assemble, say_the_pair
+from paraembed.io.parquet import open_parquet, read_batches
+from paraembed.io.places import Place
+from paraembed.pairs.delimited import ROLE_NAMES, Role, assemble, say_the_pair
 from paraembed.pairs.parsed import Block, TextRows
 from paraembed.pairs.settings import Role
 
@@ -37,11 +35,10 @@ def read_parquet(place: Place, columns: Sequence[Role] = (), limits: ReadLimits 
     Raises:
         ValueError: no whole Parquet file, columns that are not said, or a file that inflates beyond the limits.
     """
-    with _open_parquet(place) as file:
+    with open_parquet(place) as file:
         roles = _names_of_roles(place, file.schema_arrow.names, columns)
-        check_parquet(file, set(roles.values()), str(place), limits)
     names, row = _shown(roles), 0
-    for batch in read_batches(partial(_open_parquet, place), list(roles.values()), _BLOCK_ROWS, _BLOCK_BYTES):
+    for batch in read_batches(place, list(roles.values()), _BLOCK_ROWS, _BLOCK_BYTES, limits=limits):
         try:  # not ``safe``: bytes that are no UTF-8 are for the rows below
             cells: dict[Role, pa.StringArray] = {
                 role: batch[name].cast(pa.string(), safe=False) for role, name in roles.items()
@@ -69,17 +66,6 @@ def _not_utf8(columns: Sequence[pa.StringArray], size: int) -> npt.NDArray[np.bo
         return True
 
     return invalid_rows(size, is_valid)
-
-
-@contextmanager
-def _open_parquet(place: Place, in_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    with open_place(place) as raw:
-        try:
-            yield pq.ParquetFile(raw, buffer_size=READ_BYTES, read_dictionary=list(in_dictionary))
-        except (pa.ArrowException, OSError) as error:
-            if getattr(error, "errno", None):  # the disk's fault, not the file's
-                raise
-            raise unreadable(str(place), error) from None
 
 
 def _longer(cells: pa.StringArray, most: int) -> pa.BooleanArray:

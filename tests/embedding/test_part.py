@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paraembed import checkpoint
-from paraembed.embedding import columns, part, rows
+from paraembed.embedding import part, rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.part import PartReport, embed_part
@@ -27,7 +27,7 @@ from paraembed.encoders.lstm import LstmAvgConfig
 from paraembed.encoders.recursive import RecursiveConfig
 from paraembed.encoders.sum import SumConfig
 from paraembed.encoders.word import WordConfig
-from paraembed.io import tables
+from paraembed.io import parquet, tables
 from paraembed.text.tokenize import tokenise
 from paraembed.text.vocabulary import UNKNOWN, Words
 
@@ -385,14 +385,14 @@ def test_vectors_that_are_not_finite_are_refused_with_their_row(number, tiny_wor
 def test_the_footer_of_a_parquet_input_is_parsed_once_for_all_its_parts(encoder, out, tmp_path, monkeypatch):
     pq.write_table(pa.table({"text": TEXTS * 4}), tmp_path / "t.parquet", row_group_size=1)
     parsed = list[bool]()
-    open_file = columns.pq.ParquetFile
+    open_file = parquet.pq.ParquetFile
 
     def counted(source, metadata=None, **options):
         parsed.append(metadata is None)
         return open_file(source, metadata=metadata, **options)
 
-    monkeypatch.setattr(columns.pq, "ParquetFile", counted)
-    monkeypatch.setattr(columns, "_footers", {})
+    monkeypatch.setattr(parquet.pq, "ParquetFile", counted)
+    monkeypatch.setattr(parquet, "_footers", {})
     made = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings("text", part_rows=2))
     for one in made.parts:
         embed_part(encoder, made.inputs[0], one, made.settings, Folder(out))

@@ -1,7 +1,6 @@
 """What is read of an input at most: rows and texts of every format, and what comes out of compressed files."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +13,10 @@ from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
-from paraembed.io import limits as module
 from paraembed.io import parquet, tables
-from paraembed.io.limits import ReadLimits, TableLimits, chunks_of
+from paraembed.io.limits import ReadLimits, TableLimits
 from paraembed.io.lines import TOO_LONG
-from paraembed.io.parquet import read_batches
+from paraembed.io.parquet import chunks_of, open_parquet, read_batches
 from paraembed.pairs import tables as pair_tables
 from paraembed.pairs.formats import Reading, read_pairs
 
@@ -175,7 +173,7 @@ PLACES: dict[str, Callable[[Path, ReadLimits, str], object]] = {
 def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
     place: str, name: str, groups: int, always: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ALWAYS_INFLATED", always << 20)
+    monkeypatch.setattr(parquet, "ALWAYS_INFLATED", always << 20)
     write_bomb(tmp_path / "bomb.parquet", groups, name)
     before = pa.total_allocated_bytes()
     with pytest.raises(
@@ -189,7 +187,7 @@ def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
 def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ALWAYS_INFLATED", 1 << 20)
+    monkeypatch.setattr(parquet, "ALWAYS_INFLATED", 1 << 20)
     pq.write_table(pa.table({"first": [None] * 300_000, "second": [""] * 300_000}), tmp_path / "p.parquet")
     with pytest.raises(ValueError, match=r"inflates to 4,800,000 in memory, 600,000 values, .* right, give a larger"):
         reasons(tmp_path / "p.parquet", "auto")
@@ -235,15 +233,10 @@ def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path: Path) 
     pq.write_table(pa.table({"first": different, "second": ["equal"] * rows, "score": [1.0] * rows}), path)
     most = 0
 
-    @contextmanager
-    def opened(in_dictionary: Sequence[str]) -> Iterator[pq.ParquetFile]:
-        with pq.ParquetFile(path, buffer_size=1 << 20, read_dictionary=list(in_dictionary)) as file:
-            yield file
-
-    for batch in read_batches(opened, ["first", "second"], 65_536, 1 << 20):
+    for batch in read_batches(path, ["first", "second"], 65_536, 1 << 20):
         most = max(most, len(batch))
     assert most == (8 << 20) // (1 << 17)
-    with opened(("first", "second")) as file:
+    with open_parquet(path, ("first", "second")) as file:
         chunks = next(chunks_of(file, range(1), ["first", "second"]))
         reading = parquet._reading(file, 0, chunks, ("first", "second"), 65_536, 8 << 20)
     assert reading == (512, ("second",))
