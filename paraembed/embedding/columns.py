@@ -12,8 +12,8 @@ from paraembed.embedding.inputs import TEXT_FIELD, InputFile
 from paraembed.embedding.settings import Settings
 from paraembed.io import tables
 from paraembed.io.escape import listed
-from paraembed.io.inflate import read_blocks
 from paraembed.io.parquet import open_parquet
+from paraembed.io.tables import json_object
 
 ROW_FIELD, TREE_FIELD = "row", "tree"
 OUTPUT_FIELDS = ("embedding", "n_tokens", "n_unknown")
@@ -166,25 +166,17 @@ def keys_found(source: InputFile, keys: Collection[str]) -> set[str]:
     missing = set(keys)
     if not missing:
         return set()
-    for some in source.cut_records(read_blocks(source.place, tables.BLOCK_BYTES, source.limits.max_inflation), 0):
+    for some in source.cut_records():
         if not any(form in some.data for form in forms):  # a key is written as it is, or with a backslash
             continue
         for start, stop in pairwise([0, *some.ends.tolist()]):
             line = some.data[start:stop]
             if any(form in line for form in forms):
-                missing -= _keys_of(line.removeprefix(tables.BYTE_ORDER_MARK))
+                value = json_object(line.removeprefix(tables.BYTE_ORDER_MARK).decode("utf-8", "replace"))
+                missing -= set(value if isinstance(value, dict) else ())
                 if not missing:
                     return set(keys)
     return set(keys) - missing
-
-
-def _keys_of(line: bytes) -> set[str]:
-    """The keys of a line, where it is a JSON object."""
-    try:
-        value = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return set()
-    return set(value) if isinstance(value, dict) else set()
 
 
 def _any(_: pa.DataType) -> bool:

@@ -1,6 +1,5 @@
 """Find the input files: from what a user names to files of one known kind, with their digests."""
 
-import json
 import logging
 import os
 import re
@@ -16,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
+from paraembed.io import tables
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import is_compressed, read_blocks
@@ -30,7 +30,7 @@ from paraembed.io.places import (
     to_place,
     without_credentials,
 )
-from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, Table, read_records
+from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, Table, json_object, read_records
 
 TEXT_FIELD = "text"
 KNOWN = ".txt (one text a line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
@@ -115,8 +115,10 @@ class InputFile:
         limits = {name: getattr(self, name) for name in _DECIDING}
         return {name: value for name, value in limits.items() if value != getattr(DEFAULT_TABLE_LIMITS, name)}
 
-    def cut_records(self, pieces: Iterable[bytes], start: int) -> Iterator[Records]:
-        """Cut the bytes of the file from ``start`` on, where a record begins, into records; see ``read_records``."""
+    def cut_records(self, pieces: Iterable[bytes] | None = None, start: int = 0) -> Iterator[Records]:
+        """Cut the file, or its bytes from ``start`` on, where a record begins, into records; see ``read_records``."""
+        if pieces is None:
+            pieces = read_blocks(self.place, tables.BLOCK_BYTES, self.limits.max_inflation)
         most = self.max_line_bytes if self.kind == "csv" else self.limits.max_line_bytes
         table = Table(len(self.columns), self.max_field_lines, start == 0)
         return read_records(pieces, self.kind, self.shown, most, table)
@@ -372,10 +374,7 @@ def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimit
         keys: dict[str, None] = {}
         ends = records.ends[:_LINES_LOOKED_AT]
         for start, stop in zip([0, *ends[:-1]], ends, strict=True):
-            try:
-                value = json.loads(records.data[start:stop].removeprefix(BYTE_ORDER_MARK))
-            except (ValueError, RecursionError):
-                continue  # cut off by the end of ``head``, or to be rejected when it is read
+            value = json_object(records.data[start:stop].removeprefix(BYTE_ORDER_MARK))
             keys.update(dict.fromkeys(value if isinstance(value, dict) else ()))
         return tuple(keys)
     return _header(records, shown)

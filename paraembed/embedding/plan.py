@@ -15,8 +15,6 @@ import numpy as np
 from paraembed.embedding.columns import carried_fields, check_keys
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.settings import Settings, check_settings
-from paraembed.io import tables
-from paraembed.io.inflate import read_blocks
 from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
@@ -158,7 +156,7 @@ def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
     has_header = source.kind in {"csv", "tsv"}
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
     breaks = before = 0  # line breaks in rows before the block, before the open part
-    for some in source.cut_records(read_blocks(source.place, tables.BLOCK_BYTES, source.limits.max_inflation), 0):
+    for some in source.cut_records():
         ends, done = some.ends + read, 0
         read += len(some.data)
         if has_header:

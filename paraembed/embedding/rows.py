@@ -28,7 +28,7 @@ from paraembed.io import tables
 from paraembed.io.inflate import open_stream, read_span
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.parquet import cuts, read_batches
-from paraembed.io.tables import Records
+from paraembed.io.tables import Records, json_object
 
 
 class Rejected(NamedTuple):
@@ -218,12 +218,9 @@ def _json_block(some: Records, at: npt.NDArray[np.int64], wanted: list[str]) -> 
 
 def _json_cells(line: str, wanted: list[str]) -> list[str | None] | str:
     """The values that are wanted, the first of them the text; or why the line cannot be read."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return "no JSON" if line.strip() else "empty line"
-    if not isinstance(value, dict):
-        return "no JSON object"
+    value = json_object(line)
+    if isinstance(value, str):
+        return value
     if wanted[0] not in value:
         return f"no {wanted[0]!r}"
     if not isinstance(value[wanted[0]], str | None):

@@ -16,11 +16,12 @@ character, a row may have any number of lines and cells, and wrong quoting is a 
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -198,7 +199,8 @@ def read_records(
         table: how CSV and TSV are read.
 
     Raises:
-        ValueError: a record that is longer, or ``table.max_field_lines`` below 1.
+        ValueError: a record that is longer, or whose quoting is wrong and not repaired; ``table.max_field_lines`` below
+            1.
     """
     if table.max_field_lines < 1:
         raise ValueError(f"--max-field-lines is {table.max_field_lines}; it must be at least 1")
@@ -207,13 +209,17 @@ def read_records(
 
     def checked(records: Records, num_rest: int = 0) -> Records:
         starts, stops = records.bounds
-        too_long = np.flatnonzero(stops - starts > max_line_bytes)
-        if len(too_long) or num_rest - _NOT_COUNTED > max_line_bytes:
-            at = int(too_long[0]) if len(too_long) else len(records.ends)
+        wrong = np.flatnonzero((stops - starts > max_line_bytes) | (not table.repairs and records.faults != _NO_FAULT))
+        if len(wrong) or num_rest - _NOT_COUNTED > max_line_bytes:
+            at = int(wrong[0]) if len(wrong) else len(records)
+            where = f"{name}, line {line + records.line_of(at)}" if table.from_start else name
+            if at < len(records) and stops[at] - starts[at] <= max_line_bytes:
+                raise ValueError(
+                    f"{where}: wrong quoting ({records.fault(at)}); mend it, or give --format tsv for plain columns"
+                )
             raise ValueError(
-                f"{name}{f', line {line + records.line_of(at)}' if table.from_start else ''}: a row is longer than "
-                f"--max-line-bytes, {max_line_bytes:,} bytes; expected one text or row a line, its quotes closed: mend "
-                "the file, or give a larger --max-line-bytes"
+                f"{where}: a row is longer than --max-line-bytes, {max_line_bytes:,} bytes; expected one text or row a "
+                "line, its quotes closed: mend the file, or give a larger --max-line-bytes"
             )
         return records
 
@@ -257,6 +263,15 @@ def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first
     stop = int(ends[count - 1]) if count else 0
     found = faults[:count], cells[:count], breaks[:count]
     return Records(kind, data[:stop], ends[:count], start, *found, table.width)
+
+
+def json_object(line: str | bytes) -> dict[str, Any] | str:
+    """The JSON object of a line; or why it is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return "no JSON" if line.strip() else "empty line"
+    return value if isinstance(value, dict) else "no JSON object"
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,39 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.io.inflate import Span, cut_at_lines, is_compressed
+from paraembed.io.escape import listed
+from paraembed.io.inflate import Span, ahead, cut_at_lines, is_compressed, read_blocks
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
-from paraembed.io.lines import TOO_LONG, Lines, read_lines
-from paraembed.io.parquet import is_parquet
+from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows, read_lines
+from paraembed.io.parquet import is_parquet, open_parquet, read_batches
 from paraembed.io.places import Place, name_of, require_file, size_of
-from paraembed.pairs.delimited import Role, read_csv, read_tsv, say_the_pair
-from paraembed.pairs.parsed import Block, Format, ParsedPairs, TextRows, is_blank, refuse
+from paraembed.io.tables import BLOCK_BYTES, Records, Table, json_object, read_records
+from paraembed.pairs.columns import (
+    HEADER_ROWS,
+    Role,
+    columns_of,
+    head_rows,
+    known_names,
+    names_of_roles,
+    say_the_pair,
+    shown_names,
+)
+from paraembed.pairs.parsed import Block, Format, ParsedPairs, TextRows, assemble, is_blank, refuse
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
-from paraembed.pairs.settings import Format, Role
-from paraembed.pairs.tables import read_jsonl, read_parquet
 
 Source = Place | tuple[Place, Place]
 """One file; or two whose lines belong together, of format ``aligned``."""
 
-
 _SPAN_BYTES = 256 << 20
+_BATCH_ROWS, _BATCH_BYTES = 65_536, 8 << 20  # of Parquet
+_SHOWN_BYTES = 4096  # of a row of CSV that is refused
 _FEW_LINES = 100
 
 
@@ -103,7 +114,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     place = source
     require_file(place)
     if reading.form == "parquet" or (reading.form == "auto" and is_parquet(place)):
-        yield from read_parquet(place, columns, reading.limits)
+        yield from _read_parquet(place, reading)
         return
     blocks = read_lines(place, limits=reading.limits)
     head = next(blocks)
@@ -118,14 +129,13 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     lines = read_lines(place, span, reading.limits) if span else itertools.chain(heads, blocks)
     match form:
         case "csv":
-            yield from read_csv(place, columns, reading.limits, no_header=reading.no_header)
+            yield from _read_csv(place, reading)
         case "tsv":
-            from_start = span is None or span[0] == 0
-            yield from read_tsv(place, heads, lines, columns, from_start=from_start, no_header=reading.no_header)
+            yield from _read_tsv(place, heads, lines, reading, from_start=span is None or span[0] == 0)
         case "words":
             yield from _read_word_list(lines)
         case "jsonl":
-            yield from read_jsonl(place, lines, columns)
+            yield from _read_jsonl(place, lines, columns)
         case _:
             for block in lines:
                 pairs = parse_ppdb(
@@ -222,3 +232,139 @@ def _aligned_block(row: int, one: pa.Table, other: pa.Table) -> Block:
     none = pa.nulls(len(one), pa.string())
     pairs = ParsedPairs(first, second, pa.nulls(len(one), pa.float32()), none, none, none, refused)
     return Block("aligned", row, TextRows(first, second), pairs)
+
+
+def _read_tsv(
+    path: Place, heads: Sequence[Lines], blocks: Iterator[Lines], reading: Reading, *, from_start: bool
+) -> Iterator[Block]:
+    """Pairs of lines without quoting; ``heads`` are the file's first ones, of which one may be a header."""
+    texts = (head[row].decode("utf-8", "replace") for head in heads for row in range(len(head)))
+    first, *rows = head_rows(text.split("\t") for text in texts)
+    roles, header, names = columns_of(path, first, rows, reading.columns, reading.no_header)
+    for block in blocks:
+        if header and from_start and block.first == 0:
+            block = block.without_first()  # noqa: PLW2901 - the header is no row
+        text = pc.fill_null(block.text, "")
+        counts = pc.list_value_length(pc.split_pattern(text, "\t"))
+        padded = pc.split_pattern(pc.binary_join_element_wise(text, "\t" * len(roles), ""), "\t")
+        cells = {role: pc.list_element(padded, at) for at, role in enumerate(roles)}
+        tests = [*block.tests(), (is_blank(text), "empty line"), *_count_tests(counts, len(roles))]
+        yield Block("tsv", block.first, block, assemble(cells, tests), columns=names)
+
+
+def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
+    """Pairs of rows with quoting.
+
+    A row with a line break inside of a field is refused: two stray quotes make one row of all lines between them.
+    """
+    pieces = ahead(read_blocks(path, BLOCK_BYTES, reading.limits.max_inflation))
+    table = Table(from_start=True, repairs=False)
+    blocks = read_records(pieces, "csv", str(path), reading.limits.max_line_bytes, table)
+    heads = list[Records]()
+    while sum(map(len, heads)) <= HEADER_ROWS and (block := next(blocks, None)) is not None:
+        heads.append(block)
+    first, *rows = head_rows(head.row(at) for head in heads for at in range(len(head))) or [[]]
+    roles, header, names = columns_of(path, first, rows, reading.columns, reading.no_header)
+    places: dict[Role, str] = {role: str(at) for at, role in enumerate(roles) if role != "ignore"}
+    number = 0
+    for block in itertools.chain(heads, blocks):
+        if header and not number:
+            block, number = block.without_first(), 1  # noqa: PLW2901 - the header is no row
+        not_utf8, (starts, stops) = block.not_utf8(), block.bounds
+        is_read = (block.cells == len(roles)) & ~not_utf8
+        columns = block.columns([str(at) for at in range(len(roles))], [*places.values()], is_read)
+        at = pa.array(np.cumsum(is_read) - 1, mask=~is_read)  # of each row in ``columns``
+        cells = {role: columns[place].cast(pa.string()).take(at) for role, place in places.items()}
+        tests = [
+            (pa.array(not_utf8), INVALID_UTF8),
+            (pa.array(starts == stops), "empty line"),
+            (pa.array(block.breaks > 0), "line break in a field"),
+            *_count_tests(pa.array(block.cells), len(roles)),
+        ]
+        if len(block):
+            yield Block("csv", number, _Unquoted(block), assemble(cells, tests), columns=names)
+        number += len(block)
+
+
+class _Unquoted:
+    """Rows of CSV, their cells joined by commas."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, row: int, /) -> bytes:
+        return ",".join(self._records.row(row, _SHOWN_BYTES)).encode("utf-8", "surrogateescape")
+
+
+def _count_tests(counts: pa.Int32Array, expected: int) -> list[tuple[pa.BooleanArray, str]]:
+    return [(pc.less(counts, expected), "too few fields"), (pc.greater(counts, expected), "too many fields")]
+
+
+def _read_parquet(place: Place, reading: Reading) -> Iterator[Block]:
+    """Pairs of a Parquet file, by the names of its columns; a row with a text that is too long is refused."""
+    most = reading.limits.max_line_bytes
+    with open_parquet(place) as file:
+        roles = names_of_roles(place, file.schema_arrow.names, reading.columns)
+    row = 0
+    for batch in read_batches(place, list(roles.values()), _BATCH_ROWS, _BATCH_BYTES, limits=reading.limits):
+        try:  # not ``safe``: bytes that are no UTF-8 are for the rows below
+            cells: dict[Role, pa.StringArray] = {
+                role: batch[name].cast(pa.string(), safe=False) for role, name in roles.items()
+            }
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ValueError(f"{place}: {listed([str(error)])}; expected columns of texts and numbers") from None
+        longer = (pc.fill_null(pc.greater(pc.binary_length(cell), most), False) for cell in cells.values())
+        raw, not_utf8 = TextRows(*cells.values()), _not_utf8([*cells.values()])
+        if not_utf8.true_count:
+            cells = {role: pc.if_else(not_utf8, pa.scalar(None, pa.string()), cell) for role, cell in cells.items()}
+        tests = [(reduce(pc.or_, longer), TOO_LONG), (not_utf8, INVALID_UTF8)]
+        yield Block("parquet", row, raw, assemble(cells, tests), columns=shown_names(roles))
+        row += len(batch)
+
+
+def _not_utf8(columns: Sequence[pa.StringArray]) -> pa.BooleanArray:
+    """Whether a row of string columns [n] holds bytes that are not UTF-8."""
+
+    def is_valid(start: int, stop: int) -> bool:
+        try:
+            for column in columns:
+                column.slice(start, stop - start).validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    return pa.array(invalid_rows(len(columns[0]), is_valid))
+
+
+def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) -> Iterator[Block]:
+    """Pairs of lines that are JSON objects, by the names of their keys; ``columns`` are those of the first object.
+
+    Python's json reads them, 0.4M lines/s.
+    """
+    roles: dict[Role, str] = {}
+    for lines in blocks:
+        rows = [json_object(text or "") for text in lines.text.to_pylist()]
+        objects = [row for row in rows if isinstance(row, dict)]
+        if objects and columns and not roles:
+            roles = names_of_roles(place, list(objects[0]), columns)
+        elif objects and not columns:  # a later block may have keys that the first has not
+            names = sorted({name for row in objects for name in row})
+            roles = {**known_names(names), **roles} if roles else names_of_roles(place, names, ())
+        none = pa.nulls(len(rows), pa.string())
+        cells: dict[Role, pa.StringArray] = {"first": none, "second": none}
+        for role, name in roles.items():
+            cells[role] = pa.array([_cell(row.get(name)) if isinstance(row, dict) else None for row in rows], none.type)
+        tests = [*lines.tests(), (pa.array([isinstance(row, str) for row in rows], pa.bool_()), "no JSON object")]
+        yield Block("jsonl", lines.first, lines, assemble(cells, tests), columns=shown_names(roles))
+
+
+def _cell(value: object) -> str | None:
+    """A value as text; None for one that is neither text nor number, or cannot be written as UTF-8."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
+    if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value if not char.isascii()):
+        return None
+    return value

@@ -9,6 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.pairs.columns import Role
+
+Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
+
 
 @dataclass(frozen=True)
 class ParsedPairs:
@@ -107,3 +111,38 @@ def contains_byte(texts: pa.StringArray, character: str) -> bool:
     """Whether an ASCII character stands in any of the texts; they are no slice of a larger array."""
     data = texts.buffers()[2]
     return data is not None and bool((np.frombuffer(data, np.uint8) == ord(character)).any())
+
+
+def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
+    """Rows [n] of cells, empty or null where there is none.
+
+    Args:
+        cells: columns [n].
+        tests: what refuses a row, before a text that is null or a score that is no number does.
+    """
+    tests = [*tests, (pc.or_(pc.is_null(cells["first"]), pc.is_null(cells["second"])), "too few fields")]
+    cells = {role: pc.fill_null(column, "") for role, column in cells.items()}
+    none = pa.nulls(len(cells["first"]), pa.string())
+    score = none.cast(pa.float32())
+    if "score" in cells:
+        score, wrong = _numbers(cells["score"])
+        tests.append((wrong, "score is no number"))
+    return ParsedPairs(
+        first=cells["first"],
+        second=cells["second"],
+        score=score,
+        relation=cells.get("relation", none),
+        first_tree=filled(cells.get("first_tree", none)),
+        second_tree=filled(cells.get("second_tree", none)),
+        refused=refuse(tests),
+        extra={name: cells[name] for name in ("first_pos", "second_pos", "alignment") if name in cells},
+    )
+
+
+def _numbers(cells: pa.StringArray) -> tuple[pa.FloatArray, pa.BooleanArray]:
+    """Numbers of cells [n], null for an empty one, and where a cell is neither."""
+    trimmed = pc.utf8_trim_whitespace(cells)
+    number = pc.match_substring_regex(trimmed, r"^[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$")
+    wrong = pc.and_not(pc.invert(number), pc.equal(trimmed, ""))
+    values = pc.if_else(number, trimmed, pa.scalar(None, pa.string())).cast(pa.float32())
+    return values, pc.or_(wrong, pc.fill_null(pc.invert(pc.is_finite(values)), False))

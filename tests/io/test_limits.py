@@ -17,7 +17,7 @@ from paraembed.io import parquet, tables
 from paraembed.io.limits import ReadLimits, TableLimits
 from paraembed.io.lines import TOO_LONG
 from paraembed.io.parquet import chunks_of, open_parquet, read_batches
-from paraembed.pairs import tables as pair_tables
+from paraembed.pairs import formats
 from paraembed.pairs.formats import Reading, read_pairs
 
 ROWS = {
@@ -245,7 +245,7 @@ def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path: Path) 
 def test_equal_texts_of_pairs_that_parquet_holds_once_are_written_out_a_slice_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair_tables, "_BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr(formats, "_BATCH_BYTES", 1 << 18)
     long, short = "a" * (1 << 16), "b"
     path, rows = tmp_path / "p.parquet", [long, short, None, short] * 100
     pq.write_table(pa.table({"first": rows, "second": rows}), path, row_group_size=150)

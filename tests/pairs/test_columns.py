@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from paraembed.pairs.columns import looks_like_header
 from paraembed.pairs.formats import Reading, read_pairs
-from paraembed.pairs.headers import looks_like_header
 
 TRAIN = Path(__file__).parents[3] / "shared" / "data" / "train"
 WORDS = [["dog", "canine"], ["car", "auto"], ["big", "large"]]

@@ -1,0 +1,233 @@
+"""What the columns of a pair file are: by the flag, by their names, or by their number.
+
+A first row made of known names (``source,target``; ``score``, ``sentence1``, ``sentence2``; …) is a header. Whether one
+of other names is, no rule tells for certain: ``cat``, ``feline`` may be a pair or two names. So such a row counts as a
+header only if the rows after it differ from it in kind: numbers or ids below a word, sentences below single words, or
+no other row of such names. It is refused unless the flag says what the columns are.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from paraembed.io.escape import listed
+from paraembed.io.places import Place
+
+Role = Literal[
+    "first",
+    "second",
+    "score",
+    "relation",
+    "first_tree",
+    "second_tree",
+    "first_pos",
+    "second_pos",
+    "alignment",
+    "ignore",
+]
+
+ROLE_NAMES: dict[str, Role] = {
+    **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
+    **dict.fromkeys(("second", "target", "tgt", "text2", "sentence2", "question2", "phrase2", "paraphrase"), "second"),
+    **dict.fromkeys(("score", "similarity"), "score"),
+    **dict.fromkeys(("relation", "label", "entailment", "is_duplicate"), "relation"),
+    **dict.fromkeys(("first_tree", "tree1", "parse1"), "first_tree"),
+    **dict.fromkeys(("second_tree", "tree2", "parse2"), "second_tree"),
+    **dict.fromkeys(("first_pos", "pos1"), "first_pos"),
+    **dict.fromkeys(("second_pos", "pos2"), "second_pos"),
+    "alignment": "alignment",
+    **dict.fromkeys(("id", "qid1", "qid2", "genre", "split"), "ignore"),
+}
+HEADER_ROWS, _HEADER_CHARACTERS = 100, 1 << 20  # that are compared with the first row
+_EXAMPLES = "first, source, sentence1, text1, phrase and second, target, sentence2, text2, paraphrase"
+_NAME = re.compile(r"(?=.{1,40}$)[^\W\d_]\w*(?:[ ./-]#?\w+){0,2}")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d+)?%?")
+_MISSING = frozenset({"na", "n/a", "nan", "null", "none", "nil", "inf"})
+_ID = re.compile(r"(?=\S{1,64}$)(?=.*\d)[\w.:#/-]+")
+_IDENTIFIER = re.compile(r"(?=\S+$)(?:.*[^\W_]_\w.*|.*[a-z][A-Z].*)")
+_NUMBERED = re.compile(r"([^\W\d_][^\d_]{2,}?)[ _.-]?#?([0-2ab])", re.IGNORECASE)
+_ENDING = re.compile(r"(?:[ _.-]?#?[0-9]{1,2}|[ _.-][a-z])$")
+_NUMBER_FIRST = re.compile(r"^#(\d) (\w+)$")  # "#1 String"
+_MOST = 0.9  # of the rows that are compared
+_FEW = 0.1
+_IDS = 3  # rows
+_SENTENCES = 10  # rows
+_SENTENCE_WORDS = 3
+
+_PAIR_WORDS = frozenset(
+    "word words synonym synonyms antonym lemma term headword phrase paraphrase paraphrases definition".split()  # noqa: SIM905
+)
+"""Names that are a header even above single words."""
+
+_WORDS = _PAIR_WORDS | frozenset(
+    """
+    a abstract after anchor annotator answer answers author b before body caption captions category class comment
+    complex confidence content contents context corpus count data dataset date desc description doc document domain
+    emotion english example field fold freq frequency genre gloss gold group headline hyp hypothesis id idx index input
+    inputs intent key lang language left lhs line link meaning message msg name neg negative new no normal num number
+    old orig original originals output outputs pair pairs paragraph part passage polarity pos positive post prem premise
+    prob q query question questions rank rating ref reference references refs reply response review rhs right row s
+    score scores second sent sentence sentences sentiment set sim similarity simple simplification simplified source
+    split src subject summary t tag tags target text texts tgt time timestamp title token tokens topic translated
+    translation tweet type url user utterance value weight x y year
+    """.split()  # noqa: SIM905 - a hundred and fifty lines otherwise
+)
+
+
+class Columns(NamedTuple):
+    """What the columns of a file are: their roles, in order; whether its first row is a header; role → name."""
+
+    roles: Sequence[Role]
+    header: bool
+    names: Mapping[str, str]
+
+
+def head_rows(rows: Iterator[list[str]]) -> list[list[str]]:
+    """Take the first rows of a file, fewer where they are long."""
+    head, size = list[list[str]](), 0
+    for row in rows:
+        head.append(row)
+        size += sum(map(len, row))
+        if len(head) > HEADER_ROWS or size > _HEADER_CHARACTERS:
+            break
+    return head
+
+
+def columns_of(
+    path: Place, first: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[Role], no_header: bool
+) -> Columns:
+    """Decide what the columns are, by the flag, by a header, or by their number.
+
+    Args:
+        path: the file, for messages.
+        first: cells of its first row.
+        rows: cells of the rows after it, to tell a header by.
+        columns: roles that the flag gives.
+        no_header: the first row is a pair.
+
+    Raises:
+        ValueError: nothing says which columns are the pair, or the first row looks like a header with unknown names.
+    """
+    known = [ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in first]
+    header = not no_header and None not in known
+    if columns:
+        header = header or (not no_header and looks_like_header(first, rows))
+        return Columns(columns, header, _named(columns, first if header else ()))
+    if header:
+        roles = [name for name in known if name is not None]
+        if not say_the_pair(roles):
+            raise ValueError(f"{path} has columns {listed(first)}; say with --columns which are first and second")
+        return Columns(roles, True, _named(roles, first))
+    if not no_header and looks_like_header(first, rows):
+        example = " ".join(("first", "second", *("ignore" for _ in first[2:6]), *("…" for _ in first[6:7])))
+        raise ValueError(
+            f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; say with "
+            f"--columns what the columns are, for example: --columns {example}; if the row is a pair, give --no-header"
+        )
+    if len(first) != 2:
+        raise ValueError(
+            f"{path} has {len(first):,} columns and no header; say what they are with --columns, "
+            "for example: --columns first second score"
+        )
+    return Columns(("first", "second"), False, _named(("first", "second"), ()))
+
+
+def _named(roles: Sequence[Role], header: Sequence[str]) -> dict[str, str]:
+    """Each role with the name of its column, or its number where there is no header."""
+    names = [repr(cell.strip()[:60]) for cell in header] + [f"column {at + 1}" for at in range(len(header), len(roles))]
+    return {role: name for role, name in zip(roles, names, strict=False) if role != "ignore"}
+
+
+def say_the_pair(roles: Sequence[Role]) -> bool:
+    """Whether columns name both texts once, and no tree twice."""
+    return roles.count("first") == roles.count("second") == 1 >= max(map(roles.count, ("first_tree", "second_tree")))
+
+
+def names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) -> dict[Role, str]:
+    """The name of the column of each role.
+
+    Raises:
+        ValueError: not every column is said, or the names do not say the pair.
+    """
+    found: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
+    if columns and len(columns) != len(names):
+        raise ValueError(
+            f"{place} has {len(names)} columns: {listed(names)}; --columns says what {len(columns)} are: "
+            f"{listed(columns)}; give one for each, in order, ignore for those that are not needed"
+        )
+    if not say_the_pair(found):
+        raise ValueError(
+            f"{place} has columns {listed(names)}; two are needed, named such as {_EXAMPLES}: "
+            "say with --columns what they are, in order, for example: --columns first second ignore"
+        )
+    roles: dict[Role, str] = {role: name for role, name in zip(found, names, strict=True) if role != "ignore"}
+    if twice := sorted({name for name in roles.values() if names.count(name) > 1}):
+        raise ValueError(f"{place} has columns {listed(names)}; {listed(twice)} stands twice, rename one")
+    return roles
+
+
+def shown_names(roles: Mapping[Role, str]) -> dict[str, str]:
+    """The name of the column of each role, for messages."""
+    return {role: repr(name[:60]) for role, name in roles.items()}
+
+
+def known_names(names: Sequence[str]) -> dict[Role, str]:
+    """The names that say a role, by role."""
+    return {role: name for name in names if (role := ROLE_NAMES.get(name.lower(), "ignore")) != "ignore"}
+
+
+def looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row is names of columns rather than a pair, judged by the rows after it.
+
+    Args:
+        first: cells of the first row.
+        rows: cells of the rows after it, up to a few hundred; without any, nothing looks like a header.
+    """
+    cells = [_NUMBER_FIRST.sub(r"\2 \1", cell.strip().removeprefix("\ufeff").strip("\"'")) for cell in first]
+    names = [cell for cell in cells if cell]
+    rows = [[cell.strip() for cell in row] for row in rows if len(row) == len(cells) and any(map(str.strip, row))]
+    if not names or not rows or len({*map(str.lower, names)}) < len(names) or not all(map(_NAME.fullmatch, names)):
+        return False
+    if any(_is_above_numbers(cell, [row[at] for row in rows]) for at, cell in enumerate(cells)):
+        return True
+    words = [_ENDING.sub("", name.lower()) for name in names]
+    known = [word in _WORDS for word in words]
+    if all(is_known or _IDENTIFIER.fullmatch(name) for is_known, name in zip(known, names, strict=True)):
+        alike = sum(all(_IDENTIFIER.fullmatch(cell) for cell in row if cell) for row in rows)
+        if len(names) > 1 and not all(known) and alike <= _FEW * len(rows):
+            return True
+    if _is_numbered(names) and sum(_is_numbered(row) for row in rows) <= _FEW * len(rows):
+        return True
+    if all(known):
+        return all(word in _PAIR_WORDS for word in words) or 2 * sum(map(_has_spaces, rows)) >= len(rows)
+    return _is_above_sentences(names, rows, _SENTENCE_WORDS if any(known) else _SENTENCES)
+
+
+def _is_above_numbers(name: str, column: Sequence[str]) -> bool:
+    """Whether a cell that is no number is above numbers, or above ids."""
+    filled = [cell for cell in column if cell]
+    if not filled or _NUMBER.fullmatch(name) or name.lower() in _MISSING:
+        return False
+    if sum(map(bool, map(_NUMBER.fullmatch, filled))) >= _MOST * len(filled):
+        return True
+    has_digit = any(map(str.isdigit, name))
+    ids = sum(map(bool, map(_ID.fullmatch, filled)))
+    return not has_digit and len(filled) >= _IDS and ids >= _MOST * len(filled)
+
+
+def _is_numbered(cells: Sequence[str]) -> bool:
+    """Whether cells differ in a last digit or letter only: ``texta`` and ``textb``, ``Satz 1`` and ``Satz 2``."""
+    found = [match.groups() for cell in cells if (match := _NUMBERED.fullmatch(cell.lower()))]
+    ends = "".join(end for _, end in found)
+    return len(found) == len(cells) > 1 and len({stem for stem, _ in found}) == 1 and ends in {"01", "12", "ab"}
+
+
+def _has_spaces(row: Sequence[str]) -> bool:
+    return any(" " in cell for cell in row)
+
+
+def _is_above_sentences(names: Sequence[str], rows: Sequence[Sequence[str]], fewest: int) -> bool:
+    """Whether single words are above at least ``fewest`` rows, all of sentences."""
+    if len(rows) < fewest or any(" " in name for name in names):
+        return False
+    return all(cell.count(" ") + 1 >= _SENTENCE_WORDS for row in rows for cell in row)
