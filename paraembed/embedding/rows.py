@@ -25,7 +25,7 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
 from paraembed.io import tables
-from paraembed.io.inflate import open_stream, read_span
+from paraembed.io.inflate import read_blocks, read_span
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.parquet import cuts, read_batches
 from paraembed.io.tables import Records, json_object
@@ -114,14 +114,14 @@ class _Block:
 
 def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
     """The text of some parts of a compressed file, in their order, with one pass over it."""
-    at = 0
-    with open_stream(source.place, source.limits.max_inflation) as file:
-        for part in parts:
-            while at < part.start and (skipped := file.read(min(tables.BLOCK_BYTES, part.start - at))):
-                at += len(skipped)
-            data = file.read(part.stop - part.start)
-            at += len(data)
-            yield part, data
+    blocks = read_blocks(source.place, tables.BLOCK_BYTES, source.limits.max_inflation)
+    at, block = 0, next(blocks, b"")  # the block begins at byte ``at``
+    for part in parts:
+        pieces = [block[max(0, part.start - at) : part.stop - at]]
+        while at + len(block) < part.stop and (more := next(blocks, None)):
+            at, block = at + len(block), more
+            pieces.append(block[max(0, part.start - at) : part.stop - at])
+        yield part, b"".join(pieces)
 
 
 def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[Rows]:
@@ -135,8 +135,8 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     """
     text_column = settings.text_column or source.columns[0]
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
-    trees = [settings.tree_column] if settings.tree_column is not None else []
-    wanted = list(dict.fromkeys([text_column, *trees, *kept]))
+    named = {"text": text_column} | ({} if settings.tree_column is None else {"tree": settings.tree_column})
+    wanted = list(dict.fromkeys([*named.values(), *kept]))
     if source.kind == "parquet":
         blocks = _read_parquet(source, part, wanted, settings.batch_size)
     else:
@@ -145,10 +145,13 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
         carried = [block.columns[name] for name in kept]
         if settings.id_column is None:
             carried.insert(0, _made_ids(source, part, settings, block.at))
-        texts = block.columns[text_column].cast(pa.large_string())
-        of_texts = block.columns[trees[0]].cast(pa.large_string()) if trees else None
-        rows = Rows(carried, texts, of_texts, block.at, block.rejected, block.num_replaced, block.multi_line)
-        yield from _bounded(rows, settings.batch_size, source)
+        strings = {name: block.columns[column].cast(pa.large_string()) for name, column in named.items()}
+        ends = _ends(strings, source)
+        for start, stop in [*cuts(ends, tables.BLOCK_BYTES, settings.batch_size)] or [(0, 0)] * bool(block.rejected):
+            of_rows = {name: column.slice(start, stop - start).cast(pa.string()) for name, column in strings.items()}
+            others = (block.rejected, block.num_replaced, block.multi_line) if start == 0 else ([], 0, NO_MULTI_LINE)
+            columns = [column.slice(start, stop - start) for column in carried]
+            yield Rows(columns, of_rows["text"], of_rows.get("tree"), block.at[start:stop], *others)
 
 
 def _made_ids(source: InputFile, part: Part, settings: Settings, at: npt.NDArray[np.int64]) -> pa.Array:
@@ -282,28 +285,15 @@ def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return strings.cast(kind).cast(column.type) if changed.any() else column, changed
 
 
-def _bounded(rows: Rows, batch_size: int, source: InputFile) -> Iterator[Rows]:
-    """The same rows in slices of at most ``batch_size`` rows, and one text or ``BLOCK_BYTES``."""
-    ends = np.zeros(len(rows.texts), np.int64)
-    for name, strings in (("text", rows.texts), ("tree", rows.trees)):
-        if strings is None:
-            continue
-        lengths = pc.fill_null(pc.binary_length(strings), 0).to_numpy()
-        if len(lengths) and lengths.max() > (most := source.limits.max_line_bytes):
+def _ends(strings: dict[str, pa.LargeStringArray], source: InputFile) -> npt.NDArray[np.int64]:
+    """Where the texts and trees of rows [n] would end, one behind the other; ValueError for one that is too long."""
+    ends, most = np.zeros(len(strings["text"]), np.int64), source.limits.max_line_bytes
+    for name, column in strings.items():
+        lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        if len(lengths) and lengths.max() > most:
             raise ValueError(
                 f"{source.shown}: a {name} has {lengths.max():,} bytes; `max_line_bytes` is {most:,}, "
                 f"{MOST_LINE_BYTES:,} at most"
             )
         ends += np.cumsum(lengths, dtype=np.int64)
-    rejected, num_replaced, multi_line = rows.rejected, rows.num_replaced, rows.multi_line
-    for start, stop in [*cuts(ends, tables.BLOCK_BYTES, batch_size)] or [(0, 0)] * bool(rejected):
-        yield Rows(
-            [column.slice(start, stop - start) for column in rows.carried],
-            rows.texts.slice(start, stop - start).cast(pa.string()),
-            None if rows.trees is None else rows.trees.slice(start, stop - start).cast(pa.string()),
-            rows.at[start:stop],
-            rejected,
-            num_replaced,
-            multi_line,
-        )
-        rejected, num_replaced, multi_line = [], 0, NO_MULTI_LINE
+    return ends

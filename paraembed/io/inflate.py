@@ -1,13 +1,11 @@
 """Read files plain or compressed (gzip, bz2, zst), in bounded memory."""
 
 import bz2
-import io
 import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from functools import partial
 from typing import IO, Any, Literal
 
@@ -206,31 +204,6 @@ def _skip_zeros(data: bytes, at: int) -> int:
 
 def _decompressor(raw: IO[bytes], kind: Compression) -> Any:
     return bz2.BZ2File(raw) if kind == "bz2" else pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-
-
-@contextmanager
-def open_stream(place: Place, max_inflation: int = MAX_INFLATION) -> Iterator[io.BufferedReader]:
-    """A file's bytes, decompressed as ``read_blocks`` does."""
-    with closing(_Stream(read_blocks(place, _READ_BYTES, max_inflation))) as stream:
-        yield io.BufferedReader(stream)
-
-
-class _Stream(io.RawIOBase):
-    """Blocks of bytes as a file."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._left = blocks, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._left:
-            self._left = memoryview(next(self._blocks, b""))
-        size = min(len(buffer), len(self._left))
-        buffer[:size] = self._left[:size]
-        self._left = self._left[size:]
-        return size
 
 
 def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -183,24 +183,15 @@ def read_text(path: Path) -> list[str]:
 
 def _text_blocks(place: Place, span: Span | None, limits: ReadLimits) -> Iterator[bytes]:
     """The blocks of a text file, without its byte order mark."""
-    head: bytes | None = b"" if span is None or span[0] == 0 else None
-    for block in (
-        read_span(place, span, _BLOCK_BYTES) if span else read_blocks(place, _BLOCK_BYTES, limits.max_inflation)
-    ):
-        if head is None:
-            yield block
-        elif len(head := head + block) >= len(codecs.BOM_UTF8):
-            yield from _first_block(place, head)
-            head = None
-    if head:
-        yield from _first_block(place, head)
-
-
-def _first_block(place: Place, block: bytes) -> Iterator[bytes]:
-    if b"\0" in block[:65_536]:
+    blocks = read_span(place, span, _BLOCK_BYTES) if span else read_blocks(place, _BLOCK_BYTES, limits.max_inflation)
+    head = b""
+    while (not span or not span[0]) and len(head) < len(codecs.BOM_UTF8) and (block := next(blocks, None)):
+        head += block
+    if b"\0" in head[:65_536]:
         raise ValueError(f"{place} is a binary file; expected UTF-8 text, plain or compressed")
-    if block := block.removeprefix(codecs.BOM_UTF8):
-        yield block
+    if head := head.removeprefix(codecs.BOM_UTF8):
+        yield head
+    yield from blocks
 
 
 def is_utf8(data: memoryview) -> bool:
