@@ -41,9 +41,13 @@ class EncoderConfig:
 
     def build(self, dimension: int, generator: "torch.Generator") -> "Composition":
         """Return the composition for word vectors of width ``dimension``, initialized from ``generator``."""
-        module = import_module(f"{__package__}.{self.module or self.name}")
-        composition: Composition = module.build(self, dimension, generator)
+        composition: Composition = import_module(self.builder()).build(self, dimension, generator)
         return composition
+
+    @classmethod
+    def builder(cls) -> str:
+        """Return the whole name of the module that builds the composition."""
+        return f"{__package__}.{cls.module or cls.name}"
 
 
 @dataclass(frozen=True)

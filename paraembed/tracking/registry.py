@@ -14,6 +14,7 @@ from typing import Any
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
+from paraembed.encoders import ENCODERS
 from paraembed.tracking.runs import Run
 
 ALIAS = "champion"
@@ -99,6 +100,8 @@ def _needed() -> tuple[list[Path], list[str]]:
     root = Path(import_module(_PACKAGE).__path__[0]).parent
     finder = _Finder(path=[str(root)])
     finder.run_script(str(_MODEL_CODE))
+    for config in ENCODERS.values():  # imported when they build, which the finder does not see
+        finder.import_hook(config.builder())
     ours = [
         Path(module.__file__)  # type: ignore[attr-defined]
         for name, module in finder.modules.items()
