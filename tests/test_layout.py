@@ -12,7 +12,19 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py")])
 # A folder imports only from those before it; the files beside the folders count as folders.
 ORDER = (
-    *("options", "settings", "compiled_cache", "compiled", "stops", "io", "console", "text", "pairs", "encoders"),
+    *(
+        "process",
+        "options",
+        "settings",
+        "compiled_cache",
+        "compiled",
+        "stops",
+        "io",
+        "console",
+        "text",
+        "pairs",
+        "encoders",
+    ),
     *("checkpoint", "recipe", "papers", "plots", "evaluation", "model_card", "training", "supervised", "export"),
     "embedding",
     *("tuning", "tracking", "cluster", "commands"),

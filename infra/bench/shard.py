@@ -31,13 +31,14 @@ from paraembed.console import doing
 from paraembed.io.inflate import read_blocks
 from paraembed.io.lines import Lines
 from paraembed.pairs.deduplicate import find_duplicates, partition_writer
-from paraembed.pairs.parse import group_rows, keep_memory, keep_pairs
+from paraembed.pairs.parse import group_rows, keep_pairs
 from paraembed.pairs.parsed import Block
 from paraembed.pairs.ppdb import parse_ppdb
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import PAIRS, ShardSettings
 from paraembed.pairs.shards import GROUP_ROWS
 from paraembed.pairs.training_sets import row_rules
+from paraembed.process import keep_memory
 
 NAMES = {
     "ours": "shard_pairs",

@@ -18,11 +18,11 @@ import ray
 
 from paraembed.cluster.local_ray import adapted_ray, keep_logs, private_folder, temp_dir
 from paraembed.cluster.watch import Watch, head_watch, server_watch
+from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet, set_environment
 from paraembed.settings import check_workers
 from paraembed.stops import STOP_SIGNALS, stop_now
 
 _LOOPBACK = "127.0.0.1"
-_LOGGERS = ("ray", "ray.data", "ray.train")
 _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
 _START_AFTER_STOP_SECONDS = 8.0
@@ -32,28 +32,8 @@ def prepare_worker() -> None:
     """Set up a worker process of a session; Ray calls it when the process starts."""
     # Ray Train asks for the state of its actors. Without an address, it looks for Rays on this machine and fails if
     # there are several.
-    os.environ.setdefault("RAY_API_SERVER_ADDRESS", ray.get_runtime_context().gcs_address)
-    quiet()
-
-
-def quiet() -> None:
-    """Let Ray's own loggers write errors only."""
-    logging.disable(logging.INFO)  # Ray Train and Ray Data set their loggers' levels anew when they begin
-    for name in _LOGGERS:
-        logging.getLogger(name).setLevel(logging.ERROR)
-
-
-@contextmanager
-def _quiet_block() -> Iterator[None]:
-    """``quiet`` for the length of the block; a caller of a Python function gets the INFO lines of others back."""
-    disabled, levels = logging.root.manager.disable, {name: logging.getLogger(name).level for name in _LOGGERS}
-    quiet()
-    try:
-        yield
-    finally:
-        logging.disable(disabled)
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+    set_environment({"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address})
+    quiet_ray()
 
 
 @contextmanager
@@ -70,12 +50,12 @@ def ray_session(workers: int) -> Iterator[None]:
         SystemExit: a server of Ray ended during the block, or the cluster's head has gone; the reason is printed.
     """
     check_workers(workers)
-    with _quiet_block():
+    with ray_is_quiet():
         if ray.is_initialized():
             yield
             return
         with _joined(os.environ["RAY_ADDRESS"]) if "RAY_ADDRESS" in os.environ else _started(workers):
-            quiet()  # starting Ray set the levels of its loggers
+            quiet_ray()  # starting Ray set the levels of its loggers
             yield
 
 
@@ -93,11 +73,8 @@ def _joined(address: str) -> Iterator[None]:
 
 @contextmanager
 def _started(workers: int) -> Iterator[None]:
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one machine is not preempted; it warns
-    # Else Ray starts a process a core at once, without the environment below, so that nothing of ours runs in them.
-    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     _provide_token()
-    with private_folder() as folder:
+    with environment(RAY_SESSION), private_folder() as folder:
         watch = server_watch(folder)
         try:
             with watch:

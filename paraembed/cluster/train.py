@@ -18,12 +18,9 @@ from paraembed.cluster.session import ray_session
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
-from paraembed.io.fingerprint import sha256_of
-from paraembed.io.parquet import chunks_of
-from paraembed.io.places import require_file
-from paraembed.model_card import Selected, model_card
-from paraembed.pairs.shards import read_pair_manifest
-from paraembed.recipe import Recipe
+from paraembed.io.fingerprint import read_json
+from paraembed.io.resume import Work
+from paraembed.settings import Placement, Workers
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
 from paraembed.training.inputs import Coverage, check_coverage

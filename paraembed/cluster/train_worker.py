@@ -12,9 +12,9 @@ import ray.train.torch
 import torch
 
 from paraembed.cluster import metrics
-from paraembed.cluster.session import quiet
 from paraembed.compiled import arithmetic
 from paraembed.console import ProgressLine, doing, duration, say, shown_status
+from paraembed.process import one_thread, quiet_ray
 from paraembed.tracking.runs import Run, system_metrics
 from paraembed.training.data import TrainingData
 from paraembed.training.exchange import gather_texts
@@ -70,11 +70,10 @@ def work_on(config: dict[str, Task]) -> dict[str, Any]:
         return vars(Result(str(error)))
 
 
+@one_thread()  # one worker is the job's own process, which scores afterwards
 def _train(task: Task) -> Counters:
     context, data = ray.train.get_context(), task.data
     rank, world = context.get_world_rank(), context.get_world_size()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two spin at OpenMP's barriers on a busy machine: 4 ms a step become 300 ms
     device = ray.train.torch.get_device() if task.device == "worker" else task.device
     model, examples, num, notes, problem = None, None, 0, list[str](), ""
     try:
@@ -105,7 +104,6 @@ def _train(task: Task) -> Counters:
             )
     finally:
         show.close()
-        torch.set_num_threads(threads)  # one worker is the job's own process, which scores afterwards
     if rank == 0:
         _save(model, task)
     return counters
@@ -113,7 +111,7 @@ def _train(task: Task) -> Counters:
 
 def _blocks() -> Iterator[pa.Table]:
     """The blocks of this worker's dataset, in order."""
-    quiet()
+    quiet_ray()
     doing("reading the pairs")
     shard = ray.train.get_dataset_shard("train")
     yield from shard.iter_batches(batch_size=_BLOCK_ROWS, batch_format="pyarrow")

@@ -3,7 +3,6 @@
 import bisect
 import json
 import logging
-import os
 import shutil
 import time
 from collections import Counter
@@ -22,8 +21,8 @@ from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError  # no
 from ray.train.v2.api.exceptions import WorkerGroupError
 from ray.tune.search import Searcher
 
-from paraembed.cluster.session import quiet
 from paraembed.cluster.tune_actors import kept_actors
+from paraembed.process import RAY_TUNE, environment, quiet_ray
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import SearchSettings
 from paraembed.training.best import Scorer
@@ -77,6 +76,7 @@ class _Shared:
     folder: str
 
 
+@environment(RAY_TUNE)
 def run_trials(
     searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: Scorer, resources: Resources, folder: Path
 ) -> None:
@@ -92,12 +92,7 @@ def run_trials(
     Raises:
         OSError: a record could not be written.
     """
-    # What Ray Tune keeps for its own resume is of no use here, and its files for each trial take longer than a trial.
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # else the first Ctrl-C is a normal end
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the new one prints a table even when it is told to be silent
-    os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # its stack traces; a record has the reason
+    quiet_ray()  # importing Ray Tune set the levels of its loggers
     shutil.rmtree(folder, ignore_errors=True)
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
     shared = _Shared(references, searcher.points.kind, scorer, resources, str(folder))
@@ -128,7 +123,7 @@ def run_trials(
 
 def _trial(config: dict[str, Any], shared: _Shared) -> dict[str, str]:
     """What an actor does with a trial: Ray Tune hears of each epoch, and at the end of how it went."""
-    quiet()
+    quiet_ray()
     task = json.loads(config["task"])
     recipe = shared.kind.from_dict(task["recipe"])
     inputs = shared.inputs[inputs_key(recipe)]
@@ -172,7 +167,7 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
 
 def _work(config: dict[str, Any]) -> str:
     """A worker of a group."""
-    quiet()
+    quiet_ray()
     task, context = config["task"], ray.train.get_context()
     (inputs,) = ray.get(config["inputs"])
     ended = run_trial(

@@ -3,7 +3,6 @@
 It needs no Ray: the suites take seconds on one core.
 """
 
-import os
 import re
 import shutil
 import sys
@@ -19,7 +18,7 @@ from paraembed.commands.job import as_flags, run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
 from paraembed.console import doing, print_table, say, show
 from paraembed.evaluation.suites import SUITES, read_pairs_files, read_suites
-from paraembed.io.places import without_credentials
+from paraembed.process import one_thread
 from paraembed.settings import MADE_OF, PEERS, RESAMPLES, AnalysisOptions
 from paraembed.text.vocabulary import LOW_COVERAGE
 
@@ -113,14 +112,16 @@ def evaluate(flags: Evaluation) -> Outcome:
     """
     check(flags)
     flags = with_absolute_paths(flags)
-    import torch
+    with one_thread():
+        return _evaluate(flags)
 
+
+def _evaluate(flags: Evaluation) -> Outcome:
     from paraembed.evaluation.analyses import Analysis, analyse, check_options, remove_earlier
     from paraembed.evaluation.html import write_html
     from paraembed.evaluation.report import compare
     from paraembed.tracking.runs import tracked_run
 
-    torch.set_num_threads(1)  # two collapse where anything else runs: OpenMP's barriers spin
     doing("reading the sets")
     suites = read_all(flags)
     candidates = find_candidates(flags)
@@ -339,29 +340,11 @@ def of_run(run_id: str) -> "Candidate":
     Raises:
         ValueError: no such run, or none with an encoder.
     """
-    from mlflow.exceptions import MlflowException
-    from mlflow.tracking import MlflowClient
-    from sqlalchemy.exc import SQLAlchemyError
-
     from paraembed.evaluation.candidates import trained
-    from paraembed.tracking.store import in_a_line
+    from paraembed.tracking.store import fetch_encoder
 
-    default = Path.cwd() / "mlruns" / "mlflow.db"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default}"
-    if uri == f"sqlite:///{default}" and not default.exists():
-        raise ValueError(f"no {default} to look for the run {run_id} in; set MLFLOW_TRACKING_URI or name a folder")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # bars on stderr, one a fetch
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            client = MlflowClient(uri)
-            fetched = Path(client.download_artifacts(run_id, "encoder", folder))
-        except (MlflowException, SQLAlchemyError, OSError) as error:
-            why = in_a_line(error)
-            raise ValueError(
-                f"MLflow at {without_credentials(uri)} gives no encoder of the run {run_id} ({why}); expected the id "
-                "of a training, or the folder of an encoder"
-            ) from None
-        return trained(fetched, label=f"run {run_id[:8]}")
+        return trained(fetch_encoder(run_id, Path(folder)), label=f"run {run_id[:8]}")
 
 
 def names_in(values: Sequence[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar, get_args, get_origin, get_type_hints
 import tyro
 
 from paraembed.console import WithoutPasswords, say, shown_status
+from paraembed.process import quiet_libraries
 from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 
 Flags = TypeVar("Flags")
@@ -48,8 +49,7 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger().handlers[0].setFormatter(_AsFlags(flags))
-    for noisy in ("mlflow", "alembic", "ray", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    quiet_libraries()
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     try:
         with _stops_raise():

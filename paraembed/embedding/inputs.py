@@ -21,15 +21,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.inflate import is_compressed, read_blocks
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.parquet import is_parquet
-from paraembed.io.places import (
-    Place,
-    locate,
-    name_of,
-    require_file,
-    size_of,
-    to_place,
-    without_credentials,
-)
+from paraembed.io.places import Place, locate, name_of, require_file, size_of, to_place, without_credentials
 from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, Table, json_object, read_records
 
 TEXT_FIELD = "text"

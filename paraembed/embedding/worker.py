@@ -17,6 +17,7 @@ from paraembed.embedding.store import Store, open_store
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import BoundaryTokens, EncoderConfig
 from paraembed.io.places import to_place
+from paraembed.process import use_one_thread
 from paraembed.text.vocabulary import Words
 
 
@@ -84,8 +85,7 @@ class PartWorker:
     """
 
     def __init__(self) -> None:
-        torch.set_num_threads(1)
-        pa.set_cpu_count(1)
+        use_one_thread()
         self._encoder: Encoder | None = None
         self._store: Store | None = None
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from paraembed.encoders.base import Composition, drawn
 from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, CellOptions, Combine, LstmOptions, Pool
 from paraembed.encoders.packed import Packed, Steps, in_float32, pack, project_words, text_means
+from paraembed.process import use_exact_cudnn
 
 # grad · out·(1 - out) and grad · (1 - out²), each in one pass
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -152,8 +153,8 @@ class Lstm(Reader):
         piece = torch.cat([one.flatten() for one in parameters]).split_with_sizes([one.numel() for one in parameters])
         stacked = [one.view_as(like) for one, like in zip(piece, parameters, strict=True)]
         start_1NH = words_PD.new_zeros(1, packed.sizes[0], self.width)
-        if words_PD.is_cuda:  # else cuDNN rounds float32 to TF32, 10 bits, where torch's own products do not
-            torch.backends.cudnn.allow_tf32 = False
+        if words_PD.is_cuda:
+            use_exact_cudnn()
         sizes, backward = torch.tensor(packed.sizes), torch.is_grad_enabled()  # cuDNN must know, whatever the mode
         with torch.autocast(words_PD.device.type, enabled=False):  # float32: rounded once a step, states would drift
             return torch.lstm(words_PD, sizes, (start_1NH, start_1NH), stacked, True, 1, 0.0, backward, False)[0]

@@ -11,6 +11,7 @@ from paraembed.evaluation.measures import Vector, interval, pearson, resampled_c
 from paraembed.evaluation.sets import AnySet, Group, Measure, ScoredPairs, Suite, ThresholdPairs
 from paraembed.evaluation.similarities import Similarities, best_threshold, first_place
 from paraembed.io.escape import file_stem
+from paraembed.settings import RESAMPLES
 
 _FEW_WORDS = {"words", "bigrams"}  # suites whose texts overlap or do not: as a score that is noise
 _SHORT = {*_FEW_WORDS, "phrases"}  # an unknown word decides a pair's similarity; two of them make it 1

@@ -237,5 +237,5 @@ def _check(name: str, stored: int, inflated: int, limits: ReadLimits, helps: str
     if inflated > ALWAYS_INFLATED and inflated > limits.max_inflation * stored:
         raise ValueError(
             f"{name} has {stored:,} bytes and inflates to {said or f'{inflated:,}'}, more than {limits.max_inflation} "
-            f"times as many: no text does; if it is right, {helps}give a larger --max-inflation"
+            f"times as many: no text does; if it is right, {helps}give a larger `max_inflation`"
         )

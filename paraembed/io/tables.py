@@ -203,7 +203,7 @@ def read_records(
             1.
     """
     if table.max_field_lines < 1:
-        raise ValueError(f"--max-field-lines is {table.max_field_lines}; it must be at least 1")
+        raise ValueError(f"`max_field_lines` is {table.max_field_lines}; it must be at least 1")
     rest, waiting, line, is_first = b"", list[bytes](), 1, table.from_start
     num_waiting = 0
 
@@ -215,11 +215,11 @@ def read_records(
             where = f"{name}, line {line + records.line_of(at)}" if table.from_start else name
             if at < len(records) and stops[at] - starts[at] <= max_line_bytes:
                 raise ValueError(
-                    f"{where}: wrong quoting ({records.fault(at)}); mend it, or give --format tsv for plain columns"
+                    f"{where}: wrong quoting ({records.fault(at)}); mend it, or give `format` tsv for plain columns"
                 )
             raise ValueError(
-                f"{where}: a row is longer than --max-line-bytes, {max_line_bytes:,} bytes; expected one text or row a "
-                "line, its quotes closed: mend the file, or give a larger --max-line-bytes"
+                f"{where}: a row is longer than `max_line_bytes`, {max_line_bytes:,} bytes; expected one text or row a "
+                "line, its quotes closed: mend the file, or give a larger `max_line_bytes`"
             )
         return records
 

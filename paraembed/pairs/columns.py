@@ -8,23 +8,11 @@ no other row of such names. It is refused unless the flag says what the columns 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from paraembed.io.escape import listed
 from paraembed.io.places import Place
-
-Role = Literal[
-    "first",
-    "second",
-    "score",
-    "relation",
-    "first_tree",
-    "second_tree",
-    "first_pos",
-    "second_pos",
-    "alignment",
-    "ignore",
-]
+from paraembed.pairs.settings import Role
 
 ROLE_NAMES: dict[str, Role] = {
     **dict.fromkeys(("first", "source", "src", "text1", "sentence1", "question1", "phrase1", "phrase"), "first"),
@@ -116,18 +104,18 @@ def columns_of(
     if header:
         roles = [name for name in known if name is not None]
         if not say_the_pair(roles):
-            raise ValueError(f"{path} has columns {listed(first)}; say with --columns which are first and second")
+            raise ValueError(f"{path} has columns {listed(first)}; say with `columns` which are first and second")
         return Columns(roles, True, _named(roles, first))
     if not no_header and looks_like_header(first, rows):
         example = " ".join(("first", "second", *("ignore" for _ in first[2:6]), *("…" for _ in first[6:7])))
         raise ValueError(
             f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; say with "
-            f"--columns what the columns are, for example: --columns {example}; if the row is a pair, give --no-header"
+            f"`columns` what the columns are, for example: `columns` {example}; if the row is a pair, give `no_header`"
         )
     if len(first) != 2:
         raise ValueError(
-            f"{path} has {len(first):,} columns and no header; say what they are with --columns, "
-            "for example: --columns first second score"
+            f"{path} has {len(first):,} columns and no header; say what they are with `columns`, "
+            "for example: `columns` first second score"
         )
     return Columns(("first", "second"), False, _named(("first", "second"), ()))
 
@@ -152,13 +140,13 @@ def names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) 
     found: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
     if columns and len(columns) != len(names):
         raise ValueError(
-            f"{place} has {len(names)} columns: {listed(names)}; --columns says what {len(columns)} are: "
+            f"{place} has {len(names)} columns: {listed(names)}; `columns` says what {len(columns)} are: "
             f"{listed(columns)}; give one for each, in order, ignore for those that are not needed"
         )
     if not say_the_pair(found):
         raise ValueError(
             f"{place} has columns {listed(names)}; two are needed, named such as {_EXAMPLES}: "
-            "say with --columns what they are, in order, for example: --columns first second ignore"
+            "say with `columns` what they are, in order, for example: `columns` first second ignore"
         )
     roles: dict[Role, str] = {role: name for role, name in zip(found, names, strict=True) if role != "ignore"}
     if twice := sorted({name for name in roles.values() if names.count(name) > 1}):

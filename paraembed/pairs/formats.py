@@ -19,7 +19,6 @@ from paraembed.io.places import Place, name_of, require_file, size_of
 from paraembed.io.tables import BLOCK_BYTES, Records, Table, json_object, read_records
 from paraembed.pairs.columns import (
     HEADER_ROWS,
-    Role,
     columns_of,
     head_rows,
     known_names,
@@ -27,8 +26,9 @@ from paraembed.pairs.columns import (
     say_the_pair,
     shown_names,
 )
-from paraembed.pairs.parsed import Block, Format, ParsedPairs, TextRows, assemble, is_blank, refuse
+from paraembed.pairs.parsed import Block, ParsedPairs, TextRows, assemble, is_blank, refuse
 from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
+from paraembed.pairs.settings import Format, Role
 
 Source = Place | tuple[Place, Place]
 """One file; or two whose lines belong together, of format ``aligned``."""

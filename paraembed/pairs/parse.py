@@ -1,6 +1,5 @@
 """One input file → its tokenised pairs (Parquet), the same rows by partition, counts, and a sample of the refused."""
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +21,7 @@ from paraembed.pairs.reports import SAMPLED, SourceReport
 from paraembed.pairs.settings import PAIRS, ShardSettings
 from paraembed.pairs.shards import GROUP_ROWS, REPEATING, Mask, schema_of
 from paraembed.pairs.training_sets import RowRules, judge_rows, row_rules, set_of
+from paraembed.process import keep_memory
 from paraembed.text.tokenize import tokenise
 from paraembed.text.trees import read_trees
 
@@ -229,15 +229,3 @@ def _count(
             for row in np.flatnonzero(pc.fill_null(pc.equal(refused, reason), False))[:room]:
                 text = block.raw[int(row)][:500].decode("utf-8", "replace")
                 sample.append({"file": source, "line": block.line_of(int(row)), "reason": reason, "text": text})
-
-
-def keep_memory() -> None:
-    """Tell the C library not to hand 8 MB blocks back to the kernel after each use.
-
-    Else a file of 0.5M lines takes 200,000 page faults, a quarter of its processor time.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt:  # glibc; others have none
-        trim_threshold, mmap_threshold = -1, -3
-        mallopt(trim_threshold, 256 << 20)
-        mallopt(mmap_threshold, 32 << 20)

@@ -9,9 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.pairs.columns import Role
-
-Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
+from paraembed.pairs.settings import Role
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,6 @@ from paraembed.io.fingerprint import read_json, sha256_of
 from paraembed.io.parquet import unreadable
 from paraembed.io.places import require_file
 from paraembed.options import Count, checked
-from paraembed.pairs.columns import Role
-from paraembed.pairs.filters import FilterOptions
-from paraembed.pairs.parsed import Format
 from paraembed.pairs.reports import SourceReport
 from paraembed.pairs.settings import PAIRS, ShardSettings
 from paraembed.pairs.statistics import Counts, count_pairs

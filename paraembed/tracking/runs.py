@@ -28,6 +28,7 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.io.fingerprint import digest_of, read_json
 from paraembed.io.places import without_credentials
+from paraembed.process import mlflow_is_quiet
 from paraembed.stops import STOPPED, last_act
 from paraembed.tracking.sender import Sender, write_memo
 from paraembed.tracking.spool import Record, Spool, held_spool, spool_path
@@ -194,9 +195,8 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
         out: the job's output.
         memo: file that remembers the run, so that a resumed job resumes its run, too.
     """
-    _quiet()
     enclosing = _enclosing.get()
-    with held_spool(out) as spool:
+    with mlflow_is_quiet(), held_spool(out) as spool:
         store = Store(out)
         key, is_new = _begin(spool, store, name, memo, enclosing)
         sender = Sender(spool, store, memo, key if is_new else "")
@@ -233,8 +233,7 @@ def send_left(out: Path, memo: Path | None = None) -> None:
     """Send what an earlier job with this output, which is complete, could not send."""
     if not spool_path(out).is_file():
         return
-    _quiet()
-    with held_spool(out) as spool:
+    with mlflow_is_quiet(), held_spool(out) as spool:
         if spool.path != spool.home:  # a job is writing it
             return
         store = Store(out)
@@ -334,15 +333,6 @@ def _move_aside(spool: Spool) -> None:
 def _now() -> int:
     """Milliseconds since 1970."""
     return int(time.time() * 1000)
-
-
-def _quiet() -> None:
-    """Let MLflow log through the job's handler, which leaves out passwords, and not its retries and tracebacks."""
-    logger = logging.getLogger("mlflow")
-    logger.handlers.clear()
-    logger.propagate = True
-    for noisy in ("mlflow.store.db.utils", "urllib3.connectionpool", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

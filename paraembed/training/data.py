@@ -20,7 +20,7 @@ from paraembed.evaluation.report import Report, compare
 from paraembed.evaluation.selection import SuiteScorer, chosen_metric, suites_digest
 from paraembed.evaluation.sets import Suite
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.limits import chunks_of
+from paraembed.io.parquet import chunks_of
 from paraembed.io.places import require_file
 from paraembed.io.resume import Work
 from paraembed.model_card import model_card

@@ -15,6 +15,7 @@ import torch
 
 from paraembed.console import say
 from paraembed.encoders import Encoder
+from paraembed.process import one_thread
 from paraembed.recipe import BaseRecipe
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.model import Kind, Supervised, options_of
@@ -165,6 +166,7 @@ class Ended:
     keeps_best: bool = False
 
 
+@one_thread()
 def run_trial(
     inputs: Inputs,
     recipe: BaseRecipe,
@@ -193,8 +195,6 @@ def run_trial(
     Raises:
         Exception: of several workers, an error of one that the others cannot know of: whoever runs them must end them.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two spin at OpenMP's barriers on a busy machine
     started = time.monotonic()
     judge = _Judge(scorer, cut_offs, recipe.epochs, rank, world, on_epoch)
     status: Status = "finished"
@@ -210,8 +210,6 @@ def run_trial(
         if world > 1:
             raise
         status, reason = "failed", f"{type(error).__name__}: {error}"
-    finally:
-        torch.set_num_threads(threads)
     return Ended(status, reason, tuple(judge.curve), time.monotonic() - started, scorer.keeps_best)
 
 
@@ -275,21 +273,17 @@ def spread(trials: Sequence[int]) -> list[int]:
     return [trials[at * (len(trials) - 1) // max(1, few - 1)] for at in range(few)]
 
 
+@one_thread()
 def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer: Scorer, device: str) -> float | None:
     """Seconds of a trial on one CPU or GPU, the mean over the points.
 
     None where none of them gets far enough; what fails here fails as a trial, too, and is recorded there.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        measured = []
-        for point in points:
-            with suppress(ValueError):
-                measured.append(_seconds(point, inputs[inputs_key(point.recipe)], scorer, device))
-        return sum(measured) / len(measured) if measured else None
-    finally:
-        torch.set_num_threads(threads)
+    measured = []
+    for point in points:
+        with suppress(ValueError):
+            measured.append(_seconds(point, inputs[inputs_key(point.recipe)], scorer, device))
+    return sum(measured) / len(measured) if measured else None
 
 
 def _seconds(point: Point, inputs: Inputs, scorer: Scorer, device: str) -> float:

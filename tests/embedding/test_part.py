@@ -21,12 +21,7 @@ from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import AvgConfig
-from paraembed.encoders.dan import DanConfig
-from paraembed.encoders.lstm import LstmAvgConfig
-from paraembed.encoders.recursive import RecursiveConfig
-from paraembed.encoders.sum import SumConfig
-from paraembed.encoders.word import WordConfig
+from paraembed.encoders.configs import AvgConfig, DanConfig, LstmAvgConfig, RecursiveConfig, SumConfig, WordConfig
 from paraembed.io import parquet, tables
 from paraembed.text.tokenize import tokenise
 from paraembed.text.vocabulary import UNKNOWN, Words

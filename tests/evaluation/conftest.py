@@ -10,6 +10,7 @@ from paraembed.evaluation.analyses.content import Inputs
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.settings import AnalysisOptions
 from paraembed.text.vocabulary import Words
 
 

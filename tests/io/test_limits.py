@@ -111,7 +111,7 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form: str, tmp_path: Path) ->
         if size == 100:
             plan_and_read(path, TableLimits(max_line_bytes=150), column)
         else:
-            with pytest.raises(ValueError, match=rf"t\.{form}(, line \d)?: a (row|text) .*--max-line-bytes"):
+            with pytest.raises(ValueError, match=rf"t\.{form}(, line \d)?: a (row|text) .*`max_line_bytes`"):
                 plan_and_read(path, TableLimits(max_line_bytes=150), column)
 
 
@@ -132,10 +132,10 @@ def test_neither_line_end_nor_byte_order_mark_counts(
             if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
                 assert reasons(path, form, max_line_bytes=20) == [None, None]
             continue
-        with pytest.raises(ValueError, match=f"p.{form}, line 2: a row is longer than --max-line-bytes, 20 bytes"):
+        with pytest.raises(ValueError, match=f"p.{form}, line 2: a row is longer than `max_line_bytes`, 20 bytes"):
             plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
         if form == "csv":
-            with pytest.raises(ValueError, match=r"p\.csv, line 2: a row is longer than --max-line-bytes, 20 bytes"):
+            with pytest.raises(ValueError, match=r"p\.csv, line 2: a row is longer than `max_line_bytes`, 20 bytes"):
                 reasons(path, form, max_line_bytes=20)
         elif end != "\r":
             assert reasons(path, form, max_line_bytes=20) == [None, TOO_LONG]

@@ -11,6 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from paraembed.evaluation.selection import SuiteScorer
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.plots import CURVES, EFFECTS, PARALLEL
 from paraembed.recipe import Recipe

@@ -14,6 +14,7 @@ from paraembed.encoders.packed import pack
 from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
 from paraembed.evaluation.analyses.gates import by_kind, gate_norms, gates, has_gate, read_tagged
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.settings import AnalysisOptions
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 

@@ -11,6 +11,7 @@ from paraembed.evaluation.analyses.pools import pools, text_pools
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.settings import AnalysisOptions
 
 
 def _with_other_suites(inputs: Inputs) -> Inputs:

@@ -1,0 +1,172 @@
+"""What is set for a whole process, with its reason: environment, logging, threads, precision, memory.
+
+A context manager undoes its settings, so that a Python caller's process is as it was. A function's settings stay; its
+docstring says why.
+"""
+
+import ctypes
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+# Read by Ray 2.60 when it is imported, and inherited by its processes.
+RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent outside
+    "RAY_DATA_USE_DATASOURCE_V2": "0",  # V2 starts 32 reader processes an epoch, 5-10 s
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",  # a report waits for this poll; default 2 s
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning for every task without a GPU
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # Ray Data's own calls, for its statistics, that fail
+}
+# The same, for a cluster of this machine alone: its node is 127.0.0.1, and only then Ray's servers listen on loopback
+# alone; with any other address of the machine, 127.0.0.2 too, they listen on all interfaces.
+LOCAL_RAY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+# Read by Ray 2.60 when it starts on this machine, and while Ray Train runs on it.
+RAY_SESSION = {
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one machine is not preempted; it warns
+    # Else Ray starts a process a core at once, without the environment of the job, so that nothing of ours runs there.
+    "RAY_prestart_worker_first_driver": "0",
+}
+# Read by Ray 2.60 while a search runs. What Ray Tune keeps for its own resume is of no use here, and its files for each
+# trial take longer than a trial.
+RAY_TUNE = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # else the first Ctrl-C is a normal end
+    "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints a table even when it is told to be silent
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+# Read by MLflow 3.17 when it is imported, and at every request, from the thread that sends.
+MLFLOW = {
+    # A failed request is sent again by ``tracking.sender``, where nobody waits for it, not by MLflow, for four minutes.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # bars on stderr, one a file
+}
+_RAY_LOGGERS = {
+    "ray": logging.ERROR,
+    "ray.data": logging.ERROR,
+    "ray.train": logging.ERROR,
+    "ray.tune": logging.CRITICAL,  # its stack traces; a trial's record has the reason
+}
+# Retries and tracebacks, which the records that wait in the spool replace.
+_MLFLOW_LOGGERS = dict.fromkeys(("mlflow.store.db.utils", "urllib3.connectionpool", "alembic"), logging.CRITICAL)
+_JOB_LOGGERS = dict.fromkeys(("mlflow", "alembic", "ray", "urllib3"), logging.WARNING)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+
+
+def set_environment(variables: Mapping[str, str]) -> None:
+    """Set variables that the user has not set. They stay: a library reads them when it is imported, at any time."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that the user has not set, for the length of the block."""
+    added = variables.keys() - os.environ.keys()
+    set_environment(variables)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def quiet_ray() -> None:
+    """Let Ray's loggers write errors only. It stays in Ray's own processes; ``ray_is_quiet`` undoes it elsewhere."""
+    logging.disable(logging.INFO)  # Ray Train and Ray Data set their loggers' levels anew when they begin
+    _set_levels(_RAY_LOGGERS)
+
+
+@contextmanager
+def ray_is_quiet() -> Iterator[None]:
+    """``quiet_ray`` for the length of the block; a Python caller gets the INFO lines of others back."""
+    disabled = logging.root.manager.disable
+    with _levels(_RAY_LOGGERS):
+        quiet_ray()
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
+
+
+@contextmanager
+def mlflow_is_quiet() -> Iterator[None]:
+    """Let MLflow log through the job's handler, which leaves out passwords, and not its retries and tracebacks."""
+    logger = logging.getLogger("mlflow")
+    handlers, propagates = logger.handlers[:], logger.propagate
+    logger.handlers.clear()
+    logger.propagate = True
+    try:
+        with _levels(_MLFLOW_LOGGERS):
+            yield
+    finally:
+        logger.handlers[:], logger.propagate = handlers, propagates
+
+
+def quiet_libraries() -> None:
+    """Let libraries log warnings and errors only. It stays: the process is a job's own."""
+    _set_levels(_JOB_LOGGERS)
+
+
+def _set_levels(levels: Mapping[str, int]) -> None:
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def _levels(levels: Mapping[str, int]) -> Iterator[None]:
+    before = {name: logging.getLogger(name).level for name in levels}
+    _set_levels(levels)
+    try:
+        yield
+    finally:
+        _set_levels(before)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread for the length of the block.
+
+    Two spin at OpenMP's barriers as soon as anything else runs: 4 ms a step become 300 ms.
+    """
+    import torch  # noqa: PLC0415 - takes 2 s, and sharding does without it
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def use_one_thread() -> None:
+    """Let torch and Arrow use one thread, as ``one_thread``. It stays: the process is a worker's own, one of many."""
+    import pyarrow as pa  # noqa: PLC0415 - as torch
+    import torch  # noqa: PLC0415 - as in ``one_thread``
+
+    torch.set_num_threads(1)
+    pa.set_cpu_count(1)
+
+
+def use_exact_cudnn() -> None:
+    """Let cuDNN compute in float32. It rounds to TF32, 10 bits, where torch's own products do not.
+
+    It stays: the backward pass reads the setting, too, and comes later.
+    """
+    import torch  # noqa: PLC0415 - as in ``one_thread``
+
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def keep_memory() -> None:
+    """Let the C library keep blocks of 8 MB after each use, where it is glibc.
+
+    Else a file of 0.5M lines takes 200,000 page faults, a quarter of its processor time. It stays: glibc does not tell
+    what was set before.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:
+        mallopt(_TRIM_THRESHOLD, 256 << 20)
+        mallopt(_MMAP_THRESHOLD, 32 << 20)
