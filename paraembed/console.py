@@ -128,16 +128,27 @@ def show(*lines: str) -> None:
     write_stream(sys.stdout, "".join(f"{line}\n" for line in lines))
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table to stdout; columns after the first are right-aligned."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int | None = None) -> None:
+    """Print a table to stdout; columns after the first are right-aligned.
+
+    Args:
+        head: names of the columns.
+        rows: cells, a row a line.
+        most: characters of a line; a wider table is printed in parts that each begin with the first column. None: any.
+    """
     doing("")
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, ["-" * width for width in widths], *rows):
-        cells = (
-            cell.rjust(width) if at else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
+    columns = list(zip(head, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    parts = [[0]]
+    for at in range(1, len(columns)):
+        taken = sum(widths[before] + 2 for before in parts[-1]) + widths[at]
+        if most is not None and taken > most and len(parts[-1]) > 1:
+            parts.append([0])
+        parts[-1].append(at)
+    for part in parts:
+        for row in (head, ["-" * width for width in widths], *rows):
+            cells = (row[at].rjust(widths[at]) if at else row[at].ljust(widths[at]) for at in part)
+            write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
 
 
 class WithoutPasswords(logging.Formatter):

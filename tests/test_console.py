@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from paraembed.console import ProgressLine, Status, doing, duration, over_status, say, shown_status
+from paraembed.console import ProgressLine, Status, doing, duration, over_status, print_table, say, shown_status
 
 
 class Terminal(io.StringIO):
@@ -87,3 +87,12 @@ def test_a_progress_line_is_silent_for_two_seconds(monkeypatch: pytest.MonkeyPat
     line.show("epoch 2")
     line.close()
     assert terminal.getvalue() == "\repoch 2\x1b[K\n"
+
+
+def test_a_wide_table_is_printed_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    head, rows = ("set", "pairs", "mine"), (("a", "1,000", "0.5"), ("mean", "", ""))
+    print_table(head, rows)
+    assert capsys.readouterr().out == "set   pairs  mine\n----  -----  ----\na     1,000   0.5\nmean\n"
+    print_table(head, rows, 12)  # 4 + 2 + 5 is 11
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[::4]] == [["set", "pairs"], ["set", "mine"]]

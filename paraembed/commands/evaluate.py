@@ -24,7 +24,7 @@ from paraembed.text.vocabulary import LOW_COVERAGE
 
 if TYPE_CHECKING:
     from paraembed.evaluation.candidates import Candidate
-    from paraembed.evaluation.report import Report, Table
+    from paraembed.evaluation.report import Report
     from paraembed.evaluation.sets import Suite
 
 HEURISTICS = "ppdb-heuristics"
@@ -92,8 +92,7 @@ def main(flags: Evaluation) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for table in outcome.report.tables(brief=True):
         show(table.title)
-        for block in blocks(table, width):
-            print_table(*block)
+        print_table(table.head, table.rows, width)
         show(*(f"  {note}" for note in table.notes), "")
     say(*(f"note: {note}" for note in outcome.report.notes))
     say(*(as_flags(f"not made: {one}", Evaluation) for one in outcome.not_made))
@@ -112,12 +111,15 @@ def evaluate(flags: Evaluation) -> Outcome:
     """
     check(flags)
     flags = with_absolute_paths(flags)
+    assert flags.out is not None, "with_absolute_paths gives it"
+    _check_out(flags.out)
     with one_thread():
         return _evaluate(flags)
 
 
 def _evaluate(flags: Evaluation) -> Outcome:
     from paraembed.evaluation.analyses import Analysis, analyse, check_options, remove_earlier
+    from paraembed.evaluation.choose import check_held_out
     from paraembed.evaluation.html import write_html
     from paraembed.evaluation.report import compare
     from paraembed.tracking.runs import tracked_run
@@ -126,10 +128,9 @@ def _evaluate(flags: Evaluation) -> Outcome:
     suites = read_all(flags)
     candidates = find_candidates(flags)
     out = flags.out
-    assert out is not None, "with_absolute_paths gives it"
+    assert out is not None
     check_held_out(flags.held_out, candidates)
     check_options(flags.options, [one.label for one in candidates])
-    _check_out(out)
     made: tuple[Analysis, ...] = ()
     doing("opening MLflow")
     with tracked_run(f"evaluate {candidates[0].description}", out) as tracked:
@@ -154,22 +155,6 @@ def _evaluate(flags: Evaluation) -> Outcome:
     return Outcome(report, written, out, not_made)
 
 
-def blocks(table: "Table", width: int | None) -> list[tuple[list[str], list[list[str]]]]:
-    """Heads and rows of a table, cut between columns so that each part is at most so many characters wide.
-
-    Every part begins with the first column; None: all in one.
-    """
-    columns = [[name, *(row[at] for row in table.rows)] for at, name in enumerate(table.head)]
-    first, *others = columns
-    parts: list[list[list[str]]] = [[first]]
-    for column in others:
-        taken = sum(2 + max(map(len, one)) for one in [*parts[-1], column]) - 2
-        if width is not None and taken > width and len(parts[-1]) > 1:
-            parts.append([first])
-        parts[-1].append(column)
-    return [([one[0] for one in part], [list(row) for row in list(zip(*part, strict=True))[1:]]) for part in parts]
-
-
 def check(flags: Evaluation) -> None:
     """Raise ValueError for settings that do not go together."""
     wanted = {*names_in(flags.baseline), *names_in(flags.suite)}
@@ -186,6 +171,7 @@ def check(flags: Evaluation) -> None:
     if flags.resamples < 0:
         raise ValueError(f"--resamples is {flags.resamples}; allowed: 0 (no intervals) or more, as 1000")
     _check_baselines(flags)
+    _check_suites(flags)
     if flags.choices != Evaluation.choices and not flags.held_out:
         raise ValueError("--choices needs --held-out PAIRS: it is how many of their texts to choose from")
     if not flags.analyses and flags.options != AnalysisOptions():
@@ -207,16 +193,13 @@ def _check_baselines(flags: Evaluation) -> None:
             raise ValueError(f"--{flag} needs --baseline {' or '.join(users)}: nothing else reads it")
 
 
-def check_held_out(held_out: Path | None, candidates: "Sequence[Candidate]") -> None:
-    """Raise ValueError where the held-out pairs are the very ones of a candidate's training."""
-    from paraembed.evaluation.choose import is_trained_on
-
-    for one in candidates:
-        if held_out and is_trained_on(held_out, one.trained_on):
-            raise ValueError(
-                f"--held-out {held_out} holds the very pairs that {one.label} was trained on; give pairs that it has "
-                "not seen (--margin-pairs takes any)"
-            )
+def _check_suites(flags: Evaluation) -> None:
+    unknown = [name for name in names_in(flags.suite) if name not in {*SUITES, HEURISTICS, "all"}]
+    if unknown and unknown[0] in {"choose", "pairs"}:
+        flag = "--held-out PAIRS" if unknown[0] == "choose" else "--pairs FILE"
+        raise ValueError(f"the suite {unknown[0]!r} has a flag of its own: {flag}")
+    if unknown:
+        raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}, {HEURISTICS}")
 
 
 def _warn_of_unknown_words(report: "Report") -> None:
@@ -288,12 +271,6 @@ def read_all(flags: Evaluation) -> "list[Suite]":
     suites: list[Suite] = []
     if flags.data:
         names = ["phrases" if name == HEURISTICS else name for name in names_in(flags.suite)]
-        unknown = [name for name in names if name not in {*SUITES, "all"}]
-        if unknown and unknown[0] in {"choose", "pairs"}:
-            flag = "--held-out PAIRS" if unknown[0] == "choose" else "--pairs FILE"
-            raise ValueError(f"the suite {unknown[0]!r} has a flag of its own: {flag}")
-        if unknown:
-            raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}, {HEURISTICS}")
         suites += read_suites(names, flags.data)
     if flags.held_out:
         suites.append(read_choose(flags.held_out, flags.choices))

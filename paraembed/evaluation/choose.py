@@ -1,6 +1,6 @@
 """1 of k: which of k phrases is the paraphrase of a phrase? (Zhou 2017 §3.1, there "100-choose-1")."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.fingerprint import sha256_of
 from paraembed.pairs.formats import read_pairs
@@ -58,6 +59,16 @@ def read_choose(held_out: Path, options: int = 100) -> Suite:
 def is_trained_on(held_out: Path, digest: str) -> bool:
     """Whether these are the very pair shards of a training, by the sha256 of their manifest."""
     return held_out.is_dir() and bool(digest) and sha256_of(held_out / "manifest.json") == digest
+
+
+def check_held_out(held_out: Path | None, candidates: Sequence[Candidate]) -> None:
+    """Raise ValueError where the held-out pairs are the very ones of a candidate's training."""
+    for candidate in candidates:
+        if held_out and is_trained_on(held_out, candidate.trained_on):
+            raise ValueError(
+                f"`held_out` {held_out} holds the very pairs that {candidate.label} was trained on; give pairs that it "
+                "has not seen (`margin_pairs` takes any)"
+            )
 
 
 def _blocks(path: Path) -> Iterator[Block]:

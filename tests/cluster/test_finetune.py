@@ -21,10 +21,10 @@ from paraembed import checkpoint
 from paraembed.cluster.placement import workers_here
 from paraembed.cluster.train import Outcome, Training, train_model
 from paraembed.commands import finetune as job
-from paraembed.commands.evaluate import check_held_out
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, GruConfig
 from paraembed.evaluation.candidates import trained
+from paraembed.evaluation.choose import check_held_out
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of
 from paraembed.papers import find_supervised_recipe

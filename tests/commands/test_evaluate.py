@@ -16,8 +16,8 @@ import ray
 from mlflow.tracking import MlflowClient
 
 from paraembed.commands import evaluate as job
-from paraembed.commands.evaluate import Evaluation, check_held_out, find_candidates
-from paraembed.evaluation.report import Table
+from paraembed.commands.evaluate import Evaluation, find_candidates
+from paraembed.evaluation.choose import check_held_out
 from paraembed.io.fingerprint import sha256_of
 from paraembed.tracking.runs import EXPERIMENT
 
@@ -146,9 +146,6 @@ def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(
     assert sorted(path.name for path in out.iterdir()) == ["mine.csv", "scores.csv", "scores.json", "scores.md"]
     saved = json.loads((out / "scores.json").read_text())
     assert [column["label"] for column in saved["encoders"]] == ["overlap", "lemma overlap"]
-    table = Table("t", ("set", "pairs", "mine"), (("a", "1,000", "0.5"), ("mean", "", "")), (False, True), ())
-    assert job.blocks(table, None) == [(["set", "pairs", "mine"], [["a", "1,000", "0.5"], ["mean", "", ""]])]
-    assert [head for head, _ in job.blocks(table, 12)] == [["set", "pairs"], ["set", "mine"]]  # 4 + 2 + 5 is 11
 
 
 def test_texts_are_written_where_they_were_asked_for_alone(evaluate: Callable[[str], int], folder: Path) -> None:
