@@ -74,3 +74,10 @@ def _is_changed(name: str, path: Path) -> bool:
     if inside is None:
         return False
     return hashlib.sha256(b"".join(read_blocks(path, 1 << 20))).hexdigest() != inside
+
+
+def file_of(data: Path, name: str, needed_by: str) -> Path:
+    """A file of the data folder; FileNotFoundError, with the suite or task that needs it, where it is not there."""
+    if not (data / name).exists():
+        raise FileNotFoundError(f"{data / name} does not exist; the {needed_by} needs it")
+    return data / name

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from paraembed.evaluation.known_files import changed_files
+from paraembed.evaluation.known_files import changed_files, file_of
 from paraembed.evaluation.sets import AnySet, Choices, Group, Measure, ScoredPairs, Suite, ThresholdPairs
 from paraembed.io.escape import printable
 from paraembed.io.lines import read_text
@@ -27,20 +27,25 @@ def read_scored_pairs(path: Path) -> ScoredPairs:
         FileNotFoundError, IsADirectoryError: as said.
         ValueError: a line that is no scored pair (file and line named), or a file without any.
     """
-    cells = read_cells(path, "\t", "score, first sentence, second sentence", header="score\tsentence1\tsentence2")
+    cells = read_scored_cells(path)
     return _scored(cells, printable(path.name.removesuffix(".gz").removesuffix(".tsv")), 0, 1, 2)
+
+
+def read_scored_cells(path: Path) -> Cells:
+    """Read the rows of a file of scored pairs, with a header or without."""
+    return read_cells(path, "\t", "score, first sentence, second sentence", header="score\tsentence1\tsentence2")
 
 
 def read_sick(data: Path) -> Suite:
     """SICK relatedness (Marelli et al. 2014), test set."""
-    path = _there(data, "sick", "sick/SICK_test_annotated.txt")
+    path = file_of(data, "sick/SICK_test_annotated.txt", "suite 'sick'")
     pairs = _scored(read_cells(path, "\t", 5, header=True), "test", 3, 1, 2)
     return _suite("sick", data, ["sick/SICK_test_annotated.txt"], [pairs])
 
 
 def read_pit2015(data: Path) -> Suite:
     """Twitter paraphrases (Xu et al. 2015), graded scores of all 972 test pairs, debatable ones too."""
-    texts, labels = (_there(data, "pit2015", f"pit2015/test.{kind}") for kind in ("data", "label"))
+    texts, labels = (file_of(data, f"pit2015/test.{kind}", "suite 'pit2015'") for kind in ("data", "label"))
     tweets, graded = read_cells(texts, "\t", 7), read_cells(labels, "\t", 2)
     if len(tweets.rows) != len(graded.rows):
         raise ValueError(
@@ -69,7 +74,7 @@ def read_bigrams(data: Path) -> Suite:
 
     Of a verb and its object the file names the object first; here the verb comes first, as in a text.
     """
-    path = _there(data, "bigrams", "phrase/mitchell_lapata_2010.txt")
+    path = file_of(data, "phrase/mitchell_lapata_2010.txt", "suite 'bigrams'")
     ratings: dict[str, dict[tuple[str, str], list[float]]] = {kind: defaultdict(list) for kind in _BIGRAMS}
     cells = read_cells(path, " ", 8, header=True)
     rows = zip(cells.rows, cells.numbers(7), strict=True)
@@ -106,7 +111,7 @@ def read_phrases(data: Path) -> Suite:
 def read_semeval2013(data: Path) -> Suite:
     """SemEval 2013 task 5(a) (Korkontzelos et al. 2013): does a word mean what a two-word phrase means?"""
     names = [f"phrase/semeval2013_5a/en.{part}Set" for part in ("train", "test")]
-    train, test = (_word_and_phrase(_there(data, "semeval2013", name)) for name in names)
+    train, test = (_word_and_phrase(file_of(data, name, "suite 'semeval2013'")) for name in names)
     return _suite("semeval2013", data, names, [ThresholdPairs("", train, test)], "accuracy")
 
 
@@ -117,7 +122,7 @@ def read_turney(data: Path) -> Suite:
     the file has as well, are left out, as in Yu and Dredze 2015. ``10``: each of them with the bigram and with its
     reverse (Zhou 2017 §3.2).
     """
-    path = _there(data, "turney", "phrase/turney2012_jair.data")
+    path = file_of(data, "phrase/turney2012_jair.data", "suite 'turney'")
     cells = read_cells(path, " | ", 8)
     texts: dict[str, int] = {}
     first, second = [], []
@@ -162,12 +167,6 @@ def _suite(
 ) -> Suite:
     notes += changed_files([(file, data / file) for file in files])
     return Suite(name, (Group("", tuple(sets)),), measure=measure, notes=notes)
-
-
-def _there(data: Path, suite: str, name: str) -> Path:
-    if not (data / name).exists():
-        raise FileNotFoundError(f"{data / name} does not exist; the suite {suite!r} needs it")
-    return data / name
 
 
 def _some(data: Path, suite: str, names: Sequence[str]) -> list[str]:

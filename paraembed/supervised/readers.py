@@ -10,15 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.evaluation import loaders
-from paraembed.evaluation.known_files import changed_files
-from paraembed.evaluation.loaders import read_scored_pairs
+from paraembed.evaluation.known_files import changed_files, file_of
 from paraembed.evaluation.sets import Choices, ScoredPairs, ThresholdPairs
-from paraembed.io.lines import read_text
 from paraembed.io.tables import Cells, read_cells
 from paraembed.papers.results import PAPERS_STS
 from paraembed.settings import DataSet, TaskName
 from paraembed.supervised.sentiment import read_sst
-from paraembed.supervised.tasks import Examples, Rows, Split, Task, drawn_parts, file_of
+from paraembed.supervised.tasks import DataSet, Examples, Rows, Split, Task, TaskName, drawn_parts
 
 DATA_SETS: Mapping[str, tuple[DataSet, ...]] = {
     "similarity": ("sick", "sts"),
@@ -75,7 +73,7 @@ def read_sick(data: Path, task: str) -> Task:
         data: folder with ``sick/``.
         task: ``similarity`` (relatedness, 1 to 5) or ``entailment`` (three classes).
     """
-    files = [(name, file_of(data, task, name)) for name in _SICK.values()]
+    files = [(name, file_of(data, name, f"task {task!r}")) for name in _SICK.values()]
     train, dev, test = (_sick_part(path, task) for _, path in files)
     notes = changed_files(files)
     if task == "entailment":
@@ -106,13 +104,9 @@ def read_sts(data: Path, seed: int) -> Task:
     parts: list[list[Examples]] = [[], [], []]
     split: Split = {}
     for name, path in files.items():
-        pairs = read_scored_pairs(path)
-        wrong = np.flatnonzero((pairs.scores < 0) | (pairs.scores > 5))
-        if len(wrong):
-            line = len(read_text(path)) - len(pairs) + int(wrong[0]) + 1  # there may be a header
-            raise ValueError(f"{path}, line {line}: the score is {pairs.scores[wrong[0]]:g}; expected 0 to 5")
-        examples = Examples(pairs.texts, pairs.scores)
-        drawn = drawn_parts(len(pairs), _STS_SHARES, f"sts/{name}", seed)
+        cells = loaders.read_scored_cells(path)
+        examples = Examples((cells.texts(1), cells.texts(2)), _graded(cells, 0, low=0))
+        drawn = drawn_parts(len(examples), _STS_SHARES, f"sts/{name}", seed)
         for part, rows in zip(parts, drawn, strict=True):
             part.append(examples.take(rows))
         split[name] = {part: rows.tolist() for part, rows in zip(("train", "dev", "test"), drawn, strict=True)}
@@ -145,7 +139,7 @@ def read_semeval2013(data: Path, seed: int) -> Task:
         data: folder with ``phrase/semeval2013_5a/``.
         seed: of the draw of dev.
     """
-    files = [(name, file_of(data, "semeval2013", name)) for name in _SEMEVAL]
+    files = [(name, file_of(data, name, "task 'semeval2013'")) for name in _SEMEVAL]
     (pairs,) = loaders.read_semeval2013(data).groups[0].sets
     assert isinstance(pairs, ThresholdPairs)
     words = pairs.train.second.to_pylist()
@@ -186,7 +180,7 @@ def read_turney(data: Path, seed: int) -> Task:
         data: folder with ``phrase/turney2012_jair.data``.
         seed: of the draw of dev.
     """
-    path = file_of(data, "turney", _TURNEY)
+    path = file_of(data, _TURNEY, "task 'turney'")
     _, ten = loaders.read_turney(data).groups[0].sets
     assert isinstance(ten, Choices)
     if len(ten) <= _TURNEY_TRAIN:
@@ -228,14 +222,15 @@ def _unordered(examples: Examples) -> list[frozenset[str]]:
 
 def _sick_part(path: Path, task: str) -> Examples:
     cells = read_cells(path, "\t", 5, header=True)
-    labels = _judgements(cells) if task == "entailment" else _relatedness(cells)
+    labels = _judgements(cells) if task == "entailment" else _graded(cells, 3, low=1)
     return Examples((cells.texts(1), cells.texts(2)), labels)
 
 
-def _relatedness(cells: Cells) -> npt.NDArray[np.float64]:
-    scores = cells.numbers(3)
-    for at in np.flatnonzero((scores < 1) | (scores > 5)).tolist():
-        cells.refuse(at, f"the score is {scores[at]:g}; expected 1 to 5")
+def _graded(cells: Cells, column: int, low: int) -> npt.NDArray[np.float64]:
+    """A column of scores from ``low`` to 5."""
+    scores = cells.numbers(column)
+    for at in np.flatnonzero((scores < low) | (scores > 5)).tolist():
+        cells.refuse(at, f"the score is {scores[at]:g}; expected {low} to 5")
     return scores
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from paraembed.evaluation.known_files import changed_files
+from paraembed.evaluation.known_files import changed_files, file_of
 from paraembed.io.lines import read_text
-from paraembed.supervised.tasks import Examples, Task, file_of
+from paraembed.supervised.tasks import Examples, Task
 from paraembed.text.trees import FAULTS, parse_trees
 
 _NEUTRAL = 2
@@ -44,7 +44,7 @@ def read_sst(data: Path) -> Task:
     Args:
         data: folder with ``sst/train.txt.gz``, ``dev`` and ``test``.
     """
-    files = [(name, file_of(data, "sentiment", name)) for name in (f"sst/{part}.txt.gz" for part in _PARTS)]
+    files = [(name, file_of(data, name, "task 'sentiment'")) for name in (f"sst/{part}.txt.gz" for part in _PARTS)]
     train, dev, test = (_sentences(path) for _, path in files)
     constituents = {(one.text, one.label > _NEUTRAL): one for tree in train for one in tree if one.label != _NEUTRAL}
     return Task(

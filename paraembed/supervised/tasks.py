@@ -106,10 +106,3 @@ def write_split(task: Task, folder: Path) -> list[Path]:
         return []
     write_json(folder / SPLIT, task.split)
     return [folder / SPLIT]
-
-
-def file_of(data: Path, task: str, name: str) -> Path:
-    """A file of the data folder; FileNotFoundError, with the task that needs it, where it is not there."""
-    if not (data / name).exists():
-        raise FileNotFoundError(f"{data / name} does not exist; the task {task!r} needs it")
-    return data / name
