@@ -1,15 +1,22 @@
-"""Trials on Ray Tune: reused actors take them, one copy of the inputs a machine lies in the object store."""
+"""Trials on Ray Tune: as many as run side by side, each of which trains one point of the space after the other.
 
+Ray Tune starts, places and restarts them. Its own trial a point costs 431 ms beside training and scoring, for points
+that take a tenth of that; a point that a running trial takes from the ledger costs 22 ms. One copy of the inputs a
+machine is in the object store.
+"""
+
+import asyncio
 import bisect
 import json
 import logging
 import shutil
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import ray
 import ray.train
@@ -19,9 +26,7 @@ from ray.train import LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError  # nowhere else
 from ray.train.v2.api.exceptions import WorkerGroupError
-from ray.tune.search import Searcher
 
-from paraembed.cluster.tune_actors import kept_actors
 from paraembed.process import RAY_TUNE, environment, quiet_ray
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import SearchSettings
@@ -67,6 +72,7 @@ class _Shared:
         scorer: what is maximised.
         resources: of a trial.
         folder: for the files of Ray Train.
+        desk: hands out points.
     """
 
     inputs: Mapping[str, Any]
@@ -74,6 +80,7 @@ class _Shared:
     scorer: Scorer
     resources: Resources
     folder: str
+    desk: Any
 
 
 @environment(RAY_TUNE)
@@ -95,7 +102,9 @@ def run_trials(
     quiet_ray()  # importing Ray Tune set the levels of its loggers
     shutil.rmtree(folder, ignore_errors=True)
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
-    shared = _Shared(references, searcher.points.kind, scorer, resources, str(folder))
+    desk = ray.remote(num_cpus=0)(_Desk).remote()
+    dispatcher = _Dispatcher(searcher, desk)
+    shared = _Shared(references, searcher.points.kind, scorer, resources, str(folder), desk)
     trainable = tune.with_parameters(_trial, shared=shared)
     takes: dict[str, float] = {"cpu": 1.0, "gpu": float(resources.gpus)}
     if resources.workers > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
@@ -103,42 +112,111 @@ def run_trials(
     tuner = tune.Tuner(
         tune.with_resources(trainable, takes),
         tune_config=tune.TuneConfig(
-            search_alg=searcher,
-            num_samples=-1,  # the searcher ends it
-            max_concurrent_trials=resources.concurrent,  # else one actor is started after the other
-            reuse_actors=True,  # a new one imports torch: 3 s
+            num_samples=min(resources.concurrent, len(searcher.todo)),
+            reuse_actors=True,  # for trials that do not fit beside the others; a new one imports torch: 3 s
             trial_name_creator=lambda trial: f"trial-{trial.trial_id}",
             trial_dirname_creator=lambda trial: f"trial-{trial.trial_id}",
         ),
-        run_config=tune.RunConfig(name="tune", storage_path=str(folder), verbose=0),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(folder),
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=-1),  # the searcher counts
+            callbacks=[dispatcher],
+            stop=dispatcher,
+        ),
     )
     try:
-        with kept_actors():
-            tuner.fit()
+        tuner.fit()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if searcher.problem is not None:
         raise searcher.problem
 
 
-def _trial(config: dict[str, Any], shared: _Shared) -> dict[str, str]:
-    """What an actor does with a trial: Ray Tune hears of each epoch, and at the end of how it went."""
+class _Desk:
+    """Points on their way to trials, by who asks for them; runs in an actor."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Queue[str]] = defaultdict(asyncio.Queue)
+
+    async def give(self, asker: str, task: str) -> None:
+        """Hand a task to a trial."""
+        await self._tasks[asker].put(task)
+
+    async def take(self, asker: str) -> str:
+        """Return the next task of a trial, as soon as there is one; an empty one is the end."""
+        return await self._tasks[asker].get()
+
+
+class _Dispatcher(tune.Callback, tune.Stopper):
+    """Tells the searcher what Ray Tune learns of its trials, and gives them what it suggests, until that is over."""
+
+    def __init__(self, searcher: "LedgerSearch", desk: Any) -> None:
+        self.searcher, self.desk = searcher, desk
+        self._waiting: dict[str, str] = {}
+
+    def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_: Any) -> None:  # type: ignore[override]
+        """An epoch or a point has ended, or a trial asks for its first one."""
+        if "epoch" in result:
+            self.searcher.on_epoch(trial.trial_id, result["epoch"], result["score"])
+        if "ended" in result:
+            self.searcher.on_end(trial.trial_id, result["ended"])
+        if "asker" in result:
+            self._waiting[trial.trial_id] = result["asker"]
+            self._give()
+
+    def on_step_end(self, **_: Any) -> None:  # type: ignore[override]
+        """Some time has passed."""
+        self._give()
+
+    def on_trial_recover(self, *, trial: Any, **_: Any) -> None:  # type: ignore[override]
+        """The worker of a trial has died; Ray Tune starts another one."""
+        self._waiting.pop(trial.trial_id, None)
+        self.searcher.on_death(trial.trial_id)
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:  # noqa: ARG002
+        """No trial ends alone."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Whether nothing is left to do; also where no worker can begin."""
+        return self.searcher.is_over
+
+    def _give(self) -> None:
+        for trial, asker in [*self._waiting.items()]:
+            task = self.searcher.suggest(trial)
+            if task is not None:
+                del self._waiting[trial]
+                self.desk.give.remote(asker, task)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing for the copy that Ray Tune pickles: the ledger has it all."""
+        return {}
+
+
+def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
+    """What an actor does: one point after the other; Ray Tune hears of each epoch, and of how each point went."""
     quiet_ray()
-    task = json.loads(config["task"])
-    recipe = shared.kind.from_dict(task["recipe"])
-    inputs = shared.inputs[inputs_key(recipe)]
-    if shared.resources.workers > 1:
-        return {"ended": _on_group(task, inputs, shared)}
-    ended = run_trial(
-        ray.get(inputs),
-        recipe,
-        task["share"],
-        shared.scorer,
-        {int(epoch): score for epoch, score in task["cut_offs"].items()},
-        device=shared.resources.device,
-        on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "score": epoch.score}),
-    )
-    return {"ended": json.dumps(asdict(ended))}
+    asker = uuid4().hex  # of a trial whose worker died, another one
+    tune.report({"asker": asker})
+    while text := ray.get(shared.desk.take.remote(asker)):
+        task = json.loads(text)
+        recipe = shared.kind.from_dict(task["recipe"])
+        inputs = shared.inputs[inputs_key(recipe)]
+        if shared.resources.workers > 1:
+            tune.report({"ended": _on_group(task, inputs, shared), "asker": asker})
+            continue
+        ended = run_trial(
+            ray.get(inputs),
+            recipe,
+            task["share"],
+            shared.scorer,
+            {int(epoch): score for epoch, score in task["cut_offs"].items()},
+            device=shared.resources.device,
+            on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "score": epoch.score}),
+        )
+        tune.report({"ended": json.dumps(asdict(ended)), "asker": asker})
 
 
 def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
@@ -150,7 +228,7 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
         scaling_config=ScalingConfig(num_workers=resources.workers, use_gpu=resources.gpus),
         torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
-            name=f"group-{tune.get_context().get_trial_id()}",
+            name=f"group-{task['trial']}-{uuid4().hex[:8]}",
             storage_path=shared.folder,
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
@@ -183,19 +261,19 @@ def _work(config: dict[str, Any]) -> str:
     return json.dumps(asdict(ended))
 
 
-class LedgerSearch(Searcher):
-    """Hands out the trials that the ledger does not have, in order, and keeps what becomes of them.
+class LedgerSearch:
+    """Hands out the points that the ledger does not have, in order, and keeps what becomes of them.
 
-    Ray Tune asks for a trial whenever it could start one. All state is the ledger: see ``tuning.search``.
+    All state is the ledger: see ``tuning.search``.
 
     Args:
         points: what is searched.
         settings: how.
         ledger: what is known already.
-        concurrent: trials at a time.
-        max_failures: more failed trials end the sweep.
-        on_record: told of every trial that ends.
-        on_epoch: told of every epoch: trial, epoch, score or None.
+        concurrent: points at a time.
+        max_failures: more failed points end the sweep.
+        on_record: told of every point that ends.
+        on_epoch: told of every epoch: number of the point, epoch, score or None.
     """
 
     def __init__(
@@ -208,10 +286,9 @@ class LedgerSearch(Searcher):
         on_record: Callable[[Record], None],
         on_epoch: Callable[[int, int, float | None], None],
     ) -> None:
-        super().__init__()
         self.points, self.settings, self.ledger = points, settings, ledger
         self.concurrent, self.max_failures = concurrent, max_failures
-        self.on_record, self.on_epoch = on_record, on_epoch
+        self._on_record, self._on_epoch = on_record, on_epoch
         self.num_trials = settings.num_trials(points.space.size)
         self.todo = [number for number in range(self.num_trials) if number not in ledger.records]
         self.problem: OSError | None = None
@@ -220,11 +297,11 @@ class LedgerSearch(Searcher):
         self._choices: list[dict[str, int]] = []
         self._running: dict[str, tuple[int, float]] = {}
 
-    def suggest(self, trial_id: str) -> dict[str, str] | str | None:  # type: ignore[override]  # or FINISHED
-        """The next trial; None while others must end first."""
-        if self.too_many_failed or self.problem is not None or not (self.todo or self._running):
-            return str(self.FINISHED)
-        # What runs may die and come back, and Ray Tune asks no more after FINISHED.
+    def suggest(self, worker: str) -> str | None:
+        """The next point, JSON; None while others must end first, empty at the end."""
+        if self._ends or not (self.todo or self._running):
+            return ""
+        # What runs may die and come back.
         if not self.todo or len(self._running) >= self.concurrent or time.monotonic() < self._not_before:
             return None
         number = self.todo[0]
@@ -232,35 +309,47 @@ class LedgerSearch(Searcher):
         if self.settings.looks_back and any(one not in self.ledger.records for one in known):
             return None
         del self.todo[0]
-        self._running[trial_id] = number, time.monotonic()
+        self._running[worker] = number, time.monotonic()
         point = self.points.at(self.choices(number))
         cuts = cut_offs(self.settings, point.recipe.epochs, self._known(number))
-        task = {"trial": number, "recipe": point.recipe.to_dict(), "share": point.share, "cut_offs": cuts}
-        return {"task": json.dumps(task)}
+        return json.dumps({"trial": number, "recipe": point.recipe.to_dict(), "share": point.share, "cut_offs": cuts})
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """An epoch has ended."""
-        if "epoch" in result and trial_id in self._running:
-            self.on_epoch(self._running[trial_id][0], result["epoch"], result["score"])
+    def on_epoch(self, worker: str, epoch: int, score: float | None) -> None:
+        """An epoch of a worker's point has ended."""
+        if worker in self._running:
+            self._on_epoch(self._running[worker][0], epoch, score)
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A trial has ended, or its worker has died: then it is the next one again, unless that happens too often."""
-        number, started = self._running.pop(trial_id)
-        if error or not result or "ended" not in result:
-            self._deaths[number] += 1
-            if self._deaths[number] < _TRIES:
-                bisect.insort(self.todo, number)
-                if self._deaths[number] > 1:
-                    self._not_before = time.monotonic() + _PAUSE_SECONDS
-                log.warning("trial %d: its worker died, or could not begin; it runs again", number)
+    def on_end(self, worker: str, ended: str) -> None:
+        """A worker's point has ended."""
+        number, _ = self._running.pop(worker)
+        self._keep(number, json.loads(ended))
+
+    def on_death(self, worker: str) -> None:
+        """A worker has died: its point is the next one again, unless that happens too often.
+
+        The death of one that has no point yet is that of the next one.
+        """
+        now = time.monotonic()
+        if worker not in self._running:
+            if not self.todo or now < self._not_before:
                 return
-            reason = (
-                f"its worker died, or could not begin, {_TRIES} times; is there memory for {self.concurrent} trials "
-                "at a time?"
-            )
-            ended = asdict(Ended("failed", reason, (), time.monotonic() - started))
-        else:
-            ended = json.loads(result["ended"])
+            self._running[worker] = self.todo.pop(0), now
+            self._not_before = now + _PAUSE_SECONDS
+        number, started = self._running.pop(worker)
+        self._deaths[number] += 1
+        if self._deaths[number] < _TRIES:
+            bisect.insort(self.todo, number)
+            if self._deaths[number] > 1:
+                self._not_before = now + _PAUSE_SECONDS
+            log.warning("trial %d: its worker died, or could not begin; it runs again", number)
+            return
+        reason = (
+            f"its worker died, or could not begin, {_TRIES} times; is there memory for {self.concurrent} trials "
+            "at a time?"
+        )
+        self._keep(number, asdict(Ended("failed", reason, (), now - started)))
+
+    def _keep(self, number: int, ended: dict[str, Any]) -> None:
         point = self.points.at(self.choices(number))
         of_point = {"choices": point.choices, "recipe": point.recipe.to_dict(), "share": point.share}
         record = Record.from_dict({"number": number, **of_point, **ended, "ended": time.time()})
@@ -269,12 +358,17 @@ class LedgerSearch(Searcher):
         except OSError as problem:  # a full disk: raised here, Ray Tune would wrap it in a stack trace
             self.problem = problem
         else:
-            self.on_record(record)
+            self._on_record(record)
 
     @property
-    def too_many_failed(self) -> bool:
-        """Whether more trials have failed than may."""
-        return len(self.ledger.failed()) > self.max_failures
+    def is_over(self) -> bool:
+        """Whether nothing runs, and nothing more will."""
+        return not self._running and (self._ends or not self.todo)
+
+    @property
+    def _ends(self) -> bool:
+        """Whether no point is to begin any more: too many have failed, or a record could not be written."""
+        return self.problem is not None or len(self.ledger.failed()) > self.max_failures
 
     def choices(self, number: int) -> dict[str, int]:
         """The point of a trial; those before it that the ledger does not have are worked out again."""
@@ -294,20 +388,3 @@ class LedgerSearch(Searcher):
         if not self.settings.looks_back:
             return []
         return [self.ledger.records[one] for one in range(number - self.concurrent + 1)]
-
-    def save(self, checkpoint_path: str) -> None:
-        """Nothing to save."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Nothing to restore."""
-
-    def get_state(self) -> dict[str, Any]:
-        """Nothing beside the ledger."""
-        return {}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Nothing beside the ledger."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Nothing for the copy that Ray Tune pickles, either."""
-        return {}

@@ -16,7 +16,7 @@ from paraembed.io.tables import Cells, read_cells
 from paraembed.papers.results import PAPERS_STS
 from paraembed.settings import DataSet, TaskName
 from paraembed.supervised.sentiment import read_sst
-from paraembed.supervised.tasks import DataSet, Examples, Rows, Split, Task, TaskName, drawn_parts
+from paraembed.supervised.tasks import Examples, Rows, Split, Task, drawn_parts
 
 DATA_SETS: Mapping[str, tuple[DataSet, ...]] = {
     "similarity": ("sick", "sts"),

@@ -53,14 +53,14 @@ def searcher(folder: Path, how: SearchSettings, concurrent: int) -> LedgerSearch
     return LedgerSearch(POINTS, how, Ledger(folder), concurrent, 10, lambda _: None, lambda *_: None)
 
 
-def ended(scores: list[float], status: str = "finished") -> dict[str, str]:
+def ended(scores: list[float], status: str = "finished") -> str:
     curve = tuple(Epoch(at, score, 0.5, {}, 1.0 * at) for at, score in enumerate(scores, 1))
-    return {"ended": json.dumps(asdict(Ended(status, "", curve, 2.0)))}  # type: ignore[arg-type]
+    return json.dumps(asdict(Ended(status, "", curve, 2.0)))  # type: ignore[arg-type]
 
 
 def given_out(search: LedgerSearch, name: str) -> int | str | None:
     got = search.suggest(name)
-    return json.loads(got["task"])["trial"] if isinstance(got, dict) else got
+    return json.loads(got)["trial"] if got else got
 
 
 def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(
@@ -70,29 +70,51 @@ def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(
     monkeypatch.setattr(tune_trials, "time", clock)
     search = searcher(tmp_path, SearchSettings(), 2)
     assert [given_out(search, name) for name in "abc"] == [0, 1, None]
-    search.on_trial_complete("a", error=True)
+    search.on_death("a")
     assert given_out(search, "c") == 0  # at once
-    search.on_trial_complete("c", error=True)
-    search.on_trial_complete("b", ended([0.1, 0.2]))
+    search.on_death("c")
+    search.on_end("b", ended([0.1, 0.2]))
     assert given_out(search, "d") is None  # also no other trial: it would go to the dead machine
     for name in "de":
         clock.now += 19.9
         assert given_out(search, name) is None
         clock.now += 0.2
         assert given_out(search, name) == 0
-        search.on_trial_complete(name, error=True)
+        search.on_death(name)
     assert caplog.text.count("trial 0: its worker died, or could not begin; it runs again") == 3
     record = search.ledger.records[0]
     assert (record.status, record.curve) == ("failed", ())
     assert record.reason.startswith("its worker died, or could not begin, 4 times; is there memory for 2 trials")
     assert [given_out(search, name) for name in "fg"] == [2, 3]
-    search.on_trial_complete("f", ended([0.1, 0.2]))
+    search.on_end("f", ended([0.1, 0.2]))
     assert given_out(search, "h") is None  # not the end: trial 3 may die
-    search.on_trial_complete("g", error=True)
+    search.on_death("g")
     assert given_out(search, "h") == 3
-    search.on_trial_complete("h", ended([0.1], "stopped"))
-    assert given_out(search, "i") == "FINISHED"
+    search.on_end("h", ended([0.1], "stopped"))
+    assert given_out(search, "i") == ""
+    assert search.is_over
     assert [one.status for one in search.ledger.in_order()] == ["failed", "finished", "finished", "stopped"]
+
+
+def test_a_worker_that_cannot_begin_counts_as_the_next_trials_and_does_not_end_the_sweep_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(tune_trials, "time", clock)
+    search = searcher(tmp_path, SearchSettings(), 2)
+    for _ in range(40):  # a restart every three seconds
+        clock.now += 3.0
+        search.on_death("a")
+        search.on_death("b")
+    assert [one.number for one in search.ledger.failed()] == [0]
+    assert given_out(search, "c") is None
+    clock.now += 20.0
+    assert given_out(search, "c") == 1
+    for number in (1, 2, 3):
+        search.on_end("c", ended([0.1, 0.2]))
+        assert given_out(search, "c") == ("" if number == 3 else number + 1)
+    search.on_death("a")
+    assert search.is_over
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.integers(0, 99))
@@ -110,17 +132,19 @@ def test_deaths_change_neither_what_is_tried_nor_who_is_stopped(
             running = dict[str, int]()
             for turn in range(100):
                 got = search.suggest(str(turn))
-                if got == "FINISHED":
+                if got == "":
                     return told
-                if isinstance(got, dict):
-                    running[str(turn)] = number = json.loads(got["task"])["trial"]
-                    assert told.setdefault(number, got["task"]) == got["task"]
+                if got is not None:
+                    running[str(turn)] = number = json.loads(got)["trial"]
+                    assert told.setdefault(number, got) == got
                 elif running:
                     name = draw.choice(sorted(running))
                     number = running.pop(name)
                     deaths[number] -= 1
-                    dies = deaths[number] >= 0
-                    search.on_trial_complete(name, None if dies else ended([0.1 * number, 0.3]), error=dies)
+                    if deaths[number] >= 0:
+                        search.on_death(name)
+                    else:
+                        search.on_end(name, ended([0.1 * number, 0.3]))
                 else:
                     clock.now += 30.0
         raise AssertionError("it does not end")
@@ -232,7 +256,7 @@ def test_the_winner_is_scored_on_what_it_was_chosen_by_where_the_folder_holds_no
 
 def record(number: int, scores: list[float], status: str = "finished") -> Record:
     point = POINTS.at(SMOKE.choices(number))
-    values = json.loads(ended(scores, status)["ended"])
+    values = json.loads(ended(scores, status))
     at = {"number": number, "choices": point.choices, "recipe": point.recipe.to_dict(), "share": 1.0}
     return Record.from_dict({**at, **values, "ended": 1e9 + number + 0.25 * len(scores)})
 
