@@ -4,6 +4,8 @@ A folder holds ``config.json`` (encoder options, tokeniser, recipe, provenance, 
 fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and composition) and a ``README.md``.
 """
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -59,7 +61,16 @@ class _Config(TypedDict):
     provenance: NotRequired[_Provenance | None]
 
 
-def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: dict[str, Any], model_card: str) -> str:
+def save(
+    encoder: Encoder,
+    folder: Path,
+    *,
+    recipe: dict[str, Any],
+    provenance: dict[str, Any],
+    model_card: str,
+    written: Path | None = None,
+    write_more: Callable[[Path], object] = lambda _: None,
+) -> str:
     """Write an encoder folder, whole or not at all; a folder that stands there is replaced.
 
     Args:
@@ -68,14 +79,21 @@ def save(encoder: Encoder, folder: Path, *, recipe: dict[str, Any], provenance: 
         recipe: what decided the result, for the record.
         provenance: input digests, versions and counts, for the record.
         model_card: text of ``README.md``.
+        written: folder of the same encoder, whose weights and vocabulary are moved; None: they are written.
+        write_more: writes further files into the folder.
 
     Returns:
         The fingerprint: a digest of encoder options, tokeniser, vocabulary and weights, so of all that a vector
         depends on.
     """
     with new_folder(folder) as new:
-        save_vocabulary(encoder.vocabulary, new / "words.txt")
-        save_tensors(encoder.state_dict(), new / "model.safetensors")
+        write_more(new)
+        if written is None:
+            save_vocabulary(encoder.vocabulary, new / "words.txt")
+            save_tensors(encoder.state_dict(), new / "model.safetensors")
+        else:
+            for name in _FILES:
+                shutil.move(written / name, new / name)
         (new / "README.md").write_text(model_card, encoding="utf-8")
         decides = {
             "encoder": config_to_dict(encoder.config),

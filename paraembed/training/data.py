@@ -357,7 +357,7 @@ class Pairs:
         encoder, shards = after.encoder, self.shards
         assert isinstance(encoder, Encoder)
         sources = {name: counts["pairs"] - counts["duplicates"] for name, counts in shards.get("sources", {}).items()}
-        words = kept.in_words() if kept else ""
+        words, title = kept.in_words() if kept else "", f"{name}: {encoder_name(self.recipe.encoder)}"
         card = model_card(name, self.recipe, encoder.width, counters.last_loss, sources, scores, words)
         checkpoint.save(
             encoder,
@@ -370,9 +370,9 @@ class Pairs:
                 **({"selected": kept.to_dict()} if kept else {}),
             },
             model_card=f"{card}\n![Loss, share of active terms and scores]({PICTURE})\n",
+            written=work.folder / "trained",
+            write_more=lambda folder: draw(folder / PICTURE, title, counters, self.num_pairs, kept, _changes(scores)),
         )
-        title = f"{name}: {encoder_name(self.recipe.encoder)}"
-        draw(work.out / PICTURE, title, counters, self.num_pairs, kept, _changes(scores))
         return None if scores is None else scores.table()
 
     def _scores(self, folder: Path, after: Candidate) -> Report | None:
