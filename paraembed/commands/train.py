@@ -11,7 +11,6 @@ from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_pairs
 from paraembed.commands.recipe_flags import changed_fields, recipe_flags
 from paraembed.console import print_table, say
-from paraembed.evaluation.suites import read_pairs_files, read_suites
 from paraembed.papers import find_recipe
 from paraembed.recipe import Recipe, without_effect
 from paraembed.settings import MIN_COVERAGE, Placement, Selection, check_min_coverage
@@ -62,6 +61,8 @@ def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], se
     Raises:
         OSError, ValueError: flags that do not go together, an unknown suite, a file that cannot be read.
     """
+    from paraembed.evaluation.suites import read_pairs_files, read_suites
+
     names = [name for some in names for name in some.split(",") if name]
     if bool(names) != (data is not None):
         raise ValueError("--evaluate and --data go together: --evaluate sts --data FOLDER; or --evaluate-pairs FILE")

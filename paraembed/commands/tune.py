@@ -12,7 +12,6 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
 from paraembed.console import doing, print_table, say
-from paraembed.evaluation.suites import SUITES
 from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName
@@ -303,6 +302,7 @@ def _print_grid(points: Points, settings: SearchSettings, selection: Selection, 
 
 def _protocol(flags: Tune, sweep: "Sweep") -> "Protocol":
     from paraembed.cluster.tune_protocol import Protocol, suites_there
+    from paraembed.evaluation.suites import SUITES
     from paraembed.supervised.labels import Labels
 
     assert flags.data is not None
