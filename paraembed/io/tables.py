@@ -28,7 +28,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from paraembed.compiled import compiled, inlined
 from paraembed.io.inflate import read_blocks
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.lines import invalid_rows, is_utf8, read_text
@@ -37,16 +36,16 @@ Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
 BLOCK_BYTES = 8 << 20  # read at a time
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LINE_FEED, _CARRIAGE_RETURN, _QUOTE, _COMMA, _TAB, _SPACE = b'\n\r",\t '
+LINE_FEED, CARRIAGE_RETURN, QUOTE, COMMA, TAB, SPACE = b'\n\r",\t '
 _NOT_COUNTED = 5  # bytes of a mark of byte order and a line end
-_CELL_START, _BARE, _QUOTED, _QUOTE_IN_QUOTED = range(4)
-_NO_FAULT, _STRAY_QUOTE, _TEXT_AFTER_QUOTE, _OPEN_QUOTE, _EMPTY_LINE, _WIDTH = range(6)
-_JOINED_SEPARATORS = 12  # in six lines of two each, or twelve of one: no prose
+CELL_START, BARE, QUOTED, QUOTE_IN_QUOTED = range(4)
+NO_FAULT, STRAY_QUOTE, TEXT_AFTER_QUOTE, OPEN_QUOTE, EMPTY_LINE, WIDTH = range(6)
+JOINED_SEPARATORS = 12  # in six lines of two each, or twelve of one: no prose
 _FAULTS = {
-    _STRAY_QUOTE: "a quote inside of a cell that does not begin with one; quote the whole cell and double the quote",
-    _TEXT_AFTER_QUOTE: "text behind the quote that closes a cell; double a quote that belongs to the text",
-    _OPEN_QUOTE: "a quote opens here and is not closed in this line, and with the next lines this is no row",
-    _EMPTY_LINE: "empty line",
+    STRAY_QUOTE: "a quote inside of a cell that does not begin with one; quote the whole cell and double the quote",
+    TEXT_AFTER_QUOTE: "text behind the quote that closes a cell; double a quote that belongs to the text",
+    OPEN_QUOTE: "a quote opens here and is not closed in this line, and with the next lines this is no row",
+    EMPTY_LINE: "empty line",
 }
 
 
@@ -98,8 +97,8 @@ class Records:
         """The first byte of each record [n], and the one behind its last, without its line end [n]."""
         octets = np.frombuffer(self.data, np.uint8)
         starts = np.concatenate(([self.start], self.ends))[: len(self.ends)]
-        stops = self.ends - (octets[self.ends - 1] == _LINE_FEED)
-        stops -= octets[np.maximum(stops - 1, 0)] == _CARRIAGE_RETURN
+        stops = self.ends - (octets[self.ends - 1] == LINE_FEED)
+        stops -= octets[np.maximum(stops - 1, 0)] == CARRIAGE_RETURN
         return starts, np.maximum(stops, starts)
 
     def line_of(self, number: int) -> int:
@@ -113,7 +112,7 @@ class Records:
 
     def fault(self, number: int) -> str:
         """Why a record is rejected."""
-        if self.faults[number] == _WIDTH:
+        if self.faults[number] == WIDTH:
             return f"{self.cells[number]} cells, the header has {self.width}"
         return _FAULTS[int(self.faults[number])]
 
@@ -146,7 +145,7 @@ class Records:
             wanted: those to read.
             kept: records [n] that are read, all with as many cells as there are names; None: those without a fault.
         """
-        kept = self.faults == _NO_FAULT if kept is None else kept
+        kept = self.faults == NO_FAULT if kept is None else kept
         if not kept.any():
             return {name: pa.array([], pa.binary()) for name in wanted}
         table = _parsed(self._bytes_of(kept), self.kind, names, wanted)
@@ -159,7 +158,7 @@ class Records:
             return self.data[self.start :]
         octets = np.frombuffer(self.data, np.uint8).copy()
         lasts = self.ends - 1
-        octets[lasts[octets[lasts] == _CARRIAGE_RETURN]] = _LINE_FEED  # before LF it would be one line end
+        octets[lasts[octets[lasts] == CARRIAGE_RETURN]] = LINE_FEED  # before LF it would be one line end
         lengths = np.diff(self.ends, prepend=self.start)
         return bytes(octets[self.start : self.ends[-1]][np.repeat(kept, lengths)])
 
@@ -209,7 +208,7 @@ def read_records(
 
     def checked(records: Records, num_rest: int = 0) -> Records:
         starts, stops = records.bounds
-        wrong = np.flatnonzero((stops - starts > max_line_bytes) | (not table.repairs and records.faults != _NO_FAULT))
+        wrong = np.flatnonzero((stops - starts > max_line_bytes) | (not table.repairs and records.faults != NO_FAULT))
         if len(wrong) or num_rest - _NOT_COUNTED > max_line_bytes:
             at = int(wrong[0]) if len(wrong) else len(records)
             where = f"{name}, line {line + records.line_of(at)}" if table.from_start else name
@@ -250,16 +249,18 @@ def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first
     octets = np.frombuffer(data, np.uint8)
     start = len(BYTE_ORDER_MARK) if is_first and data.startswith(BYTE_ORDER_MARK) else 0
     if kind not in {"csv", "tsv"}:
-        ends = np.flatnonzero(octets == _LINE_FEED) + 1
+        ends = np.flatnonzero(octets == LINE_FEED) + 1
         if is_whole and (not len(ends) or ends[-1] < len(data)):
             ends = np.append(ends, len(data))
         return Records(kind, data[: ends[-1]] if len(ends) else b"", ends, start)
+    from paraembed.io.scan import scan  # noqa: PLC0415 - numba takes a second, and small files do without it
+
     size = data.count(b"\n") + data.count(b"\r") + 1
     ends, faults = np.empty(size, np.int64), np.empty(size, np.uint8)
     cells, breaks = np.empty(size, np.int32), np.empty(size, np.int32)
     limits = table.width, table.max_field_lines, max_line_bytes, table.repairs, is_whole
-    separator, quote = (_COMMA, _QUOTE) if kind == "csv" else (_TAB, -1)
-    count = _scan(octets, separator, quote, start, *limits, ends, faults, cells, breaks)
+    separator, quote = (COMMA, QUOTE) if kind == "csv" else (TAB, -1)
+    count = scan(octets, separator, quote, start, *limits, ends, faults, cells, breaks)
     stop = int(ends[count - 1]) if count else 0
     found = faults[:count], cells[:count], breaks[:count]
     return Records(kind, data[:stop], ends[:count], start, *found, table.width)
@@ -354,116 +355,3 @@ def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
         yield from ((rows.line_num, row) for row in rows if any(map(str.strip, row)))
     except csv.Error as error:
         raise ValueError(f"{path}, line {rows.line_num}: {error}; mend or drop the line") from None
-
-
-@compiled
-def _scan(
-    octets: npt.NDArray[np.uint8],
-    separator: int,
-    quote: int,
-    start: int,
-    width: int,
-    max_field_lines: int,
-    max_bytes: int,
-    repairs: bool,
-    is_whole: bool,
-    ends: npt.NDArray[np.int64],
-    faults: npt.NDArray[np.uint8],
-    cells: npt.NDArray[np.int32],
-    breaks: npt.NDArray[np.int32],
-) -> int:
-    """Fill the last four arrays; returns how many records there are. ``start`` is the first byte.
-
-    A record that is still open at the end of ``octets`` is left to the next call, unless ``is_whole`` or it is longer
-    than ``max_bytes`` already.
-
-    It is linear although it goes back: each quote opens or closes a cell, so a line that leaves a quote open where one
-    was open before leaves none open where it is read from its own start. No line is read more than three times.
-    """
-    size, count = len(octets), 0
-    while start < size:
-        at, stop, line_end, fault, num_cells, num_breaks, of_each = _walk(
-            octets, separator, quote, start, max_field_lines, repairs, is_whole
-        )
-        if stop < 0 and not is_whole:
-            is_too_long = repairs and line_end >= 0 and size - start > max_bytes + 2
-            if not is_too_long and (line_end < 0 or fault == _NO_FAULT):
-                return count
-        are_rows = of_each == num_cells - 1 and of_each * (num_breaks + 1) >= _JOINED_SEPARATORS
-        are_rows |= width == 0 and of_each > 0 and num_breaks > 1  # below the names of columns
-        if (repairs and line_end >= 0) and (
-            stop < 0 or fault != _NO_FAULT or stop - start > max_bytes or (width > 0 and num_cells != width) or are_rows
-        ):
-            at, fault, num_breaks = line_end, _OPEN_QUOTE, 0
-        elif fault == _NO_FAULT and width > 1 and stop == start:
-            fault = _EMPTY_LINE
-        elif fault == _NO_FAULT and width > 0 and num_cells != width:
-            fault = _WIDTH
-        ends[count], faults[count], cells[count], breaks[count] = at, fault, num_cells, num_breaks
-        count += 1
-        start = at
-    return count
-
-
-@inlined
-def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
-    octets: npt.NDArray[np.uint8],
-    separator: int,
-    quote: int,
-    start: int,
-    max_field_lines: int,
-    repairs: bool,
-    is_whole: bool,
-) -> tuple[int, int, int, int, int, int, int]:
-    """Read one record, or as far as it is right.
-
-    Returns:
-        The byte behind the record; the byte behind its text, -1 where its end was not reached; the byte behind its
-        first line, -1 where it has one line; its fault; its cells; the line breaks inside of them; the separators in
-        each of its lines, quoted ones, too, -1 where the lines differ in that.
-    """
-    size, at, line_end = len(octets), start, -1
-    state, fault, num_cells, num_breaks, cell_lines = _CELL_START, _NO_FAULT, 1, 0, 1
-    separators, of_each = 0, -1  # inside of quotes, too; of each line, if all have as many
-    while at < size:
-        octet = octets[at]
-        at += 1
-        if octet > _COMMA and state != _QUOTE_IN_QUOTED:  # no separator, quote or line end
-            if state == _CELL_START:
-                state = _BARE
-            while at < size and (octets[at] > _COMMA or octets[at] == _SPACE):
-                at += 1
-        elif octet in (_LINE_FEED, _CARRIAGE_RETURN):
-            stop = at - 1
-            if octet == _CARRIAGE_RETURN and at == size and not is_whole:
-                break  # half of a CRLF perhaps
-            if octet == _CARRIAGE_RETURN and at < size and octets[at] == _LINE_FEED:
-                at += 1
-            of_each = separators if line_end < 0 else of_each if separators == of_each * (num_breaks + 1) else -1
-            if state != _QUOTED:
-                return at, stop, line_end, fault, num_cells, num_breaks, of_each
-            num_breaks, cell_lines = num_breaks + 1, cell_lines + 1
-            line_end = at if line_end < 0 else line_end
-            fault = _OPEN_QUOTE if repairs and cell_lines > max_field_lines else fault
-        elif state == _QUOTED:
-            state = _QUOTE_IN_QUOTED if octet == quote else state
-            separators += octet == separator
-        elif fault != _NO_FAULT:
-            continue  # to the end of the line
-        elif octet == separator:
-            state, num_cells, separators = _CELL_START, num_cells + 1, separators + 1
-        elif octet == quote and state != _BARE:
-            cell_lines = 1 if state == _CELL_START else cell_lines
-            state = _QUOTED
-        else:
-            if octet == quote and repairs:
-                fault = _STRAY_QUOTE
-            elif state == _QUOTE_IN_QUOTED:
-                fault = _TEXT_AFTER_QUOTE
-            state = _BARE
-        if fault != _NO_FAULT and line_end >= 0:
-            return at, -1, line_end, fault, num_cells, num_breaks, -1
-    if is_whole and state == _QUOTED:
-        return size, -1 if line_end >= 0 else size, line_end, _OPEN_QUOTE, num_cells, num_breaks, -1
-    of_each = of_each if separators == of_each * (num_breaks + 1) else -1
-    return size, size if is_whole else -1, line_end, fault, num_cells, num_breaks, of_each

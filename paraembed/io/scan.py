@@ -1,0 +1,136 @@
+"""Where the records of CSV and TSV end, and what is wrong with their quotes: loops over bytes, compiled by numba."""
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.compiled import compiled, inlined
+from paraembed.io.tables import (
+    BARE,
+    CARRIAGE_RETURN,
+    CELL_START,
+    COMMA,
+    EMPTY_LINE,
+    JOINED_SEPARATORS,
+    LINE_FEED,
+    NO_FAULT,
+    OPEN_QUOTE,
+    QUOTE_IN_QUOTED,
+    QUOTED,
+    SPACE,
+    STRAY_QUOTE,
+    TEXT_AFTER_QUOTE,
+    WIDTH,
+)
+
+
+@compiled
+def scan(
+    octets: npt.NDArray[np.uint8],
+    separator: int,
+    quote: int,
+    start: int,
+    width: int,
+    max_field_lines: int,
+    max_bytes: int,
+    repairs: bool,
+    is_whole: bool,
+    ends: npt.NDArray[np.int64],
+    faults: npt.NDArray[np.uint8],
+    cells: npt.NDArray[np.int32],
+    breaks: npt.NDArray[np.int32],
+) -> int:
+    """Fill the last four arrays; returns how many records there are. ``start`` is the first byte.
+
+    A record that is still open at the end of ``octets`` is left to the next call, unless ``is_whole`` or it is longer
+    than ``max_bytes`` already.
+
+    It is linear although it goes back: each quote opens or closes a cell, so a line that leaves a quote open where one
+    was open before leaves none open where it is read from its own start. No line is read more than three times.
+    """
+    size, count = len(octets), 0
+    while start < size:
+        at, stop, line_end, fault, num_cells, num_breaks, of_each = _walk(
+            octets, separator, quote, start, max_field_lines, repairs, is_whole
+        )
+        if stop < 0 and not is_whole:
+            is_too_long = repairs and line_end >= 0 and size - start > max_bytes + 2
+            if not is_too_long and (line_end < 0 or fault == NO_FAULT):
+                return count
+        are_rows = of_each == num_cells - 1 and of_each * (num_breaks + 1) >= JOINED_SEPARATORS
+        are_rows |= width == 0 and of_each > 0 and num_breaks > 1  # below the names of columns
+        if (repairs and line_end >= 0) and (
+            stop < 0 or fault != NO_FAULT or stop - start > max_bytes or (width > 0 and num_cells != width) or are_rows
+        ):
+            at, fault, num_breaks = line_end, OPEN_QUOTE, 0
+        elif fault == NO_FAULT and width > 1 and stop == start:
+            fault = EMPTY_LINE
+        elif fault == NO_FAULT and width > 0 and num_cells != width:
+            fault = WIDTH
+        ends[count], faults[count], cells[count], breaks[count] = at, fault, num_cells, num_breaks
+        count += 1
+        start = at
+    return count
+
+
+@inlined
+def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
+    octets: npt.NDArray[np.uint8],
+    separator: int,
+    quote: int,
+    start: int,
+    max_field_lines: int,
+    repairs: bool,
+    is_whole: bool,
+) -> tuple[int, int, int, int, int, int, int]:
+    """Read one record, or as far as it is right.
+
+    Returns:
+        The byte behind the record; the byte behind its text, -1 where its end was not reached; the byte behind its
+        first line, -1 where it has one line; its fault; its cells; the line breaks inside of them; the separators in
+        each of its lines, quoted ones, too, -1 where the lines differ in that.
+    """
+    size, at, line_end = len(octets), start, -1
+    state, fault, num_cells, num_breaks, cell_lines = CELL_START, NO_FAULT, 1, 0, 1
+    separators, of_each = 0, -1  # inside of quotes, too; of each line, if all have as many
+    while at < size:
+        octet = octets[at]
+        at += 1
+        if octet > COMMA and state != QUOTE_IN_QUOTED:  # no separator, quote or line end
+            if state == CELL_START:
+                state = BARE
+            while at < size and (octets[at] > COMMA or octets[at] == SPACE):
+                at += 1
+        elif octet in (LINE_FEED, CARRIAGE_RETURN):
+            stop = at - 1
+            if octet == CARRIAGE_RETURN and at == size and not is_whole:
+                break  # half of a CRLF perhaps
+            if octet == CARRIAGE_RETURN and at < size and octets[at] == LINE_FEED:
+                at += 1
+            of_each = separators if line_end < 0 else of_each if separators == of_each * (num_breaks + 1) else -1
+            if state != QUOTED:
+                return at, stop, line_end, fault, num_cells, num_breaks, of_each
+            num_breaks, cell_lines = num_breaks + 1, cell_lines + 1
+            line_end = at if line_end < 0 else line_end
+            fault = OPEN_QUOTE if repairs and cell_lines > max_field_lines else fault
+        elif state == QUOTED:
+            state = QUOTE_IN_QUOTED if octet == quote else state
+            separators += octet == separator
+        elif fault != NO_FAULT:
+            continue  # to the end of the line
+        elif octet == separator:
+            state, num_cells, separators = CELL_START, num_cells + 1, separators + 1
+        elif octet == quote and state != BARE:
+            cell_lines = 1 if state == CELL_START else cell_lines
+            state = QUOTED
+        else:
+            if octet == quote and repairs:
+                fault = STRAY_QUOTE
+            elif state == QUOTE_IN_QUOTED:
+                fault = TEXT_AFTER_QUOTE
+            state = BARE
+        if fault != NO_FAULT and line_end >= 0:
+            return at, -1, line_end, fault, num_cells, num_breaks, -1
+    if is_whole and state == QUOTED:
+        return size, -1 if line_end >= 0 else size, line_end, OPEN_QUOTE, num_cells, num_breaks, -1
+    of_each = of_each if separators == of_each * (num_breaks + 1) else -1
+    return size, size if is_whole else -1, line_end, fault, num_cells, num_breaks, of_each
