@@ -71,7 +71,7 @@ def test_a_row_of_csv_that_is_too_long_ends_the_job_before_it_is_held(row: str, 
     path.write_text(row_of("csv", 100) + "\n", newline="")
     assert reasons(path, "csv", max_line_bytes=100) == [None]
     path.write_text(f"b,b\nb,b\n{row}", newline="")
-    message = r"p\.csv, line \d+: a row is longer than --max-line-bytes, 100 bytes; .* a larger --max-line-bytes"
+    message = r"p\.csv, line \d+: a row is longer than `max_line_bytes`, 100 bytes; .* a larger `max_line_bytes`"
     with pytest.raises(ValueError, match=message):
         reasons(path, "csv", max_line_bytes=100)
 
