@@ -1,11 +1,9 @@
 """What another user of this machine can do to files; needs root."""
 
 import subprocess
-from collections.abc import Sequence
-from pathlib import Path
 
 
-def another_user_does(paths: Sequence[Path]) -> list[str]:
+def another_user_does(paths):
     """What user 65534 can list, write to or rename."""
     script = """for path in "$@"; do
       ls "$path" && echo "listed $path" >&3

@@ -1,8 +1,5 @@
 """Fixtures that many tests share: tiny, built in code."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,19 +16,19 @@ settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
 torch.set_num_threads(1)  # two threads spin at barriers as soon as Ray runs beside them
 
-_RUNS_RAY = {"cluster", "end_to_end", "jobs"}  # folders
+_RUNS_RAY = {"cluster", "commands", "end_to_end", "tracking"}  # folders
 VOCABULARY = [UNKNOWN, "the", "a", "cat", "dog", "sat", "ran", "on", "mat", "home", ".", ","]
 
 
 @pytest.fixture(scope="session")
-def tiny_words() -> Words:
+def tiny_words():
     """Twelve words, the unknown one among them, of width 4."""
     matrix = np.random.default_rng(0).standard_normal((len(VOCABULARY), 4), dtype=np.float32)
     return Words(pa.array(VOCABULARY), matrix)
 
 
 @pytest.fixture(scope="session")
-def tiny_encoder_folder(tiny_words: Words, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_encoder_folder(tiny_words, tmp_path_factory):
     """A saved avg encoder over ``tiny_words``."""
     folder = tmp_path_factory.mktemp("encoders") / "avg"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "ptb-v1"), folder, recipe={}, provenance={}, model_card="tiny\n")
@@ -39,13 +36,13 @@ def tiny_encoder_folder(tiny_words: Words, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[None]:
+def ray_cluster():
     """One Ray for the whole test session; tests that use it carry the marker ``ray``."""
     with ray_session(2):
         yield
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_itemcollected(item):
     """Mark what the Makefile runs apart: tests in folders whose tests start Ray, and seeded cases of the readers."""
     if item.path.parent.name in _RUNS_RAY:
         item.add_marker("ray")

@@ -4,7 +4,6 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 CASES = int(os.environ.get("PARAEMBED_FUZZ_CASES", "5000"))
@@ -17,7 +16,7 @@ class TooSlowError(AssertionError):
     """A case took longer than its time limit."""
 
 
-def run(case: Callable[[random.Random], str], cases: int = CASES) -> Counter[str]:
+def run(case, cases=CASES):
     """Run a target with seeds 0, 1, …; count how its cases end.
 
     A case makes its input from the generator it gets, reads it and asserts what must hold. It returns a label such as
@@ -28,7 +27,7 @@ def run(case: Callable[[random.Random], str], cases: int = CASES) -> Counter[str
     Raises:
         AssertionError: a case failed, or took over 10 seconds.
     """
-    ends: Counter[str] = Counter()
+    ends = Counter()
     for seed in range(FIRST_SEED, FIRST_SEED + cases):
         try:
             with _time_limit():
@@ -46,8 +45,8 @@ def run(case: Callable[[random.Random], str], cases: int = CASES) -> Counter[str
 
 
 @contextmanager
-def _time_limit() -> Iterator[None]:
-    def stop(*_: object) -> None:
+def _time_limit():
+    def stop(*_):
         raise TooSlowError(f"over {_SECONDS:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
@@ -59,7 +58,7 @@ def _time_limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def mutated(data: bytes, draw: random.Random, tokens: tuple[bytes, ...] = ()) -> bytes:
+def mutated(data, draw, tokens=()):
     """Bytes with one to four small changes: cut off, doubled, swapped, overwritten, or with a token of the format."""
     for _ in range(draw.randint(1, 4)):
         at, stop = sorted(draw.choices(range(len(data) + 1), k=2))

@@ -4,13 +4,9 @@ import io
 import socket
 import threading
 import warnings
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
-
-import pytest
 
 
 class Server(ThreadingMixIn, WSGIServer):
@@ -27,14 +23,14 @@ class Server(ThreadingMixIn, WSGIServer):
     requests = 0
 
     @property
-    def uri(self) -> str:
+    def uri(self):
         return f"http://127.0.0.1:{self.server_port}"
 
 
 class _Handler(WSGIRequestHandler):
     server: Server
 
-    def handle(self) -> None:
+    def handle(self):
         self.server.requests += 1
         fault = self.server.fault
         if fault is None:
@@ -50,12 +46,12 @@ class _Handler(WSGIRequestHandler):
             self.wfile.flush()
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Say nothing."""
 
 
 @contextmanager
-def mlflow_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def mlflow_server(folder, monkeypatch):
     """A server whose database and artifacts are in a folder."""
     monkeypatch.setenv("_MLFLOW_SERVER_FILE_STORE", f"sqlite:///{folder / 'server.db'}")
     monkeypatch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", "mlflow-artifacts:/")

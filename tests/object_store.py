@@ -4,7 +4,6 @@ import hashlib
 import html
 import re
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -26,15 +25,15 @@ class Store(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.objects: dict[str, bytes] = {}
-        self.uploads: dict[str, dict[int, bytes]] = {}
-        self.asked: list[str] = []
-        self.hook: Callable[[str, int], None] = lambda *_: None
+        self.objects = {}
+        self.uploads = {}
+        self.asked = []
+        self.hook = lambda *_: None
         self.numbers = count(1)
 
-    def uri(self, key: str = "") -> str:
+    def uri(self, key=""):
         """The address of a key, with credentials."""
         options = f"scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{self.server_port}"
         return f"s3://key:secret@bucket/{key}?{options}"
@@ -52,26 +51,26 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Store
 
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
         self.request.setsockopt(6, 1, 1)  # TCP_NODELAY: else every answer waits 40 ms for an acknowledgement
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self.answer()
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.answer()
 
-    def do_PUT(self) -> None:
+    def do_PUT(self):
         self.answer()
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         self.answer()
 
-    def do_DELETE(self) -> None:
+    def do_DELETE(self):
         self.answer()
 
-    def answer(self) -> None:
+    def answer(self):
         address = urlsplit(self.path)
         bucket, _, key = unquote(address.path).lstrip("/").partition("/")
         query = {name: values[0] for name, values in parse_qs(address.query, keep_blank_values=True).items()}
@@ -85,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         except GoneError:
             self.close_connection = True
 
-    def act(self, key: str, query: dict[str, str], body: bytes) -> None:
+    def act(self, key, query, body):
         objects, uploads = self.server.objects, self.server.uploads
         match self.command:
             case "PUT" if "uploadId" in query:
@@ -127,10 +126,10 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self.reply(404, f"{_XML}<Error><Code>NoSuchKey</Code></Error>".encode())
 
-    def moment(self, what: str, key: str) -> None:
+    def moment(self, what, key):
         self.server.hook(f"{what} {key}", self.client_address[1])
 
-    def body(self) -> bytes:
+    def body(self):
         """What a request brings; Amazon's client cuts it into chunks, and puts its checksum behind the last."""
         if self.headers.get("Transfer-Encoding", "") == "chunked":
             data = b"".join(self.http_chunks())
@@ -138,20 +137,20 @@ class _Handler(BaseHTTPRequestHandler):
             data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if "aws-chunked" not in self.headers.get("Content-Encoding", ""):
             return data
-        body, at = list[bytes](), 0
+        body, at = [], 0
         while size := int(data[at : data.index(b"\r\n", at)].split(b";")[0], 16):
             at = data.index(b"\r\n", at) + 2
             body.append(data[at : at + size])
             at += size + 2
         return b"".join(body)
 
-    def http_chunks(self) -> Iterator[bytes]:
+    def http_chunks(self):
         while size := int(self.rfile.readline(), 16):
             yield self.rfile.read(size)
             self.rfile.readline()
         self.rfile.readline()
 
-    def send_object(self, data: bytes) -> None:
+    def send_object(self, data):
         headers = {"ETag": etag(data), "Last-Modified": "Sat, 01 Jan 2000 00:00:00 GMT"}
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if asked is None:
@@ -161,9 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
         some = data[first : last + 1]
         self.reply(206, some, {**headers, "Content-Range": f"bytes {first}-{first + len(some) - 1}/{len(data)}"})
 
-    def listing(self, query: dict[str, str]) -> bytes:
+    def listing(self, query):
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        rows, folders = list[str](), dict[str, None]()
+        rows, folders = [], {}
         for key, data in sorted(self.server.objects.items()):
             if not key.startswith(prefix):
                 continue
@@ -176,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
         rows += [f"<CommonPrefixes>{fields_of(Prefix=name)}</CommonPrefixes>" for name in folders]
         return f"{_XML}<ListBucketResult><KeyCount>{len(rows)}</KeyCount>{''.join(rows)}</ListBucketResult>".encode()
 
-    def reply(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+    def reply(self, status, body=b"", headers=None):
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -186,24 +185,24 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
-def etag(data: bytes) -> str:
+def etag(data):
     return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
-def xml(name: str, **fields: object) -> bytes:
+def xml(name, **fields):
     return f"{_XML}<{name}>{fields_of(**fields)}</{name}>".encode()
 
 
-def fields_of(**fields: object) -> str:
+def fields_of(**fields):
     return "".join(f"<{name}>{html.escape(str(value))}</{name}>" for name, value in fields.items())
 
 
 @contextmanager
-def serving() -> Iterator[Store]:
+def serving():
     """A store for the length of the block, empty at first."""
     store = Store()
     thread = threading.Thread(target=store.serve_forever)

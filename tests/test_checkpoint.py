@@ -5,9 +5,7 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +25,13 @@ TEXTS = ["The cat sat.", "a dog ran home", "", "zebra", "the the the"]
 
 
 @pytest.fixture
-def folder(tiny_encoder_folder: Path, tmp_path: Path) -> Path:
+def folder(tiny_encoder_folder, tmp_path):
     """A copy to spoil."""
     shutil.copytree(tiny_encoder_folder, tmp_path / "encoder")
     return tmp_path / "encoder"
 
 
-def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def rewrite(folder, change):
     """Change ``config.json`` as one would who knows the format: with a fingerprint that fits."""
     config = read_json(folder / "config.json")
     change(config)
@@ -43,7 +41,7 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     write_json(folder / "config.json", config)
 
 
-def flip_a_byte(path: Path) -> None:
+def flip_a_byte(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -51,7 +49,7 @@ def flip_a_byte(path: Path) -> None:
 
 @pytest.mark.parametrize("config", [AvgConfig(), ProjConfig(), ProjConfig(width=7)], ids=["avg", "proj", "proj 7"])
 @pytest.mark.parametrize("tokeniser", ["ptb-v1", "space"])
-def test_an_encoder_comes_back_bit_by_bit(tmp_path: Path, tiny_words: Words, config: Any, tokeniser: str) -> None:
+def test_an_encoder_comes_back_bit_by_bit(tmp_path, tiny_words, config, tokeniser):
     encoder = Encoder(config, tiny_words, tokeniser, seed=5)
     fingerprint = save(encoder, tmp_path / "e", recipe={"epochs": 3}, provenance={"rows": 7}, model_card="# Card\n")
     back = load(tmp_path / "e")
@@ -66,7 +64,7 @@ def test_an_encoder_comes_back_bit_by_bit(tmp_path: Path, tiny_words: Words, con
     assert not any(parameter.requires_grad for parameter in back.parameters())
 
 
-def test_a_folder_holds_what_is_promised(tmp_path: Path, tiny_words: Words) -> None:
+def test_a_folder_holds_what_is_promised(tmp_path, tiny_words):
     encoder = Encoder(AvgConfig(), tiny_words, "ptb-v1")
     save(encoder, tmp_path / "e", recipe={"epochs": 3}, provenance={"rows": 7}, model_card="# Card\n")
     assert sorted(path.name for path in (tmp_path / "e").iterdir()) == [
@@ -79,8 +77,8 @@ def test_a_folder_holds_what_is_promised(tmp_path: Path, tiny_words: Words) -> N
     assert config["files"]["words.txt"] == sha256_of(tmp_path / "e" / "words.txt")
 
 
-def test_the_fingerprint_follows_what_decides_a_vector(tmp_path: Path, tiny_words: Words) -> None:
-    def fingerprint(words: Words, config: Any, tokeniser: str = "ptb-v1", **record: Any) -> str:
+def test_the_fingerprint_follows_what_decides_a_vector(tmp_path, tiny_words):
+    def fingerprint(words, config, tokeniser="ptb-v1", **record):
         encoder = Encoder(config, words, tokeniser)
         return save(encoder, tmp_path / "e", **{"recipe": {}, "provenance": {}, "model_card": "", **record})
 
@@ -100,13 +98,13 @@ def test_the_fingerprint_follows_what_decides_a_vector(tmp_path: Path, tiny_word
     assert len({first, *others}) == 5
 
 
-def test_saving_replaces_and_loading_takes_a_string(tmp_path: Path, tiny_words: Words) -> None:
+def test_saving_replaces_and_loading_takes_a_string(tmp_path, tiny_words):
     for config in (AvgConfig(), ProjConfig(width=3)):
         save(Encoder(config, tiny_words, "space"), tmp_path / "e", recipe={}, provenance={}, model_card="")
     assert paraembed.load(str(tmp_path / "e")).width == 3
 
 
-def test_loading_draws_no_random_number(tmp_path: Path, tiny_words: Words) -> None:
+def test_loading_draws_no_random_number(tmp_path, tiny_words):
     save(Encoder(ProjConfig(), tiny_words, "space"), tmp_path / "e", recipe={}, provenance={}, model_card="")
     before = torch.get_rng_state()
     load(tmp_path / "e")
@@ -114,14 +112,14 @@ def test_loading_draws_no_random_number(tmp_path: Path, tiny_words: Words) -> No
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "words.txt"])
-def test_a_changed_byte_is_found(folder: Path, name: str) -> None:
+def test_a_changed_byte_is_found(folder, name):
     flip_a_byte(folder / name)
     with pytest.raises(ValueError, match=rf"{name} differs from the digest in config\.json; fetch or train it again"):
         load(folder)
 
 
 @pytest.mark.parametrize("key", ["tokeniser", "encoder", "fingerprint"])
-def test_a_changed_setting_is_found(folder: Path, key: str) -> None:
+def test_a_changed_setting_is_found(folder, key):
     config = json.loads((folder / "config.json").read_text())
     config[key] = {"tokeniser": "space", "encoder": {"name": "proj", "width": 2}, "fingerprint": "0"}[key]
     (folder / "config.json").write_text(json.dumps(config))
@@ -130,21 +128,21 @@ def test_a_changed_setting_is_found(folder: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "other"}', "{}"])
-def test_another_config_is_refused(folder: Path, text: str) -> None:
+def test_another_config_is_refused(folder, text):
     (folder / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json is not (JSON|of format 'paraembed-encoder-2')"):
         load(folder)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "a/b", ".", "./words.txt"])
-def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
+def test_a_file_outside_the_folder_is_refused(folder, name):
     (folder.parent / "outside").write_text("x")
     rewrite(folder, lambda config: config["files"].update({name: "0" * 64}))
     with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt, no other file"):
         load(folder)
 
 
-def test_files_without_digests_are_refused(folder: Path) -> None:
+def test_files_without_digests_are_refused(folder):
     rewrite(folder, lambda config: config["files"].clear())
     with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt, no other file"):
         load(folder)
@@ -153,15 +151,15 @@ def test_files_without_digests_are_refused(folder: Path) -> None:
 class Bomb:
     """Unpickling it leaves a trace."""
 
-    def __init__(self, trace: Path) -> None:
+    def __init__(self, trace):
         self.trace = trace
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (self.trace,)
 
 
 @pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])
-def test_a_pickle_is_not_opened(folder: Path, tmp_path: Path, dump: Callable[..., None]) -> None:
+def test_a_pickle_is_not_opened(folder, tmp_path, dump):
     with (folder / "model.safetensors").open("wb") as file:
         dump({"matrix": Bomb(tmp_path / "trace")}, file)
     with pytest.raises(ValueError, match="differs from the digest"):
@@ -174,13 +172,13 @@ def test_a_pickle_is_not_opened(folder: Path, tmp_path: Path, dump: Callable[...
     assert not (tmp_path / "trace").exists()
 
 
-def test_weights_of_another_encoder_are_refused(folder: Path) -> None:
+def test_weights_of_another_encoder_are_refused(folder):
     rewrite(folder, lambda config: config.update(encoder={"name": "proj", "width": 2}))
     with pytest.raises(ValueError, match=r"the weights do not fit the encoder in config\.json"):
         load(folder)
 
 
-def test_words_of_another_encoder_are_refused(folder: Path) -> None:
+def test_words_of_another_encoder_are_refused(folder):
     (folder / "words.txt").write_text("UUUNKKK\none\n")
     rewrite(folder, lambda config: config["files"].update({"words.txt": sha256_of(folder / "words.txt")}))
     with pytest.raises(ValueError, match=r"words\.txt has 2 words, the word matrix has other rows"):
@@ -206,14 +204,14 @@ def test_words_of_another_encoder_are_refused(folder: Path) -> None:
     ],
     ids=str,
 )
-def test_a_setting_that_no_encoder_has_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_setting_that_no_encoder_has_is_refused(folder, changes, message):
     rewrite(folder, lambda config: config.update(changes))
     with pytest.raises(ValueError, match=message):
         load(folder)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_weights_that_are_not_finite_are_refused(tmp_path: Path, tiny_words: Words, value: float) -> None:
+def test_weights_that_are_not_finite_are_refused(tmp_path, tiny_words, value):
     matrix = tiny_words.matrix.copy()
     matrix[[7, 9], 2] = value
     encoder = Encoder(AvgConfig(), Words(tiny_words.vocabulary, matrix), "space")
@@ -223,7 +221,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, tiny_words: Wor
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32, torch.bool])
-def test_weights_of_another_type_are_refused(folder: Path, tiny_words: Words, dtype: torch.dtype) -> None:
+def test_weights_of_another_type_are_refused(folder, tiny_words, dtype):
     save_file({"matrix": torch.from_numpy(tiny_words.matrix.copy()).to(dtype)}, folder / "model.safetensors")
     rewrite(
         folder, lambda config: config["files"].update({"model.safetensors": sha256_of(folder / "model.safetensors")})
@@ -234,7 +232,7 @@ def test_weights_of_another_type_are_refused(folder: Path, tiny_words: Words, dt
 
 @pytest.mark.parametrize("name", ["config.json", "words.txt", "model.safetensors"])
 @pytest.mark.parametrize("kind", ["FIFO", "loop", "folder", "zeros"])
-def test_what_is_no_file_is_refused_at_once(folder: Path, name: str, kind: str) -> None:
+def test_what_is_no_file_is_refused_at_once(folder, name, kind):
     (folder / name).unlink()
     match kind:
         case "FIFO":
@@ -258,14 +256,14 @@ def test_what_is_no_file_is_refused_at_once(folder: Path, name: str, kind: str) 
         (b"UUUNKKK\r\nthe\r\n", r"no row 'UUUNKKK'"),
     ],
 )
-def test_a_damaged_vocabulary_is_refused_with_its_line(folder: Path, data: bytes, message: str) -> None:
+def test_a_damaged_vocabulary_is_refused_with_its_line(folder, data, message):
     (folder / "words.txt").write_bytes(data)
     rewrite(folder, lambda config: config["files"].update({"words.txt": sha256_of(folder / "words.txt")}))
     with pytest.raises(ValueError, match=message):
         load(folder)
 
 
-def test_an_unknown_tokeniser_or_encoder_is_refused(folder: Path) -> None:
+def test_an_unknown_tokeniser_or_encoder_is_refused(folder):
     rewrite(folder, lambda config: config.update(tokeniser="ptb-v9"))
     with pytest.raises(ValueError, match="unknown tokeniser 'ptb-v9'; allowed"):
         load(folder)
@@ -275,13 +273,13 @@ def test_an_unknown_tokeniser_or_encoder_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "words.txt"])
-def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"{name} does not exist"):
         load(folder)
 
 
-def test_what_is_no_encoder_folder_is_named(folder: Path) -> None:
+def test_what_is_no_encoder_folder_is_named(folder):
     with pytest.raises(FileNotFoundError, match="none does not exist; expected an encoder folder"):
         load(folder / "none")
     with pytest.raises(NotADirectoryError, match=r"words\.txt is a file; expected an encoder folder"):

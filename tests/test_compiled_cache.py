@@ -9,7 +9,7 @@ compiled_cache = pytest.importorskip("paraembed.compiled_cache")  # needs numba
 
 
 @pytest.mark.parametrize("changed", ["compiled.py", "pairs/hashing.py", "text/scan.py"])
-def test_machine_code_is_kept_apart_for_every_state_of_the_source(changed: str, tmp_path: Path) -> None:
+def test_machine_code_is_kept_apart_for_every_state_of_the_source(changed, tmp_path):
     source, copy = Path(paraembed.__file__).parent, tmp_path / "paraembed"
     shutil.copytree(source, copy)
     digest_of = compiled_cache.digest_of.__wrapped__

@@ -9,7 +9,7 @@ from paraembed.console import ProgressLine, Status, doing, duration, over_status
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
@@ -25,11 +25,11 @@ class Terminal(io.StringIO):
         (1e7, "2,777 h 46 min"),
     ],
 )
-def test_durations_for_a_reader(seconds: float, text: str) -> None:
+def test_durations_for_a_reader(seconds, text):
     assert duration(seconds) == text
 
 
-def test_a_terminal_shows_one_line_after_two_seconds_and_erases_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_one_line_after_two_seconds_and_erases_it(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     status = Status(100.0)
     status.set("set 7 of 33")
@@ -48,7 +48,7 @@ def test_a_terminal_shows_one_line_after_two_seconds_and_erases_it(monkeypatch: 
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-def test_elsewhere_a_line_comes_every_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_a_line_comes_every_thirty_seconds(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := io.StringIO())
     status = Status(0.0)
     for second in range(95):
@@ -61,7 +61,7 @@ def test_elsewhere_a_line_comes_every_thirty_seconds(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_messages_are_written_over_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_written_over_the_line(monkeypatch):
     monkeypatch.setattr("paraembed.console.QUIET_SECONDS", 0.0)
     monkeypatch.setattr("paraembed.console._TICK_SECONDS", 0.001)
     terminal = Terminal()
@@ -77,7 +77,7 @@ def test_messages_are_written_over_the_line(monkeypatch: pytest.MonkeyPatch) -> 
     doing("nothing, for no job runs here")
 
 
-def test_a_progress_line_is_silent_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_line_is_silent_for_two_seconds(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     line = ProgressLine(10)
     line.show("epoch 1")
@@ -89,7 +89,7 @@ def test_a_progress_line_is_silent_for_two_seconds(monkeypatch: pytest.MonkeyPat
     assert terminal.getvalue() == "\repoch 2\x1b[K\n"
 
 
-def test_a_wide_table_is_printed_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wide_table_is_printed_in_parts(capsys):
     head, rows = ("set", "pairs", "mine"), (("a", "1,000", "0.5"), ("mean", "", ""))
     print_table(head, rows)
     assert capsys.readouterr().out == "set   pairs  mine\n----  -----  ----\na     1,000   0.5\nmean\n"

@@ -3,12 +3,8 @@
 import copy
 import json
 import logging
-import random
 import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +30,6 @@ from paraembed.pairs.shards import FORMAT, read_pair_manifest
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe
 from paraembed.supervised import model as models
 from paraembed.supervised.scores import saved_rows
-from paraembed.text.vocabulary import Words
 from paraembed.training.state import Counters, load_state, save_state
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
@@ -44,7 +39,7 @@ from tests.fuzz import run
 from tune_spaces import SPACES
 
 
-def odd(draw: random.Random) -> Any:
+def odd(draw):
     """A value that most places cannot have."""
     values = [
         None,
@@ -79,25 +74,25 @@ def odd(draw: random.Random) -> Any:
     return draw.choice(values)
 
 
-def put_json(path: Path, value: Any) -> None:
+def put_json(path, value):
     """Write JSON without a flush to disk, which takes longer than a case."""
     path.write_bytes(json_bytes(value))
 
 
-def nested(depth: int) -> Any:
-    value: Any = 0
+def nested(depth):
+    value = 0
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}
     return value
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
+def places(value):
     """Every place in a JSON value: its container and its key."""
     items = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if type(value) is list else []
     return [place for key, inner in items for place in ((value, key), *places(inner))]
 
 
-def mutate(value: Any, draw: random.Random) -> Any:
+def mutate(value, draw):
     """A copy with one or two changes: a key lost, added or renamed, a list emptied or doubled, another value."""
     value = copy.deepcopy(value)
     for _ in range(draw.choice((1, 1, 2))):
@@ -124,7 +119,7 @@ def mutate(value: Any, draw: random.Random) -> Any:
     return value
 
 
-def text_of(value: Any, draw: random.Random) -> bytes:
+def text_of(value, draw):
     """JSON text, sometimes with a repeated key, cut off, or nested without end."""
     data = json.dumps(value, indent=draw.choice((None, 2))).encode()
     match draw.randrange(40):
@@ -139,14 +134,12 @@ def text_of(value: Any, draw: random.Random) -> bytes:
     return data
 
 
-def of_json(
-    folder: Path, name: str, load: Callable[[], object], sign: Callable[[Any], Any] = lambda value: value
-) -> None:
+def of_json(folder, name, load, sign=lambda value: value):
     """Run a target: a file of a folder is mutated, signed as one would who knows the format, and loaded."""
     whole = (folder / name).read_bytes()
     value = json.loads(whole)
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         changed = mutate(value, draw) if draw.randrange(50) else value
         try:
             data = text_of(sign(changed), draw)
@@ -164,16 +157,16 @@ def of_json(
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _quiet():
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
 
 
-def test_json_is_json(tmp_path: Path) -> None:
+def test_json_is_json(tmp_path):
     value = {"a": [1, 2.5, "x", None, True, {"b": [], "é": "\n"}], "c": {"d": 10**18}}
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         changed = mutate(value, draw)
         data = text_of(changed, draw)
         read = json_value(data, "x.json")
@@ -184,14 +177,14 @@ def test_json_is_json(tmp_path: Path) -> None:
     assert min(ends["read"], ends["refused"]) > ends.total() / 50
 
 
-def signed(*names: str) -> Callable[[Any], Any]:
-    def sign(config: Any) -> Any:
+def signed(*names):
+    def sign(config):
         return {**config, "fingerprint": digest_of({name: config[name] for name in names})}
 
     return sign
 
 
-def test_encoder_folders(tmp_path: Path, tiny_words: Words) -> None:
+def test_encoder_folders(tmp_path, tiny_words):
     encoder = Encoder(ENCODERS["lstm"](width=3), tiny_words, "ptb-v1")
     provenance = {
         "training": {"pairs": "ab", "gold": [{"task": "similarity", "data_set": "sick", "seed": 1}]},
@@ -200,7 +193,7 @@ def test_encoder_folders(tmp_path: Path, tiny_words: Words) -> None:
     }
     checkpoint.save(encoder, tmp_path / "e", recipe={}, provenance=provenance, model_card="")
 
-    def load() -> None:
+    def load():
         loaded = trained(tmp_path / "e").encoder
         assert loaded.encode(["the cat"]).shape == (1, 3)
 
@@ -208,7 +201,7 @@ def test_encoder_folders(tmp_path: Path, tiny_words: Words) -> None:
     of_json(tmp_path / "e", "config.json", load, sign)
 
 
-def test_model_folders(tmp_path: Path, tiny_words: Words) -> None:
+def test_model_folders(tmp_path, tiny_words):
     encoder = Encoder(ENCODERS["avg"](), tiny_words, "space")
     kind = models.Kind("similarity", "sick", ("1", "2", "3"), 1)
     options = models.HeadOptions("sigmoid", 4, "cosine", 1.0, "paper")
@@ -217,7 +210,7 @@ def test_model_folders(tmp_path: Path, tiny_words: Words) -> None:
     model = models.Supervised(encoder, kind, options)
     models.save(model, tmp_path / "m", recipe={"mode": "features"}, provenance=provenance, model_card="")
 
-    def load() -> None:
+    def load():
         loaded = models.load(tmp_path / "m")
         loaded.predict(*([["the cat"]] * models.NUM_TEXTS[loaded.kind.task][0]))
         saved_rows(models.read_config(tmp_path / "m").get("provenance"), "m")
@@ -226,19 +219,19 @@ def test_model_folders(tmp_path: Path, tiny_words: Words) -> None:
 
 
 @pytest.fixture
-def embedded(tiny_encoder_folder: Path, tmp_path: Path) -> Path:
+def embedded(tiny_encoder_folder, tmp_path):
     rows = [json.dumps({"text": text, "key": number}) for number, text in enumerate(("the cat", "a dog", "", "home"))]
     (tmp_path / "t.jsonl").write_text("\n".join([*rows, "{", *rows[:2]]) + "\n")
     build(tiny_encoder_folder, tmp_path / "t.jsonl", Settings("text", part_rows=4), tmp_path / "out")
     return tmp_path / "out"
 
 
-def test_plans(embedded: Path) -> None:
+def test_plans(embedded):
     of_json(embedded, "_plan.json", lambda: read_run(Folder(embedded)))
 
 
-def test_manifests_are_verified(embedded: Path) -> None:
-    def load() -> None:
+def test_manifests_are_verified(embedded):
+    def load():
         (embedded / SUCCESS).write_text(sha256_of(embedded / "_manifest.json"))
         if not all(check.ok for check in verify(embedded)):
             raise ValueError("found")
@@ -246,10 +239,10 @@ def test_manifests_are_verified(embedded: Path) -> None:
     of_json(embedded, "_manifest.json", load)
 
 
-def test_plans_are_verified(embedded: Path, tiny_encoder_folder: Path) -> None:
+def test_plans_are_verified(embedded, tiny_encoder_folder):
     named = [str(embedded.parent / "t.jsonl")]
 
-    def load() -> None:
+    def load():
         sample = verify(embedded, tiny_encoder_folder, named)[-1]
         if not sample.ok:
             raise ValueError(sample.found)
@@ -258,11 +251,11 @@ def test_plans_are_verified(embedded: Path, tiny_encoder_folder: Path) -> None:
     of_json(embedded, "_plan.json", load)
 
 
-def test_lists_of_rejected_rows(embedded: Path) -> None:
+def test_lists_of_rejected_rows(embedded):
     (name,) = (path.name for path in (embedded / "_rejected").iterdir())
     manifest = json.loads((embedded / "_manifest.json").read_text())
 
-    def load() -> None:
+    def load():
         for part in manifest["parts"]:
             if part["n_rejected"]:
                 part["rejected_sha256"] = sha256_of(embedded / "_rejected" / name)
@@ -273,7 +266,7 @@ def test_lists_of_rejected_rows(embedded: Path) -> None:
 
     whole = (embedded / "_rejected" / name).read_bytes()
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         data = json.dumps(mutate(json.loads(whole), draw)).encode() + b"\n"
         (embedded / "_rejected" / name).write_bytes(data)
         load()
@@ -284,7 +277,7 @@ def test_lists_of_rejected_rows(embedded: Path) -> None:
         assert min(ends["read"], ends["refused"]) > 10, ends
 
 
-def test_pair_shards(tmp_path: Path) -> None:
+def test_pair_shards(tmp_path):
     names = [f"pairs-0000{number}-of-00002.parquet" for number in range(2)]
     for name in names:
         pq.write_table(pa.table({"first": ["a b"] * 3, "second": ["c"] * 3}), tmp_path / name)
@@ -295,7 +288,7 @@ def test_pair_shards(tmp_path: Path) -> None:
     manifest = {"format": FORMAT, "settings": settings, "counts": counts, "sources": sources, "shards": entries}
     put_json(tmp_path / "manifest.json", manifest)
 
-    def load() -> None:
+    def load():
         put_json(tmp_path / SUCCESS, {"manifest_sha256": sha256_of(tmp_path / "manifest.json")})
         shards = read_pair_manifest(tmp_path)
         num_rows = sum(shard["rows"] for shard in shards["shards"])
@@ -307,25 +300,25 @@ def test_pair_shards(tmp_path: Path) -> None:
     of_json(tmp_path, SUCCESS, lambda: read_pair_manifest(tmp_path))
 
 
-def test_reports_of_sources(tmp_path: Path) -> None:
+def test_reports_of_sources(tmp_path):
     sample = [{"file": "x", "line": 3, "reason": "short", "text": "a"}]
     save_report(SourceReport(4, 3, {"short": 1}, sample, [2, 1], 4, "2.0"), tmp_path / "r.json")
     of_json(tmp_path, "r.json", lambda: join_reports([load_report(tmp_path / "r.json")] * 2))
 
 
-def test_training_states(tmp_path: Path) -> None:
+def test_training_states(tmp_path):
     counters = Counters(1, 5, 7, 12, 0, 1.5, 0.1, 0.2, 3, [(5, 10, 0.5, 0.1)], [(1, 2)], [(5, 10, 0.25), (6, 11, None)])
     tensors = {"encoder.matrix": torch.ones(3, 2), "best.matrix": torch.ones(3, 2)}
     decides = {"pairs": 10}
     save_state(tmp_path, counters, tensors, decides, 1)
     (folder,) = tmp_path.glob("step-*")
 
-    def sign(body: Any) -> Any:
+    def sign(body):
         body = {**body}
         body.pop("sha256", None)
         return {**body, "sha256": digest_of(body)}
 
-    def load() -> None:
+    def load():
         loaded = load_state(tmp_path, decides, {"encoder.matrix": tensors["encoder.matrix"]})
         if loaded is None:
             raise ValueError("damaged")
@@ -336,14 +329,14 @@ def test_training_states(tmp_path: Path) -> None:
     of_json(folder, "state.json", load, sign)
 
 
-def test_records_of_trials(tmp_path: Path) -> None:
+def test_records_of_trials(tmp_path):
     points = Points("smoke", SPACES["smoke"])
     point = points.at(points.space.choices(0))
     curve = (Epoch(1, 0.5, 0.25, {"a": 0.5}, 1.0), Epoch(2, None, 0.25, {}, 2.0))
     record = Record(0, point.choices, point.recipe.to_dict(), 1.0, "finished", "", curve, 2.5, 1e9)
     Ledger(tmp_path).add(record)
 
-    def load() -> None:
+    def load():
         ledger = Ledger(tmp_path)
         for loaded in ledger.in_order():
             points.check_record(loaded, points.space.size)
@@ -354,22 +347,22 @@ def test_records_of_trials(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [Recipe, SupervisedRecipe])
-def test_recipes(tmp_path: Path, kind: type[Recipe] | type[SupervisedRecipe]) -> None:
+def test_recipes(tmp_path, kind):
     put_json(tmp_path / "recipe.json", kind().to_dict())
 
-    def load() -> None:
+    def load():
         recipe = read_recipe(tmp_path / "recipe.json", kind)
         assert kind.from_dict(recipe.to_dict()) == recipe
 
     of_json(tmp_path, "recipe.json", load)
 
 
-def test_states_of_downloads(tmp_path: Path) -> None:
+def test_states_of_downloads(tmp_path):
     source = next(iter(SOURCES.values()))
     (tmp_path / "f.part").write_bytes(b"abc")
     put_json(tmp_path / "f.part.json", {"url": source.url, "validator": '"x"', "total": 7})
 
-    def load() -> None:
+    def load():
         if not _resumable(source, tmp_path / "f.part", digest_known=True):
             raise ValueError("starts over")
 
@@ -378,7 +371,7 @@ def test_states_of_downloads(tmp_path: Path) -> None:
     of_json(tmp_path, "fetched.json", lambda: _records(tmp_path))
 
 
-def test_weights(tmp_path: Path, tiny_encoder_folder: Path) -> None:
+def test_weights(tmp_path, tiny_encoder_folder):
     """Bytes of safetensors files under digests that fit."""
     folder = tmp_path / "e"
     shutil.copytree(tiny_encoder_folder, folder)
@@ -389,7 +382,7 @@ def test_weights(tmp_path: Path, tiny_encoder_folder: Path) -> None:
     header = json.loads(whole[8 : 8 + length])
     dtypes = ("F64", "F16", "BF16", "I32", "U8", "BOOL", "F8_E4M3", "C64", "X")
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         body = whole[8 + length :]
         match draw.randrange(5):
             case 0:

@@ -32,7 +32,7 @@ ORDER = (
 CORE = ORDER[: ORDER.index("tracking")]
 
 
-def imports_of(path: Path) -> set[str]:
+def imports_of(path):
     """The modules that a file imports, at its top or within a function."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
@@ -43,7 +43,7 @@ def imports_of(path: Path) -> set[str]:
     return modules
 
 
-def test_imports_run_one_way() -> None:
+def test_imports_run_one_way():
     wrong = []
     for path in ROOT.glob("paraembed/**/*.py"):
         room = path.relative_to(ROOT / "paraembed").parts[0].removesuffix(".py")
@@ -55,7 +55,7 @@ def test_imports_run_one_way() -> None:
     assert not wrong
 
 
-def test_the_core_imports_neither_ray_nor_mlflow() -> None:
+def test_the_core_imports_neither_ray_nor_mlflow():
     modules = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in SOURCES]
     core = [name for name in modules if name.split(".")[1:2] and name.split(".")[1] in CORE]
     code = f"import sys, importlib; [importlib.import_module(name) for name in {core}]; print(*sys.modules)"
@@ -64,7 +64,7 @@ def test_the_core_imports_neither_ray_nor_mlflow() -> None:
     assert not {"ray", "mlflow", "tyro"} & set(loaded)
 
 
-def test_nothing_is_pickled() -> None:
+def test_nothing_is_pickled():
     banned = {"pickle", "cloudpickle", "joblib", "dill", "shelve"}
     for path in SOURCES:
         assert not {name for name in imports_of(path) if name.split(".")[0] in banned}, path
@@ -72,10 +72,10 @@ def test_nothing_is_pickled() -> None:
         assert not calls & {"torch.load", "torch.save", "eval", "exec"}, path
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
+def test_the_tree_in_the_readme_is_the_tree():
     tree = re.search(r"## The tree\n+```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert tree, "README.md has no section 'The tree'"
-    named, top = set[str](), ""
+    named, top = set(), ""
     for line in tree[1].splitlines():
         name = line.split()[0].rstrip("/")
         top = top if line.startswith(" ") else name
@@ -88,5 +88,5 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("jobs/*.py")), ids=lambda path: path.name)
-def test_jobs_are_short(path: Path) -> None:
+def test_jobs_are_short(path):
     assert len(path.read_text().splitlines()) <= 100

@@ -2,8 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import pytest
 
@@ -24,7 +23,7 @@ class File(TypedDict):
     ends: NotRequired[dict[str, list[tuple[int, AnyFloat]]]]
 
 
-def test_values_are_built_by_their_types() -> None:
+def test_values_are_built_by_their_types():
     value = {
         "parts": [{"rows": 3}, {"rows": 0, "share": 1}],
         "mode": None,
@@ -55,7 +54,7 @@ def test_values_are_built_by_their_types() -> None:
     ],
     ids=str,
 )
-def test_a_value_of_another_type_is_named_with_its_path(value: Any, message: str) -> None:
+def test_a_value_of_another_type_is_named_with_its_path(value, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         checked(File, value, "f")
 
@@ -78,12 +77,12 @@ def test_a_value_of_another_type_is_named_with_its_path(value: Any, message: str
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_json_that_no_job_writes_is_refused(data: bytes, message: str) -> None:
+def test_json_that_no_job_writes_is_refused(data, message):
     with pytest.raises(ValueError, match=message):
         json_value(data, "x.json")
 
 
-def test_json_is_read_up_to_its_limits(tmp_path: Path) -> None:
+def test_json_is_read_up_to_its_limits(tmp_path):
     assert json_value(b'\xef\xbb\xbf["\\ud83d\\ude00"]', "x.json") == ["\U0001f600"]
     assert json_value(b"[" * 101 + b"]" * 101, "x.json")
     (tmp_path / "x.json").write_bytes(b"[1, 2]")
@@ -92,11 +91,11 @@ def test_json_is_read_up_to_its_limits(tmp_path: Path) -> None:
         read_json(tmp_path / "x.json", list[int], 5)
 
 
-def test_fields_have_types_and_ranges() -> None:
+def test_fields_have_types_and_ranges():
     check_fields(Part(1, 0.5), {"share": (0, 1)})
     for part, message in (
         (Part(1, 2), "of: share is 2; allowed: 0 to 1"),
-        (Part(1, "x"), "of: share is 'x'; expected float"),  # type: ignore[arg-type]
+        (Part(1, "x"), "of: share is 'x'; expected float"),
         (Part(-1), "of: rows is -1; allowed: 0"),
     ):
         with pytest.raises(ValueError, match=message):

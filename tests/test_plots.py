@@ -1,7 +1,6 @@
 """Pictures: what is drawn is where its values are."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +13,7 @@ SCORES = [ScoreChange(f"set {number}", 0.3, 0.6, number % 5 == 4) for number in 
 
 
 @pytest.mark.parametrize(("curve", "scores"), [(CURVE, SCORES), (CURVE, []), (CURVE[:1], SCORES[:1])])
-def test_the_picture_is_a_png_and_always_the_same(
-    tmp_path: Path, curve: list[tuple[int, int, float, float]], scores: list[ScoreChange]
-) -> None:
+def test_the_picture_is_a_png_and_always_the_same(tmp_path, curve, scores):
     for name in ("one.png", "two.png"):
         draw_training(tmp_path / name, "iclr2016/avg", curve, 10_000, scores)
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
@@ -26,7 +23,7 @@ def test_the_picture_is_a_png_and_always_the_same(
     assert blue.sum() > 50  # the curves are there
 
 
-def test_the_best_score_is_ringed_where_it_is(tmp_path: Path) -> None:
+def test_the_best_score_is_ringed_where_it_is(tmp_path):
     """The best of four at three quarters of the run; one has no score."""
     points = [(100, 100, 0.2), (200, 200, None), (300, 300, 0.9), (400, 400, 0.5)]
     draw_training(tmp_path / "one.png", "", [(400, 400, 1.0, 0.5)], 100, [], ScoreCurve("sts/mean", points, 300))
@@ -36,7 +33,7 @@ def test_the_best_score_is_ringed_where_it_is(tmp_path: Path) -> None:
     assert 0.6 < columns.mean() / pixels.shape[1] < 0.8
 
 
-def test_the_curve_is_drawn_where_its_values_are(tmp_path: Path) -> None:
+def test_the_curve_is_drawn_where_its_values_are(tmp_path):
     """A loss that falls: the thick line is high on the left and low on the right."""
     draw_training(tmp_path / "falling.png", "", [(at, at, 10.0 - at, 0.5) for at in range(1, 10)], 9)
     pixels = imread(tmp_path / "falling.png")
@@ -45,18 +42,18 @@ def test_the_curve_is_drawn_where_its_values_are(tmp_path: Path) -> None:
     assert left.mean() + 50 < right.mean()
 
 
-def _pixels(png: bytes) -> np.ndarray:
+def _pixels(png):
     return imread(io.BytesIO(png))[..., :3]
 
 
-def _places(pixels: np.ndarray, color: str) -> tuple[np.ndarray, np.ndarray]:
+def _places(pixels, color):
     """Rows and columns of the pixels of a color."""
     rgb = np.array([int(color[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     rows, columns = np.nonzero(np.abs(pixels - rgb).max(axis=2) < 0.02)
     return rows, columns
 
 
-def test_every_series_is_drawn_where_its_values_are() -> None:
+def test_every_series_is_drawn_where_its_values_are():
     """Two encoders, one above the other; labels with signs that matplotlib reads as mathematics."""
     low, high = np.linspace(10, 20, 7), np.linspace(50, 60, 7)
     panel = Panel("pairs/own", [Series("$x_1", high), Series("y$^2", low)], [str(at) for at in range(7)])
@@ -66,9 +63,9 @@ def test_every_series_is_drawn_where_its_values_are() -> None:
     assert np.median(rows[0]) + 50 < np.median(rows[1])
 
 
-def test_a_level_is_a_line_with_its_name_beside_it() -> None:
+def test_a_level_is_a_line_with_its_name_beside_it():
     panel = Panel("score", [Series("avg", [1.0, 5.0], [10, 100])])
-    levels: list[dict[str, float]] = [{}, {"x$_1": 3.0}, {"x$_1": 3.0, "y": 3.01}]
+    levels = [{}, {"x$_1": 3.0}, {"x$_1": 3.0, "y": 3.01}]
     bare, one, two = (_pixels(lines([panel], ("pairs", ""), amounts=[10, 100], levels=some)) for some in levels)
     assert bare.shape == one.shape == two.shape
     # black, at the right edge, above the axis and its labels; names of close levels do not hide each other
@@ -78,7 +75,7 @@ def test_a_level_is_a_line_with_its_name_beside_it() -> None:
     assert ink[2] > ink[1] + 20
 
 
-def test_a_mark_is_at_its_place() -> None:
+def test_a_mark_is_at_its_place():
     series = [Series("", [1, 0], [0, 1], mark=0.25), Series("", [], [], is_published=True, mark=0.75)]
     pixels = _pixels(lines([Panel("", series)], ("", ""), steps=True))
     rows, columns = _places(pixels, "#8a8a8a")
@@ -86,7 +83,7 @@ def test_a_mark_is_at_its_place() -> None:
     assert np.median(columns) / pixels.shape[1] == pytest.approx(0.75, abs=0.05)
 
 
-def test_bars_of_many_encoders_go_into_rows_of_three() -> None:
+def test_bars_of_many_encoders_go_into_rows_of_three():
     shapes = {}
     for count in (1, 3, 4):
         panels = [
@@ -102,7 +99,7 @@ def test_bars_of_many_encoders_go_into_rows_of_three() -> None:
     assert shapes == {1: (225, 552), 3: (225, 1656), 4: (451, 1656)}
 
 
-def test_bars_of_two_encoders_stand_side_by_side_and_nan_is_a_gap() -> None:
+def test_bars_of_two_encoders_stand_side_by_side_and_nan_is_a_gap():
     panel = Panel("", [Series("one", [1.0, np.nan]), Series("two", [2.0, 2.0])], ("a", "b"))
     pixels = _pixels(bars([panel], "error"))[40:]  # below the legend
     (rows, columns), (other_rows, other_columns) = (_places(pixels, color) for color in COLORS[:2])
@@ -110,7 +107,7 @@ def test_bars_of_two_encoders_stand_side_by_side_and_nan_is_a_gap() -> None:
     assert np.ptp(other_rows) == pytest.approx(2 * np.ptp(rows), rel=0.05)
 
 
-def test_points_are_colored_by_their_shades() -> None:
+def test_points_are_colored_by_their_shades():
     values = np.linspace(0, 1, 11)
     pixels = _pixels(scatter([Panel("", [Series("", values, values, shades=values)])], ("x", "y"), shade="gold"))
     assert _pixels(scatter([Panel("", [Series("a", values, values)])], ("x", "y"))).shape == pixels.shape

@@ -3,7 +3,6 @@ import os
 import re
 from pathlib import Path
 
-import pytest
 import torch
 
 from paraembed.process import environment, mlflow_is_quiet, one_thread, ray_is_quiet
@@ -13,13 +12,13 @@ SETS = (
 )
 
 
-def test_a_block_leaves_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_leaves_the_process_as_it_was(monkeypatch):
     monkeypatch.setenv("PARAEMBED_KNOWN", "mine")
     mlflow, handler = logging.getLogger("mlflow"), logging.NullHandler()
     mlflow.addHandler(handler)
     names = ("ray", "ray.data", "ray.tune", "mlflow.store.db.utils", "alembic", "urllib3.connectionpool")
 
-    def state() -> tuple[object, ...]:
+    def state():
         levels = [logging.getLogger(name).level for name in names]
         log = logging.root.manager.disable, mlflow.handlers[:], mlflow.propagate
         return dict(os.environ), levels, log, torch.get_num_threads()
@@ -36,7 +35,7 @@ def test_a_block_leaves_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -
     mlflow.removeHandler(handler)
 
 
-def test_the_process_is_set_up_in_one_module() -> None:
+def test_the_process_is_set_up_in_one_module():
     package = Path(__file__).parents[1] / "paraembed"
     files = [path for path in package.rglob("*.py") if path.name != "process.py"]
     assert not [path for path in files if re.search(SETS, path.read_text())]

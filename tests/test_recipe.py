@@ -1,7 +1,5 @@
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,14 +9,14 @@ from paraembed.recipe import Recipe, read_recipe, without_effect
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES.values(), Recipe(), Recipe(encoder=ProjConfig(width=7), clip=2.0)])
-def test_recipe_survives_json(recipe: Recipe, tmp_path: Path) -> None:
+def test_recipe_survives_json(recipe, tmp_path):
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe.to_dict()))
     assert read_recipe(path, Recipe) == recipe
     assert find_recipe(str(path)) == recipe
 
 
-def test_published_settings() -> None:
+def test_published_settings():
     """FACTS §4, "best found (released demo)"."""
     avg, proj = RECIPES["iclr2016/avg"], RECIPES["iclr2016/proj"]
     assert (avg.batch_size, avg.word_penalty, avg.clip, avg.optimiser, avg.learning_rate) == (
@@ -59,12 +57,12 @@ def test_published_settings() -> None:
         ({"encoder": {"name": "word"}, "boundary_tokens": "start"}, "would have one vector; allowed: none, end"),
     ],
 )
-def test_errors_say_what_came_and_what_is_allowed(values: dict[str, object], message: str) -> None:
+def test_errors_say_what_came_and_what_is_allowed(values, message):
     with pytest.raises(ValueError, match=message):
         Recipe.from_dict(values)
 
 
-def test_every_field_that_differs_gives_another_dictionary() -> None:
+def test_every_field_that_differs_gives_another_dictionary():
     changed = replace(Recipe(), seed=2).to_dict()
     assert changed != Recipe().to_dict()
     assert changed["seed"] == 2
@@ -80,11 +78,11 @@ def test_every_field_that_differs_gives_another_dictionary() -> None:
         ({"scramble_swaps": 2.0, "clip_form": "global"}, {"scramble_swaps", "clip_form", "contrast_phrases"}),
     ],
 )
-def test_fields_without_effect_are_known(changes: dict[str, Any], idle: set[str]) -> None:
+def test_fields_without_effect_are_known(changes, idle):
     assert idle <= set(without_effect(replace(Recipe(), **changes)))
 
 
-def test_fields_with_effect_are_not_called_idle() -> None:
+def test_fields_with_effect_are_not_called_idle():
     recipe = replace(
         RECIPES["acl2017/gran"],
         composition_penalty=0.1,
@@ -99,7 +97,7 @@ def test_fields_with_effect_are_not_called_idle() -> None:
     assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()
 
 
-def test_unknown_recipes_are_listed(tmp_path: Path) -> None:
+def test_unknown_recipes_are_listed(tmp_path):
     with pytest.raises(ValueError, match=r"recipe 'iclr2016/gran'; allowed: tacl2015/word, .*pgru2017/gru-dot, or"):
         find_recipe("iclr2016/gran")
     with pytest.raises(FileNotFoundError, match="does not exist"):

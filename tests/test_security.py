@@ -13,9 +13,7 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,7 +48,7 @@ SAFE = {"mmap_mode": "'r'", "allow_pickle": "False"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_is_read_that_could_run_code(path: Path) -> None:
+def test_nothing_is_read_that_could_run_code(path):
     tree = ast.parse(path.read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -69,18 +67,16 @@ def test_nothing_is_read_that_could_run_code(path: Path) -> None:
 class Bomb:
     """Unpickling it leaves a trace."""
 
-    def __init__(self, trace: Path) -> None:
+    def __init__(self, trace):
         self.trace = trace
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (self.trace,)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.safetensors", "words.txt", "config.json"])
 @pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])
-def test_an_encoder_folder_with_a_pickle_is_refused_or_it_is_not_opened(
-    tiny_encoder_folder: Path, tmp_path: Path, name: str, dump: Callable[..., None]
-) -> None:
+def test_an_encoder_folder_with_a_pickle_is_refused_or_it_is_not_opened(tiny_encoder_folder, tmp_path, name, dump):
     folder, trace = tmp_path / "encoder", tmp_path / "trace"
     folder.mkdir()
     config = json.loads((tiny_encoder_folder / "config.json").read_text())
@@ -103,7 +99,7 @@ def test_an_encoder_folder_with_a_pickle_is_refused_or_it_is_not_opened(
 
 
 @pytest.mark.parametrize("name", ["vectors.bin", "vectors.txt", "vectors.txt.gz"])
-def test_word_vectors_that_are_a_pickle_are_refused(tmp_path: Path, name: str) -> None:
+def test_word_vectors_that_are_a_pickle_are_refused(tmp_path, name):
     with (tmp_path / name).open("wb") as file:
         torch.save({"matrix": Bomb(tmp_path / "trace")}, file)
     with pytest.raises(ValueError, match=re.escape(name)):
@@ -112,7 +108,7 @@ def test_word_vectors_that_are_a_pickle_are_refused(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", ["../pairs.parquet", "/etc/passwd", "a/b.parquet", "..", "", 7, None])
-def test_a_manifest_of_pairs_cannot_name_a_file_outside(tmp_path: Path, name: object) -> None:
+def test_a_manifest_of_pairs_cannot_name_a_file_outside(tmp_path, name):
     folder = tmp_path / "pairs"
     folder.mkdir()
     (tmp_path / "pairs.parquet").write_bytes(b"outside")
@@ -124,7 +120,7 @@ def test_a_manifest_of_pairs_cannot_name_a_file_outside(tmp_path: Path, name: ob
 
 
 @pytest.mark.parametrize("name", ["../part.parquet", "/tmp/part.parquet", "part-00000-of-00002.parquet", 3])
-def test_a_plan_cannot_name_a_part_outside(tmp_path: Path, name: object) -> None:
+def test_a_plan_cannot_name_a_part_outside(tmp_path, name):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     value = make_plan(list_inputs([tmp_path / "a.txt"]), Settings()).to_json()
     assert plan_from_json(value).rows == 2
@@ -134,12 +130,12 @@ def test_a_plan_cannot_name_a_part_outside(tmp_path: Path, name: object) -> None
 
 
 @pytest.fixture
-def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def low_limit(monkeypatch):
     monkeypatch.setattr(inflate, "ALWAYS_INFLATED", 8 << 20)
 
 
 @pytest.fixture(scope="module")
-def bombs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bombs(tmp_path_factory):
     """Ten gigabytes each: one line and lines of 64 KiB (10.4 and 10.7 MB), texts of Parquet (0.5 MB)."""
     folder = tmp_path_factory.mktemp("bombs")
     for name, piece in (("line", b"a" * (64 << 20)), ("lines", (b"a" * 65_535 + b"\n") * 1024)):
@@ -187,8 +183,8 @@ except ValueError as error:
     ],
 )
 def test_ten_gigabytes_from_ten_megabytes_are_refused(
-    bombs: Path, name: str, most: int, embedded: str, sharded: str, tmp_path: Path, tiny_encoder_folder: Path
-) -> None:
+    bombs, name, most, embedded, sharded, tmp_path, tiny_encoder_folder
+):
     embed = ["jobs/embed.py", "--encoder", tiny_encoder_folder, "--input", bombs / name, "--out", tmp_path]
     embed += ["--max-inflation", most, *(["--text-column", "first"] if name == "texts.parquet" else [])]
     for command, said in ((embed, embedded), (["-c", PARSE, bombs / name, most], sharded)):
@@ -201,7 +197,7 @@ def test_ten_gigabytes_from_ten_megabytes_are_refused(
 
 
 @pytest.mark.parametrize("pack", ["gz", "bz2", "zst"])
-def test_bombs_of_every_kind_are_refused_and_plain_files_are_not(tmp_path: Path, low_limit: None, pack: str) -> None:
+def test_bombs_of_every_kind_are_refused_and_plain_files_are_not(tmp_path, low_limit, pack):
     lines = (b"a" * 1023 + b"\n") * (16 << 10)
     packed = {
         "gz": lambda: gzip.compress(lines),
@@ -217,14 +213,14 @@ def test_bombs_of_every_kind_are_refused_and_plain_files_are_not(tmp_path: Path,
     assert sum(map(len, read_lines(tmp_path / "lines"))) == 16 << 10
 
 
-def test_a_text_that_repeats_itself_is_no_bomb(tmp_path: Path, low_limit: None) -> None:
+def test_a_text_that_repeats_itself_is_no_bomb(tmp_path, low_limit):
     rows = "".join(f"{number} the same words in every line\t{number}\n" for number in range(500_000)).encode()
     (tmp_path / "rows.gz").write_bytes(gzip.compress(rows))
     assert len(rows) > 16 << 20
     assert sum(map(len, read_lines(tmp_path / "rows.gz"))) == 500_000
 
 
-def test_an_archive_that_is_a_bomb_is_refused(tmp_path: Path, low_limit: None) -> None:
+def test_an_archive_that_is_a_bomb_is_refused(tmp_path, low_limit):
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
         for number in range(4):
             zipped.writestr(f"{number}.txt", b"a" * (4 << 20))
@@ -234,7 +230,7 @@ def test_an_archive_that_is_a_bomb_is_refused(tmp_path: Path, low_limit: None) -
 
 
 @pytest.mark.parametrize("sampled", [0, 1])
-def test_refused_rows_are_shown_only_as_often_as_asked(tmp_path: Path, sampled: int) -> None:
+def test_refused_rows_are_shown_only_as_often_as_asked(tmp_path, sampled):
     (tmp_path / "pairs.tsv").write_text(f"one\tuno\n{WORD}\n{WORD} again\n")
     (source,) = sources_of([tmp_path / "pairs.tsv"], "auto")
     what = source, "pairs.tsv", ShardSettings(), tmp_path / "parsed"
@@ -250,7 +246,7 @@ FLOORS = {"torch": (2, 10), "mlflow": (3, 11), "ray": (2, 59)}
 
 
 @pytest.mark.parametrize("name", FLOORS)
-def test_no_version_with_a_known_hole_can_be_installed(name: str) -> None:
+def test_no_version_with_a_known_hole_can_be_installed(name):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (asked,) = (one for one in project["dependencies"] if re.match(rf"{name}\b", one))
     (lowest,) = re.findall(r"[>=]=\s*(\d+)\.(\d+)", asked)
@@ -271,13 +267,13 @@ WORD = "qzxplantedword"
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Callable[..., str]]:
+def jobs(tmp_path):
     """Runs a job with secrets in its environment, in ``tmp_path``; returns what it said."""
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as logs:  # short: the path of a socket
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
         environment |= {**SECRETS, "RAY_TMPDIR": logs, "PYTHONPATH": str(ROOT)}
 
-        def run(job: str, *arguments: str | Path) -> str:
+        def run(job, *arguments):
             done = subprocess.run(
                 [sys.executable, str(ROOT / "jobs" / job), *map(str, arguments)],
                 env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
@@ -290,7 +286,7 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., str]]:
         yield run
 
 
-def found(folder: Path, *words: str) -> list[str]:
+def found(folder, *words):
     """Files in which one of the words stands."""
     hits = []
     for path in sorted(one for one in folder.rglob("*") if one.is_file() and not one.is_symlink()):
@@ -301,7 +297,7 @@ def found(folder: Path, *words: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_secrets_are_nowhere_and_texts_only_in_the_data(tmp_path: Path, jobs: Callable[..., str]) -> None:
+def test_secrets_are_nowhere_and_texts_only_in_the_data(tmp_path, jobs):
     sample, source = tmp_path / "in" / "sample", tmp_path / "in"
     write_sample(sample, lines=1500, dimension=8, sentences=200, test_pairs=50, ppdb_version="2.0")
     pairs = "".join(f"the cat {number} {WORD}\ta cat {number} {WORD}\n" for number in range(300))

@@ -25,7 +25,7 @@ sys.meta_path.insert(0, Stop)
 """
 
 
-def run_job(job: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_job(job, *options, **environment):
     flags = ["encoders"] if job.name == "bench.py" else ["--help"]  # its help needs none of them
     kept = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PARAEMBED_TRACEBACK"}}
     return subprocess.run(
@@ -40,14 +40,14 @@ def run_job(job: Path, *options: str, **environment: str) -> subprocess.Complete
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("job", JOBS, ids=lambda path: path.stem)
-def test_a_stop_while_a_job_imports_its_modules_is_one_line(job: Path, number: signal.Signals, tmp_path: Path) -> None:
+def test_a_stop_while_a_job_imports_its_modules_is_one_line(job, number, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(STOP_AT_IMPORT)
     done = run_job(job, PYTHONPATH=f"{tmp_path}:{ROOT}", STOP=str(int(number)))
     assert (done.returncode, done.stderr) == (STOPPED, f"{STOPPED_LINE}\n")
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda path: path.stem)
-def test_an_interpreter_without_the_packages_is_named_with_the_remedy(job: Path) -> None:
+def test_an_interpreter_without_the_packages_is_named_with_the_remedy(job):
     done = run_job(job, "-S")  # no site-packages, as where the virtual environment is not active
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ RAY = Path(sys.executable).with_name("ray")
 HEAD = "127.0.0.2"
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as listening:
         listening.bind((HEAD, 0))
         return int(listening.getsockname()[1])
@@ -37,20 +36,20 @@ class Cluster:
     machines: dict[str, psutil.Popen] = field(default_factory=dict)
     started: int = 0
 
-    def start_head(self) -> None:
+    def start_head(self):
         self.environment["RAY_ADDRESS"] = f"http://127.0.0.1:{self.dashboard}"
         ports = ["--port", self.port, "--dashboard-port", self.dashboard, "--ray-client-server-port", free_port()]
         where = ["--head", "--node-ip-address", HEAD, "--dashboard-host", "127.0.0.1", "--temp-dir", self.folder]
         self._start(HEAD, *where, *ports, "--num-cpus", 0)
 
-    def add(self, cpus: int) -> str:
+    def add(self, cpus):
         """A machine more; its address."""
         self.started += 1
         address = f"127.0.0.{2 + self.started}"
         self._start(address, "--address", f"{HEAD}:{self.port}", "--node-ip-address", address, "--num-cpus", cpus)
         return address
 
-    def _start(self, address: str, *options: object, tries: int = 4) -> None:
+    def _start(self, address, *options, tries=4):
         log = (self.folder / f"{address}.log").open("wb")
         more = ["--block", "--disable-usage-stats", "--object-store-memory", 150_000_000]
         more += ["--dashboard-agent-listen-port", free_port(), "--metrics-export-port", free_port()]
@@ -66,12 +65,12 @@ class Cluster:
             time.sleep(0.2)
         return None
 
-    def at_work(self, title: str = "ray::") -> list[str]:
+    def at_work(self, title="ray::"):
         """Addresses of machines, the head apart, that run a worker whose title begins so, ``ray::PartWorker`` say."""
         titles = {address: titles_of(machine) for address, machine in self.machines.items() if address != HEAD}
         return [address for address, here in titles.items() if any(one.startswith(title) for one in here)]
 
-    def kill(self, address: str) -> None:
+    def kill(self, address):
         """Power off a machine: SIGKILL of its raylet and all that it runs."""
         machine = self.machines.pop(address)
         victims = family(machine)
@@ -79,7 +78,7 @@ class Cluster:
             process.kill()
         psutil.wait_procs(victims, timeout=10)
 
-    def submit(self, script: Path, *arguments: object) -> subprocess.Popen[str]:
+    def submit(self, script, *arguments):
         """``ray job submit`` of a job of this project, under way."""
         command = [RAY, "job", "submit", "--", sys.executable, script, *arguments]
         return subprocess.Popen(
@@ -87,7 +86,7 @@ class Cluster:
         )
 
 
-def family(machine: psutil.Popen) -> list[psutil.Process]:
+def family(machine):
     """A machine's processes that are alive."""
     try:
         return [*machine.children(recursive=True), psutil.Process(machine.pid)]
@@ -95,7 +94,7 @@ def family(machine: psutil.Popen) -> list[psutil.Process]:
         return []
 
 
-def titles_of(machine: psutil.Popen) -> list[str]:
+def titles_of(machine):
     """What a machine's workers are at, those apart that wait, or serve the machine itself."""
     titles = []
     for process in family(machine):
@@ -105,7 +104,7 @@ def titles_of(machine: psutil.Popen) -> list[str]:
 
 
 @contextmanager
-def running() -> Iterator[Cluster]:
+def running():
     """A head; machines are added."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "GLOO_SOCKET_IFNAME": "lo"}

@@ -56,7 +56,7 @@ def tracking(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
+def corpus(tmp_path_factory):
     """20,500 lines, 21 parts of ``SMALL``."""
     draw = random.Random(0)
     words = ["the", "cat", "dog", "sat", "zebra", ",", "home", "."]
@@ -66,7 +66,7 @@ def corpus(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unbroken(corpus, tiny_encoder_folder, tmp_path_factory, ray_cluster) -> dict[str, str]:
+def unbroken(corpus, tiny_encoder_folder, tmp_path_factory, ray_cluster):
     """Digests of an output that nothing disturbed."""
     out = tmp_path_factory.mktemp("unbroken") / "out"
     patch = pytest.MonkeyPatch()
@@ -78,7 +78,7 @@ def unbroken(corpus, tiny_encoder_folder, tmp_path_factory, ray_cluster) -> dict
     return digests(out)
 
 
-def digests(out: Path) -> dict[str, str]:
+def digests(out):
     """What a reader sees: the parts, the manifest, the marker."""
     return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
 
@@ -113,7 +113,7 @@ def test_what_is_missing_or_damaged_is_embedded_again(corpus, tiny_encoder_folde
 def test_a_killed_worker_costs_nothing(corpus, tiny_encoder_folder, unbroken, tmp_path):
     killed = []
 
-    def kill() -> None:
+    def kill():
         """SIGKILL one worker of this session's Ray as soon as it has written a part."""
         while not list((tmp_path / "out").glob("part-*.parquet")):
             time.sleep(0.005)
@@ -138,12 +138,12 @@ def test_the_last_part_goes_to_a_worker_that_has_nothing_to_do_when_its_own_is_g
     died, out = tmp_path / "died", tmp_path / "out"
 
     class Mortal(module.PartWorker):
-        def __init__(self) -> None:
+        def __init__(self):
             if died.exists():  # its machine is gone, and no other has a CPU
                 time.sleep(600)
             super().__init__()
 
-        def embed(self, weights, source, part, *rest):  # type: ignore[no-untyped-def]
+        def embed(self, weights, source, part, *rest):
             if part.row == 20_000 and not died.exists():
                 while len(list(out.glob("part-*.parquet"))) < 20:
                     time.sleep(0.01)
@@ -179,7 +179,7 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):
     class Killer(module.PartWorker):
-        def embed(self, *_: object) -> None:
+        def embed(self, *_):
             os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(module, "PartWorker", Killer)
@@ -192,7 +192,7 @@ def test_workers_that_cannot_start_are_an_error_in_words(
     corpus, tiny_encoder_folder, tmp_path, monkeypatch, ray_cluster
 ):
     class Broken(module.PartWorker):
-        def __init__(self) -> None:
+        def __init__(self):
             import no_such_module  # noqa: F401, PLC0415
 
     monkeypatch.setattr(module, "PartWorker", Broken)
@@ -288,7 +288,7 @@ def test_another_encoder_is_refused_and_overwrite_swaps(corpus, tiny_encoder_fol
 def test_overwrite_leaves_alone_what_another_run_began_meanwhile(corpus, tiny_encoder_folder, unbroken, tmp_path):
     out, ended = tmp_path / "out", threading.Event()
 
-    def other_run() -> None:
+    def other_run():
         while not fresh_folder(out).exists():
             time.sleep(0.002)
         out.mkdir()
@@ -410,7 +410,7 @@ def test_an_input_that_changes_after_it_was_hashed_is_not_committed(corpus, tiny
     build(tiny_encoder_folder, source, SMALL, out)
     (out / "_SUCCESS").unlink()
 
-    def then_changed(place: Path) -> str:
+    def then_changed(place):
         digest = hashed(place)
         os.utime(place)
         return digest
@@ -461,14 +461,14 @@ def test_progress_in_words():
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, tried again"
 
 
-def start(encoder: Path, corpus: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+def start(encoder, corpus, out, *more):
     command = [sys.executable, JOBS / "embed.py", "--encoder", encoder, "--input", corpus, "--out", out, *more]
     return subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
 
 
-def wait_for_parts(process: subprocess.Popen[str], out: Path, count: int) -> None:
+def wait_for_parts(process, out, count):
     while len(list(out.glob("part-*.parquet"))) < count:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.005)

@@ -3,8 +3,6 @@
 import errno
 import random
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +17,13 @@ SETTINGS = Settings(part_rows=1000, keep=("text",), compression="none")
 
 
 @pytest.fixture
-def disk(tmp_path) -> Iterator[Callable[[str], Path]]:
+def disk(tmp_path):
     """``disk("size=2m")`` mounts a file system in memory, or changes its options; gives its folder."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = []
 
-    def mount(options: str) -> Path:
+    def mount(options):
         remount = ["-o", f"remount,{options}"] if mounted else ["-t", "tmpfs", "-o", options, "tmpfs"]
         done = subprocess.run(["mount", *remount, folder], capture_output=True, text=True, check=False)
         if done.returncode and not mounted:
@@ -40,14 +38,14 @@ def disk(tmp_path) -> Iterator[Callable[[str], Path]]:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
+def corpus(tmp_path_factory):
     draw = random.Random(0)
     path = tmp_path_factory.mktemp("corpus") / "t.txt"
     path.write_text("".join(" ".join(draw.choices(["the", "cat", "zebra"], k=40)) + "\n" for _ in range(20_000)))
     return path
 
 
-def digests(out: Path) -> dict[str, str]:
+def digests(out):
     return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
 
 

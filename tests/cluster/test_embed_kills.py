@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,7 +31,7 @@ FILES = "_plan.json", "_manifest.json", "_SUCCESS"
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
+def corpus(tmp_path_factory):
     draw = random.Random(0)
     words = ["the", "cat", "dog", "sat", "zebra", ",", "home", "."]
     path = tmp_path_factory.mktemp("corpus") / "t.txt"
@@ -41,7 +40,7 @@ def corpus(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unbroken(corpus, tiny_encoder_folder, tmp_path_factory) -> dict[int, dict[str, str]]:
+def unbroken(corpus, tiny_encoder_folder, tmp_path_factory):
     """Digests by ``part_rows``, of runs without Ray, in one process."""
     found = {}
     for part_rows in (1000, 100):
@@ -51,12 +50,12 @@ def unbroken(corpus, tiny_encoder_folder, tmp_path_factory) -> dict[int, dict[st
     return found
 
 
-def digests(out: Path) -> dict[str, str]:
+def digests(out):
     """What a reader sees: the parts, the plan, the manifest, the marker."""
     return {path.name: sha256_of(path) for path in out.iterdir() if path.is_file()}
 
 
-def start(encoder: Path, corpus: Path, out: Path, *more: str, crashes: Path | None = None) -> subprocess.Popen[str]:
+def start(encoder, corpus, out, *more, crashes=None):
     command = [sys.executable, EMBED, "--encoder", encoder, "--input", corpus, "--out", out, *more]
     environment = dict(os.environ)
     environment.pop("MLFLOW_TRACKING_URI", None)
@@ -73,11 +72,11 @@ def start(encoder: Path, corpus: Path, out: Path, *more: str, crashes: Path | No
 
 
 @contextmanager
-def watched(out: Path) -> Iterator[None]:
+def watched(out):
     """Meanwhile a reader reads the parts that it sees, all the time."""
     bad, ended, reads = [], threading.Event(), [0]
 
-    def look() -> None:
+    def look():
         while not ended.wait(0.05):
             there = sorted(out.glob("part-*.parquet"), key=lambda path: path.stat().st_mtime_ns)
             for path in there[-5:] + random.sample(there, min(5, len(there))):  # the newest, and some
@@ -99,7 +98,7 @@ def watched(out: Path) -> Iterator[None]:
     assert reads[0]
 
 
-def run_until_done(*arguments: Path, more: tuple[str, ...], crashes: Path) -> int:
+def run_until_done(*arguments, more, crashes):
     """The same command until it ends well; how often it was killed."""
     killed = 0
     while True:
@@ -111,7 +110,7 @@ def run_until_done(*arguments: Path, more: tuple[str, ...], crashes: Path) -> in
         killed += 1
 
 
-def moments(folder: Path, *names: str) -> Path:
+def moments(folder, *names):
     folder.mkdir()
     for name in names:
         (folder / name).touch()
@@ -151,7 +150,7 @@ def test_an_output_that_is_replaced_is_there_until_the_new_one_is(
     crashes = moments(tmp_path / "crashes", f"rename {part_name(7, 21)}", "rmtree _reports")
     missing, ended = [], threading.Event()
 
-    def look() -> None:
+    def look():
         while not ended.wait(0.0005):
             if not (out / "_SUCCESS").exists():
                 missing.append(time.time())
@@ -206,7 +205,7 @@ def test_processes_killed_at_random_times(corpus, tiny_encoder_folder, unbroken,
         assert digests(out) == unbroken[100]
 
 
-def kill_one(process: subprocess.Popen[str], victim: str, out: Path, draw: random.Random) -> int:
+def kill_one(process, victim, out, draw):
     """Kill a process of a run, unless it ends before; returns how many."""
     wanted, delay = len(list(out.glob("part-*.parquet"))) + draw.randrange(1, 12), draw.uniform(0, 0.1)
     while len(list(out.glob("part-*.parquet"))) < wanted and process.poll() is None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,7 @@ from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.verify import verify
 from tests.embedding.without_ray import build
-from tests.object_store import GoneError, Store, serving
+from tests.object_store import GoneError, serving
 
 JOBS = Path(__file__).parents[2] / "jobs"
 SETTINGS = Settings(part_rows=100)
@@ -26,19 +25,19 @@ OF_DRIVER = [f"PUT out/{name}{when}" for name in ("_plan.json", "_manifest.json"
 
 
 @pytest.fixture
-def server() -> Iterator[Store]:
+def server():
     with serving() as store:
         yield store
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
+def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "t.txt"
     path.write_text("the cat sat on a zebra\nhome , dog\n\n" * 400)
     return path
 
 
-def run_job(name: str, *arguments: object, where: Path) -> subprocess.CompletedProcess[str]:
+def run_job(name, *arguments, where):
     environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
     command = [sys.executable, JOBS / name, *arguments]
     return subprocess.run(
@@ -52,9 +51,9 @@ def run_job(name: str, *arguments: object, where: Path) -> subprocess.CompletedP
 def test_killed_around_every_request_that_writes(corpus, tiny_encoder_folder, tmp_path, server, of_driver):
     """Workers and driver die before a file is there, and when it is but they do not know; parts are read at once."""
     moments = {*of_driver, *(moment.format(part_name(3 * at, 12)) for at, moment in enumerate(OF_WORKERS))}
-    unreadable: list[object] = []
+    unreadable = []
 
-    def hook(moment: str, port: int) -> None:
+    def hook(moment, port):
         key = moment.split()[1]
         if moment.endswith("parquet done"):
             try:

@@ -7,10 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from mlflow.tracking import MlflowClient
 import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.placement import workers_here
-from paraembed.cluster.train import Outcome, Training, train_model
+from paraembed.cluster.train import Training, train_model
 from paraembed.commands import finetune as job
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, GruConfig
@@ -30,7 +28,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.papers import find_supervised_recipe
 from paraembed.recipe import SupervisedRecipe
 from paraembed.settings import Workers
-from paraembed.supervised.labels import Labels, read_labels
+from paraembed.supervised.labels import read_labels
 from paraembed.supervised.model import load, read_config
 from paraembed.text.vocabulary import read_words
 
@@ -42,7 +40,7 @@ POSITIVE, NEGATIVE = [f"good{one}" for one in range(20)], [f"bad{one}" for one i
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 
 
-def write_sick(path: Path, num: int, seed: int) -> None:
+def write_sick(path, num, seed):
     """Pairs that share 0 to 4 of their 4 words; score and class follow from how many."""
     generator, words = np.random.default_rng(seed), [*POSITIVE, *NEGATIVE]
     lines = []
@@ -55,7 +53,7 @@ def write_sick(path: Path, num: int, seed: int) -> None:
     path.write_text(SICK + "".join(lines))
 
 
-def write_sst(path: Path, num: int, seed: int) -> None:
+def write_sst(path, num, seed):
     """Trees of three words; the sentiment is that of most of them."""
     generator = np.random.default_rng(seed)
     lines = []
@@ -67,7 +65,7 @@ def write_sst(path: Path, num: int, seed: int) -> None:
     path.write_text("".join(lines))
 
 
-def write_phrases(folder: Path) -> None:
+def write_phrases(folder):
     """A phrase means the word that has its second word's number: order decides, and the words' vectors do not."""
     generator = np.random.default_rng(8)
     (folder / "semeval2013_5a").mkdir(parents=True)
@@ -88,7 +86,7 @@ def write_phrases(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
+def data(tmp_path_factory, ray_cluster):
     """Generated sets in the form of SICK and the Stanford Sentiment Treebank, and word vectors."""
     folder = tmp_path_factory.mktemp("gold")
     for name in ("sick", "sst"):
@@ -108,33 +106,31 @@ def data(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+def store(tmp_path_factory, monkeypatch):
     uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'finetune.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.chdir(tmp_path_factory.getbasetemp())
     return uri
 
 
-def labels(data: Path, task: str = "similarity", **more: Any) -> Labels:
+def labels(data, task="similarity", **more):
     plain = {"recipe": RECIPE, "data_set": None, "words": data / "words.txt"}
     return read_labels(task=task, folder=data, **{**plain, **more})
 
 
 def finetune(
-    data: Path,
-    out: Path,
-    task: str = "similarity",
-    name: str = "test",
-    placement: Workers = Workers(),  # noqa: B008
-    overwrite: bool = False,
-    **more: Any,
-) -> Outcome:
+    data,
+    out,
+    task="similarity",
+    name="test",
+    placement=Workers(),  # noqa: B008
+    overwrite=False,
+    **more,
+):
     return train_model(Training(name, labels(data, task, **more), out, placement), overwrite=overwrite)
 
 
-def test_every_task_from_words_then_universal_then_features(
-    data: Path, tmp_path: Path, store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_task_from_words_then_universal_then_features(data, tmp_path, store, capsys):
     order = replace(RECIPE, encoder=GruConfig(), epochs=12, optimiser="adam")
     chance = {"similarity": 0.3, "entailment": 0.5, "sentiment": 0.6, "semeval2013": 0.6, "turney": 0.2}
     for task, least in chance.items():
@@ -172,7 +168,7 @@ def test_every_task_from_words_then_universal_then_features(
 
 
 @pytest.mark.parametrize("mode", ["universal", "features"])
-def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data: Path, tmp_path: Path, mode: str) -> None:
+def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data, tmp_path, mode):
     pairs = tmp_path / "pairs"
     pairs.mkdir()
     (pairs / "manifest.json").write_text("{}")
@@ -197,7 +193,7 @@ def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data: Path, tmp_path: 
     assert encoder.gold == (("sick",) if mode == "universal" else ())
 
 
-def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data: Path, tmp_path: Path) -> None:
+def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data, tmp_path):
     (tmp_path / "sts" / "2012").mkdir(parents=True)
     rows = (f"{number % 6}\t{POSITIVE[number % 20]}\t{NEGATIVE[number % 19]}\n" for number in range(300))
     (tmp_path / "sts" / "2012" / "MSRpar.tsv").write_text("".join(rows))
@@ -213,13 +209,12 @@ def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data: Path, tmp_p
     assert models_gold(tmp_path / "m") == gold["gold"] * 2
 
 
-def models_gold(folder: Path) -> list[dict[str, Any]]:
+def models_gold(folder):
     """What a model's encoder says that it was trained on."""
-    gold: list[dict[str, Any]] = checkpoint.read_config(folder / "encoder")["provenance"]["training"]["gold"]
-    return gold
+    return checkpoint.read_config(folder / "encoder")["provenance"]["training"]["gold"]
 
 
-def test_a_clusters_workers_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clusters_workers_may_be_elsewhere(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert workers_here(16) == 16
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
@@ -227,7 +222,7 @@ def test_a_clusters_workers_may_be_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
+def test_two_workers_see_every_example(data, tmp_path):
     finetune(data, tmp_path / "two", placement=Workers(workers=2))
     config = read_config(tmp_path / "two")
     assert config["provenance"]["workers_from_step"] == [[1, 2]]
@@ -235,12 +230,12 @@ def test_two_workers_see_every_example(data: Path, tmp_path: Path) -> None:
     assert config["provenance"]["scores"]["test"]["values"]["pearson"] > 0.3
 
 
-def command(data: Path, out: Path, *more: str) -> list[str]:
+def command(data, out, *more):
     paths = ["--data", str(data), "--words", str(data / "words.txt"), "--out", str(out), "--tokeniser", "space"]
     return [sys.executable, str(JOB), "--task", "sentiment", *paths, "--checkpoint-steps", "5", *more]
 
 
-def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path: Path) -> None:
+def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data, tmp_path):
     settings = ["--epochs", "60"]
     recipe = replace(find_supervised_recipe("iclr2016/supervised-avg"), tokeniser="space", epochs=60)
     finetune(data, tmp_path / "whole", "sentiment", name="iclr2016/supervised-avg", recipe=recipe)
@@ -265,10 +260,10 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data: Path, tmp_path:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def call(monkeypatch, capsys):
     """Run the job, which must fail; gives what it said."""
 
-    def call(*arguments: str | Path) -> str:
+    def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["jobs/finetune.py", *map(str, arguments)])
         capsys.readouterr()
         assert job.command() == 1
@@ -279,7 +274,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return call
 
 
-def test_bad_input_is_one_line(data: Path, tmp_path: Path, call: Callable[..., str]) -> None:
+def test_bad_input_is_one_line(data, tmp_path, call):
     words, out = data / "words.txt", tmp_path / "out"
     plain = ("--task", "similarity", "--data", data, "--out", out)
     assert "begins with word vectors: give --words VECTORS" in call(*plain)
@@ -296,9 +291,7 @@ def test_bad_input_is_one_line(data: Path, tmp_path: Path, call: Callable[..., s
     assert (out / "mine.txt").read_text() == "mine"
 
 
-def test_what_could_not_be_scored_or_begun_is_refused_before_training(
-    data: Path, tmp_path: Path, call: Callable[..., str], tiny_encoder_folder: Path
-) -> None:
+def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_path, call, tiny_encoder_folder):
     (tmp_path / "sick").mkdir()
     for name, num in (("SICK_train", 300), ("SICK_trial", 1), ("SICK_test_annotated", 150)):
         write_sick(tmp_path / "sick" / f"{name}.txt", num, 3)
@@ -324,7 +317,7 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sick", "sst"]
 
 
-def test_a_run_killed_behind_its_end_leaves_nothing(data: Path, tmp_path: Path) -> None:
+def test_a_run_killed_behind_its_end_leaves_nothing(data, tmp_path):
     first = finetune(data, tmp_path / "m")
     work = tmp_path / "m.training"
     work.mkdir()
@@ -338,7 +331,7 @@ def test_a_run_killed_behind_its_end_leaves_nothing(data: Path, tmp_path: Path) 
     assert not work.exists()
 
 
-def test_another_recipe_is_refused_by_name(data: Path, tmp_path: Path) -> None:
+def test_another_recipe_is_refused_by_name(data, tmp_path):
     finetune(data, tmp_path / "m")
     other = replace(RECIPE, head_width=11)
     with pytest.raises(ValueError, match=r"begun with another recipe\.head_width \(was 10, is 11\)"):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ with private_folder() as folder:
 
 
 @pytest.fixture
-def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def base(monkeypatch):
     """An empty folder for temporary files, with a short path."""
     folder = Path(tempfile.mkdtemp(prefix="b", dir="/tmp"))
     monkeypatch.setenv("RAY_TMPDIR", str(folder))
@@ -34,7 +33,7 @@ def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_the_folder_is_private_and_removed(base: Path) -> None:
+def test_the_folder_is_private_and_removed(base):
     with private_folder() as folder:
         assert folder.parent == base
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -47,7 +46,7 @@ def test_the_folder_is_private_and_removed(base: Path) -> None:
     assert list(base.iterdir()) == []
 
 
-def test_the_next_start_removes_folders_of_killed_processes_only(base: Path) -> None:
+def test_the_next_start_removes_folders_of_killed_processes_only(base):
     holders = [
         subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
@@ -71,7 +70,7 @@ def test_the_next_start_removes_folders_of_killed_processes_only(base: Path) -> 
     killed.stdout.close()
 
 
-def test_logs_of_a_ray_that_failed_are_kept_for_a_day(base: Path) -> None:
+def test_logs_of_a_ray_that_failed_are_kept_for_a_day(base):
     with private_folder() as failed:
         keep_logs(failed)
     with private_folder():
@@ -82,7 +81,7 @@ def test_logs_of_a_ray_that_failed_are_kept_for_a_day(base: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["too long for a socket", "open to others", "missing"])
-def test_a_folder_that_does_not_serve_is_not_taken(base: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_does_not_serve_is_not_taken(base, kind, monkeypatch):
     wanted = base / ("d" * 60 if kind.startswith("too") else "d")
     if kind != "missing":
         wanted.mkdir()

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,7 +26,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[nodes.Cluster]:
+def cluster():
     """A head without CPUs and three machines of one each, so that two workers are on two."""
     with nodes.running() as one:
         for _ in range(3):
@@ -36,7 +35,7 @@ def cluster() -> Iterator[nodes.Cluster]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """What all machines see: inputs."""
     folder = tmp_path_factory.mktemp("shared")
     write_sample(folder / "sample", lines=6000, dimension=20, sentences=20_000, test_pairs=200, ppdb_version="2.0")
@@ -47,10 +46,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(folder: Path) -> Callable[..., Path]:
+def alone(folder):
     """A job's output on one machine."""
 
-    def run(job: str, out: str, *arguments: object) -> Path:
+    def run(job, out, *arguments):
         if not (folder / "alone" / out).exists():
             (folder / "alone").mkdir(exist_ok=True)
             command = [sys.executable, JOBS / job, *arguments, "--out", folder / "alone" / out]
@@ -63,13 +62,11 @@ def alone(folder: Path) -> Callable[..., Path]:
     return run
 
 
-def contents(place: Path) -> dict[str, str]:
+def contents(place):
     return {str(path.relative_to(place)): sha256_of(path) for path in sorted(place.rglob("*")) if path.is_file()}
 
 
-def power_off_one(
-    cluster: nodes.Cluster, job: "subprocess.Popen[str]", title: str, ready: Callable[[], object]
-) -> None:
+def power_off_one(cluster, job, title, ready):
     """Kill a machine at work once it is time; another takes its place."""
     while not (ready() and (busy := cluster.at_work(title))):
         assert job.poll() is None, job.stdout and job.stdout.read()
@@ -78,12 +75,12 @@ def power_off_one(
     cluster.add(cpus=1)
 
 
-def finish(job: "subprocess.Popen[str]") -> None:
+def finish(job):
     said = job.communicate(timeout=600)[0]
     assert job.returncode == 0, said
 
 
-def test_nobody_submits_without_the_token(cluster: nodes.Cluster, tmp_path: Path) -> None:
+def test_nobody_submits_without_the_token(cluster, tmp_path):
     for change in ({"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_MODE": "disabled"}):
         other = nodes.Cluster(tmp_path, {**cluster.environment, **change})
         job = other.submit(JOBS / "shard.py", "--help")
@@ -92,7 +89,7 @@ def test_nobody_submits_without_the_token(cluster: nodes.Cluster, tmp_path: Path
         assert "usage" not in said
 
 
-def test_the_health_check_of_the_image_says_whether_ray_answers(cluster: nodes.Cluster) -> None:
+def test_the_health_check_of_the_image_says_whether_ray_answers(cluster):
     (check,) = re.findall(r"^HEALTHCHECK .*CMD (\[.*\])$", (ROOT / "infra" / "Dockerfile").read_text(), re.MULTILINE)
     for port, healthy in ((cluster.port, True), (nodes.free_port(), False)):
         environment = {**cluster.environment, "RAY_ADDRESS": f"{nodes.HEAD}:{port}"}
@@ -107,9 +104,7 @@ def test_the_health_check_of_the_image_says_whether_ray_answers(cluster: nodes.C
         assert (answer == 0) == healthy
 
 
-def test_shards_of_a_cluster_that_loses_a_machine(
-    cluster: nodes.Cluster, folder: Path, alone: Callable[..., Path]
-) -> None:
+def test_shards_of_a_cluster_that_loses_a_machine(cluster, folder, alone):
     arguments = ["--input", *sorted(folder.glob("*.tsv")), "--workers", 3]
     out = folder / "pairs"
     job = cluster.submit(JOBS / "shard.py", *arguments, "--out", out)
@@ -118,18 +113,16 @@ def test_shards_of_a_cluster_that_loses_a_machine(
     assert contents(out) == contents(alone("shard.py", "pairs", *arguments))
 
 
-def test_a_training_on_two_machines_of_which_one_dies(
-    cluster: nodes.Cluster, folder: Path, alone: Callable[..., Path]
-) -> None:
+def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone):
     sample = folder / "sample"
     pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
     arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokeniser", "space", "--epochs", 8]
     arguments += ["--workers", 2, "--checkpoint-minutes", 0]
     out = folder / "encoder"
     job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)
-    on: set[str] = set()
+    on = set()
 
-    def has_saved() -> bool:
+    def has_saved():
         on.update(cluster.at_work("ray::RayTrainWorker"))
         return len(on) > 1 and any(folder.glob("encoder.training/checkpoints/step-*"))
 
@@ -140,9 +133,7 @@ def test_a_training_on_two_machines_of_which_one_dies(
     assert one.fingerprint == other.fingerprint
 
 
-def test_a_sweep_on_a_cluster_that_loses_a_machine(
-    cluster: nodes.Cluster, folder: Path, alone: Callable[..., Path]
-) -> None:
+def test_a_sweep_on_a_cluster_that_loses_a_machine(cluster, folder, alone):
     sample = folder / "sample"
     pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
     arguments = ["smoke", "--pairs", pairs, "--words", sample / "vectors.txt.gz", "--data", sample, "--epochs", 12]
@@ -155,9 +146,7 @@ def test_a_sweep_on_a_cluster_that_loses_a_machine(
     assert one.select(told).equals(other.select(told))
 
 
-def test_embeddings_of_a_cluster_that_loses_a_machine(
-    cluster: nodes.Cluster, folder: Path, alone: Callable[..., Path], tiny_encoder_folder: Path
-) -> None:
+def test_embeddings_of_a_cluster_that_loses_a_machine(cluster, folder, alone, tiny_encoder_folder):
     arguments = ["--encoder", tiny_encoder_folder, "--input", folder / "sample" / "sentences.txt", "--keep", "text"]
     arguments += ["--part-rows", 100, "--workers", 3]
     out = folder / "embeddings"

@@ -16,7 +16,7 @@ from tests.another_user import another_user_does
 
 
 @pytest.mark.ray
-def test_the_cluster_asks_for_its_token_and_listens_on_loopback_only(ray_cluster: None) -> None:
+def test_the_cluster_asks_for_its_token_and_listens_on_loopback_only(ray_cluster):
     assert os.environ["RAY_AUTH_MODE"] == "token"
     token = Path.home() / ".ray" / "auth_token"
     if "RAY_AUTH_TOKEN" not in os.environ and "RAY_AUTH_TOKEN_PATH" not in os.environ:
@@ -33,7 +33,7 @@ def test_the_cluster_asks_for_its_token_and_listens_on_loopback_only(ray_cluster
 
 
 @pytest.mark.ray
-def test_a_caller_has_its_own_logging_back_behind_a_session(ray_cluster: None) -> None:
+def test_a_caller_has_its_own_logging_back_behind_a_session(ray_cluster):
     before, level = logging.root.manager.disable, logging.getLogger("ray.data").level
     logging.disable(logging.NOTSET)
     logging.getLogger("ray.data").setLevel(logging.DEBUG)
@@ -46,12 +46,12 @@ def test_a_caller_has_its_own_logging_back_behind_a_session(ray_cluster: None) -
         logging.getLogger("ray.data").setLevel(level)
 
 
-def test_workers_must_be_positive() -> None:
+def test_workers_must_be_positive():
     with pytest.raises(ValueError, match="`workers` is 0; it must be at least 1"), ray_session(0):
         pass
 
 
-def test_relative_outputs_are_refused_in_a_submitted_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_outputs_are_refused_in_a_submitted_job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert absolute(Path("out"), "--out") == tmp_path / "out"
     job = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_1"
@@ -64,7 +64,7 @@ def test_relative_outputs_are_refused_in_a_submitted_job(tmp_path: Path, monkeyp
 
 
 @pytest.mark.ray
-def test_a_session_takes_no_fixed_port(ray_cluster: None) -> None:
+def test_a_session_takes_no_fixed_port(ray_cluster):
     ports = {
         connection.laddr.port
         for process in psutil.Process().children(recursive=True)
@@ -77,7 +77,7 @@ def test_a_session_takes_no_fixed_port(ray_cluster: None) -> None:
 
 @pytest.mark.ray
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can try what another user may do")
-def test_another_user_reaches_nothing_of_a_session(ray_cluster: None) -> None:
+def test_another_user_reaches_nothing_of_a_session(ray_cluster):
     folder = Path(ray.get_runtime_context().get_temp_dir())
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     paths = [folder.parent, folder, *folder.rglob("*")]
@@ -86,20 +86,20 @@ def test_another_user_reaches_nothing_of_a_session(ray_cluster: None) -> None:
 
 
 @pytest.mark.ray
-def test_the_state_api_asks_the_cluster_of_its_worker(ray_cluster: None) -> None:
+def test_the_state_api_asks_the_cluster_of_its_worker(ray_cluster):
     @ray.remote
-    def asked() -> str | None:
+    def asked():
         return os.environ.get("RAY_API_SERVER_ADDRESS")
 
     assert ray.get(asked.remote()) == ray.get_runtime_context().gcs_address
 
 
 @pytest.mark.ray
-def test_errors_that_nobody_asks_for_are_not_printed(ray_cluster: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors_that_nobody_asks_for_are_not_printed(ray_cluster, capfd):
     """Such as those of Ray Data's calls for statistics after its _StatsActor was killed, one every 5 s."""
 
     @ray.remote
-    def fails() -> None:
+    def fails():
         raise KeyError("dataset")
 
     failing = fails.remote()

@@ -40,7 +40,7 @@ sys.exit(run(main, Flags))
 """
 
 
-def start(folder: Path, until: str) -> subprocess.Popen[str]:
+def start(folder, until):
     """The job, once it has written ``until``."""
     (folder / "job.py").write_text(JOB)
     job = subprocess.Popen([sys.executable, folder / "job.py"], stderr=subprocess.PIPE, text=True, cwd=folder)
@@ -51,7 +51,7 @@ def start(folder: Path, until: str) -> subprocess.Popen[str]:
     raise AssertionError(f"the job ended with status {job.wait()}")
 
 
-def await_process(job: subprocess.Popen[str], name: str) -> psutil.Process:
+def await_process(job, name):
     """A process of the job's Ray, as soon as it runs."""
     for _ in range(3000):
         for process in psutil.Process(job.pid).children(recursive=True):
@@ -61,7 +61,7 @@ def await_process(job: subprocess.Popen[str], name: str) -> psutil.Process:
     raise AssertionError(f"{name} did not start")
 
 
-def ended(job: subprocess.Popen[str]) -> tuple[int, list[str]]:
+def ended(job):
     """Exit status and what it wrote to stderr; Ray by itself needs 60 s to see that its head is gone."""
     _, err = job.communicate(timeout=100)
     assert "Traceback" not in err
@@ -71,7 +71,7 @@ def ended(job: subprocess.Popen[str]) -> tuple[int, list[str]]:
 @pytest.mark.parametrize(
     "name", ["gcs_server", *(pytest.param(name, marks=pytest.mark.slow) for name in ("raylet", "ray::DashboardAgent"))]
 )
-def test_a_job_whose_ray_loses_a_process(tmp_path: Path, name: str) -> None:
+def test_a_job_whose_ray_loses_a_process(tmp_path, name):
     job = start(tmp_path, "ready")
     await_process(job, name).kill()
     status, lines = ended(job)
@@ -85,7 +85,7 @@ def test_a_job_whose_ray_loses_a_process(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["raylet", "ray::DashboardAgent"])
-def test_a_ray_that_loses_a_process_while_it_starts(tmp_path: Path, name: str) -> None:
+def test_a_ray_that_loses_a_process_while_it_starts(tmp_path, name):
     job = start(tmp_path, "starting")
     await_process(job, name).kill()
     status, lines = ended(job)
@@ -94,7 +94,7 @@ def test_a_ray_that_loses_a_process_while_it_starts(tmp_path: Path, name: str) -
     assert Path(line.rpartition(" ")[2]).is_dir(), "no logs where the error says"
 
 
-def test_a_stop_of_all_processes_of_a_job_is_no_error(tmp_path: Path) -> None:
+def test_a_stop_of_all_processes_of_a_job_is_no_error(tmp_path):
     job = start(tmp_path, "ready")
     for process in [await_process(job, "gcs_server"), await_process(job, "raylet"), psutil.Process(job.pid)]:
         process.send_signal(signal.SIGTERM)
@@ -105,7 +105,7 @@ def test_a_stop_of_all_processes_of_a_job_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_whose_cluster_has_lost_its_head(tmp_path: Path) -> None:
+def test_a_job_whose_cluster_has_lost_its_head(tmp_path):
     code = """
 import socket, sys, time
 from dataclasses import dataclass
@@ -140,7 +140,7 @@ sys.exit(run(main, Flags))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_stop_while_ray_starts(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stop_while_ray_starts(tmp_path, number):
     job = start(tmp_path, "starting")
     server = await_process(job, "raylet")
     job.send_signal(number)

@@ -33,12 +33,12 @@ SETTINGS_LARGE = ShardSettings(rows_per_shard=100_000)
 
 
 @pytest.fixture(autouse=True)
-def _own_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_mlflow(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> list[Path]:
+def inputs(tmp_path):
     """A TSV file of 90 pairs and a PPDB-format file that repeats 30 of them, swapped, and has two bad lines."""
     tsv, ppdb = tmp_path / "pairs.tsv", tmp_path / "ppdb"
     tsv.write_text("".join(f"one {number}\tuno {number}\n" for number in range(90)))
@@ -50,12 +50,12 @@ def inputs(tmp_path: Path) -> list[Path]:
     return [tsv, ppdb]
 
 
-def contents(folder: Path) -> dict[str, str]:
+def contents(folder):
     return {str(path.relative_to(folder)): sha256_of(path) for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.ray
-def test_shards_manifest_and_success(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
+def test_shards_manifest_and_success(ray_cluster, inputs, tmp_path):
     out = tmp_path / "out"
     manifest, before = shard_pairs(inputs, out, SETTINGS, workers=2)
     assert not before
@@ -91,7 +91,7 @@ def test_shards_manifest_and_success(ray_cluster: None, inputs: list[Path], tmp_
 
 @pytest.mark.ray
 @pytest.mark.parametrize("training_set", [None, "pgru2017"])
-def test_bytes_do_not_depend_on_workers(ray_cluster: None, tmp_path: Path, training_set: str | None) -> None:
+def test_bytes_do_not_depend_on_workers(ray_cluster, tmp_path, training_set):
     inputs = [tmp_path / f"{number}.tsv" for number in range(5)]
     for number, path in enumerate(inputs):  # the last two repeat pairs of the first two
         names = NAMES[7 * number : 7 * number + 200]
@@ -108,9 +108,7 @@ def test_bytes_do_not_depend_on_workers(ray_cluster: None, tmp_path: Path, train
 
 @pytest.mark.ray
 @pytest.mark.parametrize("header", [True, False], ids=["columns with a header", "PPDB"])
-def test_bytes_do_not_depend_on_spans(
-    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: bool
-) -> None:
+def test_bytes_do_not_depend_on_spans(ray_cluster, tmp_path, monkeypatch, header):
     """Pairs repeat within a file and between two, and more rows are refused than the sample shows."""
     form = "{0}\t{1}\n" if header else "[X] ||| {0} ||| {1} ||| PPDB2.0Score=1 ||| 0-0\n"
     inputs = [tmp_path / "a", tmp_path / "b"]
@@ -130,9 +128,7 @@ def test_bytes_do_not_depend_on_spans(
 
 @pytest.mark.ray
 @pytest.mark.parametrize("is_damaged", [False, True], ids=["older", "damaged"])
-def test_what_older_code_left_or_is_damaged_is_not_gone_on_from(
-    ray_cluster: None, inputs: list[Path], tmp_path: Path, is_damaged: bool
-) -> None:
+def test_what_older_code_left_or_is_damaged_is_not_gone_on_from(ray_cluster, inputs, tmp_path, is_damaged):
     manifest, _ = shard_pairs(inputs, tmp_path / "out", SETTINGS)
     left = tmp_path / ".new.partial"
     left.mkdir()
@@ -144,9 +140,7 @@ def test_what_older_code_left_or_is_damaged_is_not_gone_on_from(
 
 
 @pytest.mark.ray
-def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(
-    ray_cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(ray_cluster, tmp_path, capsys):
     inputs = []
     for number in range(12):
         inputs.append(tmp_path / f"{number}.tsv")
@@ -178,7 +172,7 @@ def test_a_killed_driver_goes_on_from_the_files_that_are_parsed(
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster: None, tmp_path: Path) -> None:
+def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster, tmp_path):
     source, words = tmp_path / "p.tsv", tmp_path / "words"
     settings = ShardSettings(training_set="pgru2017", rows_per_shard=60)
     rows = enumerate(NAMES)
@@ -203,9 +197,7 @@ def test_a_driver_killed_after_the_selection_leaves_nothing_behind(ray_cluster: 
 
 
 @pytest.mark.ray
-def test_two_runs_at_once_and_unusable_inputs_are_refused(
-    ray_cluster: None, inputs: list[Path], tmp_path: Path
-) -> None:
+def test_two_runs_at_once_and_unusable_inputs_are_refused(ray_cluster, inputs, tmp_path):
     with (
         work_folder(tmp_path / ".out.partial"),
         pytest.raises(ValueError, match=r"another run is writing to .*; wait for it, or stop it"),
@@ -227,7 +219,7 @@ def test_two_runs_at_once_and_unusable_inputs_are_refused(
     assert list(manifest["sources"]) == ["0/pairs.tsv", "1/ppdb", "2/pairs.tsv"]
 
 
-def test_pairs_from_before_the_flag_have_lines_of_its_default(tmp_path: Path) -> None:
+def test_pairs_from_before_the_flag_have_lines_of_its_default(tmp_path):
     identity = {"format": "paraembed-pairs-1", "inputs": [], "max_line_bytes": DEFAULT_LIMITS.max_line_bytes}
     (tmp_path / "manifest.json").write_text('{"format": "paraembed-pairs-1", "inputs": []}')
     (tmp_path / "_SUCCESS").touch()
@@ -237,9 +229,7 @@ def test_pairs_from_before_the_flag_have_lines_of_its_default(tmp_path: Path) ->
 
 
 @pytest.mark.ray
-def test_finished_output_is_kept_or_replaced_only_on_request(
-    ray_cluster: None, inputs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_output_is_kept_or_replaced_only_on_request(ray_cluster, inputs, tmp_path, capsys):
     out = tmp_path / "out"
     shard_pairs(inputs, out, SETTINGS)
     before = contents(out)
@@ -253,7 +243,7 @@ def test_finished_output_is_kept_or_replaced_only_on_request(
     assert contents(out) != before
 
 
-def test_foreign_folders_are_left_alone(inputs: list[Path], tmp_path: Path) -> None:
+def test_foreign_folders_are_left_alone(inputs, tmp_path):
     out = tmp_path / "thesis"
     out.mkdir()
     (out / "chapter1.txt").write_text("dear")
@@ -263,7 +253,7 @@ def test_foreign_folders_are_left_alone(inputs: list[Path], tmp_path: Path) -> N
     assert (out / "chapter1.txt").read_text() == "dear"
 
 
-def test_files_that_a_user_put_beside_the_output_survive(inputs: list[Path], tmp_path: Path) -> None:
+def test_files_that_a_user_put_beside_the_output_survive(inputs, tmp_path):
     for folder in (tmp_path / ".out.old", tmp_path / ".out.partial"):
         folder.mkdir()
         (folder / "chapter1.txt").write_text("dear")
@@ -283,9 +273,7 @@ def test_files_that_a_user_put_beside_the_output_survive(inputs: list[Path], tmp
 
 
 @pytest.mark.ray
-def test_files_that_a_user_put_into_an_output_are_not_overwritten(
-    ray_cluster: None, inputs: list[Path], tmp_path: Path
-) -> None:
+def test_files_that_a_user_put_into_an_output_are_not_overwritten(ray_cluster, inputs, tmp_path):
     shard_pairs(inputs, tmp_path / "out", SETTINGS)
     (tmp_path / "out" / "notes.txt").write_text("dear")
     with pytest.raises(ValueError, match=r"out/notes.txt is not a file that jobs/shard.py wrote"):
@@ -302,7 +290,7 @@ def test_files_that_a_user_put_into_an_output_are_not_overwritten(
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_commands_that_begin_at_once_give_one_output(inputs: list[Path], tmp_path: Path) -> None:
+def test_commands_that_begin_at_once_give_one_output(inputs, tmp_path):
     command = [
         sys.executable,
         JOBS / "shard.py",
@@ -326,14 +314,14 @@ def test_commands_that_begin_at_once_give_one_output(inputs: list[Path], tmp_pat
         assert not list(tmp_path.glob(".out*"))
 
 
-def test_sources_are_put_together_in_one_pass() -> None:
+def test_sources_are_put_together_in_one_pass():
     """As many reports as parts are looked at, not files times parts."""
-    looked_at = Counter[str]()
+    looked_at = Counter()
 
     class Counting(str):
         __slots__ = ()
 
-        def __eq__(self, other: object) -> bool:
+        def __eq__(self, other):
             looked_at["compared"] += 1
             return str.__eq__(self, other)
 
@@ -353,7 +341,7 @@ def test_sources_are_put_together_in_one_pass() -> None:
 
 
 @pytest.mark.ray
-def test_what_was_read_as_what_is_shown(ray_cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_read_as_what_is_shown(ray_cluster, tmp_path, capsys):
     for number in range(3):
         (tmp_path / f"{number}.tsv").write_text(f"target\tsource\nx{number}\ty\na\tb\nc\td\ne\tf\n")
     (tmp_path / "p.csv").write_text("id,score,body\n1,2,a b\n2,3,c d\n")
@@ -382,7 +370,7 @@ PHRASES = ["good deal", "large amount", "the whole thing", "point of view", "in 
 
 
 @pytest.mark.ray
-def test_a_split_is_three_folders_of_shards(ray_cluster: None, tmp_path: Path) -> None:
+def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
     rows = [
         (f"{one} {chr(97 + row)}", f"{other} {chr(97 + row)}")
         for row in range(20)
@@ -402,7 +390,7 @@ def test_a_split_is_three_folders_of_shards(ray_cluster: None, tmp_path: Path) -
         "reasons": {"equal texts": 120, "out of vocabulary": 200},
     }  # fmt: skip
     assert set(whole["subsets"]) == {"train", "dev", "test"}
-    seen: set[frozenset[str]] = set()
+    seen = set()
     for name, size in whole["subsets"].items():
         manifest = read_pair_manifest(tmp_path / "out" / name)
         assert manifest["counts"]["kept"] == size
@@ -433,7 +421,7 @@ SHARD = "pairs-00000-of-00001.parquet"
 
 
 @pytest.mark.ray
-def test_columns_that_were_asked_for(ray_cluster: None, inputs: list[Path], tmp_path: Path) -> None:
+def test_columns_that_were_asked_for(ray_cluster, inputs, tmp_path):
     settings = ShardSettings(features=("PPDB2.0Score", "AGigaSim"), alignment=True)
     manifest, _ = shard_pairs(inputs, tmp_path / "out", settings)
     table = pq.read_table(tmp_path / "out" / manifest["shards"][0]["name"])
@@ -445,7 +433,7 @@ def test_columns_that_were_asked_for(ray_cluster: None, inputs: list[Path], tmp_
 
 
 @pytest.mark.ray
-def test_a_killed_worker_changes_nothing(ray_cluster: None, tmp_path: Path) -> None:
+def test_a_killed_worker_changes_nothing(ray_cluster, tmp_path):
     inputs = []
     for number in range(4):
         inputs.append(tmp_path / f"{number}.tsv")
@@ -453,7 +441,7 @@ def test_a_killed_worker_changes_nothing(ray_cluster: None, tmp_path: Path) -> N
     shard_pairs(inputs, tmp_path / "unbroken", SETTINGS_LARGE)
     killed = []
 
-    def kill() -> None:
+    def kill():
         while not killed:
             for process in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):
@@ -475,7 +463,7 @@ def test_a_killed_worker_changes_nothing(ray_cluster: None, tmp_path: Path) -> N
 
 
 @pytest.mark.ray
-def test_a_cut_file_ends_the_job_and_names_the_last_line(ray_cluster: None, tmp_path: Path) -> None:
+def test_a_cut_file_ends_the_job_and_names_the_last_line(ray_cluster, tmp_path):
     lines = "".join(f"[NP] ||| one {row} ||| uno {row} ||| x={row * 7919 % 1000} ||| 0-0\n" for row in range(90_000))
     whole = gzip.compress(lines.encode())
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) - 9])

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.train import Outcome, Training, train_model
+from paraembed.cluster.train import Training, train_model
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig, RnnConfig, WordConfig
 from paraembed.evaluation.measures import cosine
@@ -42,7 +41,7 @@ FIRST = Selection(every=0.4)
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
+def sample(tmp_path_factory, ray_cluster):
     """6,000 generated lines in the PPDB 2.0 format, sharded to ``pairs``; word vectors, scored pairs."""
     folder = tmp_path_factory.mktemp("sample")
     with pytest.MonkeyPatch.context() as patch:
@@ -53,7 +52,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+def store(tmp_path_factory, monkeypatch):
     """One MLflow store for the tests of this file."""
     uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'train.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
@@ -61,7 +60,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return uri
 
 
-def test_words_that_cover_nothing_end_the_job_before_its_work(sample: Path, tmp_path: Path) -> None:
+def test_words_that_cover_nothing_end_the_job_before_its_work(sample, tmp_path):
     vectors, out = tmp_path / "vectors.txt", tmp_path / "encoder"
     vectors.write_text("zzthe 1 2\nzza 3 4\n")
     for least in (0.2, 0.01):
@@ -73,14 +72,14 @@ def test_words_that_cover_nothing_end_the_job_before_its_work(sample: Path, tmp_
 
 
 def fit(
-    sample: Path,
-    out: Path,
-    recipe: Recipe = RECIPE,
-    placement: Placement = HERE,
-    overwrite: bool = False,
-    tests: Path | None = None,
-    selection: Selection = FIRST,
-) -> Path:
+    sample,
+    out,
+    recipe=RECIPE,
+    placement=HERE,
+    overwrite=False,
+    tests=None,
+    selection=FIRST,
+):
     vectors = sample / "sample" / "vectors.txt.gz"
     suites = [] if tests is None else [read_pairs_files([tests])]
     pairs = Pairs(recipe, sample / "pairs", vectors, suites, selection, max_bytes=placement.pairs_bytes)
@@ -88,29 +87,29 @@ def fit(
     return out
 
 
-def train(pairs: Path, words: Path, out: Path) -> Outcome:
+def train(pairs, words, out):
     return train_model(Training("test", Pairs(Recipe(), pairs, words), out))
 
 
 @pytest.fixture(scope="module")
-def unbroken(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(sample, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(sample)
         return fit(sample, tmp_path_factory.mktemp("unbroken") / "avg")
 
 
-def model(folder: Path) -> str:
+def model(folder):
     return sha256_of(folder / "model.safetensors")
 
 
-def command(sample: Path, out: Path, *more: str) -> list[str]:
+def command(sample, out, *more):
     paths = ["--pairs", sample / "pairs", "--words", sample / "sample" / "vectors.txt.gz", "--out", out]
     settings = ["--tokeniser", "space", "--epochs", "3", "--learning-rate", "0.01", "--batch-size", "50"]
     plain = ["--word-penalty", "0", "--clip", "None", "--penalty-form", "paper"]
-    return [sys.executable, JOBS / "train.py", *paths, *settings, *plain, *more]  # type: ignore[list-item]
+    return [sys.executable, JOBS / "train.py", *paths, *settings, *plain, *more]
 
 
-def test_what_is_not_read_is_said(sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_read_is_said(sample, tmp_path, capsys):
     fit(
         sample,
         tmp_path / "e",
@@ -127,14 +126,12 @@ def test_what_is_not_read_is_said(sample: Path, tmp_path: Path, capsys: pytest.C
     assert re.search(r"6,000 pairs on disk .* read in windows of 4,096 pairs", capsys.readouterr().err)
 
 
-def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(
-    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_encoder_that_gives_all_texts_one_vector_is_told_of(sample, tmp_path, capsys):
     fit(sample, tmp_path / "rnn", replace(RECIPE, epochs=1, encoder=RnnConfig(), learning_rate=0.1))
     assert "the encoder may give all texts one vector; try `negatives` mix" in capsys.readouterr().err
 
 
-def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Path, store: str) -> None:
+def test_an_encoder_learns_what_its_words_do_not_say(sample, tmp_path, store):
     suite = read_pairs_files([sample / "sample" / "test-pairs.tsv"])
     vectors = sample / "sample" / "vectors.txt.gz"
     out = tmp_path / "avg"
@@ -187,9 +184,7 @@ def test_an_encoder_learns_what_its_words_do_not_say(sample: Path, tmp_path: Pat
     assert run.data.metrics["seconds_left"] == 0
 
 
-def test_an_evaluation_that_fails_costs_a_warning(
-    sample: Path, unbroken: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_evaluation_that_fails_costs_a_warning(sample, unbroken, tmp_path, caplog):
     """Sentences of unknown words: all alike, so no correlation is defined."""
     (tmp_path / "unknown.tsv").write_text("1\tqq\trr\n2\tss\ttt\n3\tuu\tvv\n")
     fit(sample, tmp_path / "avg", tests=tmp_path / "unknown.tsv")
@@ -198,9 +193,7 @@ def test_an_evaluation_that_fails_costs_a_warning(
     assert model(tmp_path / "avg") == model(unbroken)
 
 
-def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(
-    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(sample, tmp_path, capsys):
     """Every pair's gold score is that of the untrained encoder, so that training makes it worse from the start."""
     tests = sample / "sample" / "test-pairs.tsv"
     rows = [line.split("\t") for line in tests.read_text().splitlines()[1:]]
@@ -224,9 +217,7 @@ def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(
     assert not list(tmp_path.glob("new*"))
 
 
-def test_the_same_call_again_changes_nothing_and_another_is_refused(
-    sample: Path, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_call_again_changes_nothing_and_another_is_refused(sample, unbroken, tmp_path, capsys):
     before = model(unbroken)
     fit(sample, unbroken)
     assert "is finished already; nothing to do" in capsys.readouterr().err
@@ -244,7 +235,7 @@ def test_the_same_call_again_changes_nothing_and_another_is_refused(
     assert "nothing to do" in capsys.readouterr().err
 
 
-def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> None:
+def test_bad_places_are_refused_and_left_alone(sample, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("dear")
     with pytest.raises(ValueError, match=r"thesis holds no config.json; expected an encoder folder"):
@@ -270,7 +261,7 @@ def test_bad_places_are_refused_and_left_alone(sample: Path, tmp_path: Path) -> 
         train(tmp_path / "none", tmp_path, tmp_path / "out")
 
 
-def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample, tmp_path):
     astray = replace(RECIPE, encoder=ProjConfig(), learning_rate=1e36)
     with pytest.raises(ValueError, match=r"the loss is nan by step \d+ \(learning rate 1e\+36\)"):
         fit(sample, tmp_path / "avg", astray)
@@ -281,9 +272,7 @@ def test_a_loss_that_is_no_number_fails_and_keeps_the_work(sample: Path, tmp_pat
     assert json.loads((tmp_path / "avg" / "config.json").read_text())["provenance"]["loss"] > 0
 
 
-def test_a_dead_tracking_server_costs_a_warning(
-    sample: Path, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_tracking_server_costs_a_warning(sample, unbroken, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:hunter2@127.0.0.1:9")
     fit(sample, tmp_path / "avg")
     assert "http://127.0.0.1:9" in caplog.text
@@ -293,13 +282,13 @@ def test_a_dead_tracking_server_costs_a_warning(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stopped_driver_goes_on_to_the_same_bytes(
-    sample: Path,
-    unbroken: Path,
-    tmp_path: Path,
-    store: str,
-    number: signal.Signals,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    sample,
+    unbroken,
+    tmp_path,
+    store,
+    number,
+    capsys,
+):
     out = tmp_path / "avg"
     # Checkpoints after every report, so that the end comes in the middle of an epoch.
     whole = command(sample, out, "--checkpoint-minutes", "0")
@@ -324,7 +313,7 @@ def test_a_stopped_driver_goes_on_to_the_same_bytes(
     assert set(steps) == {100, 120, 200, 240, 300, 360}
 
 
-def test_changed_shards_are_refused(sample: Path, tmp_path: Path) -> None:
+def test_changed_shards_are_refused(sample, tmp_path):
     copy = tmp_path / "pairs"
     shutil.copytree(sample / "pairs", copy)
     shard = min(copy.glob("*.parquet"))
@@ -340,7 +329,7 @@ def test_changed_shards_are_refused(sample: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("out*"))
 
 
-def killed(arguments: list[str], work: Path, moment: Callable[[int], bool]) -> None:
+def killed(arguments, work, moment):
     """Start a job and end it and its workers by SIGKILL once ``moment``, given the steps saved in ``work``, is true."""
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 120
@@ -352,12 +341,12 @@ def killed(arguments: list[str], work: Path, moment: Callable[[int], bool]) -> N
     process.wait()
 
 
-def saved_steps(work: Path) -> int:
+def saved_steps(work):
     return max((int(path.name.removeprefix("step-")) for path in work.glob("checkpoints/step-*")), default=0)
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_another_number_of_workers(sample: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_another_number_of_workers(sample, tmp_path):
     out, work = tmp_path / "avg", tmp_path / "avg.training"
     killed(command(sample, out, "--checkpoint-steps", "10"), work, lambda steps: steps > 150)
     done = saved_steps(work)
@@ -371,12 +360,12 @@ def test_a_run_goes_on_with_another_number_of_workers(sample: Path, tmp_path: Pa
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def disk(tmp_path):
     """A small file system: gives it the size it is called with."""
     mount, umount, folder = shutil.which("mount"), shutil.which("umount"), tmp_path / "disk"
     folder.mkdir()
 
-    def resize(size: str) -> Path:
+    def resize(size):
         subprocess.run([str(mount), "-o", f"remount,size={size}", folder], check=True)
         return folder
 
@@ -389,9 +378,7 @@ def disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run([umount, folder], check=True)
 
 
-def test_a_full_disk_loses_nothing(
-    sample: Path, unbroken: Path, disk: Callable[[str], Path], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_loses_nothing(sample, unbroken, disk, caplog):
     folder = disk("150k")  # for the untrained encoder, and no second one
     with pytest.raises((ValueError, OSError), match=r"the encoder could not be written .*No space left .*make room on"):
         fit(sample, folder / "avg")
@@ -403,13 +390,11 @@ def test_a_full_disk_loses_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(
-    sample: Path, unbroken: Path, tmp_path: Path, store: str, seed: int
-) -> None:
+def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(sample, unbroken, tmp_path, store, seed):
     generator = np.random.default_rng(seed)
     whole = command(sample, tmp_path / "avg", "--checkpoint-steps", "3")
     for least in np.sort(generator.integers(1, 300, 3)):
-        killed(whole, tmp_path / "avg.training", lambda steps, least=least: steps >= least)  # type: ignore[misc]
+        killed(whole, tmp_path / "avg.training", lambda steps, least=least: steps >= least)
     subprocess.run(whole, check=True)
     assert model(tmp_path / "avg") == model(unbroken)
     fingerprint = paraembed.load(tmp_path / "avg").fingerprint
@@ -421,7 +406,7 @@ def test_a_driver_killed_again_and_again_ends_with_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, tmp_path: Path) -> None:
+def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample, tmp_path):
     pair = Placement(workers=2, checkpoint_minutes=0)
     tests = sample / "sample" / "test-pairs.tsv"
     on_interrupt = signal.getsignal(signal.SIGINT)
@@ -439,12 +424,12 @@ def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample: Path, 
     assert model(tmp_path / "three") == model(tmp_path / "one")
 
 
-def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+def workers_of(process):
     """The process ids of the workers that train for a job."""
     listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     parents = {int(line.split()[0]): int(line.split()[1]) for line in listing.splitlines()[1:]}
 
-    def is_ours(pid: int) -> bool:
+    def is_ours(pid):
         return pid == process.pid or (pid in parents and is_ours(parents[pid]))
 
     workers = [int(line.split()[0]) for line in listing.splitlines() if "ray::RayTrainWorker" in line]
@@ -453,7 +438,7 @@ def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_workers_killed_again_and_again_end_with_the_same_bytes(sample: Path, tmp_path: Path) -> None:
+def test_workers_killed_again_and_again_end_with_the_same_bytes(sample, tmp_path):
     """Ray Train starts them anew each time: three kills at seeded steps, of the one or the other, in one job."""
     whole = fit(sample, tmp_path / "whole", placement=Placement(workers=2))
     generator = np.random.default_rng(1)
@@ -461,7 +446,7 @@ def test_workers_killed_again_and_again_end_with_the_same_bytes(sample: Path, tm
         command(sample, tmp_path / "killed", "--workers", "2", "--checkpoint-steps", "3"), start_new_session=True
     )
     try:
-        dead: set[int] = set()
+        dead = set()
         for least in np.sort(generator.integers(1, 150, 3)):
             deadline = time.monotonic() + 300
             while saved_steps(tmp_path / "killed.training") < least or dead & set(workers_of(process)):

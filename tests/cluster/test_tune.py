@@ -32,7 +32,6 @@ from paraembed.settings import Placement, SearchSettings
 from paraembed.tracking.runs import tracked_run
 from paraembed.training.data import Pairs
 from paraembed.tuning.choosing import read_selection
-from paraembed.tuning.ledger import Ledger
 from paraembed.tuning.points import Points
 from tune_spaces import SPACES
 
@@ -44,7 +43,7 @@ METRIC = "pairs/test-pairs/pearson"
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
+def sample(tmp_path_factory, ray_cluster):
     """6,000 generated pairs, sharded to ``pairs``; word vectors, scored pairs."""
     folder = tmp_path_factory.mktemp("sample")
     with pytest.MonkeyPatch.context() as patch:
@@ -55,23 +54,23 @@ def sample(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+def store(tmp_path_factory):
     return f"sqlite:///{tmp_path_factory.getbasetemp() / 'tune.db'}"
 
 
 @pytest.fixture(autouse=True)
-def _in_the_store(store: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_the_store(store, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     monkeypatch.chdir(tmp_path_factory.getbasetemp())
 
 
-def flags(sample: Path, out: Path) -> Tune:
+def flags(sample, out):
     words, data = sample / "sample" / "vectors.txt.gz", sample / "sample"
     return Tune("smoke", sample / "pairs", words, data, out, concurrent=2)
 
 
 @pytest.fixture(scope="module")
-def swept(sample: Path, store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def swept(sample, store, tmp_path_factory):
     """The folder of a smoke sweep over the grid, with the protocol."""
     out = tmp_path_factory.mktemp("grid") / "sweep"
     with pytest.MonkeyPatch.context() as patch:
@@ -81,26 +80,26 @@ def swept(sample: Path, store: str, tmp_path_factory: pytest.TempPathFactory) ->
     return out
 
 
-def table(out: Path) -> list[dict[str, object]]:
-    return pq.read_table(out / "results.parquet").drop_columns(["seconds"]).to_pylist()  # type: ignore[no-any-return]
+def table(out):
+    return pq.read_table(out / "results.parquet").drop_columns(["seconds"]).to_pylist()
 
 
-def records(out: Path) -> dict[str, int]:
+def records(out):
     return {path.name: path.stat().st_mtime_ns for path in (out / "trials").iterdir()}
 
 
-def test_all_trials_end_and_the_best_is_the_highest(swept: Path) -> None:
+def test_all_trials_end_and_the_best_is_the_highest(swept):
     rows = table(swept)
     assert [(row["trial"], row["status"], row["epochs"]) for row in rows] == [(at, "finished", 2) for at in range(4)]
     assert [(row["margin"], row["word_penalty"]) for row in rows] == [(0.4, 1e-5), (0.4, 0), (0.6, 1e-5), (0.6, 0)]
     best = json.loads((swept / "best.json").read_text())
     scores = [row["score"] for row in rows]
     assert len({*scores}) == 4
-    assert best["trial"] == int(np.argmax(scores))  # type: ignore[arg-type]
-    assert best["score"] == best["metrics"][METRIC] == max(scores)  # type: ignore[type-var]
+    assert best["trial"] == int(np.argmax(scores))
+    assert best["score"] == best["metrics"][METRIC] == max(scores)
 
 
-def test_the_best_recipe_trains_to_the_same_score(sample: Path, swept: Path, tmp_path: Path) -> None:
+def test_the_best_recipe_trains_to_the_same_score(sample, swept, tmp_path):
     recipe = read_recipe(swept / "best-recipe.json", Recipe)
     words, pairs = sample / "sample" / "vectors.txt.gz", swept / "tuning-pairs"
     train_model(Training("best", Pairs(recipe, pairs, words), tmp_path / "encoder"))
@@ -109,7 +108,7 @@ def test_the_best_recipe_trains_to_the_same_score(sample: Path, swept: Path, tmp
     assert score == pytest.approx(json.loads((swept / "best.json").read_text())["score"], abs=1e-6)
 
 
-def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept: Path, store: str) -> None:
+def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept, store):
     client = MlflowClient(store)
     parent = client.get_run(json.loads((swept / "run.json").read_text())["run_id"])
     assert parent.info.status == "FINISHED"
@@ -141,9 +140,7 @@ def test_mlflow_has_the_sweep_its_trials_and_the_champion(swept: Path, store: st
     assert (champion.predict(["a text"]) == paraembed.load(swept / "encoder").encode(["a text"])).all()
 
 
-def test_the_same_command_again_runs_nothing_and_another_is_refused(
-    sample: Path, swept: Path, store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_command_again_runs_nothing_and_another_is_refused(sample, swept, store, capsys):
     before, model = records(swept), sha256_of(swept / "encoder" / "model.safetensors")
     same = replace(flags(sample, swept), protocol=True, register="test-smoke")
     tune(same)
@@ -170,7 +167,7 @@ def test_the_same_command_again_runs_nothing_and_another_is_refused(
     assert sha256_of(swept / "encoder" / "model.safetensors") == model
 
 
-def test_bad_input_is_said_before_anything_runs(sample: Path, tmp_path: Path) -> None:
+def test_bad_input_is_said_before_anything_runs(sample, tmp_path):
     good = flags(sample, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match=r"test-pairs.tsv does not exist"):
         tune(replace(good, data=tmp_path))
@@ -199,9 +196,7 @@ def test_bad_input_is_said_before_anything_runs(sample: Path, tmp_path: Path) ->
     assert (tmp_path / "thesis" / "chapter").read_text() == "dear"
 
 
-def test_one_seed_gives_one_table_also_after_a_break(
-    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_seed_gives_one_table_also_after_a_break(sample, tmp_path, capsys):
     settings = SearchSettings("tpe", 4, seed=3, asha=True, reduction=2)
     first, second = (replace(flags(sample, tmp_path / name), settings=settings, epochs=3) for name in "ab")
     tune(first)
@@ -211,7 +206,7 @@ def test_one_seed_gives_one_table_also_after_a_break(
     rows = table(tmp_path / "a")
     assert rows == table(tmp_path / "b")
     assert {"finished", "stopped"} == {row["status"] for row in rows}
-    assert sorted(row["trial"] for row in rows) == [0, 1, 2, 3]  # type: ignore[type-var]
+    assert sorted(row["trial"] for row in rows) == [0, 1, 2, 3]
     for lost in (1, 3):  # as if the driver had died while these were under way
         (tmp_path / "b" / "trials" / f"{lost:05}.json").unlink()
     before = records(tmp_path / "b")
@@ -220,16 +215,14 @@ def test_one_seed_gives_one_table_also_after_a_break(
     assert before.items() <= records(tmp_path / "b").items()
 
 
-def run(sweep: Sweep, name: str) -> Ledger:
+def run(sweep, name):
     sweep.out.mkdir(exist_ok=True)
     begin(sweep, overwrite=False)
     with tracked_run(name, sweep.out) as tracked:
         return run_sweep(sweep, tracked).ledger
 
 
-def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(
-    sample: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(sample, tmp_path, capsys):
     space = replace(SMOKE, axes={"learning_rate": (1e36, 0.02, 1e35)}, fixed={"tokeniser": "space"}, tuning_pairs=None)
     points = Points("failing", space)
     suites = read_selection(space.selection, sample / "sample")
@@ -244,13 +237,13 @@ def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(
         run(replace(sweep, max_failures=1), "failing")
 
 
-def command(sample: Path, out: Path) -> list[str]:
+def command(sample, out):
     given = {"--pairs": sample / "pairs", "--words": sample / "sample" / "vectors.txt.gz", "--data": sample / "sample"}
     more = {**given, "--out": out, "--concurrent": 2, "--epochs": 40}
     return [sys.executable, str(JOB), "smoke", *(str(part) for pair in more.items() for part in pair)]
 
 
-def kill_after_a_trial(command: list[str], sweep: Path) -> None:
+def kill_after_a_trial(command, sweep):
     """Run a sweep until its first trial has ended, then end its driver by SIGKILL, and wait for all that it started."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     deadline = time.monotonic() + 250
@@ -266,7 +259,7 @@ def kill_after_a_trial(command: list[str], sweep: Path) -> None:
     assert not alive
 
 
-def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> None:
+def test_a_killed_driver_goes_on(sample, tmp_path, store):
     whole = command(sample, tmp_path / "sweep")
     kill_after_a_trial(whole, tmp_path / "sweep")
     before = records(tmp_path / "sweep")
@@ -286,7 +279,7 @@ def test_a_killed_driver_goes_on(sample: Path, tmp_path: Path, store: str) -> No
     assert sorted(child.data.tags["trial"] for child in children if "trial" in child.data.tags) == ["0", "1", "2", "3"]
 
 
-def is_at_a_trial(process: psutil.Process) -> bool:
+def is_at_a_trial(process):
     try:
         return "ray::ImplicitFunc.train" in " ".join(process.cmdline())
     except psutil.NoSuchProcess:  # it has ended since
@@ -294,7 +287,7 @@ def is_at_a_trial(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-def test_a_trial_whose_worker_dies_is_tried_again(sample: Path, tmp_path: Path) -> None:
+def test_a_trial_whose_worker_dies_is_tried_again(sample, tmp_path):
     process = subprocess.Popen(command(sample, tmp_path / "sweep"), stderr=subprocess.PIPE, text=True)
     worker = None
     deadline = time.monotonic() + 120
@@ -313,7 +306,7 @@ def test_a_trial_whose_worker_dies_is_tried_again(sample: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample: Path, tmp_path: Path) -> None:
+def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample, tmp_path):
     axes = {"margin": (0.6,), "learning_rate": (0.02, 1e36)}
     space = replace(SMOKE, axes=axes, fixed={"tokeniser": "space"}, tuning_pairs=None)
     suites = read_selection(space.selection, sample / "sample")

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +36,7 @@ NAME = "iclr2016/supervised-avg"
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """Generated pairs in the form of SICK, word vectors, and an encoder of each of two kinds."""
     folder = tmp_path_factory.mktemp("gold")
     (folder / "sick").mkdir()
@@ -53,27 +52,25 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+def store(tmp_path_factory, monkeypatch):
     uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'tune-gold.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.chdir(tmp_path_factory.getbasetemp())
     return uri
 
 
-def flags(data: Path, out: Path) -> Tune:
+def flags(data, out):
     begins = {"words": data / "words.txt", "data": data, "task": "similarity", "out": out}
     few = SearchSettings("random", 4)
-    return Tune(NAME, **begins, settings=few, fixed=("tokeniser=space",), epochs=3, concurrent=2)  # type: ignore[arg-type]
+    return Tune(NAME, **begins, settings=few, fixed=("tokeniser=space",), epochs=3, concurrent=2)
 
 
-def table(out: Path) -> list[dict[str, object]]:
-    return pq.read_table(out / "results.parquet").to_pylist()  # type: ignore[no-any-return]
+def table(out):
+    return pq.read_table(out / "results.parquet").to_pylist()
 
 
 @pytest.mark.ray
-def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(
-    data: Path, tmp_path: Path, store: str, ray_cluster: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, store, ray_cluster, capsys):
     out = tmp_path / "sweep"
     whole = replace(flags(data, out), protocol=True, final_epochs=2, register="gold")
     tune(whole)
@@ -82,7 +79,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(
     rows = table(out)
     assert [row["status"] for row in rows] == ["finished"] * 4
     best = json.loads((out / "best.json").read_text())
-    assert best["score"] == best["metrics"]["dev/pearson"] == max(row["score"] for row in rows)  # type: ignore[type-var]
+    assert best["score"] == best["metrics"]["dev/pearson"] == max(row["score"] for row in rows)
     recipe = find_supervised_recipe(str(out / "best-recipe.json"))
     assert recipe.epochs == 3
     words, model = data / "words.txt", tmp_path / "model"
@@ -108,7 +105,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_trials_on_two_workers_and_from_a_trained_encoder(data: Path, tmp_path: Path, ray_cluster: None) -> None:
+def test_trials_on_two_workers_and_from_a_trained_encoder(data, tmp_path, ray_cluster):
     fixed = ("batch_size=20",)
     axes = {"head_penalty": (1e-3, 1e-4)}
     with pytest.MonkeyPatch.context() as patch:
@@ -124,15 +121,13 @@ def test_trials_on_two_workers_and_from_a_trained_encoder(data: Path, tmp_path: 
     labels = read_labels(recipe, "entailment", None, data, prior=data / "proj")
     train_model(Training("best", labels, tmp_path / "m", Placement(2)))
     value = read_config(tmp_path / "m")["provenance"]["scores"]["dev"]["values"]["accuracy"]
-    assert value == pytest.approx(max(row["score"] for row in rows), abs=1e-6)  # type: ignore[type-var]
+    assert value == pytest.approx(max(row["score"] for row in rows), abs=1e-6)
 
 
-def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(
-    data: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path, tmp_path_factory):
     points = Points("iclr2016/universal-avg", SPACES["iclr2016/universal-avg"])
 
-    def begun(prior: Path, task: str = "similarity", folder: Path = data) -> None:
+    def begun(prior, task="similarity", folder=data):
         labels, of_prior = read_labels_for(points, task, None, folder, None, prior)
         begin(Sweep(of_prior, points.space.selection, labels, tmp_path, concurrent=1), overwrite=False)
 
@@ -153,7 +148,7 @@ def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(
         begun(data / "avg", folder=other)
 
 
-def test_what_the_prior_decides_is_in_every_recipe(data: Path, tmp_path: Path) -> None:
+def test_what_the_prior_decides_is_in_every_recipe(data, tmp_path):
     points = Points("iclr2016/features-proj", SPACES["iclr2016/features-proj"])
     given = "similarity", None, data, None
     _, of_prior = read_labels_for(points, *given, data / "proj")
@@ -168,10 +163,10 @@ def test_what_the_prior_decides_is_in_every_recipe(data: Path, tmp_path: Path) -
         read_labels_for(points, *given, data / "avg")
 
 
-def test_wrong_combinations_are_said_before_anything_runs(data: Path, tmp_path: Path) -> None:
+def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
     good = flags(data, tmp_path / "out")
 
-    def refused(change: Callable[[Tune], Tune], match: str) -> None:
+    def refused(change, match):
         with pytest.raises((ValueError, FileNotFoundError), match=match):
             tune(change(good))
         assert not (tmp_path / "out").exists()
@@ -209,7 +204,7 @@ def test_wrong_combinations_are_said_before_anything_runs(data: Path, tmp_path: 
         trial_inputs(labels, points, workers=1, concurrent=10**9)
 
 
-def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys):
     tune(Tune(NAME, dry_run=True))
     printed = capsys.readouterr()
     assert len([line for line in printed.out.splitlines() if line.strip("- ")]) == 1 + SPACES[NAME].size
@@ -219,7 +214,7 @@ def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys: pytest.C
     assert "chosen by dev/accuracy" in capsys.readouterr().err
 
 
-def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys: pytest.CaptureFixture[str]) -> None:
+def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys):
     points = Points(NAME, SPACES[NAME])
     assert without_idle_axes(points, "similarity") is points
     assert capsys.readouterr().err == ""
@@ -233,7 +228,7 @@ def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys: pytest.Cap
     )
 
 
-def test_the_drawn_split_stands_beside_the_results(data: Path, tmp_path: Path) -> None:
+def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
     (tmp_path / "sts" / "2012").mkdir(parents=True)
     rows = (f"{number % 6}\t{POSITIVE[number % 20]}\t{NEGATIVE[number % 19]}\n" for number in range(300))
     (tmp_path / "sts" / "2012" / "MSRpar.tsv").write_text("".join(rows))
@@ -258,8 +253,8 @@ def test_the_drawn_split_stands_beside_the_results(data: Path, tmp_path: Path) -
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_to_the_same_table(data: Path, tmp_path: Path) -> None:
-    def command(out: Path) -> list[str]:
+def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path):
+    def command(out):
         paths = ["--words", str(data / "words.txt"), "--data", str(data), "--out", str(out)]
         search = ["--search", "tpe", "--trials", "4", "--asha", "--epochs", "150", "--concurrent", "1"]
         return [sys.executable, str(JOB), NAME, "--task", "similarity", *paths, *search, "--set", "tokeniser=space"]

@@ -40,32 +40,30 @@ POINTS = Points("smoke", SMOKE)
 class Clock:
     """Stands for the module ``time``: it goes on only when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
     time = monotonic
 
 
-def searcher(folder: Path, how: SearchSettings, concurrent: int) -> LedgerSearch:
+def searcher(folder, how, concurrent):
     return LedgerSearch(POINTS, how, Ledger(folder), concurrent, 10, lambda _: None, lambda *_: None)
 
 
-def ended(scores: list[float], status: str = "finished") -> str:
+def ended(scores, status="finished"):
     curve = tuple(Epoch(at, score, 0.5, {}, 1.0 * at) for at, score in enumerate(scores, 1))
-    return json.dumps(asdict(Ended(status, "", curve, 2.0)))  # type: ignore[arg-type]
+    return json.dumps(asdict(Ended(status, "", curve, 2.0)))
 
 
-def given_out(search: LedgerSearch, name: str) -> int | str | None:
+def given_out(search, name):
     got = search.suggest(name)
     return json.loads(got)["trial"] if got else got
 
 
-def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(tmp_path, monkeypatch, caplog):
     clock = Clock()
     monkeypatch.setattr(tune_trials, "time", clock)
     search = searcher(tmp_path, SearchSettings(), 2)
@@ -96,9 +94,7 @@ def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(
     assert [one.status for one in search.ledger.in_order()] == ["failed", "finished", "finished", "stopped"]
 
 
-def test_a_worker_that_cannot_begin_counts_as_the_next_trials_and_does_not_end_the_sweep_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_cannot_begin_counts_as_the_next_trials_and_does_not_end_the_sweep_at_once(tmp_path, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(tune_trials, "time", clock)
     search = searcher(tmp_path, SearchSettings(), 2)
@@ -119,17 +115,15 @@ def test_a_worker_that_cannot_begin_counts_as_the_next_trials_and_does_not_end_t
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.integers(0, 99))
 @settings(max_examples=8, deadline=None)
-def test_deaths_change_neither_what_is_tried_nor_who_is_stopped(
-    tmp_path_factory: pytest.TempPathFactory, dying: list[int], order: int
-) -> None:
+def test_deaths_change_neither_what_is_tried_nor_who_is_stopped(tmp_path_factory, dying, order):
     how = SearchSettings("tpe", 4, seed=2, asha=True, reduction=2)
 
-    def tasks(deaths: Counter[int], order: int) -> dict[int, str]:
-        draw, clock, told = random.Random(order), Clock(), dict[int, str]()
+    def tasks(deaths, order):
+        draw, clock, told = random.Random(order), Clock(), {}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tune_trials, "time", clock)
             search = searcher(tmp_path_factory.mktemp("ledger"), how, 2)
-            running = dict[str, int]()
+            running = {}
             for turn in range(100):
                 got = search.suggest(str(turn))
                 if got == "":
@@ -153,22 +147,20 @@ def test_deaths_change_neither_what_is_tried_nor_who_is_stopped(
     assert tasks(deaths, order) == tasks(Counter(), 0)
 
 
-def pairs_of(folder: Path) -> Pairs:
+def pairs_of(folder):
     (folder / "pairs").mkdir(exist_ok=True)
     (folder / "pairs" / "manifest.json").write_text("{}")
     (folder / "words.txt").write_text("the 1 2\ncat 3 4\n")
     return Pairs(Recipe(), folder / "pairs", folder / "words.txt")
 
 
-def sweep(folder: Path, **more: object) -> Sweep:
+def sweep(folder, **more):
     (folder / "out").mkdir(exist_ok=True)
     values = {"points": POINTS, "selection": SMOKE.selection, "data": pairs_of(folder), "out": folder / "out"}
-    return Sweep(**{**values, **more})  # type: ignore[arg-type]
+    return Sweep(**{**values, **more})
 
 
-def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     some = sweep(tmp_path, settings=SearchSettings("tpe", asha=True))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
@@ -182,7 +174,7 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(
         begin(settled(replace(some, concurrent=2), overwrite=False), overwrite=False)
 
 
-def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path: Path) -> None:
+def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path):
     begun = sweep(tmp_path, concurrent=1)
     begin(begun, overwrite=False)
     (begun.out / "encoder.mlflow-refused.jsonl").write_text("[]\n")  # as a job leaves it there
@@ -195,8 +187,8 @@ def test_a_sweep_with_a_damaged_identity_can_be_started_over(tmp_path: Path) -> 
     assert [path.name for path in begun.out.iterdir()] == ["sweep.json"]
 
 
-def test_the_probe_takes_trials_that_are_left(tmp_path: Path) -> None:
-    def probed(how: SearchSettings, todo: list[int]) -> list[dict[str, int]]:
+def test_the_probe_takes_trials_that_are_left(tmp_path):
+    def probed(how, todo):
         return [point.choices for point in _to_probe(sweep(tmp_path, settings=how), todo)]
 
     assert probed(SearchSettings(asha=True), [1, 3]) == [SMOKE.choices(1), SMOKE.choices(3)]
@@ -207,7 +199,7 @@ def test_the_probe_takes_trials_that_are_left(tmp_path: Path) -> None:
     assert [point.choices for point in many] == [space.choices(number) for number in (3, 7, 12, 17)]
 
 
-def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path: Path) -> None:
+def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp_path):
     some = pairs_of(tmp_path)
     manifest = some.folder / "manifest.json"
     write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
@@ -221,7 +213,7 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
         trial_inputs(some, POINTS, workers=1, concurrent=10**9)
 
 
-def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
     tune(Tune("acl2017/avg", dry_run=True, metric="papers-22/mean", sample=500))
     printed = capsys.readouterr()
     head, *rows = (line.split() for line in printed.out.splitlines() if line.strip("- "))
@@ -236,7 +228,7 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys: pytest.Cap
     assert "composition_penalty" in capsys.readouterr().out
 
 
-def test_flags_that_would_be_ignored_are_refused() -> None:
+def test_flags_that_would_be_ignored_are_refused():
     with pytest.raises(ValueError, match="smoke without --pairs makes a sample of its own"):
         tune(Tune("smoke", words=Path("words.txt")))
     with pytest.raises(ValueError, match="`fixed` epochs: give a trial's epochs with `epochs`"):
@@ -245,7 +237,7 @@ def test_flags_that_would_be_ignored_are_refused() -> None:
         tune(Tune("smoke", dry_run=True, metric="pairs"))
 
 
-def test_the_winner_is_scored_on_what_it_was_chosen_by_where_the_folder_holds_no_suite(tmp_path: Path) -> None:
+def test_the_winner_is_scored_on_what_it_was_chosen_by_where_the_folder_holds_no_suite(tmp_path):
     rows = np.zeros((1, 2), np.int32)
     chosen = Suite("choose", (Group("", (Choices("2", pa.array(["a", "b"]), rows, rows),)),), measure="accuracy")
     flags = Tune("pgru2017/gru", data=tmp_path)
@@ -254,14 +246,14 @@ def test_the_winner_is_scored_on_what_it_was_chosen_by_where_the_folder_holds_no
     assert protocol.suites == [chosen]
 
 
-def record(number: int, scores: list[float], status: str = "finished") -> Record:
+def record(number, scores, status="finished"):
     point = POINTS.at(SMOKE.choices(number))
     values = json.loads(ended(scores, status))
     at = {"number": number, "choices": point.choices, "recipe": point.recipe.to_dict(), "share": 1.0}
     return Record.from_dict({**at, **values, "ended": 1e9 + number + 0.25 * len(scores)})
 
 
-def test_the_table_has_the_finished_trials_the_best_first(tmp_path: Path) -> None:
+def test_the_table_has_the_finished_trials_the_best_first(tmp_path):
     ledger = Ledger(tmp_path)
     for one in (record(0, [0.1]), record(1, [0.9], "stopped"), record(2, [0.3]), record(3, [], "failed")):
         ledger.add(one)
@@ -270,13 +262,13 @@ def test_the_table_has_the_finished_trials_the_best_first(tmp_path: Path) -> Non
     assert [row[:3] for row in rows] == [["2", "0.3000", "0.6"], ["0", "0.1000", "0.4"]]
 
 
-def test_a_trial_that_runs_again_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_runs_again_has_one_run(tmp_path, monkeypatch):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.chdir(tmp_path)
     ledger = Ledger(tmp_path / "trials")
 
-    def logged(*records: Record) -> dict[str, str]:
+    def logged(*records):
         with tracked_run("sweep", tmp_path, tmp_path / "run.json") as run:
             for one in records:
                 ledger.add(one)
@@ -296,9 +288,7 @@ def test_a_trial_that_runs_again_has_one_run(tmp_path: Path, monkeypatch: pytest
     assert logged() == {"0": "FINISHED", "1": "FINISHED"}
 
 
-def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(tmp_path, monkeypatch):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.chdir(tmp_path)
@@ -315,7 +305,7 @@ def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(
     experiment = client.get_run(run.address.run_id).info.experiment_id
     found = {one.data.tags["trial"]: one for one in client.search_runs([experiment]) if "trial" in one.data.tags}
 
-    def history(trial: str, name: str) -> list[tuple[int, float]]:
+    def history(trial, name):
         return [(one.step, one.value) for one in client.get_metric_history(found[trial].info.run_id, name)]
 
     assert history("0", "score") == history("0", "dev/pearson") == [(1, 0.1), (2, 0.4), (4, 0.2)]
@@ -324,9 +314,7 @@ def test_mlflow_has_each_epochs_own_score_and_where_the_best_counts_that(
     assert "best_score" not in found["1"].data.metrics  # of pairs the last epoch counts
 
 
-def test_the_growing_table_shows_the_score_that_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_growing_table_shows_the_score_that_counts(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(table, "_PLAIN_SECONDS", 0.0)
     growing = GrowingTable(POINTS, Ledger(tmp_path), 4, 2)
     growing.epoch(0, 1, None)

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ray
@@ -19,7 +19,7 @@ from paraembed.embedding.settings import Settings
 NODE = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
-def main(encoder: Path, corpus: Path, out: Path, kills: int) -> None:
+def main(encoder, corpus, out, kills):
     os.environ["RAY_AUTH_MODE"] = "disabled"
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 1, "node_ip_address": "127.0.0.2"})
     nodes = [add(cluster, number) for number in (3, 4)]
@@ -39,7 +39,7 @@ def main(encoder: Path, corpus: Path, out: Path, kills: int) -> None:
     cluster.shutdown()
 
 
-def wait_for_parts(out: Path, count: int, done: "Future[object]") -> bool:
+def wait_for_parts(out, count, done):
     """Wait until there are so many more parts; false if the run is done before."""
     wanted = len(list(out.glob("part-*.parquet"))) + count
     while len(list(out.glob("part-*.parquet"))) < wanted:
@@ -49,7 +49,7 @@ def wait_for_parts(out: Path, count: int, done: "Future[object]") -> bool:
     return not done.done()
 
 
-def add(cluster: Cluster, number: int) -> object:
+def add(cluster, number):
     return cluster.add_node(node_ip_address=f"127.0.0.{number}", **NODE)
 
 

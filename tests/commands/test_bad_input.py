@@ -4,9 +4,6 @@ import gzip
 import json
 import re
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -17,10 +14,10 @@ from paraembed.pairs.settings import ShardSettings
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
+def call(monkeypatch, capsys, tmp_path):
     """Run a job that must fail; gives what it said."""
 
-    def call(name: str, *arguments: str | Path) -> str:
+    def call(name, *arguments):
         monkeypatch.setattr(sys, "argv", [f"jobs/{name}.py", *map(str, arguments)])
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path.parent / 'bad.db'}")
         before = listing(tmp_path)
@@ -37,11 +34,11 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     return call
 
 
-def listing(folder: Path) -> dict[str, bytes]:
+def listing(folder):
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def put(path: Path, data: bytes | str) -> Path:
+def put(path, data):
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
@@ -58,9 +55,7 @@ def put(path: Path, data: bytes | str) -> Path:
         ("fake.gz", b"a\tb\n", r"fake\.gz is not a whole gzip file"),
     ],
 )
-def test_unusable_pair_files(
-    call: Callable[..., str], tmp_path: Path, name: str, data: bytes | None, message: str
-) -> None:
+def test_unusable_pair_files(call, tmp_path, name, data, message):
     if data is not None:
         put(tmp_path / name, data)
     assert re.search(message, call("shard", "--input", tmp_path / name, "--out", tmp_path / "out"))
@@ -75,16 +70,14 @@ def test_unusable_pair_files(
         (b"same\tsame\n\tb\n", "no pair is left of 2 rows: 1 empty text, 1 equal texts"),
     ],
 )
-def test_files_without_a_single_pair(
-    ray_cluster: None, call: Callable[..., str], tmp_path: Path, data: bytes, message: str
-) -> None:
+def test_files_without_a_single_pair(ray_cluster, call, tmp_path, data, message):
     path = put(tmp_path.parent / "input", data)
     form = "ppdb" if data.startswith(b"[") else "tsv"
     said = call("shard", "--input", path, "--format", form, "--out", tmp_path / "deep" / "out")
     assert message in said
 
 
-def test_places_and_settings(call: Callable[..., str], tmp_path: Path) -> None:
+def test_places_and_settings(call, tmp_path):
     pairs = put(tmp_path / "p.tsv", "a\tb\n")
     assert "is a folder; a file is expected" in call("shard", "--input", tmp_path, "--out", tmp_path / "out")
     assert "did not write; choose another --out" in call("shard", "--input", pairs, "--out", tmp_path)
@@ -96,7 +89,7 @@ def test_places_and_settings(call: Callable[..., str], tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
+def pairs(tmp_path_factory, ray_cluster):
     folder = tmp_path_factory.mktemp("pairs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'pairs.db'}")
@@ -115,9 +108,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path:
         (b"\x80\x02]q\0.", r"vectors\.txt is a binary file"),
     ],
 )
-def test_unusable_word_vectors(
-    pairs: Path, call: Callable[..., str], tmp_path: Path, rows: bytes | str | None, message: str
-) -> None:
+def test_unusable_word_vectors(pairs, call, tmp_path, rows, message):
     if rows is not None:
         put(tmp_path / "vectors.txt", rows)
     places = ["--pairs", pairs, "--words", tmp_path / "vectors.txt", "--out", tmp_path / "out"]
@@ -145,13 +136,13 @@ def test_unusable_word_vectors(
         (["--pairs-memory-gb", "nan"], "pairs_memory_gb is nan; allowed: finite numbers"),
     ],
 )
-def test_wrong_settings(pairs: Path, call: Callable[..., str], tmp_path: Path, flags: list[str], message: str) -> None:
+def test_wrong_settings(pairs, call, tmp_path, flags, message):
     vectors = put(tmp_path / "vectors.txt", "a 1 2\nb 3 4\n")
     assert message in call("train", "--pairs", pairs, "--words", vectors, "--out", tmp_path / "out", *flags)
 
 
 @pytest.mark.ray
-def test_words_that_do_not_fit_in_memory(pairs: Path, call: Callable[..., str], tmp_path: Path) -> None:
+def test_words_that_do_not_fit_in_memory(pairs, call, tmp_path):
     rows = "".join(f"word{number} {'0 ' * 9999}0\n" for number in range(500)).encode()
     member = gzip.compress(rows, 1)
     copies = 2 * psutil.virtual_memory().total // (500 * 40_000) + 1  # of which each makes a matrix of 20 MB
@@ -178,7 +169,7 @@ def test_words_that_do_not_fit_in_memory(pairs: Path, call: Callable[..., str], 
         ([1], "expected a JSON object with a recipe's fields"),
     ],
 )
-def test_wrong_recipe_files(pairs: Path, call: Callable[..., str], tmp_path: Path, recipe: Any, message: str) -> None:
+def test_wrong_recipe_files(pairs, call, tmp_path, recipe, message):
     vectors = put(tmp_path / "vectors.txt", "a 1 2\nb 3 4\n")
     path = put(tmp_path / "recipe.json", json.dumps(recipe))
     said = call("train", "--pairs", pairs, "--words", vectors, "--out", tmp_path / "out", "--recipe", path)

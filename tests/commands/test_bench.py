@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,7 @@ SMALL = "--batch-size 5 --width 8 --mean-tokens 3 --rounds 2 --threads 1"
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+def store(monkeypatch, tmp_path):
     """MLflow's store."""
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
@@ -34,22 +33,20 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def bench(store: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], int]:
+def bench(store, monkeypatch, tmp_path):
     """Runs the job on a command line and returns its exit status."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measuring, "ROUND_SECONDS", 0.001)
     return lambda line: command.main(line.split())
 
 
-def rows_of(tables: str) -> dict[str, list[str]]:
+def rows_of(tables):
     """Cells by the first one of each line of Markdown tables."""
     lines = [re.split(r" *(?<!\\)\| *", line)[1:-1] for line in tables.splitlines() if line.startswith("|")]
     return {first.replace("\\|", "|"): rest for first, *rest in lines}
 
 
-def test_every_encoder_is_measured(
-    bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_every_encoder_is_measured(bench, capsys, tmp_path):
     assert bench(f"encoders {SMALL} --out numbers.json") == 0
     said = capsys.readouterr()
     (head, cells), *_ = (rows := rows_of(said.out)).items()
@@ -66,7 +63,7 @@ def test_every_encoder_is_measured(
     assert numbers["settings"]["batch_size"] == 5
 
 
-def test_only_what_is_named(bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_what_is_named(bench, capsys):
     assert bench(f"encoders --encoders gru avg {SMALL}") == 0
     rows = [*rows_of(capsys.readouterr().out).items()][2:]
     assert [(name, cells[-1]) for name, cells in rows] == [("gru", "-"), ("avg", "-")]
@@ -89,19 +86,17 @@ def test_only_what_is_named(bench: Callable[[str], int], capsys: pytest.CaptureF
     ],
 )
 def test_what_is_not_allowed_is_one_line(
-    bench: Callable[[str], int],
-    capsys: pytest.CaptureFixture[str],
-    flags: str,
-    message: str,
-) -> None:
+    bench,
+    capsys,
+    flags,
+    message,
+):
     assert bench(f"encoders {flags}") == 1
     assert capsys.readouterr().err == f"error: {message}\n"
 
 
 @pytest.mark.ray
-def test_the_sharding_beside_other_programs(
-    ray_cluster: None, bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_sharding_beside_other_programs(ray_cluster, bench, capsys, tmp_path):
     line = "shard --folder work --lines 600 --files 3 --rounds 2 --loop-lines 50 --small-files 2 --out numbers.json"
     assert bench(line) == 0
     said = capsys.readouterr().out
@@ -150,7 +145,7 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 
 
 @pytest.mark.slow
-def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path: Path) -> None:
+def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
     done = subprocess.run(
         [sys.executable, JOB, *TRAIN.split(), "--out", "new/numbers.json"],
@@ -192,11 +187,11 @@ def test_training_where_there_is_nothing_but_torch_numpy_and_pyarrow(tmp_path: P
 @pytest.mark.ray
 @pytest.mark.slow
 def test_training_on_ray_beside_the_bare_loop(
-    bench: Callable[[str], int],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    store: str,
-) -> None:
+    bench,
+    capsys,
+    tmp_path,
+    store,
+):
     assert bench(f"{TRAIN} --rounds 1 --programs paraembed ray --out numbers.json") == 0
     said = capsys.readouterr()
     assert re.search(r"a step on Ray takes [+-]\d+\.\d%", said.out)
@@ -213,9 +208,7 @@ def test_training_on_ray_beside_the_bare_loop(
     assert not [*tmp_path.rglob("model.safetensors")]
 
 
-def test_a_whole_training(
-    bench: Callable[[str], int], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_training(bench, capfd, monkeypatch):
     monkeypatch.setitem(command.SCALE, "pairs", 1000)
     assert bench(f"{TRAIN} --scale") == 0
     said = capfd.readouterr()
@@ -224,7 +217,7 @@ def test_a_whole_training(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
-def test_without_a_gpu_its_numbers_are_skipped(bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_its_numbers_are_skipped(bench, capsys):
     flags = "--device cuda --texts phrases --pairs 9100000 --batch-sizes 100 4096 --encoders avg lstm_avg"
     assert bench(f"train {flags}") == 0
     said = capsys.readouterr()
@@ -248,11 +241,11 @@ def test_without_a_gpu_its_numbers_are_skipped(bench: Callable[[str], int], caps
     ],
 )
 def test_what_training_does_not_allow_is_one_line(
-    bench: Callable[[str], int],
-    capsys: pytest.CaptureFixture[str],
-    flags: str,
-    message: str,
-) -> None:
+    bench,
+    capsys,
+    flags,
+    message,
+):
     assert bench(f"train --batch-sizes 100 {flags}") == 1
     said = capsys.readouterr()
     assert said.out == ""
@@ -271,11 +264,11 @@ EMBED = (
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # five times a Ray of its own
 def test_embedding_end_to_end(
-    bench: Callable[[str], int],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    store: str,
-) -> None:
+    bench,
+    capsys,
+    tmp_path,
+    store,
+):
     (tmp_path / "work").mkdir()
     line = f"{EMBED} --programs encode float32 floor few many large read tokenise gather write part"
     assert bench(f"{line} --folder work --out new/numbers.json") == 0
@@ -303,10 +296,10 @@ def test_embedding_end_to_end(
 
 @pytest.mark.ray
 def test_a_job_that_fails_says_why(
-    bench: Callable[[str], int],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    bench,
+    capsys,
+    monkeypatch,
+):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert bench(f"{EMBED} --programs float32") == 1
     last = capsys.readouterr().err.splitlines()[-1]
@@ -323,9 +316,7 @@ def test_a_job_that_fails_says_why(
         ("--encoder none", "none"),
     ],
 )
-def test_what_embedding_does_not_allow_is_one_line(
-    bench: Callable[[str], int], capsys: pytest.CaptureFixture[str], flags: str, message: str
-) -> None:
+def test_what_embedding_does_not_allow_is_one_line(bench, capsys, flags, message):
     assert bench(f"embed --rows 20 --memory-rows 5 --large-rows 20 {flags}") == 1
     said = capsys.readouterr()
     assert said.out == ""
@@ -335,9 +326,7 @@ def test_what_embedding_does_not_allow_is_one_line(
     assert "Traceback" not in said.err
 
 
-def test_without_a_subcommand_it_says_which_there_are(
-    bench: Callable[[str], int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_subcommand_it_says_which_there_are(bench, capsys):
     for line, status in (("", 2), ("--help", 0), ("shard --folder work --lines many", 2)):
         with pytest.raises(SystemExit) as ended:
             bench(line)
@@ -348,7 +337,7 @@ def test_without_a_subcommand_it_says_which_there_are(
     assert "argument --lines: invalid int value: 'many'" in said.err
 
 
-def test_help_and_wrong_values_need_no_torch() -> None:
+def test_help_and_wrong_values_need_no_torch():
     code = (
         "import sys\nfrom infra.bench.command import main, parse\nassert main(['encoders', '--rounds', '0']) == 1\n"
         "try:\n  parse(['embed', '--help'])\nfinally:\n"
@@ -359,7 +348,7 @@ def test_help_and_wrong_values_need_no_torch() -> None:
 
 
 @pytest.mark.parametrize(("distinct_words", "about"), [(None, 1200), (300, 300), (2500, 2500)])
-def test_batches_hold_the_words_asked_for(distinct_words: int | None, about: int) -> None:
+def test_batches_hold_the_words_asked_for(distinct_words, about):
     batches = draw_batches(Encoders(distinct_words=distinct_words, rounds=3))
     assert [len(batch) for batch in batches] == [200] * 3
     assert np.mean([batch.lengths.mean() for batch in batches]) == pytest.approx(15, rel=0.05)

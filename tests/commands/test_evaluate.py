@@ -8,8 +8,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import ray
@@ -27,13 +25,13 @@ VECTORS = "UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\na 1 1 0\ndog -1 2 1\non 3 1 -1\n
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+def store(tmp_path_factory):
     """One MLflow database for these tests: making it takes seconds."""
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tiny_encoder_folder: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, tiny_encoder_folder, store, monkeypatch):
     """The working folder: an encoder, word vectors, scored pairs, an STS suite."""
     shutil.copytree(tiny_encoder_folder, tmp_path / "encoder")
     (tmp_path / "vectors.txt").write_text(VECTORS)
@@ -46,10 +44,10 @@ def folder(tmp_path: Path, tiny_encoder_folder: Path, store: str, monkeypatch: p
 
 
 @pytest.fixture
-def evaluate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
+def evaluate(monkeypatch):
     """Runs the job on a command line and gives its exit status."""
 
-    def call(line: str) -> int:
+    def call(line):
         monkeypatch.setattr(sys, "argv", ["evaluate.py", *line.split()])
         return job.command()
 
@@ -60,9 +58,7 @@ def evaluate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
     signal.signal(signal.SIGTERM, on_term)
 
 
-def test_encoder_words_and_baseline_on_a_suite_and_a_file(
-    evaluate: Callable[[str], int], folder: Path, store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_encoder_words_and_baseline_on_a_suite_and_a_file(evaluate, folder, store, capsys):
     line = "--encoder encoder --words vectors.txt --baseline ppdb-heuristics --suite sts --data . "
     line += "--pairs test-pairs.tsv --resamples 50 --out deep/scores"
     before = ray.is_initialized()  # by other tests
@@ -105,9 +101,7 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(
     assert {"scores.json", "scores.md", "scores.csv", "report.html"} <= artifacts
 
 
-def test_the_run_of_a_training_is_an_encoder(
-    evaluate: Callable[[str], int], folder: Path, store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_run_of_a_training_is_an_encoder(evaluate, folder, store, capsys):
     client = MlflowClient(store)
     experiment = client.get_experiment_by_name(EXPERIMENT)
     number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
@@ -126,7 +120,7 @@ def test_the_run_of_a_training_is_an_encoder(
         assert f"gives no encoder of the run {run_id}" in err
 
 
-def test_choosing_from_held_out_pairs(evaluate: Callable[[str], int], folder: Path) -> None:
+def test_choosing_from_held_out_pairs(evaluate, folder):
     words = ["the cat", "a dog", "on mat", "dog", "the mat", "cat"]
     (folder / "held-out.tsv").write_text("".join(f"{one}\t{one} on\n" for one in words))
     assert evaluate("--words vectors.txt --held-out held-out.tsv --choices 5 --no-analyses --out out") == 0
@@ -135,9 +129,7 @@ def test_choosing_from_held_out_pairs(evaluate: Callable[[str], int], folder: Pa
     assert 0 <= scores["choose/5"]["accuracy"] <= 1
 
 
-def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(
-    evaluate: Callable[[str], int], folder: Path
-) -> None:
+def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(evaluate, folder):
     out = folder / "out"
     out.mkdir()
     for name in ("scores.json", "margin.png", "disagreement-sts.csv", "mine.csv", "report.html"):
@@ -148,11 +140,11 @@ def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(
     assert [column["label"] for column in saved["encoders"]] == ["overlap", "lemma overlap"]
 
 
-def test_texts_are_written_where_they_were_asked_for_alone(evaluate: Callable[[str], int], folder: Path) -> None:
+def test_texts_are_written_where_they_were_asked_for_alone(evaluate, folder):
     (folder / "mine.tsv").write_text(SENTENCES)
     line = "--encoder encoder --words vectors.txt --pairs mine.tsv --resamples 0"
 
-    def written(out: Path) -> str:
+    def written(out):
         return "".join(path.read_text() for path in out.iterdir() if path.suffix != ".png")
 
     assert evaluate(f"{line} --out without") == 0
@@ -163,11 +155,11 @@ def test_texts_are_written_where_they_were_asked_for_alone(evaluate: Callable[[s
 
 
 def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
-    evaluate: Callable[[str], int],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    evaluate,
+    folder,
+    monkeypatch,
+    capsys,
+):
     label = "=1+1 <b>[x](e.test) `c`"
     (folder / "encoder").rename(folder / label)
     sets = [b"<script>alert(1).tsv", b"a|b\nc.tsv", b"caf\xe9.tsv", b"n" * 230 + b".tsv"]
@@ -195,7 +187,7 @@ def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
     assert len(list(out.glob("disagreement-*.csv"))) == len(sets)
 
 
-def test_pairs_of_the_training_are_not_held_out(folder: Path) -> None:
+def test_pairs_of_the_training_are_not_held_out(folder):
     flags = Evaluation(encoder=("encoder",), held_out=folder / "pairs", choices=2, out=folder / "out")
     (folder / "pairs").mkdir()
     (folder / "pairs" / "manifest.json").write_text("{}")
@@ -207,7 +199,7 @@ def test_pairs_of_the_training_are_not_held_out(folder: Path) -> None:
     check_held_out(None, find_candidates(flags))
 
 
-def test_where_the_scores_go_unless_told(evaluate: Callable[[str], int], folder: Path) -> None:
+def test_where_the_scores_go_unless_told(evaluate, folder):
     assert evaluate("--encoder encoder --pairs test-pairs.tsv --no-analyses") == 0
     assert (folder / "encoder-scores" / "scores.json").is_file()
     assert evaluate("--words vectors.txt --max-words 5 --pairs test-pairs.tsv --no-analyses") == 0
@@ -215,7 +207,7 @@ def test_where_the_scores_go_unless_told(evaluate: Callable[[str], int], folder:
     assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
 
 
-def test_the_same_scores_twice(evaluate: Callable[[str], int], folder: Path) -> None:
+def test_the_same_scores_twice(evaluate, folder):
     saved = []
     for _ in range(2):
         assert evaluate("--encoder encoder --pairs test-pairs.tsv --out out") == 0
@@ -266,9 +258,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("line", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_clear_line(
-    evaluate: Callable[[str], int], folder: Path, capsys: pytest.CaptureFixture[str], line: str, message: str
-) -> None:
+def test_a_mistake_is_one_clear_line(evaluate, folder, capsys, line, message):
     before = sorted(folder.rglob("*"))
     assert evaluate(line) == 1
     out, err = capsys.readouterr()
@@ -282,9 +272,7 @@ def test_a_mistake_is_one_clear_line(
 @pytest.mark.parametrize(
     "data", [b"", b"\xff\xfe\n", b"1\t\xe9t\xe9\tb\n", b"1\ta\tb\n", b"5\tyak\tgnu\n4\tgnu\temu\n"]
 )
-def test_faulty_pairs_are_one_clear_line(
-    evaluate: Callable[[str], int], folder: Path, capsys: pytest.CaptureFixture[str], data: bytes
-) -> None:
+def test_faulty_pairs_are_one_clear_line(evaluate, folder, capsys, data):
     (folder / "bad.tsv").write_bytes(data)
     assert evaluate("--encoder encoder --pairs test-pairs.tsv bad.tsv") == 1
     err = capsys.readouterr().err
@@ -293,9 +281,7 @@ def test_faulty_pairs_are_one_clear_line(
     assert "bad" in err
 
 
-def test_a_relative_path_in_a_submitted_job_is_refused(
-    evaluate: Callable[[str], int], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_relative_path_in_a_submitted_job_is_refused(evaluate, folder, monkeypatch, capsys):
     (folder / "runtime_resources").mkdir()
     monkeypatch.chdir(folder / "runtime_resources")
     assert evaluate(f"--words {folder}/vectors.txt --pairs {folder}/test-pairs.tsv") == 1
@@ -305,7 +291,7 @@ def test_a_relative_path_in_a_submitted_job_is_refused(
 
 
 @pytest.mark.parametrize("line", ["--encoders x", "--max-words few", "--choices many"])
-def test_a_wrong_flag_exits_with_two(evaluate: Callable[[str], int], folder: Path, line: str) -> None:
+def test_a_wrong_flag_exits_with_two(evaluate, folder, line):
     with pytest.raises(SystemExit) as exited:
         evaluate(line)
     assert exited.value.code == 2

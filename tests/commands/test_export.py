@@ -4,7 +4,7 @@ import logging
 import runpy
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ Job = Callable[[str], object]
 VOCABULARY = [START, "the", "cat", UNKNOWN]
 
 
-def save(name: str, folder: Path, vocabulary: list[str] = VOCABULARY) -> Encoder:
+def save(name, folder, vocabulary=VOCABULARY):
     matrix = np.random.default_rng(1).standard_normal((len(vocabulary), 3), np.float32)
     boundary = "start" if START in vocabulary else "none"
     words = Words(pa.array(vocabulary), matrix)
@@ -31,7 +31,7 @@ def save(name: str, folder: Path, vocabulary: list[str] = VOCABULARY) -> Encoder
 
 
 @pytest.fixture
-def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+def export(tmp_path, monkeypatch):
     """Runs the job on a command line and gives its exit status; MLflow does not answer."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
@@ -39,7 +39,7 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     handlers, level = root.handlers[:], root.level
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
-    def call(line: str) -> object:
+    def call(line):
         monkeypatch.setattr(sys, "argv", ["jobs/export.py", *line.split()])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(JOB), run_name="__main__")
@@ -51,7 +51,7 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
         signal.signal(number, handler)
 
 
-def test_word2vec_text_that_train_reads(export: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_word2vec_text_that_train_reads(export, tmp_path, capsys):
     encoder = save("lstm", tmp_path / "encoder")
     assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 0
     told = capsys.readouterr().err
@@ -71,7 +71,7 @@ def test_word2vec_text_that_train_reads(export: Job, tmp_path: Path, capsys: pyt
     )
 
 
-def test_bad_input_is_said_in_words(export: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_said_in_words(export, tmp_path, capsys):
     save("avg", tmp_path / "encoder", ["new york", UNKNOWN])
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()

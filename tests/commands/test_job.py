@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Annotated
 
-import pytest
 import tyro
 
 from paraembed.commands.job import as_flags, run
@@ -20,10 +19,8 @@ class Flags:
     """Nothing."""
 
 
-def test_passwords_in_addresses_are_not_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def main(_: Flags) -> None:
+def test_passwords_in_addresses_are_not_said(capsys, monkeypatch):
+    def main(_):
         say("reading s3://key:secret@bucket/pairs.gz and s3://key:s%2Fecret@other/a@b.gz")
         logging.getLogger("paraembed").warning("%s failed", "postgresql://user:s@ecret@host:1/db")
         logging.getLogger("paraembed").warning("%s is down", "https://user:s/ecret@host/page")
@@ -48,12 +45,12 @@ class Named(Flags):
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
 
 
-def test_parameters_are_named_as_flags(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_are_named_as_flags(capsys, monkeypatch):
     message = "`part_rows` is 0; `fixed` a=1, `checkpoint_minutes` or `other`, not part_rows"
     expected = "--part-rows is 0; --set a=1, --checkpoint-minutes or `other`, not part_rows"
     assert as_flags(message, Named) == expected
 
-    def main(_: Named) -> None:
+    def main(_):
         logging.getLogger("paraembed").warning(message)
         raise ValueError(message)
 
@@ -64,14 +61,12 @@ def test_parameters_are_named_as_flags(capsys: pytest.CaptureFixture[str], monke
     assert capsys.readouterr().err.splitlines() == [expected, f"error: {expected}"]
 
 
-def test_a_stop_within_a_callback_from_c_is_not_lost(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_within_a_callback_from_c_is_not_lost(capsys, monkeypatch):
     """Numba calls Python so when it loads compiled code, and Python drops what is raised there."""
     callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))
-    hook, survived = sys.unraisablehook, list[str]()
+    hook, survived = sys.unraisablehook, []
 
-    def main(_: Flags) -> None:
+    def main(_):
         callback()
         survived.append("the callback")
         time.sleep(60)

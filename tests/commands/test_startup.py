@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +36,7 @@ print(json.dumps([statuses, [*sys.modules]]))
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_help_and_mistakes_are_answered_without_slow_imports(name: str, tmp_path: Path) -> None:
+def test_help_and_mistakes_are_answered_without_slow_imports(name, tmp_path):
     lines = [["--help"], ["--no-such-flag"]]
     if name in MISSING:
         lines.append(MISSING[name].replace("{}", str(tmp_path)).split())
@@ -52,7 +51,7 @@ def test_help_and_mistakes_are_answered_without_slow_imports(name: str, tmp_path
     assert not [*tmp_path.iterdir()]
 
 
-def test_encoders_are_named_without_pytorch_and_imported_when_asked_for() -> None:
+def test_encoders_are_named_without_pytorch_and_imported_when_asked_for():
     code = """
 import sys
 from paraembed import ENCODERS, RECIPES

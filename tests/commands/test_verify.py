@@ -1,6 +1,5 @@
 import random
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,22 +12,22 @@ from tests.embedding.without_ray import build
 PART = "part-00001-of-00003.parquet"
 
 
-def verify(monkeypatch, *arguments: str | Path) -> int:
+def verify(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["jobs/verify.py", *map(str, arguments)])
     return job.command()
 
 
-def flip(path: Path) -> None:
+def flip(path):
     data = bytearray(path.read_bytes())
     data[random.Random(0).randrange(len(data))] ^= 1
     path.write_bytes(data)
 
 
-def drop(path: Path) -> None:
+def drop(path):
     pq.write_table(pq.read_table(path).slice(1), path)
 
 
-def repeat(path: Path) -> None:
+def repeat(path):
     table = pq.read_table(path)
     pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
 
@@ -37,9 +36,7 @@ def repeat(path: Path) -> None:
     ("tamper", "failing"),
     [(flip, {"sha256"}), (drop, {"sha256", "rows", "tokens"}), (repeat, {"sha256", "rows", "tokens", "ids"})],
 )
-def test_the_exit_status_tells_a_tampered_copy(
-    tiny_encoder_folder, tmp_path, monkeypatch, capsys, tamper, failing
-) -> None:
+def test_the_exit_status_tells_a_tampered_copy(tiny_encoder_folder, tmp_path, monkeypatch, capsys, tamper, failing):
     (tmp_path / "t.txt").write_text("the cat sat\na dog ran home\nthe mat .\n" * 3)
     out = tmp_path / "out"
     build(tiny_encoder_folder, tmp_path / "t.txt", Settings(part_rows=3), out)

@@ -4,7 +4,7 @@ import logging
 import runpy
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ Job = Callable[[str], object]
 
 
 @pytest.fixture
-def weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+def weight(tmp_path, monkeypatch):
     """Runs the job on a command line and gives its exit status; MLflow does not answer."""
     (tmp_path / "vectors").write_text("UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\ndog -1 2 1\n")
     (tmp_path / "counts").write_text("the 90\ncat 7\ndog 3\n")
@@ -29,7 +29,7 @@ def weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     handlers, level = root.handlers[:], root.level
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
-    def call(line: str) -> object:
+    def call(line):
         monkeypatch.setattr(sys, "argv", ["jobs/weight.py", *line.split()])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(JOB), run_name="__main__")
@@ -41,9 +41,7 @@ def weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
         signal.signal(number, handler)
 
 
-def test_an_encoder_that_embeds_as_the_baseline_does(
-    weight: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_encoder_that_embeds_as_the_baseline_does(weight, tmp_path, capsys):
     assert weight("--words vectors --counts counts --weighting sif --out sif") == 0
     expected = baseline("sif", Sources(tmp_path / "vectors", tmp_path / "counts"))
     texts = ["the cat", "the dog", ""]

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,13 +53,13 @@ COMMANDS = {
 """Output: the command that makes it, without ``--out``. A half-done one, ``X.half``, is of the command of ``X``."""
 
 
-def write_inputs(folder: Path) -> None:
+def write_inputs(folder):
     """Write pairs, texts, word vectors and labeled pairs, in every format."""
     draw = random.Random(7)
     starts, ends = ("ka", "lo", "mi", "nu", "re", "so", "ta", "vi"), ("ba", "de", "fi", "go", "lu", "mo", "pa")
     words = [start + end for start in starts for end in ends]
 
-    def text(tokens: int) -> str:
+    def text(tokens):
         return " ".join(draw.choices(words, k=tokens))
 
     pairs = []
@@ -105,14 +104,14 @@ def write_inputs(folder: Path) -> None:
         (folder / "sick" / f"{name}.txt").write_text(head + "".join(lines_of_sick))
 
 
-def run(output: str, folder: Path, out: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(output, folder, out=None):
     """Run the command of an output in a folder."""
     return subprocess.run(
         _command(output, out or output), cwd=folder, capture_output=True, text=True, timeout=280, check=False
     )
 
 
-def run_until(output: str, folder: Path, out: str, is_there: Callable[[Path], bool]) -> None:
+def run_until(output, folder, out, is_there):
     """Run the command of an output in a folder, and kill its processes as soon as something is there."""
     process = subprocess.Popen(_command(output, out), cwd=folder, start_new_session=True, stderr=subprocess.DEVNULL)
     while not is_there(folder):
@@ -122,12 +121,12 @@ def run_until(output: str, folder: Path, out: str, is_there: Callable[[Path], bo
     process.wait()
 
 
-def _command(output: str, out: str) -> list[str]:
+def _command(output, out):
     job, *flags = COMMANDS[output].split()
     return [sys.executable, str(JOBS / job), *flags, "--out", out]
 
 
-def write_encoders(folder: Path) -> None:
+def write_encoders(folder):
     """Write an encoder of every family with random weights, and the vectors that it gives to some texts."""
     from paraembed import checkpoint  # noqa: PLC0415  the rest of this file runs with any version
     from paraembed.encoders import ENCODERS, Encoder  # noqa: PLC0415
@@ -145,7 +144,7 @@ def write_encoders(folder: Path) -> None:
     (folder / "encoders" / "vectors.json").write_text(json.dumps(vectors))
 
 
-def make(folder: Path) -> None:
+def make(folder):
     """Make all of it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -165,7 +164,7 @@ def make(folder: Path) -> None:
     write_encoders(folder)
 
 
-def _parts(folder: Path) -> list[Path]:
+def _parts(folder):
     return [*folder.glob("*.parquet")]
 
 

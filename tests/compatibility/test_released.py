@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ SHARDS, EMBEDDINGS = ([name for name in COMMANDS if name.startswith(kind)] for k
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def released(tmp_path_factory):
     folder = tmp_path_factory.mktemp("released")
     with tarfile.open(RELEASED) as archive:
         archive.extractall(folder, filter="data")
@@ -30,18 +29,18 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _store(released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _store(released, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{released}/mlflow.db")
 
 
-def state(folder: Path) -> dict[str, tuple[str, int]]:
+def state(folder):
     """Digest and time of every file."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): (sha256_of(path), path.stat().st_mtime_ns) for path in files}
 
 
 @pytest.mark.parametrize("output", FINISHED)
-def test_what_is_finished_is_left_alone(released: Path, output: str) -> None:
+def test_what_is_finished_is_left_alone(released, output):
     folder = released / output / "trials" if output == "sweep" else released / output  # its tables are written again
     tables = ("results.csv", "best.json", "best-recipe.json")
     before, tables_before = state(folder), [(released / "sweep" / name).read_bytes() for name in tables]
@@ -51,7 +50,7 @@ def test_what_is_finished_is_left_alone(released: Path, output: str) -> None:
     assert [(released / "sweep" / name).read_bytes() for name in tables] == tables_before
 
 
-def test_an_encoder_of_every_family_gives_the_same_vectors(released: Path) -> None:
+def test_an_encoder_of_every_family_gives_the_same_vectors(released):
     texts = (released / "inputs" / "texts.txt").read_text().splitlines()[:20]
     for name, expected in json.loads((released / "encoders" / "vectors.json").read_text()).items():
         encoder = paraembed.load(released / "encoders" / name)
@@ -59,7 +58,7 @@ def test_an_encoder_of_every_family_gives_the_same_vectors(released: Path) -> No
         np.testing.assert_allclose(encoder.encode(texts), expected["vectors"], atol=2e-6)
 
 
-def test_a_half_done_embedding_is_resumed(released: Path) -> None:
+def test_a_half_done_embedding_is_resumed(released):
     half, whole = released / "embeddings" / "txt.half", released / "embeddings" / "txt"
     before = {name: value for name, value in state(half).items() if name.endswith(".parquet")}
     assert 1 < len(before) < 20
@@ -73,7 +72,7 @@ def test_a_half_done_embedding_is_resumed(released: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_training_is_resumed_to_the_same_weights(released: Path) -> None:
+def test_a_stopped_training_is_resumed_to_the_same_weights(released):
     done = run("encoders/stopped", released, "encoders/stopped.half")
     assert done.returncode == 0, done.stderr
     assert "encoders/stopped.half.training" in done.stderr  # named only where the run is resumed
@@ -85,7 +84,7 @@ def test_a_stopped_training_is_resumed_to_the_same_weights(released: Path) -> No
         np.testing.assert_allclose(resumed[name], tensor, atol=1e-5)
 
 
-def test_a_finished_embedding_is_verified(released: Path) -> None:
+def test_a_finished_embedding_is_verified(released):
     command = [sys.executable, JOBS / "verify.py", "embeddings/csv"]
     done = subprocess.run(command, cwd=released, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -93,7 +92,7 @@ def test_a_finished_embedding_is_verified(released: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("output", SHARDS)
-def test_new_shards_have_the_same_bytes(released: Path, output: str) -> None:
+def test_new_shards_have_the_same_bytes(released, output):
     done = run(output, released, f"{output}.new")
     assert done.returncode == 0, done.stderr
     new, old = state(released / f"{output}.new"), state(released / output)
@@ -102,7 +101,7 @@ def test_new_shards_have_the_same_bytes(released: Path, output: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("output", EMBEDDINGS)
-def test_new_embeddings_have_the_same_bytes(released: Path, output: str) -> None:
+def test_new_embeddings_have_the_same_bytes(released, output):
     done = run(output, released, f"{output}.new")
     assert done.returncode == 0, done.stderr
     new, old = (

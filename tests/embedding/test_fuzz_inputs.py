@@ -3,9 +3,7 @@
 import csv
 import io
 import json
-import random
 from itertools import repeat
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +22,7 @@ PIECES = ["a", "the cat", " ", "", ",", '"', '""', "\n", "\r", "\r\n", "\t", "é
 Read = tuple[list[tuple[object, ...]], list[Rejected]]
 
 
-def read(path: Path, limits: TableLimits, settings: Settings | None, block: int, part_rows: int) -> Read:
+def read(path, limits, settings, block, part_rows):
     """Every row, its number first, and every rejected row, as the parts of a plan give them."""
     tables.BLOCK_BYTES = block
     inputs = list_inputs([path], limits)
@@ -43,7 +41,7 @@ def read(path: Path, limits: TableLimits, settings: Settings | None, block: int,
     return rows, rejected
 
 
-def read_both(path: Path, draw: random.Random, limits: TableLimits, settings: Settings | None = None) -> Read:
+def read_both(path, draw, limits, settings=None):
     """What a whole read gives, which parts of few rows in small blocks must give, too."""
     whole = read(path, limits, settings, 1 << 20, 100_000)
     size = path.stat().st_size  # of a large file, which mutations can make, as few blocks and parts as of a small one
@@ -53,7 +51,7 @@ def read_both(path: Path, draw: random.Random, limits: TableLimits, settings: Se
     return whole
 
 
-def pack(data: bytes, name: str, draw: random.Random, folder: Path) -> Path:
+def pack(data, name, draw, folder):
     """A file, compressed at times, and then damaged at times, which it is refused for, or by luck the same."""
     suffix = draw.choice(["", "", "", *PACKED])
     packed = PACKED[suffix](data)
@@ -66,7 +64,7 @@ def pack(data: bytes, name: str, draw: random.Random, folder: Path) -> Path:
     return path
 
 
-def decoded(cells: list[str]) -> list[str]:
+def decoded(cells):
     """Cells of a character a byte as text."""
     return [cell.encode("latin-1").decode("utf-8", "replace") for cell in cells]
 
@@ -80,7 +78,7 @@ def blocks(monkeypatch, tmp_path):
 
 
 def test_csv(tmp_path):
-    def case(draw: random.Random) -> str:
+    def case(draw):
         width, end = draw.randint(1, 3), draw.choice(["\n", "\r\n", "\r"])
         rows = [
             ["".join(draw.choices(PIECES, k=draw.randrange(4))) for _ in range(width)]
@@ -110,7 +108,7 @@ def test_csv(tmp_path):
 
 
 def test_tsv(tmp_path):
-    def case(draw: random.Random) -> str:
+    def case(draw):
         rows = [draw.choices(PIECES, k=draw.choice((2, 2, 2, 3))) for _ in range(draw.randrange(12))]
         data = draw.choice(["", "\ufeff"]).encode() + "\n".join("\t".join(row) for row in [["id", "b"], *rows]).encode()
         data = fuzz.mutated(data, draw, (b"\t", b"\n", b"\r", b'"')) if draw.random() < 0.5 else data
@@ -128,7 +126,7 @@ def test_tsv(tmp_path):
     assert min(ends["read"], ends["rejected"], ends["refused"]) > 0, ends
 
 
-def value(draw: random.Random, depth: int = 0) -> object:
+def value(draw, depth=0):
     """A JSON value."""
     match draw.randrange(9 if depth < 3 else 6):
         case 0:
@@ -146,7 +144,7 @@ def value(draw: random.Random, depth: int = 0) -> object:
 
 
 def test_json_lines(tmp_path):
-    def case(draw: random.Random) -> str:
+    def case(draw):
         values = [value(draw) for _ in range(draw.randrange(6))]
         values += [{"body": value(draw), "key": value(draw)} for _ in range(draw.randrange(6))]
         draw.shuffle(values)
@@ -172,7 +170,7 @@ def test_json_lines(tmp_path):
 
 
 def test_text(tmp_path):
-    def case(draw: random.Random) -> str:
+    def case(draw):
         data = "".join(draw.choices([*PIECES, "\n", "\n"], k=draw.randrange(40))).encode()
         data = fuzz.mutated(data, draw) if draw.random() < 0.6 else data
         found, rejected = read_both(pack(data, "t.txt", draw, tmp_path), draw, TableLimits(), Settings())
@@ -185,7 +183,7 @@ def test_text(tmp_path):
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
-def strings(values: list[str | None], draw: random.Random) -> pa.Array:
+def strings(values, draw):
     """Strings of one of the types that texts may have, at times with bytes that are not UTF-8."""
     octets = [value and value.encode() + (b"\xff" if draw.random() < 0.1 else b"") for value in values]
     array = pa.array(octets, pa.binary())
@@ -194,7 +192,7 @@ def strings(values: list[str | None], draw: random.Random) -> pa.Array:
 
 
 def test_parquet(tmp_path):
-    def case(draw: random.Random) -> str:
+    def case(draw):
         count = draw.randrange(1, 20)
         texts = [draw.choice([None, *PIECES]) for _ in range(count)]
         others = {

@@ -2,7 +2,6 @@ import bz2
 import gzip
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,17 +14,17 @@ from paraembed.embedding.inputs import changed_inputs, check_apart, comparable, 
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
-from tests.object_store import Store, serving
+from tests.object_store import serving
 
 NAMES = ["a.txt", "b c.txt", "ä#%.txt", "deep/a.txt", "deep/er/z.txt"]
 
 
-def zst(data: bytes) -> bytes:
+def zst(data):
     return pa.compress(data, "zstd", asbytes=True)
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     """A corpus of five files, and what is none of it."""
     for name in [*NAMES, "_SUCCESS.txt", ".hidden.txt", "_old/x.txt", ".git/x.txt", "README.md"]:
         path = tmp_path / "corpus" / name
@@ -34,7 +33,7 @@ def folder(tmp_path) -> Path:
     return tmp_path / "corpus"
 
 
-def names_of(*asked: str | Path) -> list[str]:
+def names_of(*asked):
     return [file.name for file in list_inputs(asked)]
 
 
@@ -71,7 +70,7 @@ def test_file_uris_name_the_same(folder):
         assert texts_of(found) == texts_of(expected)
 
 
-def texts_of(inputs, column=None) -> list[str]:
+def texts_of(inputs, column=None):
     plan = make_plan(inputs, Settings(column, part_rows=2))
     found = []
     for part in plan.parts:
@@ -164,7 +163,7 @@ def test_file_row_ids_need_names_that_differ(folder):
 
 
 @pytest.fixture
-def bucket() -> Iterator[Store]:
+def bucket():
     table = pa.BufferOutputStream()
     pq.write_table(pa.table({"body": [f"row {row}" for row in range(5)]}), table, row_group_size=2)
     lines = b"one\ntwo\nthree\n"
@@ -205,7 +204,7 @@ def test_a_file_that_changes_while_it_is_hashed_is_known(tmp_path, monkeypatch):
     path, digest_of_file = tmp_path / "a.txt", module.sha256_of
     path.write_text("one\n")
 
-    def then_changed(place: Path) -> str:
+    def then_changed(place):
         digest = digest_of_file(place)
         path.write_text("two\n")
         return digest
@@ -279,7 +278,7 @@ def test_a_glob_that_would_find_the_output_is_known(tmp_path):
 
 
 def test_looking_for_inputs_in_the_output_is_linear_in_files(tmp_path, monkeypatch):
-    calls = list[str | Path]()
+    calls = []
     monkeypatch.setattr(module, "comparable", lambda place: calls.append(place) or comparable(place))
     counts = []
     for number in (10, 40):
@@ -290,7 +289,7 @@ def test_looking_for_inputs_in_the_output_is_linear_in_files(tmp_path, monkeypat
         check_apart(asked, list_inputs(asked), tmp_path / "out", "part")
         counts.append(len(calls))
     assert counts[1] - counts[0] == 2 * 30
-    seen = list[tuple[int, int]]()
+    seen = []
     list_inputs(asked, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(done, 40) for done in range(1, 41)]
 

@@ -41,23 +41,23 @@ SETTINGS = Settings("body", "key", part_rows=3)
 
 
 @pytest.fixture
-def table(tmp_path) -> Path:
+def table(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"key": [10 * row for row in range(7)], "body": TEXTS}), path, row_group_size=3)
     return path
 
 
 @pytest.fixture
-def out(tiny_encoder_folder, table, tmp_path) -> Path:
+def out(tiny_encoder_folder, table, tmp_path):
     build(tiny_encoder_folder, table, SETTINGS, tmp_path / "out")
     return tmp_path / "out"
 
 
-def failed(folder: Path) -> set[str]:
+def failed(folder):
     return {check.name for check in verify(folder) if not check.ok}
 
 
-def sign(folder: Path, change=lambda _: None) -> None:
+def sign(folder, change=lambda _: None):
     """Write manifest and _SUCCESS anew, as someone would who wants to pass the digests."""
     values = json.loads((folder / "_manifest.json").read_text())
     for part in values["parts"]:
@@ -68,12 +68,12 @@ def sign(folder: Path, change=lambda _: None) -> None:
     (folder / "_SUCCESS").write_text(sha256_of(folder / "_manifest.json") + "\n")
 
 
-def rewrite(path: Path, change) -> None:
+def rewrite(path, change):
     table = pq.read_table(path)
     pq.write_table(change(table).cast(table.schema), path)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
@@ -106,7 +106,7 @@ def test_every_flipped_byte_is_found(out):
     assert not failed(out)
 
 
-def put(table: pa.Table, name: str, values: pa.Array | list) -> pa.Table:
+def put(table, name, values):
     at = table.schema.get_field_index(name)
     return table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
 
@@ -216,11 +216,11 @@ def test_verify_wants_a_folder(tmp_path):
     assert {check.name for check in verify(tmp_path) if not check.ok} == {"_SUCCESS", "manifest"}
 
 
-def damage(path: Path) -> None:
+def damage(path):
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
-def rewrite_json(path: Path, **changes: object) -> None:
+def rewrite_json(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
@@ -445,7 +445,7 @@ def test_rows_are_embedded_again_and_compared(tiny_encoder_folder, tiny_words, t
 
 
 def test_the_sample_reads_only_what_the_user_names(tiny_encoder_folder, table, out, tmp_path):
-    def sample(*inputs: object) -> tuple[bool, str]:
+    def sample(*inputs):
         check = verify(out, tiny_encoder_folder, [str(one) for one in inputs])[-1]
         return check.ok, check.found
 

@@ -43,7 +43,7 @@ def out(tmp_path):
     return folder
 
 
-def embed_all(encoder, paths, settings, out) -> pa.Table:
+def embed_all(encoder, paths, settings, out):
     made = make_plan(list_inputs(paths), settings)
     for number, source in enumerate(made.inputs):
         parts = [one for one in made.parts if one.file == number]
@@ -52,11 +52,11 @@ def embed_all(encoder, paths, settings, out) -> pa.Table:
     return pa.concat_tables(pq.read_table(out / one.name) for one in made.parts)
 
 
-def vectors(table: pa.Table) -> np.ndarray:
+def vectors(table):
     return table["embedding"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
 
 
-def loop(encoder, text: str) -> tuple[np.ndarray, int, int]:
+def loop(encoder, text):
     """Mean vector in float64, tokens and unknown tokens of one text, a token at a time."""
     places = {word: row for row, word in enumerate(encoder.vocabulary.to_pylist())}
     matrix = encoder.matrix.detach().numpy().astype(np.float64)
@@ -344,7 +344,7 @@ def test_a_vector_depends_on_text_encoder_and_dtype_alone(
         assert np.allclose(*made, atol=1e-6 if dtype == "float32" else 1e-2)
 
 
-def wide_words() -> Words:
+def wide_words():
     """A vocabulary whose vectors are as long as real ones, so that sums come in many orders."""
     matrix = np.random.default_rng(1).standard_normal((len(WORDS), 300), dtype=np.float32)
     return Words(pa.array(WORDS), matrix)
@@ -379,7 +379,7 @@ def test_vectors_that_are_not_finite_are_refused_with_their_row(number, tiny_wor
 
 def test_the_footer_of_a_parquet_input_is_parsed_once_for_all_its_parts(encoder, out, tmp_path, monkeypatch):
     pq.write_table(pa.table({"text": TEXTS * 4}), tmp_path / "t.parquet", row_group_size=1)
-    parsed = list[bool]()
+    parsed = []
     open_file = parquet.pq.ParquetFile
 
     def counted(source, metadata=None, **options):

@@ -1,5 +1,4 @@
 import gzip
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +18,7 @@ LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8")
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def texts_of(the_plan: plan.Plan) -> list[list[str]]:
+def texts_of(the_plan):
     """The texts of every part, read as the workers do."""
     found = []
     for number, source in enumerate(the_plan.inputs):
@@ -84,7 +83,7 @@ def test_a_line_that_is_too_long(tmp_path, monkeypatch, block):
         texts_of(make_plan(list_inputs([tmp_path / "t.txt"], ReadLimits(max_line_bytes=20)), Settings()))
 
 
-def write_parquet(path: Path, groups: list[int], first: int = 0) -> None:
+def write_parquet(path, groups, first=0):
     with pq.ParquetWriter(path, pa.schema([("key", pa.string()), ("body", pa.large_string())])) as writer:
         for count in groups:
             rows = range(first, first + count)

@@ -4,8 +4,6 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,13 +13,13 @@ from hypothesis import strategies as st
 
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
-from paraembed.embedding.rows import Rows, read_part, stream_parts
+from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
 from paraembed.io import tables
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 
 EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-PACKED: dict[str, Callable[[bytes], bytes]] = {
+PACKED = {
     "": bytes,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
@@ -29,7 +27,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def read_all(paths: list[Path], chosen: Settings, limits: TableLimits = DEFAULT_TABLE_LIMITS) -> list[Rows]:
+def read_all(paths, chosen, limits=DEFAULT_TABLE_LIMITS):
     """What the parts of a plan hold, a block at a time."""
     plan = make_plan(list_inputs(paths, limits), chosen)
     found = []
@@ -42,15 +40,15 @@ def read_all(paths: list[Path], chosen: Settings, limits: TableLimits = DEFAULT_
     return found
 
 
-def column(blocks: list[Rows], place: int) -> list[object]:
+def column(blocks, place):
     return [value for some in blocks for value in some.carried[place].to_pylist()]
 
 
-def texts(blocks: list[Rows]) -> list[str]:
+def texts(blocks):
     return [text for some in blocks for text in some.texts.to_pylist()]
 
 
-def rejected(blocks: list[Rows]) -> list[tuple[int, str]]:
+def rejected(blocks):
     return [(one.row, one.reason) for some in blocks for one in some.rejected]
 
 
@@ -117,10 +115,10 @@ LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-def csv_rows(data: str, limits: TableLimits) -> tuple[list[tuple[list[str], int]], list[int]]:
+def csv_rows(data, limits):
     """Another reading of CSV, a character a byte: rows with their number of lines, the header first; rejected lines."""
     csv.field_size_limit(1 << 24)  # another reader may have set a small one in this process
-    kept, lines_rejected, at, line = list[tuple[list[str], int]](), [], 0, 1
+    kept, lines_rejected, at, line = [], [], 0, 1
     while at < len(data):
         first, row = LINE.match(data, at), CSV_ROW.match(data, at)
         if len(first[0].rstrip("\r\n")) > limits.max_line_bytes:
@@ -215,7 +213,7 @@ def test_json_lines_that_cannot_be_read_say_why(tmp_path):
     ]
 
 
-def parquet_of(values: list[bytes]) -> bytes:
+def parquet_of(values):
     """A Parquet file whose strings were never checked to be UTF-8, as other writers may leave them."""
     octets = pa.array(values, pa.binary())
     strings = pa.Array.from_buffers(pa.string(), len(values), octets.buffers())
@@ -224,7 +222,7 @@ def parquet_of(values: list[bytes]) -> bytes:
     return out.getvalue().to_pybytes()
 
 
-def test_rows_of_every_depth_are_kept_or_rejected(tmp_path: Path) -> None:
+def test_rows_of_every_depth_are_kept_or_rejected(tmp_path):
     """Python's json reads one level more than it writes."""
     rows = [f'{{"body": "a", "k": {"[" * depth}{"]" * depth}}}\n' for depth in range(1, 1010)]
     (tmp_path / "t.jsonl").write_text("".join(rows))

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from tests.embedding.without_ray import build
-from tests.object_store import RefusedError, Store, serving
+from tests.object_store import RefusedError, serving
 
 SETTINGS = Settings(part_rows=3)
 PARTS = [f"part-0000{number}-of-00003.parquet" for number in range(3)]
@@ -51,19 +50,19 @@ finally:
 
 
 @pytest.fixture
-def server() -> Iterator[Store]:
+def server():
     with serving() as store:
         yield store
 
 
 @pytest.fixture
-def texts(tmp_path) -> Path:
+def texts(tmp_path):
     path = tmp_path / "t.txt"
     path.write_text("the cat sat\na dog ran home\nthe mat .\n" * 3)
     return path
 
 
-def program(server: Store, how: str) -> subprocess.Popen[str]:
+def program(server, how):
     return subprocess.Popen([sys.executable, "-c", PROGRAM, server.uri("out"), how], stderr=subprocess.PIPE, text=True)
 
 
@@ -102,9 +101,9 @@ def test_a_large_file_goes_in_pieces_and_is_there_when_the_last_one_is(server):
 @pytest.mark.parametrize("how", ["break", "refused part", "refused end", "killed", "signal"])
 def test_no_half_of_a_file_appears_whatever_breaks_off_its_writing(server, how):
     """pyarrow's own ``with`` would commit what was written until an error."""
-    seen: list[str] = []
+    seen = []
 
-    def hook(moment: str, port: int) -> None:
+    def hook(moment, port):
         seen.append(moment)
         if (how, moment) == ("refused end", "COMPLETE out/big") or (how, len(seen)) == ("refused part", 2):
             raise RefusedError
@@ -203,7 +202,7 @@ def test_another_run_that_began_in_the_same_place_is_noticed(server, texts, tiny
     build(tiny_encoder_folder, other, SETTINGS, server.uri("other"))
     build(tiny_encoder_folder, texts, SETTINGS, server.uri("out"))
 
-    def hook(moment: str, port: int) -> None:  # the other's plan goes over ours, which has just been written
+    def hook(moment, port):  # the other's plan goes over ours, which has just been written
         if moment == "PUT out/_plan.json done":
             server.objects["out/_plan.json"] = server.objects["other/_plan.json"]
 
@@ -237,7 +236,7 @@ def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(serv
 def test_a_part_that_something_else_wrote_meanwhile_is_not_committed(server, texts, tiny_encoder_folder):
     uri, whole = server.uri("out"), {}
 
-    def hook(moment: str, port: int) -> None:  # of the same size, when the last report has been written
+    def hook(moment, port):  # of the same size, when the last report has been written
         if moment == f"PUT out/_reports/{PARTS[2]}.json done":
             whole.update(server.objects)
             server.objects[f"out/{PARTS[1]}"] = whole[f"out/{PARTS[1]}"][:-1] + b"?"

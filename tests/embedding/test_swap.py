@@ -6,7 +6,7 @@ from paraembed.embedding import swap as module
 from paraembed.embedding.swap import discard, fresh_folder, old_folder, swap, sweep
 
 
-def begun(folder: Path, name: str) -> Path:
+def begun(folder, name):
     """A folder of this job, with one part."""
     folder.mkdir()
     (folder / "_plan.json").write_text("{}")
@@ -15,7 +15,7 @@ def begun(folder: Path, name: str) -> Path:
     return folder
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -40,7 +40,7 @@ def test_the_old_folder_is_there_at_every_moment(tmp_path, monkeypatch):
     real = {"unlink": Path.unlink, "rmdir": Path.rmdir, "rename": Path.rename}
     for name, call in real.items():
 
-        def look(path: Path, *more: object, call=call, **named: object) -> object:
+        def look(path, *more, call=call, **named):
             seen.append(names(out))
             return call(path, *more, **named)
 
@@ -76,7 +76,7 @@ def test_a_folder_that_is_being_discarded_is_known_to_the_end(tmp_path, monkeypa
     folder = begun(tmp_path / "out", "part-00000-of-00001.parquet")
     (folder / ".part-00000-of-00001.parquet.0123abcd.tmp").touch()
 
-    def killed(path: Path) -> None:
+    def killed(path):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

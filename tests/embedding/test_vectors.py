@@ -11,7 +11,7 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 VECTORS = arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 6)), elements=FLOATS)
 
 
-def numbers(chosen: Settings, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+def numbers(chosen, vectors):
     """Stored numbers [n, d] and, scaled, the vectors that they stand for, in float64; rows that were clipped."""
     made = finish(vectors, chosen)
     flat = made.columns[0].flatten().to_numpy(zero_copy_only=False)

@@ -16,7 +16,7 @@ def test_weights_that_travelled_give_the_same_bits_and_are_not_copied(tiny_words
     made = Encoder(ENCODERS[name](), tiny_words, "ptb-v1", 3, max_tokens=5)
     checkpoint.save(made, tmp_path / "encoder", recipe={}, provenance={}, model_card="")
     loaded = checkpoint.load(tmp_path / "encoder")
-    buffers: list[pickle.PickleBuffer] = []
+    buffers = []
     sent = pickle.dumps(Weights.of(loaded), protocol=5, buffer_callback=buffers.append)  # as Ray's object store does
     shared = [bytes(buffer) for buffer in buffers]  # read-only, as there
     arrived = pickle.loads(sent, buffers=shared).encoder()

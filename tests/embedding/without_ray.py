@@ -1,6 +1,5 @@
 """Embed into a folder as jobs/embed.py does, in this process."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from paraembed import checkpoint
@@ -10,18 +9,16 @@ from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, c
 from paraembed.embedding.part import embed_part
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import stream_parts
-from paraembed.embedding.settings import OnDuplicateId, Settings
 from paraembed.embedding.store import open_store
-from paraembed.io.places import Place
 
 
 def build(
-    encoder_folder: Path,
-    inputs: Path | Sequence[Path],
-    settings: Settings,
-    out: Place,
-    on_duplicate_id: OnDuplicateId = "fail",
-) -> dict[str, int]:
+    encoder_folder,
+    inputs,
+    settings,
+    out,
+    on_duplicate_id="fail",
+):
     """Embed, or go on; returns the parts that were embedded, with their rows."""
     encoder, store = checkpoint.load(encoder_folder), open_store(out)
     decides = encoder.fingerprint, encoder.tokeniser

@@ -1,28 +1,22 @@
 """Binary trees as nested pairs, and the recursive encoder on them, a node at a time in float64."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
-
-from paraembed.encoders import Encoder
 
 Vector = npt.NDArray[np.float64]
 
 
-def trees_over(leaves: SearchStrategy[Any], max_leaves: int = 12) -> SearchStrategy[Any]:
+def trees_over(leaves, max_leaves=12):
     """A leaf, or a pair of trees."""
     return st.recursive(leaves, lambda child: st.tuples(child, child), max_leaves=max_leaves)
 
 
-def leaves_of(tree: Any) -> list[Any]:
+def leaves_of(tree):
     return [leaf for child in tree for leaf in leaves_of(child)] if isinstance(tree, tuple) else [tree]
 
 
-def merges_of(tree: Any) -> list[int]:
+def merges_of(tree):
     """How many nodes close behind each leaf."""
     if not isinstance(tree, tuple):
         return [0]
@@ -30,9 +24,9 @@ def merges_of(tree: Any) -> list[int]:
     return [*left, *right[:-1], right[-1] + 1]
 
 
-def tree_of(leaves: Sequence[Any], merges: Sequence[int]) -> Any:
+def tree_of(leaves, merges):
     """The tree that merges describe, by shift and reduce; fails unless they describe one."""
-    stack: list[Any] = []
+    stack = []
     for leaf, joins in zip(leaves, merges, strict=True):
         stack.append(leaf)
         assert joins >= 0
@@ -43,19 +37,18 @@ def tree_of(leaves: Sequence[Any], merges: Sequence[int]) -> Any:
     return tree
 
 
-def right_branching(leaves: Sequence[Any]) -> Any:
+def right_branching(leaves):
     return leaves[0] if len(leaves) == 1 else (leaves[0], right_branching(leaves[1:]))
 
 
-def vector_of(encoder: Encoder, tree: Any) -> Vector:
+def vector_of(encoder, tree):
     """Vector of a tree over word ids."""
     if not isinstance(tree, tuple):
-        word: Vector = encoder.matrix.detach().double().numpy()[tree]
-        return word
+        return encoder.matrix.detach().double().numpy()[tree]
     return _join(encoder, *(vector_of(encoder, child) for child in tree))
 
 
-def oracle_recursive(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_recursive(encoder, ids):
     """Vector of a text without a parse, from its end: the right-branching tree."""
     vector, *before = (vector_of(encoder, word) for word in reversed(ids))
     for word in before:
@@ -63,12 +56,11 @@ def oracle_recursive(encoder: Encoder, ids: list[int]) -> Vector:
     return vector
 
 
-def _join(encoder: Encoder, left: Vector, right: Vector) -> Vector:
+def _join(encoder, left, right):
     weight, bias = (encoder.state_dict()[f"composition.{name}"].double().numpy() for name in ("weight", "bias"))
     width = len(left)
     inner = [sum(row[k] * left[k] + row[width + k] * right[k] for k in range(width)) for row in weight]
-    joined: Vector = np.tanh(np.array(inner) + bias)
-    return joined
+    return np.tanh(np.array(inner) + bias)
 
 
-ORACLES: dict[str, Callable[[Encoder, list[int]], Vector]] = {"recursive": oracle_recursive}
+ORACLES = {"recursive": oracle_recursive}

@@ -1,7 +1,5 @@
 """Vectors that are added up in compiled loops, on several threads."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,19 +14,19 @@ WORDS = [UNKNOWN, *"abcdefghijklmnopqrstuvwxyz"]
 
 
 @pytest.fixture
-def _threads() -> Iterator[None]:
+def _threads():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
 
 
 @pytest.fixture(params=["avg", "sum"])
-def encoder(request: pytest.FixtureRequest) -> Encoder:
+def encoder(request):
     matrix = np.random.default_rng(0).standard_normal((len(WORDS), 301), dtype=np.float32)
     return Encoder(ENCODERS[request.param](), Words(pa.array(WORDS), matrix), "ptb-v1")
 
 
-def drawn_texts(num_texts: int) -> list[str | None]:
+def drawn_texts(num_texts):
     generator = np.random.default_rng(1)
     letters = generator.choice(np.array(["é", " ", *WORDS[1:]]), (num_texts, 12))
     texts = [" ".join(row[:length]) for row, length in zip(letters, generator.integers(0, 13, num_texts), strict=True)]
@@ -36,7 +34,7 @@ def drawn_texts(num_texts: int) -> list[str | None]:
 
 
 @pytest.mark.usefixtures("_threads")
-def test_the_number_of_threads_and_slices_changes_no_bit(encoder: Encoder) -> None:
+def test_the_number_of_threads_and_slices_changes_no_bit(encoder):
     texts = drawn_texts(10_000)
     made = []
     for threads, batch_size in ((1, 20_000), (3, 20_000), (2, 501)):
@@ -53,7 +51,7 @@ def test_the_number_of_threads_and_slices_changes_no_bit(encoder: Encoder) -> No
     assert made[0].num_unknown.tolist() == [some.count("é") for some in tokens]
 
 
-def test_compiled_loops_add_as_pytorch_does(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_loops_add_as_pytorch_does(encoder, monkeypatch):
     texts = pa.array(drawn_texts(500))
     compiled = encoder.embed(texts)
     monkeypatch.setattr(type(encoder.composition), "adds", None)
@@ -62,7 +60,7 @@ def test_compiled_loops_add_as_pytorch_does(encoder: Encoder, monkeypatch: pytes
     assert not compiled.vectors[-2:].any()
 
 
-def test_rows_are_added_in_the_order_of_the_text() -> None:
+def test_rows_are_added_in_the_order_of_the_text():
     generator = np.random.default_rng(0)
     matrix = generator.standard_normal((50, 37)) * 10.0 ** generator.integers(-4, 5, (50, 37))
     ids, made = generator.integers(0, 50, 43, np.int32), np.empty((1, 37), np.float32)
@@ -75,7 +73,7 @@ def test_rows_are_added_in_the_order_of_the_text() -> None:
 
 @pytest.mark.parametrize("name", ["avg", "gru", "recursive"])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_many_bytes_are_encoded_in_pieces(name: str, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_bytes_are_encoded_in_pieces(name, kind, monkeypatch):
     matrix = np.random.default_rng(0).standard_normal((len(WORDS), 8), dtype=np.float32)
     encoder = Encoder(ENCODERS[name](), Words(pa.array(WORDS), matrix), "ptb-v1")
     texts = drawn_texts(50)
@@ -89,7 +87,7 @@ def test_many_bytes_are_encoded_in_pieces(name: str, kind: pa.DataType, monkeypa
 
 
 @pytest.mark.usefixtures("_threads")
-def test_what_is_no_text_is_refused_on_any_thread(encoder: Encoder) -> None:
+def test_what_is_no_text_is_refused_on_any_thread(encoder):
     torch.set_num_threads(2)
     with pytest.raises((pa.ArrowTypeError, pa.ArrowInvalid)):
-        encoder.encode([*["a"] * 9_000, 5])  # type: ignore[list-item]
+        encoder.encode([*["a"] * 9_000, 5])

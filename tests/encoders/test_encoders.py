@@ -1,8 +1,6 @@
 """What every encoder of the registry owes: the contract, and agreement with a loop over tokens in float64."""
 
-from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed import checkpoint
-from paraembed.encoders import ENCODERS, AnyConfig, Encoder, config_from_dict, config_to_dict, encoder_name
+from paraembed.encoders import ENCODERS, Encoder, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.configs import CnnConfig, DanConfig, GruConfig, LstmConfig, ProjConfig, RnnConfig
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
@@ -25,71 +23,71 @@ PLAIN = {"avg", "sum", "word", "scaled_avg", "irnn"}
 """Encoders for which nothing is drawn."""
 
 
-def word_vectors(encoder: Encoder, ids: list[int]) -> Vector:
-    matrix: Vector = encoder.matrix.detach().double().numpy()
+def word_vectors(encoder, ids):
+    matrix = encoder.matrix.detach().double().numpy()
     return matrix[ids]
 
 
-def weights(encoder: Encoder) -> dict[str, Vector]:
+def weights(encoder):
     return {name: value.double().numpy() for name, value in encoder.composition.state_dict().items()}
 
 
-def sigmoid(x: Vector) -> Vector:
+def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def activation(encoder: Encoder) -> Callable[[Vector], Vector]:
+def activation(encoder):
     return {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[encoder.config.activation]
 
 
-def oracle_avg(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_avg(encoder, ids):
     return oracle_sum(encoder, ids) / len(ids)
 
 
-def oracle_sum(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_sum(encoder, ids):
     total = np.zeros(encoder.matrix.shape[1])
     for x in word_vectors(encoder, ids):
         total += x
     return total
 
 
-def oracle_word(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_word(encoder, ids):
     return word_vectors(encoder, ids)[0]
 
 
-def oracle_scaled_avg(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_scaled_avg(encoder, ids):
     scale = weights(encoder)["scale"]
     return np.mean([scale[x] * encoder.matrix[x].detach().double().numpy() for x in ids], axis=0)
 
 
-def oracle_proj(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_proj(encoder, ids):
     own = weights(encoder)
     return own["weight"] @ oracle_avg(encoder, ids) + own["bias"]
 
 
-def oracle_dan(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_dan(encoder, ids):
     own, f, g = weights(encoder), activation(encoder), oracle_avg(encoder, ids)
     for layer in range(encoder.config.layers):
         g = f(own[f"weights.{layer}"] @ g + own[f"biases.{layer}"])
     return g
 
 
-def last_state(encoder: Encoder, ids: list[int], f: Callable[[Vector], Vector]) -> Vector:
+def last_state(encoder, ids, f):
     own, h = weights(encoder), np.zeros(encoder.width)
     for x in word_vectors(encoder, ids):
         h = f(own["input_weight"] @ x + own["state_weight"] @ h + own["bias"])
     return h
 
 
-def oracle_rnn(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_rnn(encoder, ids):
     return last_state(encoder, ids, activation(encoder))
 
 
-def oracle_irnn(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_irnn(encoder, ids):
     return last_state(encoder, ids, lambda state: state) / len(ids)
 
 
-def oracle_gru(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_gru(encoder, ids):
     own, h = weights(encoder), np.zeros(encoder.width)
     W_z, W_r, W = np.split(own["input_weight"], 3)
     U_z, U_r, U = np.split(own["state_weight"], 3)
@@ -101,14 +99,14 @@ def oracle_gru(encoder: Encoder, ids: list[int]) -> Vector:
     return h
 
 
-def oracle_cnn(encoder: Encoder, ids: list[int]) -> Vector:
+def oracle_cnn(encoder, ids):
     own, best = weights(encoder), np.zeros(encoder.width)
     for x in word_vectors(encoder, ids):
         best = np.maximum(best, np.maximum(own["weight"] @ x - own["bias"], 0))
     return best
 
 
-ORACLES: dict[str, Callable[[Encoder, list[int]], Vector]] = {
+ORACLES = {
     "avg": oracle_avg,
     "sum": oracle_sum,
     "word": oracle_word,
@@ -124,7 +122,7 @@ ORACLES: dict[str, Callable[[Encoder, list[int]], Vector]] = {
 }
 
 
-def moved(encoder: Encoder) -> Encoder:
+def moved(encoder):
     """The encoder with every parameter of its composition away from its special initial value."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -135,30 +133,30 @@ def moved(encoder: Encoder) -> Encoder:
     return encoder
 
 
-def copy_of(words: Words) -> Words:
+def copy_of(words):
     return Words(words.vocabulary, words.matrix.copy())
 
 
 @pytest.fixture(params=list(ENCODERS))
-def encoder(request: pytest.FixtureRequest, tiny_words: Words) -> Encoder:
+def encoder(request, tiny_words):
     """Each registered encoder with its default options."""
     return moved(Encoder(ENCODERS[request.param](), copy_of(tiny_words), "ptb-v1", seed=2))
 
 
-def ids_of(encoder: Encoder, text: str) -> list[int]:
+def ids_of(encoder, text):
     vocabulary = encoder.vocabulary.to_pylist()
     return [vocabulary.index(token if token in vocabulary else UNKNOWN) for token in text.split()]
 
 
-def expected(encoder: Encoder, text: str) -> Vector:
+def expected(encoder, text):
     return ORACLES[encoder_name(encoder.config)](encoder, ids_of(encoder, text))
 
 
-def test_every_encoder_has_an_oracle() -> None:
+def test_every_encoder_has_an_oracle():
     assert set(ORACLES) == set(ENCODERS)
 
 
-def test_vectors_equal_a_loop_over_tokens(encoder: Encoder) -> None:
+def test_vectors_equal_a_loop_over_tokens(encoder):
     vectors = encoder.encode(TEXTS)
     assert vectors.dtype == np.float32
     assert vectors.shape == (len(TEXTS), encoder.width)
@@ -178,14 +176,14 @@ def test_vectors_equal_a_loop_over_tokens(encoder: Encoder) -> None:
     ],
     ids=str,
 )
-def test_options_are_what_the_oracle_takes_them_for(config: AnyConfig, tiny_words: Words) -> None:
+def test_options_are_what_the_oracle_takes_them_for(config, tiny_words):
     encoder = moved(Encoder(config, copy_of(tiny_words), "ptb-v1", seed=2))
     texts = [text for text in TEXTS if text and len(text) < 500]
     for text, vector in zip(texts, encoder.encode(texts), strict=True):
         np.testing.assert_allclose(vector, expected(encoder, text), rtol=0, atol=1e-5)
 
 
-def test_an_empty_text_is_zeros(encoder: Encoder) -> None:
+def test_an_empty_text_is_zeros(encoder):
     embedded = encoder.embed(pa.array(["", None, " \t", "cat", "\x00"]))
     assert not embedded.vectors[[0, 1, 2, 4]].any()
     assert embedded.vectors[3].any()
@@ -194,7 +192,7 @@ def test_an_empty_text_is_zeros(encoder: Encoder) -> None:
     assert encoder.encode([]).shape == (0, encoder.width)
 
 
-def test_unknown_words_are_the_unknown_row(encoder: Encoder) -> None:
+def test_unknown_words_are_the_unknown_row(encoder):
     embedded = encoder.embed(pa.array(["zebra", "zebra yak zebra", UNKNOWN, "the zebra"]))
     for text, vector in zip(["zebra", "yak yak yak", "yak", "the yak"], embedded.vectors, strict=True):
         np.testing.assert_allclose(vector, expected(encoder, text), rtol=0, atol=1e-5)
@@ -205,7 +203,7 @@ def test_unknown_words_are_the_unknown_row(encoder: Encoder) -> None:
 @pytest.mark.parametrize("name", ENCODERS)
 @settings(deadline=None, max_examples=8)
 @given(data=st.data())
-def test_vectors_depend_on_neither_batch_nor_order(tiny_words: Words, name: str, data: st.DataObject) -> None:
+def test_vectors_depend_on_neither_batch_nor_order(tiny_words, name, data):
     texts = data.draw(
         st.lists(
             st.lists(st.sampled_from([*tiny_words.vocabulary.to_pylist(), "zebra"]), max_size=9).map(" ".join),
@@ -222,7 +220,7 @@ def test_vectors_depend_on_neither_batch_nor_order(tiny_words: Words, name: str,
 
 
 @pytest.fixture(scope="module")
-def wide_words() -> Words:
+def wide_words():
     """Fifty words of width 300, as long as those that the papers start from."""
     matrix = np.random.default_rng(0).standard_normal((50, 300), dtype=np.float32) / np.float32(10)
     return Words(pa.array([UNKNOWN, *(f"w{row}" for row in range(1, 50))]), matrix)
@@ -239,7 +237,7 @@ def wide_words() -> Words:
     ],
     ids=repr,
 )
-def test_nor_do_wide_and_long_ones(config: Any, wide_words: Words) -> None:
+def test_nor_do_wide_and_long_ones(config, wide_words):
     encoder = Encoder(config, wide_words, "space", seed=1)
     drawn = np.random.default_rng(1)
     texts = [" ".join(f"w{row}" for row in drawn.integers(1, 50, size)) for size in (1, 500, 2, 15, 499, 4, 15, 40)]
@@ -249,14 +247,14 @@ def test_nor_do_wide_and_long_ones(config: Any, wide_words: Words) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_a_saved_wide_encoder_gives_the_same_vectors(name: str, wide_words: Words, tmp_path: Any) -> None:
+def test_a_saved_wide_encoder_gives_the_same_vectors(name, wide_words, tmp_path):
     encoder = Encoder(ENCODERS[name](), wide_words, "space", seed=1)
     checkpoint.save(encoder, tmp_path / "e", recipe={}, provenance={}, model_card="")
     texts = ["w1", "w2 w3 w4", "w5 w6 " * 20]
     np.testing.assert_array_equal(checkpoint.load(tmp_path / "e").encode(texts), encoder.encode(texts))
 
 
-def test_few_tokens_at_once_give_the_same(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_tokens_at_once_give_the_same(encoder, monkeypatch):
     texts = [text.strip() for text in TEXTS if len(text) < 500] * 3
     whole = encoder.embed(pa.array(texts))
     calls = []
@@ -272,7 +270,7 @@ def test_few_tokens_at_once_give_the_same(encoder: Encoder, monkeypatch: pytest.
 
 @pytest.mark.parametrize("which", ["start", "end", "both"])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_boundary_tokens_are_words_around_the_text(name: str, which: str, tiny_words: Words) -> None:
+def test_boundary_tokens_are_words_around_the_text(name, which, tiny_words):
     ends = np.random.default_rng(3).standard_normal((2, 4), dtype=np.float32)
     words = Words(pa.array([*tiny_words.vocabulary.to_pylist(), START, END]), np.concatenate([tiny_words.matrix, ends]))
     encoder = Encoder(ENCODERS[name](), words, "space", seed=2, boundary_tokens=which)
@@ -291,14 +289,14 @@ def test_boundary_tokens_are_words_around_the_text(name: str, which: str, tiny_w
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_max_tokens_reads_the_first_only(name: str, tiny_words: Words) -> None:
+def test_max_tokens_reads_the_first_only(name, tiny_words):
     whole = Encoder(ENCODERS[name](), tiny_words, "space", seed=2)
     cut = Encoder(ENCODERS[name](), tiny_words, "space", seed=2, max_tokens=3)
     vectors = cut.encode(["the cat sat on the mat", "", "a dog"])
     np.testing.assert_allclose(vectors, whole.encode(["the cat sat", "", "a dog"]), rtol=0, atol=1e-6)
 
 
-def test_one_token_and_five_hundred(encoder: Encoder) -> None:
+def test_one_token_and_five_hundred(encoder):
     one, many = encoder.embed(pa.array(["cat", "cat " * 500])).vectors
     np.testing.assert_allclose(one, encoder.encode("cat"), rtol=0, atol=1e-6)
     assert encoder.embed(pa.array(["cat " * 500])).num_tokens.tolist() == [500]
@@ -306,7 +304,7 @@ def test_one_token_and_five_hundred(encoder: Encoder) -> None:
         np.testing.assert_allclose(many, one, rtol=0, atol=1e-5)
 
 
-def test_one_text_is_one_vector(encoder: Encoder) -> None:
+def test_one_text_is_one_vector(encoder):
     assert encoder.encode("the cat").shape == (encoder.width,)
     np.testing.assert_array_equal(encoder.encode("the cat"), encoder.encode(["the cat"])[0])
 
@@ -314,7 +312,7 @@ def test_one_text_is_one_vector(encoder: Encoder) -> None:
 BATCH = Ragged(np.array([3, 5, 3, 7, 2, 1, 9], np.int32), np.array([0, 5, 6, 7]))
 
 
-def test_the_gradient_reaches_exactly_the_words_used(encoder: Encoder) -> None:
+def test_the_gradient_reaches_exactly_the_words_used(encoder):
     vectors = encoder(BATCH)
     (vectors * torch.arange(1.0, vectors.numel() + 1).view_as(vectors)).sum().backward()
     used = [1, 3, 9] if encoder_name(encoder.config) == "word" else [1, 2, 3, 5, 7, 9]
@@ -324,7 +322,7 @@ def test_the_gradient_reaches_exactly_the_words_used(encoder: Encoder) -> None:
 
 
 @pytest.mark.parametrize("num_rows", [6, 40])  # fewer and more than tokens: what is projected differs
-def test_the_gradient_is_the_difference_quotient(encoder: Encoder, num_rows: int) -> None:
+def test_the_gradient_is_the_difference_quotient(encoder, num_rows):
     encoder.double()
     drawn = np.random.default_rng(4)
     texts = Ragged(drawn.integers(0, min(num_rows, 12), 14).astype(np.int32), np.array([0, 5, 6, 12, 14]))
@@ -336,7 +334,7 @@ def test_the_gradient_is_the_difference_quotient(encoder: Encoder, num_rows: int
     )
 
 
-def test_vectors_are_the_same_with_and_without_gradient(encoder: Encoder) -> None:
+def test_vectors_are_the_same_with_and_without_gradient(encoder):
     with torch.no_grad():
         without = encoder(BATCH)
     np.testing.assert_array_equal(encoder(BATCH).detach().numpy(), without.numpy())
@@ -344,7 +342,7 @@ def test_vectors_are_the_same_with_and_without_gradient(encoder: Encoder) -> Non
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_gives_the_same(encoder: Encoder) -> None:
+def test_a_gpu_gives_the_same(encoder):
     expected_vectors = encoder(BATCH)
     expected_vectors.square().sum().backward()
     expected_gradient = encoder.matrix.grad
@@ -360,14 +358,14 @@ def test_a_gpu_gives_the_same(encoder: Encoder) -> None:
     torch.testing.assert_close(rough.float().cpu(), expected_vectors, rtol=0.1, atol=0.1)
 
 
-def test_a_saved_encoder_gives_the_same_vectors(encoder: Encoder, tmp_path: Any) -> None:
+def test_a_saved_encoder_gives_the_same_vectors(encoder, tmp_path):
     checkpoint.save(encoder, tmp_path / "e", recipe={}, provenance={}, model_card="")
     np.testing.assert_array_equal(checkpoint.load(tmp_path / "e").encode(TEXTS), encoder.encode(TEXTS))
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_the_seed_decides_the_composition(name: str, tiny_words: Words) -> None:
-    def parameters(seed: int) -> list[torch.Tensor]:
+def test_the_seed_decides_the_composition(name, tiny_words):
+    def parameters(seed):
         return list(Encoder(ENCODERS[name](), tiny_words, "space", seed).composition.parameters())
 
     torch.manual_seed(9)
@@ -378,7 +376,7 @@ def test_the_seed_decides_the_composition(name: str, tiny_words: Words) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_a_configuration_is_frozen_and_comes_back_from_json(name: str) -> None:
+def test_a_configuration_is_frozen_and_comes_back_from_json(name):
     config = ENCODERS[name]()
     assert config_from_dict(config_to_dict(config)) == config
     assert encoder_name(config) == name
@@ -396,7 +394,7 @@ def test_a_configuration_is_frozen_and_comes_back_from_json(name: str) -> None:
         ({"name": "proj", "widht": 3}, r"encoder 'proj' has no option 'widht'; allowed: width"),
     ],
 )
-def test_what_is_unknown_is_refused(values: dict[str, Any], message: str) -> None:
+def test_what_is_unknown_is_refused(values, message):
     with pytest.raises(ValueError, match=message):
         config_from_dict(values)
 
@@ -415,17 +413,17 @@ def test_what_is_unknown_is_refused(values: dict[str, Any], message: str) -> Non
         ("cnn", {"filters": 0}, "cnn: filters is 0; allowed: 1 to 65536"),
     ],
 )
-def test_what_is_not_allowed_is_refused(name: str, options: dict[str, Any], message: str) -> None:
+def test_what_is_not_allowed_is_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         config_from_dict({"name": name, **options})
 
 
-def test_a_batch_of_nothing_is_refused(tiny_words: Words) -> None:
+def test_a_batch_of_nothing_is_refused(tiny_words):
     with pytest.raises(ValueError, match="batch_size is 0; it must be at least 1"):
         Encoder(ProjConfig(), tiny_words, "space").encode(["a"], batch_size=0)
 
 
-def test_a_dense_layer_of_the_identity_is_the_activation_of_the_mean(tiny_words: Words) -> None:
+def test_a_dense_layer_of_the_identity_is_the_activation_of_the_mean(tiny_words):
     encoder = Encoder(DanConfig(), tiny_words, "space")
     encoder.composition.weights[0].data.copy_(torch.eye(4))
     mean = Encoder(ENCODERS["avg"](), tiny_words, "space").encode(["the cat", "dog"])
@@ -433,7 +431,7 @@ def test_a_dense_layer_of_the_identity_is_the_activation_of_the_mean(tiny_words:
 
 
 @torch.no_grad()
-def test_initial_weights(wide_words: Words) -> None:
+def test_initial_weights(wide_words):
     for name in ("rnn", "gru"):
         composition = Encoder(ENCODERS[name](), wide_words, "space", seed=1).composition
         for weight in (composition.input_weight, composition.state_weight):
@@ -445,7 +443,7 @@ def test_initial_weights(wide_words: Words) -> None:
     assert filters.abs().max().item() == pytest.approx((6 / 500) ** 0.5, rel=0.01)  # Glorot
 
 
-def test_the_first_of_equal_maxima_gets_the_gradient(tiny_words: Words) -> None:
+def test_the_first_of_equal_maxima_gets_the_gradient(tiny_words):
     """The same words in all places: one token, not a share of each, so that every run and every machine agree."""
     composition = Encoder(CnnConfig(), tiny_words, "space").composition
     rows = torch.from_numpy(tiny_words.matrix[[3, 3, 5, 5]]).requires_grad_()
@@ -456,7 +454,7 @@ def test_the_first_of_equal_maxima_gets_the_gradient(tiny_words: Words) -> None:
     torch.testing.assert_close(rows.grad[0], composition.weight[vectors[0] > 0].sum(dim=0))
 
 
-def test_a_filter_that_no_word_reaches_is_zero_and_learns_nothing(tiny_words: Words) -> None:
+def test_a_filter_that_no_word_reaches_is_zero_and_learns_nothing(tiny_words):
     composition = Encoder(CnnConfig(2), tiny_words, "space").composition
     composition.bias.data = torch.tensor([1e3, -1e3])
     rows = torch.from_numpy(tiny_words.matrix[:3].copy()).requires_grad_()

@@ -1,14 +1,11 @@
 """GRAN encoders: against the loop, and what they become when their gates are forced."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import (
     AvgConfig,
     BiGranConfig,
@@ -39,12 +36,12 @@ CONFIGS = [*PLAIN, Gran5Config(state="last"), GranNoGateConfig(activation="relu"
 @pytest.mark.parametrize("num_words", [10, 30])  # fewer and more than the tokens
 @pytest.mark.parametrize(("output_gate", "peepholes"), [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("config", CONFIGS, ids=repr)
-def test_every_option_equals_the_loop(config: Any, output_gate: bool, peepholes: bool, num_words: int) -> None:
+def test_every_option_equals_the_loop(config, output_gate, peepholes, num_words):
     assert_equals_the_loop(encoder_of(replace(config, output_gate=output_gate, peepholes=peepholes), num_words))
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=repr)
-def test_the_gradient_is_the_difference_quotient(config: Any) -> None:
+def test_the_gradient_is_the_difference_quotient(config):
     encoder = encoder_of(config).double()
     texts = texts_of(encoder)
     parameters = list(encoder.parameters())
@@ -57,7 +54,7 @@ def test_the_gradient_is_the_difference_quotient(config: Any) -> None:
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("offsets", [OFFSETS, torch.tensor([0, 1]), torch.tensor([0, 4])])
-def test_the_gradient_of_gated_sums(offsets: Tensor, weighted: bool, backward: bool) -> None:
+def test_the_gradient_of_gated_sums(offsets, weighted, backward):
     packed = pack(offsets, CPU, backward=backward)
     generator = torch.Generator().manual_seed(1)
     words, logits, weight = (
@@ -71,7 +68,7 @@ def test_the_gradient_of_gated_sums(offsets: Tensor, weighted: bool, backward: b
         assert torch.equal(gated_sums(words, logits.clone(), weight if weighted else None, packed), kept)
 
 
-def force_gates(encoder: Encoder, *values: int) -> None:
+def force_gates(encoder, *values):
     """Set each gate to 0 or 1."""
     reader = encoder.composition.reader
     with torch.no_grad():
@@ -83,7 +80,7 @@ def force_gates(encoder: Encoder, *values: int) -> None:
 
 
 @pytest.mark.parametrize("config", [GranConfig(), Gran3Config(), Gran4Config(), Gran5Config()], ids=repr)
-def test_with_open_gates_it_is_avg(config: Any) -> None:
+def test_with_open_gates_it_is_avg(config):
     encoder = encoder_of(config)
     force_gates(encoder, *{"gran": (1,), "gran5": (1, 0)}.get(config.name, (1, 1)))
     torch.testing.assert_close(
@@ -92,7 +89,7 @@ def test_with_open_gates_it_is_avg(config: Any) -> None:
 
 
 @pytest.mark.parametrize("config", [Gran2Config(), Gran5Config()], ids=repr)
-def test_with_the_gate_of_the_states_open_it_is_lstm_avg(config: Any) -> None:
+def test_with_the_gate_of_the_states_open_it_is_lstm_avg(config):
     encoder, lstm_avg = encoder_of(config), encoder_of(LstmAvgConfig())
     lstm_avg.composition.reader.load_state_dict(encoder.composition.reader.lstm.state_dict())
     force_gates(encoder, *{"gran2": (1,), "gran5": (0, 1)}[config.name])
@@ -100,7 +97,7 @@ def test_with_the_gate_of_the_states_open_it_is_lstm_avg(config: Any) -> None:
     torch.testing.assert_close(encoder(texts), lstm_avg(texts), rtol=0, atol=1e-6)
 
 
-def test_gran4_that_does_not_see_the_sum_is_gran3() -> None:
+def test_gran4_that_does_not_see_the_sum_is_gran3():
     gran3, gran4 = encoder_of(Gran3Config()), encoder_of(Gran4Config())
     assert gran4.load_state_dict(gran3.state_dict(), strict=False).missing_keys == ["composition.reader.sum_weight"]
     gran4.composition.reader.sum_weight.data.zero_()
@@ -109,7 +106,7 @@ def test_gran4_that_does_not_see_the_sum_is_gran3() -> None:
 
 
 @pytest.mark.parametrize("combine", ["sum", "tanh"])
-def test_bigran_with_one_pair_of_eyes_does_not_care_for_the_direction(combine: Any) -> None:
+def test_bigran_with_one_pair_of_eyes_does_not_care_for_the_direction(combine):
     encoder = encoder_of(BiGranConfig(combine=combine)).double()
     composition = encoder.composition
     composition.reader_back.load_state_dict(composition.reader.state_dict())
@@ -121,12 +118,12 @@ def test_bigran_with_one_pair_of_eyes_does_not_care_for_the_direction(combine: A
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=repr)
-def test_a_text_alone_is_the_text_in_any_batch(config: Any) -> None:
+def test_a_text_alone_is_the_text_in_any_batch(config):
     assert_alone_is_together(config)
 
 
 @pytest.mark.parametrize("config", PLAIN, ids=repr)
-def test_initial_values(config: Any) -> None:
+def test_initial_values(config):
     for name, parameter in config.build(150, torch.Generator().manual_seed(1)).named_parameters():
         parameter.requires_grad_(False)
         if name.endswith("bias"):
@@ -135,9 +132,9 @@ def test_initial_values(config: Any) -> None:
             assert 0.98 * 150**-0.5 < parameter.abs().max() <= 150**-0.5
 
 
-def test_wrong_options_are_refused() -> None:
-    wrong: Any = "first"
-    none: Any = None
+def test_wrong_options_are_refused():
+    wrong = "first"
+    none = None
     with pytest.raises(ValueError, match="gran5: state is 'first'; allowed: mean, last"):
         Gran5Config(state=wrong)
     with pytest.raises(ValueError, match="gran_nogate: activation is 'first'; allowed: tanh, relu"):

@@ -2,18 +2,16 @@
 
 from dataclasses import replace
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from paraembed.encoders import Encoder
 from paraembed.encoders.configs import BiLstmAvgConfig, BiLstmConfig, LstmAvgConfig, LstmConfig
 from paraembed.encoders.lstm import lstm_states
-from paraembed.encoders.packed import Packed, pack
+from paraembed.encoders.packed import pack
 from paraembed.text.ragged import Ragged
 from tests.encoders.oracles_recurrent import (
     OFFSETS,
@@ -33,9 +31,7 @@ BOTH_WAYS = [BiLstmConfig(combine="tanh"), BiLstmAvgConfig(combine="tanh")]
 @pytest.mark.parametrize("width", [None, 3, 9])
 @pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
 @pytest.mark.parametrize("config", [*CONFIGS, *BOTH_WAYS], ids=repr)
-def test_every_option_equals_the_loop(
-    config: Any, output_gate: bool, peepholes: bool, width: int | None, num_words: int
-) -> None:
+def test_every_option_equals_the_loop(config, output_gate, peepholes, width, num_words):
     encoder = encoder_of(replace(config, output_gate=output_gate, peepholes=peepholes, width=width), num_words)
     assert encoder.width == (width or 6)
     assert_equals_the_loop(encoder)
@@ -44,9 +40,7 @@ def test_every_option_equals_the_loop(
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
 @pytest.mark.parametrize("offsets", [OFFSETS, torch.tensor([0, 1]), torch.tensor([0, 1, 2]), torch.tensor([0, 4])])
-def test_the_gradient_is_the_difference_quotient(
-    offsets: Tensor, output_gate: bool, peepholes: bool, backward: bool
-) -> None:
+def test_the_gradient_is_the_difference_quotient(offsets, output_gate, peepholes, backward):
     packed = pack(offsets, CPU, backward=backward)
     gates = 4 if output_gate else 3
     inputs, weight, seen = drawn((len(packed.tokens), gates * 3), (gates * 3, 3), (gates - 1, 3))
@@ -56,14 +50,14 @@ def test_the_gradient_is_the_difference_quotient(
     )
 
 
-def drawn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
+def drawn(*shapes, dtype=torch.float64):
     generator = torch.Generator().manual_seed(1)
     return [torch.randn(*shape, generator=generator, dtype=dtype).mul_(0.7).requires_grad_() for shape in shapes]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("backward", [False, True])
-def test_without_peepholes_it_is_torchs(backward: bool, dtype: torch.dtype) -> None:
+def test_without_peepholes_it_is_torchs(backward, dtype):
     packed = pack(OFFSETS, CPU, backward=backward)
     words, weight_x, weight_h, bias, onto = drawn((len(packed.tokens), 5), (12, 5), (12, 3), (12,), (3,), dtype=dtype)
     torchs = nn.LSTM(5, 3, dtype=dtype)
@@ -78,7 +72,7 @@ def test_without_peepholes_it_is_torchs(backward: bool, dtype: torch.dtype) -> N
     torch.testing.assert_close(grads, expected_grads)
 
 
-def test_no_peepholes_are_peepholes_of_zero() -> None:
+def test_no_peepholes_are_peepholes_of_zero():
     """torch's LSTM and ours, with the same parameters."""
     seeing, blind = encoder_of(LstmAvgConfig()), encoder_of(LstmAvgConfig(peepholes=False))
     seeing.composition.reader.peepholes.data.zero_()
@@ -94,7 +88,7 @@ def test_no_peepholes_are_peepholes_of_zero() -> None:
 
 
 @pytest.mark.parametrize(("output_gate", "peepholes"), GATES)
-def test_states_are_the_same_with_and_without_gradient(output_gate: bool, peepholes: bool) -> None:
+def test_states_are_the_same_with_and_without_gradient(output_gate, peepholes):
     packed = pack(OFFSETS, CPU)
     gates = 4 if output_gate else 3
     parts = drawn((len(packed.tokens), gates * 3), (gates * 3, 3), (gates - 1, 3))
@@ -105,7 +99,7 @@ def test_states_are_the_same_with_and_without_gradient(output_gate: bool, peepho
             assert torch.equal(lstm_states(inputs.clone(), weight, seen, packed), states)
 
 
-def test_the_gradient_does_not_spoil_what_it_needs() -> None:
+def test_the_gradient_does_not_spoil_what_it_needs():
     packed = pack(OFFSETS, CPU)
     parts = drawn((len(packed.tokens), 12), (12, 3), (3, 3))
     total = lstm_states(*parts, packed).square().sum()
@@ -114,7 +108,7 @@ def test_the_gradient_does_not_spoil_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize("config", [BiLstmConfig(), BiLstmAvgConfig(), *BOTH_WAYS], ids=repr)
-def test_a_palindrome_is_the_same_from_both_ends(config: Any) -> None:
+def test_a_palindrome_is_the_same_from_both_ends(config):
     encoder = encoder_of(config).double()
     composition = encoder.composition
     composition.reader_back.load_state_dict(composition.reader.state_dict())
@@ -130,14 +124,13 @@ def test_a_palindrome_is_the_same_from_both_ends(config: Any) -> None:
     torch.testing.assert_close(encoder(texts), encoder(mirrored))
 
 
-def vectors_by_direction(encoder: Encoder, texts: Ragged) -> list[Tensor]:
+def vectors_by_direction(encoder, texts):
     """Vectors of the tokens by either reader, in the order of the tokens."""
     offsets = torch.from_numpy(texts.offsets)
     ids = torch.from_numpy(texts.ids)
 
-    def read(reader: nn.Module, packed: Packed) -> Tensor:
-        vectors: Tensor = reader(encoder.matrix, ids[packed.tokens], packed)[packed.slots]
-        return vectors
+    def read(reader, packed):
+        return reader(encoder.matrix, ids[packed.tokens], packed)[packed.slots]
 
     composition = encoder.composition
     return [
@@ -147,12 +140,12 @@ def vectors_by_direction(encoder: Encoder, texts: Ragged) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("config", [*CONFIGS, *BOTH_WAYS, LstmConfig(peepholes=False)], ids=repr)
-def test_a_text_alone_is_the_text_in_any_batch(config: Any) -> None:
+def test_a_text_alone_is_the_text_in_any_batch(config):
     assert_alone_is_together(config)
 
 
 @pytest.mark.parametrize("config", [*CONFIGS, *BOTH_WAYS], ids=repr)
-def test_initial_values(config: Any) -> None:
+def test_initial_values(config):
     composition = replace(config, width=150).build(200, torch.Generator().manual_seed(1))
     for name, parameter in composition.named_parameters():
         parameter.requires_grad_(False)
@@ -181,12 +174,12 @@ def test_initial_values(config: Any) -> None:
         ({"peepholes": 1}, "lstm: peepholes is 1; expected bool"),
     ],
 )
-def test_wrong_options_are_refused(values: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         LstmConfig(**values)
 
 
-def test_wrong_combinations_are_refused() -> None:
-    wrong: Any = "product"
+def test_wrong_combinations_are_refused():
+    wrong = "product"
     with pytest.raises(ValueError, match="bilstm_avg: combine is 'product'; allowed: sum, tanh"):
         BiLstmAvgConfig(combine=wrong)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from paraembed.encoders.packed import pack, project_words, text_means
 
@@ -15,12 +14,12 @@ CPU = torch.device("cpu")
 LENGTHS = [2, 3, 1, 3, 7]
 
 
-def offsets_of(lengths: list[int]) -> Tensor:
+def offsets_of(lengths):
     return torch.tensor([0, *np.cumsum(lengths)])
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=20), st.booleans())
-def test_slots_are_those_of_a_loop(lengths: list[int], backward: bool) -> None:
+def test_slots_are_those_of_a_loop(lengths, backward):
     offsets = offsets_of(lengths)
     texts = sorted(range(len(lengths)), key=lambda text: -lengths[text])  # stable: ties in the order given
     expected, sizes = [], []
@@ -36,7 +35,7 @@ def test_slots_are_those_of_a_loop(lengths: list[int], backward: bool) -> None:
     assert packed.tokens[packed.last].tolist() == read_last
 
 
-def test_steps_and_what_was_before() -> None:
+def test_steps_and_what_was_before():
     packed = pack(offsets_of(LENGTHS), CPU)
     places, ranks = torch.arange(16), torch.arange(5)
     steps = packed.steps(places, ranks)
@@ -51,7 +50,7 @@ def test_steps_and_what_was_before() -> None:
 
 @pytest.mark.parametrize("num_rows", [3, 40])  # fewer and more than the tokens
 @pytest.mark.parametrize("biased", [True, False])
-def test_words_are_projected_one_by_one(num_rows: int, biased: bool) -> None:
+def test_words_are_projected_one_by_one(num_rows, biased):
     generator = torch.Generator().manual_seed(1)
     rows, weight, bias = (
         torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -66,7 +65,7 @@ def test_words_are_projected_one_by_one(num_rows: int, biased: bool) -> None:
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_means_are_those_of_each_text(backward: bool) -> None:
+def test_means_are_those_of_each_text(backward):
     offsets = offsets_of(LENGTHS)
     vectors_TH = torch.randn(16, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     packed = pack(offsets, CPU, backward=backward)

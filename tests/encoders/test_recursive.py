@@ -1,5 +1,4 @@
 import logging
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ WORDS = ["the", "a", "cat", "dog", "sat", "home", "."]
 TREE = trees_over(st.sampled_from(WORDS), max_leaves=16)
 
 
-def made(words: Words, **options: Any) -> Encoder:
+def made(words, **options):
     encoder = Encoder(RecursiveConfig(), Words(words.vocabulary, words.matrix.copy()), "space", seed=2, **options)
     with torch.no_grad():
         encoder.composition.bias.normal_(0, 0.3, generator=torch.Generator().manual_seed(1))
@@ -28,26 +27,26 @@ def made(words: Words, **options: Any) -> Encoder:
 
 
 @pytest.fixture
-def encoder(tiny_words: Words) -> Encoder:
+def encoder(tiny_words):
     return made(tiny_words)
 
 
-def ids(tree: Any, encoder: Encoder) -> Any:
+def ids(tree, encoder):
     """The tree with word ids for words."""
     if isinstance(tree, tuple):
         return tuple(ids(child, encoder) for child in tree)
     return encoder.vocabulary.to_pylist().index(tree)
 
 
-def text(tree: Any) -> str:
+def text(tree):
     return " ".join(leaves_of(tree))
 
 
-def bracketed(tree: Any) -> str:
+def bracketed(tree):
     return "({} {})".format(*map(bracketed, tree)) if isinstance(tree, tuple) else tree
 
 
-def ragged(trees: list[Any]) -> Ragged:
+def ragged(trees):
     leaves = [leaves_of(tree) for tree in trees]
     merges = np.array([merge for tree in trees for merge in merges_of(tree)], np.int32)
     offsets = np.concatenate(([0], np.cumsum([len(some) for some in leaves])))
@@ -56,7 +55,7 @@ def ragged(trees: list[Any]) -> Ragged:
 
 @settings(deadline=None)
 @given(trees=st.lists(TREE, min_size=1, max_size=8), batch_size=st.integers(1, 9), limit=st.sampled_from([5, 1000]))
-def test_vectors_equal_a_recursion_over_nodes(tiny_words: Words, trees: list[Any], batch_size: int, limit: int) -> None:
+def test_vectors_equal_a_recursion_over_nodes(tiny_words, trees, batch_size, limit):
     encoder = made(tiny_words)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Recursive, "tokens_at_once", limit)
@@ -68,12 +67,12 @@ def test_vectors_equal_a_recursion_over_nodes(tiny_words: Words, trees: list[Any
 
 @settings(deadline=None)
 @given(trees=st.lists(trees_over(st.integers(0, 9)), min_size=1, max_size=8))
-def test_nodes_are_numbered_by_height(trees: list[Any]) -> None:
+def test_nodes_are_numbered_by_height(trees):
     texts = ragged(trees)
     tree = arrange(texts.merges, len(texts))
     assert tree.levels[0] == len(texts.ids)
     assert tree.levels[-1] == len(texts.ids) + len(tree.children)
-    nodes: list[Any] = [leaf for text_tree in trees for leaf in leaves_of(text_tree)]
+    nodes = [leaf for text_tree in trees for leaf in leaves_of(text_tree)]
     heights = [0] * len(nodes)
     for left, right in tree.children:
         nodes.append((nodes[left], nodes[right]))
@@ -82,14 +81,14 @@ def test_nodes_are_numbered_by_height(trees: list[Any]) -> None:
     assert [nodes[root] for root in tree.roots] == trees
 
 
-def test_merges_that_are_no_trees_are_our_mistake() -> None:
+def test_merges_that_are_no_trees_are_our_mistake():
     for merges in ([0, 0], [1, 0], [0, 2], [0, 0, 1]):
         with pytest.raises(AssertionError, match="no binary trees"):
             arrange(np.array(merges, np.int32), 1)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_gradients(seed: int) -> None:
+def test_gradients(seed):
     generator = torch.Generator().manual_seed(seed)
     composition = Recursive(3, generator).double()
     trees = [(0, (1, 2)), 3, ((4, 0), (1, (2, 3))), (((3, 3), 3), 3), (4, 1)]
@@ -97,7 +96,7 @@ def test_gradients(seed: int) -> None:
     rows = torch.randn(5, 3, dtype=torch.float64, generator=generator, requires_grad=True)
     structure = torch.from_numpy(texts.ids), torch.from_numpy(texts.offsets), torch.from_numpy(texts.merges)
 
-    def vectors(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def vectors(rows, weight, bias):
         parameters = {"weight": weight, "bias": bias}
         return torch.func.functional_call(composition, parameters, (rows, *structure))
 
@@ -106,7 +105,7 @@ def test_gradients(seed: int) -> None:
     assert not vectors(rows.detach(), weight.detach(), bias.detach()).requires_grad
 
 
-def test_deep_and_long_texts(encoder: Encoder) -> None:
+def test_deep_and_long_texts(encoder):
     long = "the cat " * 250
     left = "(" * 499 + "the" + " cat) the)" * 249 + " cat)"
     vectors = encoder.encode([long, long, "cat", "a dog"], trees=[None, left, None, None])
@@ -123,15 +122,13 @@ def test_deep_and_long_texts(encoder: Encoder) -> None:
     assert np.isfinite(deep).all()
 
 
-def test_one_word_is_its_vector_and_an_empty_text_is_zeros(encoder: Encoder) -> None:
+def test_one_word_is_its_vector_and_an_empty_text_is_zeros(encoder):
     vectors = encoder.encode(["cat", "", " "], trees=["(NN Cat)", None, " "])
     np.testing.assert_array_equal(vectors[0], encoder.matrix.detach()[encoder.vocabulary.to_pylist().index("cat")])
     assert not vectors[1:].any()
 
 
-def test_a_text_without_a_parse_is_right_branching_and_that_is_said(
-    encoder: Encoder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_text_without_a_parse_is_right_branching_and_that_is_said(encoder, caplog):
     texts, trees = ["the cat sat", "a dog", "home", "", "the dog sat ."], ["((the cat) sat)", None, None, None, None]
     with caplog.at_level(logging.WARNING):
         some = encoder.encode(texts, 2, trees)
@@ -152,7 +149,7 @@ def test_a_text_without_a_parse_is_right_branching_and_that_is_said(
         assert (embedded.num_without_tree, embedded.num_cut) == (count, 0)
 
 
-def test_a_cut_is_said_and_prunes_the_tree(tiny_words: Words, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cut_is_said_and_prunes_the_tree(tiny_words, caplog):
     encoder = made(tiny_words, max_tokens=3)
     trees = ["(((a dog) (sat home)) .)", "((the cat) sat)"]
     with caplog.at_level(logging.WARNING):
@@ -168,7 +165,7 @@ def test_a_cut_is_said_and_prunes_the_tree(tiny_words: Words, caplog: pytest.Log
     assert caplog.messages == ["1 of 2 texts have more than max_tokens = 1 tokens; what follows was not read"]
 
 
-def test_boundary_words_join_the_whole_text(tiny_words: Words) -> None:
+def test_boundary_words_join_the_whole_text(tiny_words):
     more = np.random.default_rng(3).standard_normal((2, 4), dtype=np.float32)
     words = Words(
         pa.concat_arrays([tiny_words.vocabulary, pa.array([START, END])]), np.concatenate([tiny_words.matrix, more])
@@ -189,12 +186,12 @@ def test_boundary_words_join_the_whole_text(tiny_words: Words) -> None:
         (["a"], "a", "give one text and one tree, or a sequence of texts"),
     ],
 )
-def test_trees_that_do_not_fit(encoder: Encoder, texts: Any, trees: Any, message: str) -> None:
+def test_trees_that_do_not_fit(encoder, texts, trees, message):
     with pytest.raises(ValueError, match=message):
         encoder.encode(texts, 1, trees)
 
 
-def test_strings_of_either_kind_and_an_array_of_them(encoder: Encoder) -> None:
+def test_strings_of_either_kind_and_an_array_of_them(encoder):
     expected = encoder.encode(["the cat sat"], trees=["((the cat) sat)"])
     for kind in (pa.string(), pa.large_string()):
         np.testing.assert_array_equal(
@@ -204,7 +201,7 @@ def test_strings_of_either_kind_and_an_array_of_them(encoder: Encoder) -> None:
         encoder.embed(pa.array(["a", "a"]), trees=pa.array(["a", "()"], pa.large_string()))
 
 
-def test_other_encoders_read_no_trees(tiny_words: Words) -> None:
+def test_other_encoders_read_no_trees(tiny_words):
     with pytest.raises(ValueError, match="trees were given, but Avg reads none; leave them out"):
         Encoder(AvgConfig(), tiny_words, "space").encode("a dog", trees="(a dog)")
     for config in [*(config() for config in ENCODERS.values()), RecursiveConfig()]:
@@ -212,7 +209,7 @@ def test_other_encoders_read_no_trees(tiny_words: Words) -> None:
         assert composition.reads_trees == config.reads_trees == isinstance(config, RecursiveConfig)
 
 
-def test_initial_values() -> None:
+def test_initial_values():
     composition = Recursive(50, torch.Generator().manual_seed(0))
     assert (composition.width, composition.weight.shape, composition.bias.shape) == (50, (50, 100), (50,))
     assert 0.99 * 0.2 < composition.weight.abs().max() <= 0.2
@@ -221,10 +218,10 @@ def test_initial_values() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_agrees_also_under_autocast(encoder: Encoder) -> None:
+def test_cuda_agrees_also_under_autocast(encoder):
     texts = ragged([(1, (2, 3)), 3, ((4, 1), (1, (2, 3))), (((3, 3), 3), 3)])
 
-    def gradients(device: str, *, autocast: bool) -> list[torch.Tensor]:
+    def gradients(device, *, autocast):
         there = encoder.to(device)
         there.zero_grad()
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):

@@ -5,19 +5,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, IrnnConfig, RnnConfig
 from paraembed.encoders.packed import pack
 from paraembed.encoders.rnn import last_states
-from paraembed.text.vocabulary import Words
 
 OFFSETS = torch.tensor([0, 4, 5, 12, 12 + 7, 20])
 TEXTS = ["the cat sat on the mat .", "dog", "a dog ran home", "the " * 60]
 
 
-def ids_and_rows(num_rows: int) -> tuple[Tensor, Tensor]:
+def ids_and_rows(num_rows):
     generator = torch.Generator().manual_seed(3)
     rows = torch.randn(num_rows, 6, generator=generator, dtype=torch.float64)
     return torch.randint(0, num_rows, (20,), generator=generator, dtype=torch.int32), rows
@@ -25,7 +23,7 @@ def ids_and_rows(num_rows: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("num_rows", [9, 30])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_rnn_is_that_of_torch(activation: str, num_rows: int) -> None:
+def test_rnn_is_that_of_torch(activation, num_rows):
     ids, rows = ids_and_rows(num_rows)
     ours = RnnConfig(activation, 5).build(6, torch.Generator().manual_seed(1)).double()
     torchs = torch.nn.RNN(6, 5, nonlinearity=activation, dtype=torch.float64)
@@ -49,7 +47,7 @@ def test_rnn_is_that_of_torch(activation: str, num_rows: int) -> None:
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "identity"])
 @pytest.mark.parametrize("lengths", [[3, 1, 4, 2], [1, 1], [5]])
-def test_every_entry_of_the_gradient(activation: str, lengths: list[int]) -> None:
+def test_every_entry_of_the_gradient(activation, lengths):
     generator = torch.Generator().manual_seed(2)
     offsets = torch.tensor([0, *np.cumsum(lengths)])
     inputs = torch.randn(int(offsets[-1]), 3, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -58,7 +56,7 @@ def test_every_entry_of_the_gradient(activation: str, lengths: list[int]) -> Non
     assert torch.autograd.gradcheck(lambda *given: last_states(*given, packed, activation), (inputs, weight))
 
 
-def test_without_a_gradient_the_states_take_no_memory_of_their_own() -> None:
+def test_without_a_gradient_the_states_take_no_memory_of_their_own():
     packed = pack(OFFSETS, torch.device("cpu"))
     inputs, weight = torch.randn(20, 3), torch.eye(3).requires_grad_()
     before = inputs.clone()
@@ -70,12 +68,12 @@ def test_without_a_gradient_the_states_take_no_memory_of_their_own() -> None:
     torch.testing.assert_close(without, inputs[packed.last], rtol=0, atol=0)
 
 
-def test_irnn_starts_as_the_mean(tiny_words: Words) -> None:
+def test_irnn_starts_as_the_mean(tiny_words):
     irnn, mean = (Encoder(config, tiny_words, "space") for config in (IrnnConfig(), AvgConfig()))
     np.testing.assert_allclose(irnn.encode(TEXTS), mean.encode(TEXTS), rtol=0, atol=1e-6)
 
 
-def test_without_a_gradient_the_word_vectors_stay(tiny_words: Words) -> None:
+def test_without_a_gradient_the_word_vectors_stay(tiny_words):
     encoder = Encoder(RnnConfig(), tiny_words, "space").requires_grad_(False)
     before = encoder.matrix.clone()
     encoder.encode(TEXTS)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,19 +35,19 @@ with ray_session(1):
 """
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
 
 
-def is_free(port: int) -> bool:
+def is_free(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @contextmanager
-def local_session() -> Iterator[None]:
+def local_session():
     """Another job on this machine, with a Ray of its own."""
     with subprocess.Popen(
         [sys.executable, "-c", LOCAL_SESSION],
@@ -63,12 +62,12 @@ def local_session() -> Iterator[None]:
         job.communicate(timeout=60)
 
 
-def without_ray() -> dict[str, str]:
+def without_ray():
     return {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "MLFLOW_"))}
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[dict[str, str]]:
+def client():
     """A head with a token of its own; gives the environment of a client that has the token.
 
     It is started as the README says, with free ports where another head on this machine may have them, while a job
@@ -81,7 +80,7 @@ def client() -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def head(agent: int) -> Iterator[dict[str, str]]:
+def head(agent):
     environment = without_ray()
     environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PATH": f"{RAY.parent}:{os.environ['PATH']}"}
@@ -109,14 +108,14 @@ def head(agent: int) -> Iterator[dict[str, str]]:
     shutil.rmtree(files, ignore_errors=True)
 
 
-def submit(client: dict[str, str], *command: str | Path) -> subprocess.CompletedProcess[str]:
+def submit(client, *command):
     line = [RAY, "job", "submit", "--working-dir", ".", "--", "python", *command]
     return subprocess.run(
         list(map(str, line)), env=client, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
     )
 
 
-def test_jobs_run_by_submission(client: dict[str, str], tmp_path: Path) -> None:
+def test_jobs_run_by_submission(client, tmp_path):
     sample = tmp_path / "sample"
     write_sample(sample, lines=3000, dimension=20, sentences=500, test_pairs=200, ppdb_version="2.0")
     vectors, encoder = sample / "vectors.txt.gz", tmp_path / "encoder"
@@ -141,13 +140,13 @@ def test_jobs_run_by_submission(client: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_runs_by_submission(client: dict[str, str]) -> None:
+def test_a_sweep_runs_by_submission(client):
     done = submit(client, "jobs/tune.py", "smoke")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "best: trial " in done.stdout
 
 
-def test_a_relative_output_is_refused(client: dict[str, str], tmp_path: Path) -> None:
+def test_a_relative_output_is_refused(client, tmp_path):
     done = submit(client, "jobs/shard.py", "--input", tmp_path / "x.tsv", "--out", "pairs")
     assert done.returncode != 0
     assert "runs in a temporary copy of the folder: give an absolute path" in done.stdout + done.stderr
@@ -155,7 +154,7 @@ def test_a_relative_output_is_refused(client: dict[str, str], tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can try what another user may do")
-def test_another_user_reaches_nothing_of_a_head(client: dict[str, str]) -> None:
+def test_another_user_reaches_nothing_of_a_head(client):
     done = submit(client, "-c", "import os; print(os.getcwd())")
     assert done.returncode == 0, done.stdout + done.stderr
     (code,) = (Path(line) for line in done.stdout.splitlines() if line.startswith(client["FILES"]))
@@ -164,14 +163,14 @@ def test_another_user_reaches_nothing_of_a_head(client: dict[str, str]) -> None:
     assert another_user_does(paths) == []
 
 
-def test_without_the_token_nothing_runs(client: dict[str, str]) -> None:
+def test_without_the_token_nothing_runs(client):
     for change in ({"RAY_AUTH_TOKEN": secrets.token_hex(32)}, {"RAY_AUTH_MODE": "disabled"}):
         done = submit({**client, **change}, "-c", "print('inside')")
         assert done.returncode != 0
         assert "inside" not in done.stdout
 
 
-def test_the_head_listens_on_loopback_only(client: dict[str, str]) -> None:
+def test_the_head_listens_on_loopback_only(client):
     head = psutil.Process(int(client["HEAD"]))
     listening = {
         connection.laddr.ip

@@ -14,11 +14,11 @@ from paraembed.settings import AnalysisOptions
 from paraembed.text.vocabulary import Words
 
 
-def scored_pairs(name: str, vocabulary: list[str], seed: int, count: int = 40) -> ScoredPairs:
+def scored_pairs(name, vocabulary, seed, count=40):
     """Sentences of 3 to 12 words, a tenth of them not in the vocabulary, with scores from 0 to 5."""
     generator = np.random.default_rng(seed)
 
-    def sentence() -> str:
+    def sentence():
         chosen = generator.choice([*vocabulary, "zebra"], generator.integers(3, 13))
         return " ".join(chosen)
 
@@ -27,7 +27,7 @@ def scored_pairs(name: str, vocabulary: list[str], seed: int, count: int = 40) -
 
 
 @pytest.fixture(scope="session")
-def inputs(tiny_words: Words) -> Inputs:
+def inputs(tiny_words):
     words = tiny_words.vocabulary.to_pylist()[1:10]
     sets = [scored_pairs(name, words, seed) for seed, name in enumerate(("MSRpar", "MSRvid", "OnWN"))]
     suite = Suite("sts", (Group("2012", tuple(sets[:2])), Group("2013", tuple(sets[2:]))), "year")

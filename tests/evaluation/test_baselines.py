@@ -1,10 +1,8 @@
 """Weighted averages: the weights by hand, and that a vector depends on its text alone."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,6 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.baselines import (
     BASELINES,
-    Baseline,
     Sources,
     WordOverlap,
     baseline,
@@ -31,7 +28,7 @@ TEXTS = ["the cat", "dog", "", "zebra ran", "the cat sat on a mat"]
 
 
 @pytest.fixture(scope="module")
-def sources(tiny_words: Words, tmp_path_factory: pytest.TempPathFactory) -> Sources:
+def sources(tiny_words, tmp_path_factory):
     """The twelve words as a file, counts of five, five texts, and an encoder of other vectors of ten of the words."""
     folder = tmp_path_factory.mktemp("sources")
     rows = zip(tiny_words.vocabulary.to_pylist(), tiny_words.matrix.tolist(), strict=True)
@@ -43,7 +40,7 @@ def sources(tiny_words: Words, tmp_path_factory: pytest.TempPathFactory) -> Sour
     return Sources(folder / "words", folder / "counts", folder / "corpus", folder / "trained", tokeniser="space")
 
 
-def weight_by_hand(name: str, word: str, sources: Sources) -> float:
+def weight_by_hand(name, word, sources):
     if name == "l1":
         assert sources.trained is not None
         trained = checkpoint.load(sources.trained)
@@ -54,7 +51,7 @@ def weight_by_hand(name: str, word: str, sources: Sources) -> float:
     return {"avg": 1.0, "sif": 1e-3 / (1e-3 + count / total), "inverse-frequency": total / rare}[name]
 
 
-def by_hand(name: str, text: str, sources: Sources) -> npt.NDArray[np.float64]:
+def by_hand(name, text, sources):
     words = read_words(sources.words)
     known = words.vocabulary.to_pylist()
     vectors = []
@@ -65,14 +62,14 @@ def by_hand(name: str, text: str, sources: Sources) -> npt.NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("name", ["avg", "sif", "inverse-frequency", "l1"])
-def test_vectors_are_weighted_means(name: str, sources: Sources) -> None:
+def test_vectors_are_weighted_means(name, sources):
     vectors = baseline(name, sources).encoder.encode(TEXTS)
     for text, vector in zip(TEXTS, vectors, strict=True):
         np.testing.assert_allclose(vector, by_hand(name, text, sources), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("removed", [1, 2])
-def test_common_components_are_those_of_the_corpus_and_are_gone(sources: Sources, removed: int) -> None:
+def test_common_components_are_those_of_the_corpus_and_are_gone(sources, removed):
     some = Sources(**{**vars(sources), "removed": removed})
     made = baseline("sif-common", some)
     corpus = np.stack([by_hand("sif", text, sources) for text in CORPUS])
@@ -87,7 +84,7 @@ def test_common_components_are_those_of_the_corpus_and_are_gone(sources: Sources
 
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())
-def test_a_vector_depends_on_its_text_alone(common: Baseline, data: st.DataObject) -> None:
+def test_a_vector_depends_on_its_text_alone(common, data):
     words = st.sampled_from([*common.encoder.vocabulary.to_pylist(), "zebra"])
     texts = data.draw(st.lists(st.lists(words, max_size=6).map(" ".join), min_size=1, max_size=8))
     batch_size, order = data.draw(st.integers(1, 9)), data.draw(st.permutations(range(len(texts))))
@@ -97,14 +94,12 @@ def test_a_vector_depends_on_its_text_alone(common: Baseline, data: st.DataObjec
 
 
 @pytest.fixture(scope="module")
-def common(sources: Sources) -> Baseline:
+def common(sources):
     """The baseline that was fitted."""
     return baseline("sif-common", sources)
 
 
-def test_a_saved_one_gives_the_same_vectors_and_is_always_the_same(
-    sources: Sources, common: Baseline, tmp_path: Path
-) -> None:
+def test_a_saved_one_gives_the_same_vectors_and_is_always_the_same(sources, common, tmp_path):
     made = [common, baseline("sif-common", sources)]
     prints = [
         checkpoint.save(one.encoder, tmp_path / str(at), recipe={}, provenance=one.provenance, model_card="")
@@ -115,19 +110,19 @@ def test_a_saved_one_gives_the_same_vectors_and_is_always_the_same(
     assert {"words", "counts", "corpus"} < set(checkpoint.read_config(tmp_path / "1")["provenance"])
 
 
-def test_what_was_not_counted_is_told(sources: Sources) -> None:
+def test_what_was_not_counted_is_told(sources):
     made = baseline("inverse-frequency", sources)
     assert "counted words without a vector, 1.0% of the counts, are one; 7 words count 1" in made.description
 
 
-def test_they_are_candidates_for_a_report(sources: Sources) -> None:
+def test_they_are_candidates_for_a_report(sources):
     candidates = baselines(BASELINES, sources)
     assert [one.label for one in candidates] == list(BASELINES)
     assert all(one.is_baseline and one.kind == "" for one in candidates)
 
 
 @pytest.mark.parametrize("text", ["The 3\nthe 4\ncat 5\nzebra 8\n", "  3 the\n  4 the\n  5 cat\n  8 zebra\n"])
-def test_counts_are_read_in_either_order(text: str, tmp_path: Path) -> None:
+def test_counts_are_read_in_either_order(text, tmp_path):
     (tmp_path / "counts").write_text(text)
     found, total = read_counts(tmp_path / "counts", pa.array(["cat", "the", "dog"]))
     assert (found.tolist(), total) == ([5.0, 7.0, 0.0], 20.0)
@@ -135,7 +130,7 @@ def test_counts_are_read_in_either_order(text: str, tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(words=st.lists(st.sampled_from(["a", "b", "7", "42", "é"]), min_size=1))
-def test_counts_add_up(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_counts_add_up(words, tmp_path_factory):
     path, counted = tmp_path_factory.mktemp("counts") / "counts", Counter(words)
     path.write_text("".join(f"{word} {count}\n" for word, count in counted.items()))
     found, total = read_counts(path, pa.array(["a", "42"]))
@@ -151,7 +146,7 @@ def test_counts_add_up(words: list[str], tmp_path_factory: pytest.TempPathFactor
         ("the 3\ncat -1\n", "neither its first"),
     ],
 )
-def test_bad_counts_are_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_bad_counts_are_refused(text, message, tmp_path):
     (tmp_path / "counts").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_counts(tmp_path / "counts", pa.array(["the"]))
@@ -168,14 +163,12 @@ def test_bad_counts_are_refused(text: str, message: str, tmp_path: Path) -> None
         ("sif", {"smoothing": 0.0}, r"smoothing is 0\.0; allowed: more than 0"),
     ],
 )
-def test_what_is_missing_or_not_allowed_is_said(
-    name: str, changes: dict[str, object], message: str, sources: Sources
-) -> None:
+def test_what_is_missing_or_not_allowed_is_said(name, changes, message, sources):
     with pytest.raises(ValueError, match=message):
         baseline(name, Sources(**{**vars(sources), **changes}))
 
 
-def overlap(one: str, other: str, *, lemmatised: bool = False) -> float:
+def overlap(one, other, *, lemmatised=False):
     return float(WordOverlap(lemmatised=lemmatised).similarity(pa.array([one]), pa.array([other]))[0])
 
 
@@ -190,25 +183,25 @@ def overlap(one: str, other: str, *, lemmatised: bool = False) -> float:
         ("A", "a", 1),
     ],
 )
-def test_overlap_by_hand(one: str, other: str, share: float) -> None:
+def test_overlap_by_hand(one, other, share):
     assert overlap(one, other) == pytest.approx(share)
     assert overlap(other, one) == pytest.approx(share)
 
 
-def test_overlap_of_lemmas() -> None:
+def test_overlap_of_lemmas():
     assert overlap("two cats", "the cat sat") == 0
     assert overlap("two cats", "the cat sat", lemmatised=True) == 1 / 2
 
 
 @given(*[st.lists(st.sampled_from("abcd"), min_size=1, max_size=6)] * 2)
-def test_overlap_is_between_0_and_1_and_the_same_both_ways(one: list[str], other: list[str]) -> None:
+def test_overlap_is_between_0_and_1_and_the_same_both_ways(one, other):
     shares = overlap(" ".join(one), " ".join(other)), overlap(" ".join(other), " ".join(one))
     assert shares[0] == shares[1]
     assert 0 <= shares[0] <= 1
     assert (shares[0] > 0) == bool({*one} & {*other})
 
 
-def test_overlaps_are_baselines() -> None:
+def test_overlaps_are_baselines():
     assert [(one.label, one.kind, one.is_baseline) for one in overlap_candidates()] == [
         ("overlap", "", True), ("lemma overlap", "", True),
     ]  # fmt: skip

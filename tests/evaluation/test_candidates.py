@@ -19,7 +19,7 @@ MATRIX = np.random.default_rng(0).standard_normal((6, 4), dtype=np.float32)
 
 
 @pytest.fixture(params=["st", "m2v"])
-def model(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def model(request, tmp_path):
     """A saved model with the words above; its address."""
     tokenizers = pytest.importorskip("tokenizers", reason="needs pip install 'paraembed[export]'")
     tokenizer = tokenizers.Tokenizer(
@@ -39,12 +39,12 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_peer_scores_as_our_encoder_of_its_vectors(model: str) -> None:
+def test_a_peer_scores_as_our_encoder_of_its_vectors(model):
     first = pa.array(["the cat", "dog on", "the mat", "cat"])
     pairs = ScoredPairs("test", np.array([4.0, 1, 3, 0]), first, pa.array(["cat", "the mat", "mat", "dog"]))
     ours = Encoder(AvgConfig(), Words(pa.array(WORDS), MATRIX.copy()), "space")
     candidate = peer(model)
-    assert np.allclose(candidate.encoder.embed(first).vectors, ours.embed(first).vectors, atol=1e-6)  # type: ignore[union-attr]
+    assert np.allclose(candidate.encoder.embed(first).vectors, ours.embed(first).vectors, atol=1e-6)
     suite = Suite("pairs", (Group("", (pairs,)),))
     report = compare([candidate, Candidate("ours", "", ours)], [suite], resamples=10)
     theirs, own = (column.scores[0] for column in report.columns)
@@ -55,7 +55,7 @@ def test_a_peer_scores_as_our_encoder_of_its_vectors(model: str) -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_weights_that_could_run_code_are_refused(model: str) -> None:
+def test_weights_that_could_run_code_are_refused(model):
     prefix, _, folder = model.partition(":")
     (Path(folder) / "module").mkdir()
     (Path(folder) / "module" / "pytorch_model.bin").touch()
@@ -70,11 +70,11 @@ def test_weights_that_could_run_code_are_refused(model: str) -> None:
         peer(model)
 
 
-def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "model2vec", None)
     with pytest.raises(ValueError, match=r"m2v:x needs model2vec, but model2vec is not installed; pip install 'para"):
         peer("m2v:x")
 
 
-def test_prefixes() -> None:
+def test_prefixes():
     assert [is_peer(name) for name in ("st:a", "m2v:a/b", "encoder", "c:/x", "st")] == [True, True, False, False, False]

@@ -1,7 +1,6 @@
 """1 of k on held-out pairs: what is drawn, what is scored, what is refused."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,19 +17,19 @@ from paraembed.text.vocabulary import UNKNOWN, Words
 
 
 @pytest.fixture
-def held_out(tmp_path: Path) -> Path:
+def held_out(tmp_path):
     path = tmp_path / "held-out.tsv"
     path.write_text("".join(f"w{number} x\tw{number} y\n" for number in range(12)) + "same\tsame\nno pair\n")
     return path
 
 
-def questions(path: Path, options: int) -> Choices:
+def questions(path, options):
     (questions,) = read_choose(path, options).groups[0].sets
     assert isinstance(questions, Choices)
     return questions
 
 
-def test_what_is_drawn(held_out: Path) -> None:
+def test_what_is_drawn(held_out):
     drawn = questions(held_out, 10)
     assert drawn.first.shape == drawn.second.shape == (12, 10)
     assert len(drawn.distinct) == 24
@@ -47,7 +46,7 @@ def test_what_is_drawn(held_out: Path) -> None:
     assert note == "choose: 2 rows of held-out.tsv are no pairs of different texts and were left out"
 
 
-def test_what_is_scored(held_out: Path) -> None:
+def test_what_is_scored(held_out):
     # Each pair has a direction of its own, x and y hardly count: every paraphrase is the nearest text.
     names = [UNKNOWN, "x", "y", *(f"w{number}" for number in range(12))]
     matrix = np.zeros((15, 13), np.float32)
@@ -61,7 +60,7 @@ def test_what_is_scored(held_out: Path) -> None:
     assert (score.chance, score.num_known_answers) == (0.1, 12)
 
 
-def test_ties_share_and_unknown_answers_are_counted() -> None:
+def test_ties_share_and_unknown_answers_are_counted():
     words = Words(pa.array([UNKNOWN, "a", "b"]), np.array([[0, 1], [1, 0], [0.6, 0.8]], np.float32))
     texts = pa.array(["a", "b", "yak", "gnu"])
     # Right alone; right with another of the same unknown vector; wrong.
@@ -84,7 +83,7 @@ def test_ties_share_and_unknown_answers_are_counted() -> None:
     assert "mine knows all words of the right answer in 1 of 4 (3)" in table.notes
 
 
-def test_the_shards_of_a_training_are_known_by_their_manifest(tmp_path: Path) -> None:
+def test_the_shards_of_a_training_are_known_by_their_manifest(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     digest = sha256_of(tmp_path / "manifest.json")
     assert is_trained_on(tmp_path, digest)
@@ -93,7 +92,7 @@ def test_the_shards_of_a_training_are_known_by_their_manifest(tmp_path: Path) ->
     assert not is_trained_on(tmp_path / "manifest.json", digest)
 
 
-def test_a_file_that_needs_flags_says_where_they_are(tmp_path: Path) -> None:
+def test_a_file_that_needs_flags_says_where_they_are(tmp_path):
     (tmp_path / "pairs.csv").write_text("a,b,c\nd,e,f\n")
     with pytest.raises(ValueError, match=r"3 columns .* are options of jobs/shard\.py: give `held_out` the shards"):
         read_choose(tmp_path / "pairs.csv", 2)
@@ -107,7 +106,7 @@ def test_a_file_that_needs_flags_says_where_they_are(tmp_path: Path) -> None:
         ("a\ta\n", 2, r"holds no pairs of different texts"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, options: int, message: str) -> None:
+def test_what_is_refused(tmp_path, text, options, message):
     (tmp_path / "pairs.tsv").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_choose(tmp_path / "pairs.tsv", options)

@@ -7,8 +7,6 @@ import gzip
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +21,8 @@ from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.choose import read_choose
 from paraembed.evaluation.loaders import read_scored_pairs
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.sets import AnySet, Choices, Group, ScoredPairs, Suite, ThresholdPairs
+from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
 from paraembed.evaluation.suites import SUITES, read_pairs_files
-from paraembed.text.vocabulary import Words
 from tests import fuzz
 
 TEXTS = (
@@ -50,39 +47,39 @@ TOKENS = (b"\0", b"\n", b"\r", b"\r\n", b"\t", b'"', b" | ", b"|||", b" ", b"\xf
 Draw = random.Random
 
 
-def text(draw: Draw) -> str:
+def text(draw):
     return draw.choice(TEXTS)
 
 
-def word(draw: Draw) -> str:
+def word(draw):
     return draw.choice(("a", "cat", "dog's", "né", "on", "x-y", "-", "#"))
 
 
-def number(draw: Draw) -> str:
+def number(draw):
     return draw.choice(NUMBERS)
 
 
-def rows(draw: Draw, separator: str, cells: Sequence[Callable[[Draw], str]], header: str = "") -> bytes:
+def rows(draw, separator, cells, header=""):
     lines = [separator.join(cell(draw) for cell in cells) for _ in range(draw.choice((1, 1, 2, 3, 8)))]
     end = draw.choice(("\n", "\r\n"))
     last = draw.choice(("", end))
     return (end.join(([header] if header else []) + lines) + last).encode()
 
 
-def mitchell(draw: Draw) -> bytes:
-    def kind(draw: Draw) -> str:
+def mitchell(draw):
+    def kind(draw):
         return draw.choice(("adjectivenouns", "compoundnouns", "verbobjects"))
 
     header = "participant type ver s1lemma1 s1lemma2 s2lemma1 s2lemma2 rating"
     return rows(draw, " ", (word, kind, word, word, word, word, word, lambda draw: number(draw).strip()), header)
 
 
-def semeval(draw: Draw) -> bytes:
+def semeval(draw):
     entries = [f"{word(draw)}\tJJ\n{word(draw)}\tNN\n{word(draw)}\n{draw.randrange(2)}\n" for _ in range(3)]
     return "".join(entries[: draw.randint(1, 3)]).encode()
 
 
-def turney(draw: Draw) -> bytes:
+def turney(draw):
     entries = []
     for _ in range(draw.randint(1, 3)):
         modifier, head, *others = (word(draw) for _ in range(7))
@@ -91,7 +88,7 @@ def turney(draw: Draw) -> bytes:
 
 
 SCORED = (number, text, text)
-FILES: dict[str, Callable[[Draw], bytes]] = {
+FILES = {
     "sick/SICK_test_annotated.txt": lambda draw: rows(draw, "\t", (word, text, text, number, word), "a\tb\tc\td\te"),
     "pit2015/test.data": lambda _: b"1\tt\ta\tb\t3\tx\ty\n" * 2,
     "pit2015/test.label": lambda _: rows(Draw(1), "\t", (word, number)) * 2,
@@ -119,7 +116,7 @@ OF_SUITE = {
 assert {*OF_SUITE} == {*SUITES}
 
 
-def hostile(data: bytes, draw: Draw) -> bytes:
+def hostile(data, draw):
     """Mutate a file as its format is likely to break: bytes, encodings, line ends."""
     match draw.randrange(8):
         case 0:
@@ -136,13 +133,13 @@ def hostile(data: bytes, draw: Draw) -> bytes:
             return fuzz.mutated(data, draw, TOKENS)
 
 
-def plain_lines(data: bytes) -> list[str]:
+def plain_lines(data):
     """Return the lines of a file as Python reads them: LF or CRLF, no byte order mark."""
     lines = data.decode("utf-8-sig").split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
-def put(path: Path, data: bytes, draw: Draw, chance: float = 0.7) -> tuple[bytes, bool]:
+def put(path, data, draw, chance=0.7):
     """Write a file, mutated as likely as ``chance``; return its text and whether it was mutated."""
     mutates = draw.random() < chance
     data = hostile(data, draw) if mutates else data
@@ -154,7 +151,7 @@ def put(path: Path, data: bytes, draw: Draw, chance: float = 0.7) -> tuple[bytes
     return data, mutates
 
 
-def scores_of(one: AnySet) -> Iterator[float]:
+def scores_of(one):
     if isinstance(one, ScoredPairs):
         yield from one.scores
     elif isinstance(one, ThresholdPairs):
@@ -162,11 +159,11 @@ def scores_of(one: AnySet) -> Iterator[float]:
         yield from one.test.scores
 
 
-def test_suites_have_a_row_of_the_file_each_or_refuse_it(tmp_path: Path) -> None:
+def test_suites_have_a_row_of_the_file_each_or_refuse_it(tmp_path):
     headers = {"sick": 1, "words": 1, "bigrams": 1}
-    read = set[str]()
+    read = set()
 
-    def case(draw: Draw) -> str:
+    def case(draw):
         name = draw.choice(list(SUITES))
         written = {file: put(tmp_path / file, FILES[file](draw), draw) for file in OF_SUITE[name]}
         try:
@@ -198,10 +195,10 @@ def test_suites_have_a_row_of_the_file_each_or_refuse_it(tmp_path: Path) -> None
     assert read == {*SUITES}
 
 
-def test_scored_pairs_agree_with_a_plain_reading(tmp_path: Path) -> None:
+def test_scored_pairs_agree_with_a_plain_reading(tmp_path):
     path = tmp_path / "pairs.tsv"
 
-    def case(draw: Draw) -> str:
+    def case(draw):
         data, mutated = put(path, FILES["sts/2012/MSRpar.tsv"](draw), draw)
         try:
             pairs = read_scored_pairs(path)
@@ -220,10 +217,10 @@ def test_scored_pairs_agree_with_a_plain_reading(tmp_path: Path) -> None:
     assert fuzz.run(case)["read"] > 0
 
 
-def test_counts_of_the_vocabulary_are_no_more_than_all(tmp_path: Path) -> None:
+def test_counts_of_the_vocabulary_are_no_more_than_all(tmp_path):
     path, vocabulary = tmp_path / "counts", pa.array(["a", "cat", "né", "UUUNKKK"])
 
-    def case(draw: Draw) -> str:
+    def case(draw):
         cells = [word, lambda draw: str(draw.randrange(draw.choice((2, 10**6, 10**18))))]
         data, mutated = put(path, rows(draw, draw.choice((" ", "\t", "   ")), draw.sample(cells, 2)), draw)
         try:
@@ -241,10 +238,10 @@ def test_counts_of_the_vocabulary_are_no_more_than_all(tmp_path: Path) -> None:
     assert fuzz.run(case)["read"] > 0
 
 
-def test_tagged_sentences_and_tables_of_runs(tmp_path: Path) -> None:
+def test_tagged_sentences_and_tables_of_runs(tmp_path):
     tagged, table = tmp_path / "tagged", tmp_path / "runs.csv"
 
-    def case(draw: Draw) -> str:
+    def case(draw):
         if draw.random() < 0.5:
             conll = (lambda draw: str(draw.randint(1, 9)), word, word, word, word, *[word] * 5)
             cells = draw.choice((conll, (word, word), (word, word, word)))
@@ -266,10 +263,10 @@ def test_tagged_sentences_and_tables_of_runs(tmp_path: Path) -> None:
     assert ends["runs"]
 
 
-def test_held_out_pairs_are_questions_or_counted_as_left_out(tmp_path: Path) -> None:
+def test_held_out_pairs_are_questions_or_counted_as_left_out(tmp_path):
     path = tmp_path / "pairs.tsv"
 
-    def case(draw: Draw) -> str:
+    def case(draw):
         names = [f"{word(draw)} {at} {text(draw)}".strip() for at in range(draw.randint(2, 9))]
         lines = [f"{name}\t{draw.choice(names)}" for name in names]
         data, _ = put(path, "\n".join(lines).encode(), draw, 0.5)
@@ -287,7 +284,7 @@ def test_held_out_pairs_are_questions_or_counted_as_left_out(tmp_path: Path) -> 
     assert fuzz.run(case)["read"] > 0
 
 
-def hostile_set(draw: Draw, name: str) -> ScoredPairs:
+def hostile_set(draw, name):
     """A set of 0 to 5 pairs with constant, tiny, huge, infinite or missing scores."""
     size = draw.choice((0, 1, 2, 3, 5))
     values = draw.choice(
@@ -298,7 +295,7 @@ def hostile_set(draw: Draw, name: str) -> ScoredPairs:
     return ScoredPairs(name, np.array(draw.choices(values, k=size)), *sides)
 
 
-def test_scores_are_finite_or_an_error_names_the_set(tiny_words: Words) -> None:
+def test_scores_are_finite_or_an_error_names_the_set(tiny_words):
     trained = Candidate("avg", "avg", Encoder(AvgConfig(), tiny_words, "space"))
     plain = ScoredPairs(
         "plain", np.array([0.0, 1.0, 2.0]), pa.array(["the cat", "dog", "a"]), pa.array(["a", "mat", "on"])
@@ -307,10 +304,10 @@ def test_scores_are_finite_or_an_error_names_the_set(tiny_words: Words) -> None:
         [trained, *overlap_candidates()], [Suite("sts", (Group("", (plain,)),))], resamples=9
     )  # compiles, which takes longer than a case may
 
-    def case(draw: Draw) -> str:
+    def case(draw):
         kind = draw.randrange(3)
         if kind == 0:
-            sets: tuple[AnySet, ...] = (hostile_set(draw, "one"), hostile_set(draw, "two"))
+            sets = (hostile_set(draw, "one"), hostile_set(draw, "two"))
         elif kind == 1:
             sets = (ThresholdPairs("one", hostile_set(draw, "train"), hostile_set(draw, "test")),)
         else:
@@ -342,7 +339,7 @@ def test_scores_are_finite_or_an_error_names_the_set(tiny_words: Words) -> None:
 
 
 @pytest.mark.parametrize("data", [b"5\ta\tb" * 2_000_000, b"5\t" + b"x" * 10_000_000 + b"\ty\n" * 2, b"\xff\xfe5\0"])
-def test_long_lines_and_other_encodings_are_refused_or_read(tmp_path: Path, data: bytes) -> None:
+def test_long_lines_and_other_encodings_are_refused_or_read(tmp_path, data):
     path = tmp_path / "pairs.tsv"
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"pairs\.tsv") as caught:

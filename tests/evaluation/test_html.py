@@ -4,7 +4,6 @@ import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 from paraembed.evaluation.analyses import analyse
-from paraembed.evaluation.analyses.content import Analysis, Inputs
 from paraembed.evaluation.html import TEMPLATES, page, write_html
-from paraembed.evaluation.report import Report, compare
+from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.plots import COLORS
 from paraembed.settings import AnalysisOptions
@@ -40,30 +38,30 @@ FLAGS = [
 class Document(HTMLParser):
     """What a page holds; a tag that is not closed where it must be is an error."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
+        self.open = []
+        self.tags = []
+        self.texts = []
         self.feed(text)
         self.close()
         assert not self.open
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         assert len({name for name, _ in attrs}) == len(attrs)
         self.tags.append((tag, dict(attrs)))
         self.open += [] if tag in VOID else [tag]
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self.open and self.open[-1] != "style":
             self.texts.append(data)
 
 
 @pytest.fixture(scope="module")
-def made(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, tuple[Analysis, ...]]:
+def made(inputs, tmp_path_factory):
     """A report whose labels, notes and texts hold HTML, and its analyses."""
     generator = np.random.default_rng(0)
     texts = [f"{HOSTILE} the {' '.join(generator.choice(['cat', 'dog', 'sat', 'mat', 'home'], 4))}" for _ in range(60)]
@@ -75,7 +73,7 @@ def made(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> tuple[Repo
     return report, analyse(report, candidates, suites, AnalysisOptions(neighbours_of=(HOSTILE,)), out)
 
 
-def test_the_page_is_whole_and_asks_for_nothing(made: tuple[Report, tuple[Analysis, ...]]) -> None:
+def test_the_page_is_whole_and_asks_for_nothing(made):
     report, analyses = made
     document = Document(page(report, analyses))
     assert [tag for tag, _ in document.tags[:3]] == ["html", "head", "meta"]
@@ -92,7 +90,7 @@ def test_the_page_is_whole_and_asks_for_nothing(made: tuple[Report, tuple[Analys
     assert "@import" not in style[1]
 
 
-def test_every_picture_is_in_it(made: tuple[Report, tuple[Analysis, ...]]) -> None:
+def test_every_picture_is_in_it(made):
     report, analyses = made
     sources = [found["src"] or "" for tag, found in Document(page(report, analyses)).tags if tag == "img"]
     pictures = [base64.b64decode(source.removeprefix("data:image/png;base64,"), validate=True) for source in sources]
@@ -100,7 +98,7 @@ def test_every_picture_is_in_it(made: tuple[Report, tuple[Analysis, ...]]) -> No
     assert len(pictures) >= 6
 
 
-def test_texts_stay_texts(made: tuple[Report, tuple[Analysis, ...]]) -> None:
+def test_texts_stay_texts(made):
     report, analyses = made
     whole = page(report, analyses)
     assert (
@@ -116,21 +114,21 @@ def test_texts_stay_texts(made: tuple[Report, tuple[Analysis, ...]]) -> None:
         assert one.reason in texts
 
 
-def test_numbers_stand_at_the_right_and_means_are_bold() -> None:
+def test_numbers_stand_at_the_right_and_means_are_bold():
     rows = [["a", "-1.5", "1,200", "7 b"], ["b", "42.6*", "-1.2 – 3.4", "8"], ["mean", "7.8 (18.2)", "5 [4, 6]", ""]]
     html = TEMPLATES.get_template("table").module.table(["set", "r", "pairs", "name"], rows, [False, False, True])
     assert html.count('class="number"') == 8
     assert '<tr class="mean"><td>mean</td>' in html
 
 
-def test_the_same_report_gives_the_same_bytes(made: tuple[Report, tuple[Analysis, ...]], tmp_path: Path) -> None:
+def test_the_same_report_gives_the_same_bytes(made, tmp_path):
     report, analyses = made
     written = [write_html(report, analyses, tmp_path / name) for name in ("one", "two")]
     assert [path.relative_to(tmp_path).as_posix() for path in written] == ["one/report.html", "two/report.html"]
     assert written[0].read_bytes() == written[1].read_bytes() == page(report, analyses).encode()
 
 
-def _screenshot(html: Path, folder: Path) -> str:
+def _screenshot(html, folder):
     """Let Chromium draw a page into ``folder/page.png``; what it logs."""
     assert CHROMIUM
     profile = f"--user-data-dir={folder / 'profile'}"
@@ -141,9 +139,7 @@ def _screenshot(html: Path, folder: Path) -> str:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_a_browser_shows_the_pictures_and_has_no_complaint(
-    made: tuple[Report, tuple[Analysis, ...]], tmp_path: Path
-) -> None:
+def test_a_browser_shows_the_pictures_and_has_no_complaint(made, tmp_path):
     report, analyses = made
     some = tuple(one for one in analyses if one.heading.name in {"score-by-length", "error-by-gold-score"})
     first = replace(report, columns=tuple(replace(one, scores=one.scores[:3]) for one in report.columns), notes=())

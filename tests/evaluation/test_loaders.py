@@ -12,7 +12,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.known_files import KNOWN_FILES, changed_files
 from paraembed.evaluation.scoring import score_suite
-from paraembed.evaluation.sets import Choices, ScoredPairs, Suite, ThresholdPairs
+from paraembed.evaluation.sets import Choices, ScoredPairs, ThresholdPairs
 from paraembed.evaluation.suites import SUITES, read_suites
 from paraembed.io.fingerprint import sha256_of
 from paraembed.text.vocabulary import UNKNOWN, Words
@@ -45,7 +45,7 @@ PAVLICK = "4.0\t[NP]\tthis video\tthe movie\t3.0,4.0,5.0\n"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(text.encode())
@@ -53,13 +53,13 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pairs_of(suite: Suite, number: int = 0) -> list[tuple[float, str, str]]:
+def pairs_of(suite, number=0):
     one = suite.groups[0].sets[number]
     assert isinstance(one, ScoredPairs)
     return list(zip(one.scores.tolist(), one.first.to_pylist(), one.second.to_pylist(), strict=True))
 
 
-def test_graded_pairs(data: Path) -> None:
+def test_graded_pairs(data):
     sick, pit, words, bigrams, phrases, *_ = read_suites(list(SUITES)[1:], data)
     assert pairs_of(sick) == [(3.3, 'a "cat', "the dog")]
     assert pairs_of(pit) == [(0.6, "a cat", "b"), (0.2, "the 'dog", "c")]  # the graded score; debatable ones too
@@ -73,7 +73,7 @@ def test_graded_pairs(data: Path) -> None:
     assert [suite.measure for suite in (sick, pit, words, bigrams, phrases)] == ["pearson"] * 2 + ["spearman"] * 3
 
 
-def test_thresholds_and_choices(data: Path) -> None:
+def test_thresholds_and_choices(data):
     semeval, turney = read_suites(["turney", "semeval2013"], data)
     (pairs,) = semeval.groups[0].sets
     assert isinstance(pairs, ThresholdPairs)
@@ -108,14 +108,14 @@ BAD = {
 
 
 @pytest.mark.parametrize(("suite", "name", "text", "message"), BAD.values(), ids=BAD)
-def test_bad_files(data: Path, suite: str, name: str, text: str | bytes, message: str) -> None:
+def test_bad_files(data, suite, name, text, message):
     (data / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=message) as error:
         read_suites([suite], data)
     assert str(data / Path(name).parent) in str(error.value)
 
 
-def test_what_is_not_there(data: Path) -> None:
+def test_what_is_not_there(data):
     (data / "word/ws353.txt").unlink()
     (words,) = read_suites(["words"], data)
     assert "words is without word/ws353.txt" in words.notes
@@ -126,7 +126,7 @@ def test_what_is_not_there(data: Path) -> None:
         read_suites(["sick", "glue"], data)
 
 
-def test_files_that_are_not_the_known_ones_are_noted(data: Path) -> None:
+def test_files_that_are_not_the_known_ones_are_noted(data):
     (sick,) = read_suites(["sick"], data)
     assert sick.notes == (
         "not the known files, by their sha256: sick/SICK_test_annotated.txt; other scores may be over other pairs",
@@ -135,7 +135,7 @@ def test_files_that_are_not_the_known_ones_are_noted(data: Path) -> None:
 
 
 @real
-def test_a_gzipped_copy_of_a_known_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+def test_a_gzipped_copy_of_a_known_file_is_known_by_what_is_in_it(tmp_path):
     copy = tmp_path / "MSRpar.tsv.gz"
     original = (DATA / "sts/2012/MSRpar.tsv").read_bytes()
     copy.write_bytes(gzip.compress(original))
@@ -146,7 +146,7 @@ def test_a_gzipped_copy_of_a_known_file_is_known_by_what_is_in_it(tmp_path: Path
 
 
 @real
-def test_the_known_files_are_those_of_the_collection() -> None:
+def test_the_known_files_are_those_of_the_collection():
     stated = {}
     for line in (DATA / "MANIFEST.md").read_text().splitlines():
         digest = re.search(r"\b[0-9a-f]{64}\b", line)
@@ -158,7 +158,7 @@ def test_the_known_files_are_those_of_the_collection() -> None:
 
 
 @real
-def test_the_counts_are_those_of_the_collection() -> None:
+def test_the_counts_are_those_of_the_collection():
     suites = {suite.name: suite for suite in read_suites(["all"], DATA)}
     assert all("known files" not in note for suite in suites.values() for note in suite.notes)
     years = {year.name: {one.name: len(one) for one in year.sets} for year in suites["sts"].groups}
@@ -187,7 +187,7 @@ def test_the_counts_are_those_of_the_collection() -> None:
     assert len(semeval.train) == 11175
 
 
-def test_the_scores_of_thresholds_and_choices(data: Path) -> None:
+def test_the_scores_of_thresholds_and_choices(data):
     vectors = {
         "double": [1, 0, 0], "star": [0, 1, 0], "binary": [1, 1, 0.1], "dual": [1, 0, 0.3], "lumen": [0, 1, 0.3],
         "spate": [1, 1, 0.1], "boat": [0, 0, -1], "bomb": [0, 1, 1], "blast": [0, 1, 0], "boom": [0, -1, 1],

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from paraembed.evaluation.measures import (
-    Vector,
     cosine,
     draws,
     interval,
@@ -18,11 +17,11 @@ from paraembed.evaluation.measures import (
 )
 
 
-def vector(*values: float) -> Vector:
+def vector(*values):
     return np.array(values, np.float64)
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     # Deviations (-1, 0, 1) and (-1, -1, 2): r = 3 / √(2 · 6). Ranks (1, 2, 3) and (1.5, 1.5, 3): ρ = 1.5 / √(2 · 1.5).
     predicted, gold = vector(1, 2, 3), vector(1, 1, 4)
     assert pearson(predicted, gold) == pytest.approx(3 / np.sqrt(12))
@@ -33,7 +32,7 @@ def test_by_hand() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 20)), min_size=3, max_size=30))
-def test_as_scipy(pairs: list[tuple[int, int]]) -> None:
+def test_as_scipy(pairs):
     predicted, gold = (vector(*side) / 10 for side in zip(*pairs, strict=True))
     if np.ptp(predicted) == 0 or np.ptp(gold) == 0:
         with pytest.raises(ValueError, match="needs some that differ"):
@@ -57,12 +56,12 @@ def test_as_scipy(pairs: list[tuple[int, int]]) -> None:
         (vector(1, 2), vector(1, 2, 3), "2 predictions and 3 gold scores"),
     ],
 )
-def test_what_is_not_defined_is_said(correlation: type, predicted: Vector, gold: Vector, message: str) -> None:
+def test_what_is_not_defined_is_said(correlation, predicted, gold, message):
     with pytest.raises(ValueError, match=message):
         correlation(predicted, gold)
 
 
-def test_cosine() -> None:
+def test_cosine():
     first = np.array([[3, 4], [1, 0], [1, 1], [0, 0], [1e-30, 0]], np.float32)
     second = np.array([[6, 8], [0, 2], [-1, -1], [1, 2], [1e-30, 1e-30]], np.float32)
     np.testing.assert_allclose(cosine(first, second), [1, 0, -1, 0, np.sqrt(0.5)], atol=1e-7)
@@ -70,7 +69,7 @@ def test_cosine() -> None:
     assert cosine(first[:0], first[:0]).shape == (0,)
 
 
-def test_cosine_as_scipy_in_double_precision() -> None:
+def test_cosine_as_scipy_in_double_precision():
     first, second = np.random.default_rng(0).standard_normal((2, 50, 30)).astype(np.float32)
     norms = np.linalg.norm(first.astype(np.float64), axis=1) * np.linalg.norm(second.astype(np.float64), axis=1)
     expected = (first.astype(np.float64) * second).sum(axis=1) / norms
@@ -79,7 +78,7 @@ def test_cosine_as_scipy_in_double_precision() -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), min_size=4, max_size=40), st.booleans())
-def test_resamples_as_a_plain_loop(pairs: list[tuple[int, int]], far_from_zero: bool) -> None:
+def test_resamples_as_a_plain_loop(pairs, far_from_zero):
     predicted, gold = (np.array(side, np.float64) / 7 + 100 * far_from_zero for side in zip(*pairs, strict=True))
     if np.ptp(predicted) == 0 or np.ptp(gold) == 0:
         return
@@ -96,8 +95,8 @@ def test_resamples_as_a_plain_loop(pairs: list[tuple[int, int]], far_from_zero: 
             assert rhos[at] == pytest.approx(stats.spearmanr(one, other).statistic, abs=1e-9)
 
 
-def test_each_set_has_its_resamples_and_every_candidate_the_same() -> None:
-    def first(num_pairs: int, name: str) -> list[int]:
+def test_each_set_has_its_resamples_and_every_candidate_the_same():
+    def first(num_pairs, name):
         return next(draws(num_pairs, 1, name))[0].tolist()
 
     assert first(9, "a") == first(9, "a")
@@ -107,21 +106,21 @@ def test_each_set_has_its_resamples_and_every_candidate_the_same() -> None:
     assert set(np.unique(rows)) == {0, 1, 2}
 
 
-def test_shares_and_intervals() -> None:
+def test_shares_and_intervals():
     hits = np.repeat([1.0, 0.0], [80, 20])
     found = resampled_means(hits, 2000, "hits")
     assert found.mean() == pytest.approx(0.8, abs=0.005)
-    low, high = interval(found)  # type: ignore[misc]
+    low, high = interval(found)
     # The normal approximation: 0.8 ± 1.96 · √(0.8 · 0.2 / 100).
     assert (low, high) == pytest.approx((0.8 - 0.078, 0.8 + 0.078), abs=0.015)
     assert interval(np.array([0.1, np.nan, np.nan])) is None
     assert interval(np.array([0.5, np.nan])) == (0.5, 0.5)
 
 
-def test_the_interval_of_a_correlation_is_about_fishers() -> None:
+def test_the_interval_of_a_correlation_is_about_fishers():
     generator = np.random.default_rng(1)
     gold = generator.standard_normal(800)
     predicted = 0.6 * gold + 0.8 * generator.standard_normal(800)
     r = stats.pearsonr(predicted, gold)
-    low, high = interval(resampled_correlations(predicted, gold, 2000, "fisher")[0])  # type: ignore[misc]
+    low, high = interval(resampled_correlations(predicted, gold, 2000, "fisher")[0])
     assert (low, high) == pytest.approx(tuple(r.confidence_interval(0.95)), abs=0.01)

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,25 +13,24 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.candidates import Candidate
-from paraembed.evaluation.report import Report, compare
+from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
-from paraembed.evaluation.tables import Table
 from paraembed.papers.results import MEANS, PAPERS_22, PAPERS_STS
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 
-def pairs(name: str) -> ScoredPairs:
+def pairs(name):
     first = pa.array(["the cat sat", "a dog", "a cat", "cat ran"])
     return ScoredPairs(name, np.array([5.0, 1, 3, 2]), first, pa.array(["the cat", "on mat", "the dog", "home"]))
 
 
-def sts(**years: tuple[str, ...]) -> Suite:
+def sts(**years):
     groups = tuple(Group(year.removeprefix("y"), tuple(map(pairs, names))) for year, names in years.items())
     return Suite("sts", groups, "year")
 
 
-def single(name: str) -> Suite:
+def single(name):
     return Suite(name, (Group("", (pairs("test"),)),))
 
 
@@ -40,20 +38,20 @@ ALL_STS = sts(**{f"y{year}": names for year, names in PAPERS_STS.items()})
 
 
 @pytest.fixture
-def encoder(tiny_words: Words) -> Encoder:
+def encoder(tiny_words):
     return Encoder(AvgConfig(), tiny_words, "ptb-v1")
 
 
-def cells(table: Table, column: str) -> dict[str, str]:
+def cells(table, column):
     at = table.head.index(column)
     return {row[0]: row[at] for row in table.rows}
 
 
-def one(encoder: Encoder, *suites: Suite, kind: str = "avg") -> Report:
+def one(encoder, *suites, kind="avg"):
     return compare([Candidate("mine", "a test", encoder, kind)], suites, resamples=20)
 
 
-def test_a_mean_over_all_sets_stands_beside_the_printed_one(encoder: Encoder) -> None:
+def test_a_mean_over_all_sets_stands_beside_the_printed_one(encoder):
     (table,) = one(encoder, ALL_STS).tables()
     printed = cells(table, "Wieting 2016 table 2: PP")
     assert printed["2012 mean of 5 sets"] == "58.7"
@@ -64,7 +62,7 @@ def test_a_mean_over_all_sets_stands_beside_the_printed_one(encoder: Encoder) ->
     assert cells(table, "Wieting 2017 table 4: GRAN")["2013 OnWN"] == "81.4"
 
 
-def test_a_mean_over_fewer_sets_is_recomputed(encoder: Encoder) -> None:
+def test_a_mean_over_fewer_sets_is_recomputed(encoder):
     (table,) = one(encoder, sts(y2012=PAPERS_STS["2012"], y2013=("OnWN", "headlines"))).tables()
     printed = cells(table, "Wieting 2016 table 2: PP")
     assert printed["2012 mean of 5 sets"] == "58.7"
@@ -74,13 +72,13 @@ def test_a_mean_over_fewer_sets_is_recomputed(encoder: Encoder) -> None:
     assert any(note.startswith("~ mean of the published values over the same sets") for note in table.notes)
 
 
-def test_a_set_that_no_paper_has_leaves_the_mean_empty(encoder: Encoder) -> None:
+def test_a_set_that_no_paper_has_leaves_the_mean_empty(encoder):
     (table,) = one(encoder, sts(y2012=("MSRpar", "mine"))).tables()
     printed = cells(table, "Wieting 2016 table 2: PP")
     assert (printed["2012 MSRpar"], printed["2012 mine"], printed["2012 mean of 2 sets"]) == ("42.6", "", "")
 
 
-def test_the_mean_of_the_papers_22_sets(encoder: Encoder) -> None:
+def test_the_mean_of_the_papers_22_sets(encoder):
     report = one(encoder, ALL_STS, single("sick"), single("pit2015"))
     (score,) = [score for score in report.columns[0].scores if score.name == PAPERS_22]
     assert (len(score.members), score.label) == (22, "mean of 22 sets of the papers' 22")
@@ -101,7 +99,7 @@ def test_the_mean_of_the_papers_22_sets(encoder: Encoder) -> None:
     assert PAPERS_22 not in one(encoder, ALL_STS).metrics()
 
 
-def test_the_same_encoder_comes_first_and_few_columns_in_the_terminal(encoder: Encoder) -> None:
+def test_the_same_encoder_comes_first_and_few_columns_in_the_terminal(encoder):
     report = one(encoder, ALL_STS, kind="lstm_avg")
     (table,) = report.tables()
     assert table.head[:6] == ("sts", "pairs", "mine", "95 %", "Spearman", "unknown %")
@@ -112,7 +110,7 @@ def test_the_same_encoder_comes_first_and_few_columns_in_the_terminal(encoder: E
     assert brief.notes[:2] == ("[1] Wieting 2017 table 4: LSTM-AVG", "[2] Wieting 2016 table 2: PSL")
 
 
-def test_one_published_column_an_encoder_in_our_order_under_one_number_everywhere(encoder: Encoder) -> None:
+def test_one_published_column_an_encoder_in_our_order_under_one_number_everywhere(encoder):
     kinds = ("lstm", "gran", "avg", "proj", "dan", "lstm_avg")
     report = compare([Candidate(kind, "", encoder, kind) for kind in kinds], [ALL_STS, single("sick")], resamples=20)
     years, sick = report.tables(brief=True)
@@ -136,9 +134,7 @@ def test_one_published_column_an_encoder_in_our_order_under_one_number_everywher
         ("", [False, False]),
     ],
 )
-def test_an_encoder_that_was_chosen_on_the_very_sets_is_marked(
-    encoder: Encoder, metric: str, marked: list[bool]
-) -> None:
+def test_an_encoder_that_was_chosen_on_the_very_sets_is_marked(encoder, metric, marked):
     candidate = Candidate("mine", "", encoder, "avg", chosen_by=metric)
     tables = compare([candidate], [ALL_STS, single("sick"), single("pit2015")], resamples=0).tables()
     notes = {table.head[0]: any(f"was chosen by {metric} among" in note for note in table.notes) for table in tables}
@@ -147,7 +143,7 @@ def test_an_encoder_that_was_chosen_on_the_very_sets_is_marked(
     assert not notes["pit2015"]
 
 
-def test_an_encoder_that_was_trained_on_gold_labels_is_marked_on_their_sets(encoder: Encoder) -> None:
+def test_an_encoder_that_was_trained_on_gold_labels_is_marked_on_their_sets(encoder):
     candidate = Candidate("mine", "", encoder, "avg", gold=("sts", "sick"))
     report = compare([candidate], [ALL_STS, single("sick"), single("pit2015")], resamples=0)
     notes = {table.head[0]: [note for note in table.notes if "gold labels" in note] for table in report.tables()}
@@ -161,14 +157,14 @@ def test_an_encoder_that_was_trained_on_gold_labels_is_marked_on_their_sets(enco
     assert report.json()["encoders"][0]["gold"] == ["sts", "sick"]
 
 
-def test_notes_of_a_suite_stand_under_its_own_table(encoder: Encoder) -> None:
+def test_notes_of_a_suite_stand_under_its_own_table(encoder):
     report = one(encoder, replace(ALL_STS, notes=("a note",)), single("sick"))
     assert [("a note" in table.notes) for table in report.tables(brief=True)] == [True, False]
     assert report.notes == ()
     assert report.json()["notes"] == ["a note"]
 
 
-def test_values_over_other_pairs_are_marked(encoder: Encoder) -> None:
+def test_values_over_other_pairs_are_marked(encoder):
     suite = Suite("phrases", (Group("", (pairs("pavlick"), pairs("annotated-ppdb"))),), measure="spearman")
     (table,) = one(encoder, suite).tables()
     assert list(cells(table, "Wieting 2016 table 3: PP").values()) == ["60.0", "53.5*"]
@@ -177,7 +173,7 @@ def test_values_over_other_pairs_are_marked(encoder: Encoder) -> None:
     assert list(cells(table, "mine").values()) == list(values.values())
 
 
-def test_encoders_and_baselines_side_by_side(encoder: Encoder, tiny_words: Words) -> None:
+def test_encoders_and_baselines_side_by_side(encoder, tiny_words):
     other = Encoder(AvgConfig(), Words(pa.array([UNKNOWN, "cat", "a", "on"]), tiny_words.matrix[4:8]), "space")
     candidates = [Candidate("new", "mine", encoder), Candidate("old|er", "theirs", other), *overlap_candidates()]
     words = ScoredPairs("ws353", np.array([1.0, 2]), pa.array(["cat", "dog"]), pa.array(["mat", "home"]))
@@ -206,7 +202,7 @@ def test_encoders_and_baselines_side_by_side(encoder: Encoder, tiny_words: Words
         compare([candidates[0], candidates[0]], [ALL_STS])
 
 
-def test_what_is_written(encoder: Encoder, tmp_path: Path) -> None:
+def test_what_is_written(encoder, tmp_path):
     suites = [sts(y2012=PAPERS_STS["2012"], y2013=("OnWN",)), single("sick")]
     report = compare([Candidate("a|b", "pipes", encoder, "avg")], suites)
     data, text, table = report.write(tmp_path / "deep" / "out")
@@ -240,7 +236,7 @@ def test_what_is_written(encoder: Encoder, tmp_path: Path) -> None:
         report.write(tmp_path / "file")
 
 
-def test_metrics_have_the_first_encoder_in_front(encoder: Encoder) -> None:
+def test_metrics_have_the_first_encoder_in_front(encoder):
     suite = sts(y2012=("MSR(par)", "OnWN"), y2013=("headlines",))
     metrics = compare([Candidate("a", "", encoder), Candidate("b", "", encoder)], [suite], resamples=0).metrics()
     assert metrics["sts/mean"] == metrics["b/sts/mean"]

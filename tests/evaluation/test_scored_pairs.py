@@ -1,7 +1,6 @@
 """Scored pairs: what is read, and the line that is named where it cannot be."""
 
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ ROWS = b'4.5\tA cat sat.\tThe cat sat.\n0\tIt\'s 5 o\'clock\t"No" quoting, "here
     ],
     ids=["no header", "header", "BOM and CRLF", "no last line feed", "gzip", "no suffix"],
 )
-def test_pairs_are_read(tmp_path: Path, name: str, data: bytes) -> None:
+def test_pairs_are_read(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
     pairs = read_scored_pairs(tmp_path / name)
     assert pairs.name == "set"
@@ -33,7 +32,7 @@ def test_pairs_are_read(tmp_path: Path, name: str, data: bytes) -> None:
     assert pairs.second.to_pylist() == ["The cat sat.", '"No" quoting, "here']
 
 
-def test_text_is_kept_as_it_is(tmp_path: Path) -> None:
+def test_text_is_kept_as_it_is(tmp_path):
     texts = ["", " ", "中文", "é\u2028x", "a\x85b\x12c", "\ufeff", "score", "😀" * 1000]
     (tmp_path / "set.tsv").write_bytes("".join(f"1e-1\t{text}\t{text}!\n" for text in texts).encode())
     pairs = read_scored_pairs(tmp_path / "set.tsv")
@@ -59,7 +58,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("data", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_faulty_file_is_refused_with_its_line(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
     path = tmp_path / "set.tsv"
     path.write_bytes(data)
     with pytest.raises(ValueError, match=message) as error:
@@ -68,7 +67,7 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path: Path, data: bytes, mes
     assert "\n" not in str(error.value)
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_no_file(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder; a file is expected"):
         read_scored_pairs(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"none\.tsv does not exist"):

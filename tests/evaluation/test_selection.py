@@ -1,7 +1,6 @@
 """The metric that selects an encoder, and the digest of what it is taken from."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ from paraembed.evaluation.selection import chosen_metric, metrics_of, suites_dig
 from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
 from paraembed.recipe import Recipe
 from paraembed.settings import Selection
-from paraembed.text.vocabulary import Words
 from paraembed.training.data import Pairs
 
 FIRST, SECOND = pa.array(["the cat", "a dog", "cat", "home"]), pa.array(["a cat", "on", "dog", "the home"])
@@ -36,18 +34,18 @@ OTHERS = Suite("mixed", (Group("", (ThresholdPairs("same", LABELLED, LABELLED), 
         ([YEARS], "sts/2013/mean", "sts/2013/mean"),
     ],
 )
-def test_the_metric_is_the_one_named_or_the_first_suites(suites: list[Suite], name: str | None, chosen: str) -> None:
+def test_the_metric_is_the_one_named_or_the_first_suites(suites, name, chosen):
     assert chosen_metric(name, suites) == chosen
 
 
-def test_every_metric_may_select(tiny_words: Words) -> None:
+def test_every_metric_may_select(tiny_words):
     """The names are found without the encoder, and are those that it has."""
     suites = [YEARS, FILES, OTHERS]
     names = metrics_of(Encoder(AvgConfig(), tiny_words, "space"), suites)
     assert all(chosen_metric(name, suites) == name for name in names)
 
 
-def test_bad_flags_are_said(tmp_path: Path) -> None:
+def test_bad_flags_are_said(tmp_path):
     (tmp_path / "pairs.tsv").write_text("1\ta\tb\n2\tc\td\n2\ta\td\n")
     for names, data, files, selection, message in [
         (["sts"], None, [], Selection(), "--evaluate and --data go together"),
@@ -63,10 +61,10 @@ def test_bad_flags_are_said(tmp_path: Path) -> None:
     assert Pairs(Recipe(), tmp_path, tmp_path).scoring(9) is None
     for wrong, message in [({"every": 0.0}, "every is 0.0; allowed"), ({"patience": 0}, "patience is 0; allowed: 1")]:
         with pytest.raises(ValueError, match=message):
-            Selection(**wrong)  # type: ignore[arg-type]
+            Selection(**wrong)
 
 
-def test_the_digest_is_of_texts_and_labels() -> None:
+def test_the_digest_is_of_texts_and_labels():
     changed = [
         replace(GRADED, scores=GRADED.scores + 1),
         replace(GRADED, first=SECOND),

@@ -9,7 +9,7 @@ from paraembed.evaluation.similarities import best_threshold, first_place
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=20))
-def test_the_threshold_is_the_lowest_of_the_best(pairs: list[tuple[int, bool]]) -> None:
+def test_the_threshold_is_the_lowest_of_the_best(pairs):
     values, labels = (np.array(side, np.float64) for side in zip(*pairs, strict=True))
     if np.ptp(values) == 0:
         with pytest.raises(ValueError, match=r"predictions are all .*in the vocabulary\?"):
@@ -21,7 +21,7 @@ def test_the_threshold_is_the_lowest_of_the_best(pairs: list[tuple[int, bool]]) 
     assert best_threshold(values, labels) == tried[int(np.argmax(right))]
 
 
-def test_a_choice_by_hand() -> None:
+def test_a_choice_by_hand():
     similarities = np.array(
         [[0.9, 0.1, 0.2], [0.5, 0.5, 0.1], [0.3, 0.3 + 1e-8, 0.3], [0.1, 0.2, 0.2], [0.5, 0.4, 0.5 + 1e-3]],
         np.float32,
@@ -31,7 +31,7 @@ def test_a_choice_by_hand() -> None:
     np.testing.assert_allclose(shared, [1, 1 / 2, 1 / 3, 0, 0])
 
 
-def test_what_cannot_be_decided_is_an_error() -> None:
+def test_what_cannot_be_decided_is_an_error():
     with pytest.raises(ValueError, match=r"6 predictions are all 0\.25"):
         first_place(np.full((2, 3), 0.25, np.float32))
     with pytest.raises(ValueError, match="not finite"):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from paraembed.encoders import Embedded, Encoder
+from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.candidates import Candidate, trained, untrained
 from paraembed.evaluation.loaders import read_scored_pairs
@@ -20,7 +20,7 @@ from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.evaluation.suites import read_pairs_files, read_sts
 from paraembed.papers.results import PAPERS_STS
 from paraembed.text.tokenize import tokenise
-from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.text.vocabulary import UNKNOWN
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TRAIN = SHARED / "train"
@@ -34,7 +34,7 @@ SETS = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name, text in SETS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -45,11 +45,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def encoder(tiny_words: Words) -> Encoder:
+def encoder(tiny_words):
     return Encoder(AvgConfig(), tiny_words, "ptb-v1")
 
 
-def correlations(encoder: Encoder, path: Path) -> tuple[float, float]:
+def correlations(encoder, path):
     """Pearson and Spearman of a set, one pair at a time."""
     pairs = read_scored_pairs(path)
     cosines = []
@@ -59,7 +59,7 @@ def correlations(encoder: Encoder, path: Path) -> tuple[float, float]:
     return stats.pearsonr(cosines, pairs.scores).statistic, stats.spearmanr(cosines, pairs.scores).statistic
 
 
-def test_sets_are_found_below_the_folder_or_its_sts(folder: Path) -> None:
+def test_sets_are_found_below_the_folder_or_its_sts(folder):
     for root in (folder, folder.parent):
         if root == folder.parent:
             folder.rename(folder.with_name("sts"))
@@ -68,13 +68,13 @@ def test_sets_are_found_below_the_folder_or_its_sts(folder: Path) -> None:
         assert found == list(SETS)
 
 
-def test_gzipped_sets_are_found(tmp_path: Path) -> None:
+def test_gzipped_sets_are_found(tmp_path):
     (tmp_path / "2014").mkdir()
     (tmp_path / "2014" / "images.tsv.gz").write_bytes(gzip.compress(b"1\ta\tb\n"))
     assert [pairs.name for pairs in read_sts(tmp_path).groups[0].sets] == ["images"]
 
 
-def test_scores_and_means(folder: Path, encoder: Encoder) -> None:
+def test_scores_and_means(folder, encoder):
     scores = score_suite(encoder, read_sts(folder))
     assert [(score.name, score.label, score.is_mean, score.num_pairs) for score in scores] == [
         ("sts/2012/MSRpar", "2012 MSRpar", False, 3),
@@ -98,14 +98,14 @@ def test_scores_and_means(folder: Path, encoder: Encoder) -> None:
         np.testing.assert_allclose([getattr(score, measure) for score in scores], expected, atol=1e-6)
 
 
-def test_unknown_tokens_are_counted_by_occurrence(folder: Path, encoder: Encoder) -> None:
+def test_unknown_tokens_are_counted_by_occurrence(folder, encoder):
     msrpar, *_, mean = score_suite(encoder, read_sts(folder))
     assert (msrpar.num_tokens, msrpar.num_unknown) == (12, 1)
     assert (mean.num_tokens, mean.num_unknown) == (12 + 10 + 13, 1)
     assert mean.unknown_share == pytest.approx(1 / 35)
 
 
-def test_files_have_scores_but_no_mean(folder: Path, encoder: Encoder) -> None:
+def test_files_have_scores_but_no_mean(folder, encoder):
     paths = [folder / "2012" / "MSRpar.tsv", folder / "2013" / "headlines.tsv"]
     scores = score_suite(encoder, read_pairs_files(paths))
     assert [(score.name, score.label) for score in scores] == [
@@ -114,11 +114,11 @@ def test_files_have_scores_but_no_mean(folder: Path, encoder: Encoder) -> None:
     assert scores[0].pearson == pytest.approx(correlations(encoder, paths[0])[0], abs=1e-6)
 
 
-def test_each_distinct_sentence_is_encoded_once(folder: Path, tiny_words: Words) -> None:
+def test_each_distinct_sentence_is_encoded_once(folder, tiny_words):
     class Counting(Encoder):
         seen: list[str]
 
-        def embed(self, texts: pa.StringArray, batch_size: int = 4096) -> Embedded:
+        def embed(self, texts, batch_size=4096):
             self.seen = texts.to_pylist()
             return super().embed(texts, batch_size)
 
@@ -128,18 +128,18 @@ def test_each_distinct_sentence_is_encoded_once(folder: Path, tiny_words: Words)
     assert sorted(encoder.seen) == sorted(sentences - {"sentence1", "sentence2"})
 
 
-def test_what_is_cut_is_said(folder: Path, tiny_words: Words, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_cut_is_said(folder, tiny_words, caplog):
     score_suite(Encoder(AvgConfig(), tiny_words, "ptb-v1", max_tokens=2), read_sts(folder))
     assert "2 of 16 texts have more than max_tokens = 2 tokens; what follows was not read" in caplog.text
 
 
-def test_the_set_without_a_correlation_is_named(folder: Path, encoder: Encoder) -> None:
+def test_the_set_without_a_correlation_is_named(folder, encoder):
     (folder / "2013" / "FNWN.tsv").write_text("5\tyak\tgnu\n4\tgnu\temu\n")
     with pytest.raises(ValueError, match=r"tiny, sts/2013/FNWN: the 2 predictions are all 1; .* in the vocabulary\?"):
         compare([Candidate("tiny", "", encoder)], [read_sts(folder)])
 
 
-def test_what_is_no_suite_is_refused(folder: Path) -> None:
+def test_what_is_no_suite_is_refused(folder):
     with pytest.raises(FileNotFoundError, match="none does not exist; expected a folder with STS sets"):
         read_sts(folder / "none")
     with pytest.raises(NotADirectoryError, match=r"notes\.txt is a file; expected a folder with STS sets"):
@@ -152,14 +152,14 @@ def test_what_is_no_suite_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mean", "pooled"])
-def test_names_of_scores_over_several_sets_are_refused(folder: Path, name: str) -> None:
+def test_names_of_scores_over_several_sets_are_refused(folder, name):
     (folder / "2012" / f"{name}.tsv").write_text(SETS["2012/OnWN.tsv"])
     for read in (lambda: read_sts(folder), lambda: read_pairs_files([folder / "2012" / f"{name}.tsv"])):
         with pytest.raises(ValueError, match=rf"'{name}' is the name of a score over several sets; rename the file"):
             read()
 
 
-def test_a_kept_encoder_says_how_it_was_chosen_and_on_which_pairs(tiny_encoder_folder: Path, tmp_path: Path) -> None:
+def test_a_kept_encoder_says_how_it_was_chosen_and_on_which_pairs(tiny_encoder_folder, tmp_path):
     shutil.copytree(tiny_encoder_folder, tmp_path / "encoder")
     config = json.loads((tmp_path / "encoder" / "config.json").read_text())
     config["provenance"] = {
@@ -182,7 +182,7 @@ def test_a_kept_encoder_says_how_it_was_chosen_and_on_which_pairs(tiny_encoder_f
     assert found.gold == ("sts", "sick")
 
 
-def test_missing_sets_are_noted(folder: Path) -> None:
+def test_missing_sets_are_noted(folder):
     notes = read_sts(folder).notes
     assert [note.split(":")[0] for note in notes] == [
         "STS 2012 is without MSRvid, SMTeuroparl, SMTnews",
@@ -195,7 +195,7 @@ def test_missing_sets_are_noted(folder: Path) -> None:
     assert len(read_sts(folder).notes) == 2
 
 
-def test_the_benchmark_stands_alone(folder: Path, encoder: Encoder) -> None:
+def test_the_benchmark_stands_alone(folder, encoder):
     (folder / "benchmark" / "dev.tsv").write_text(SETS["2012/MSRpar.tsv"])
     *others, dev = score_suite(encoder, read_sts(folder))
     assert (dev.name, dev.label, dev.num_pairs) == ("sts/benchmark/dev", "benchmark dev", 3)
@@ -204,7 +204,7 @@ def test_the_benchmark_stands_alone(folder: Path, encoder: Encoder) -> None:
     assert others[-1].num_pairs == 10
 
 
-def test_candidates(tiny_encoder_folder: Path, tmp_path: Path) -> None:
+def test_candidates(tiny_encoder_folder, tmp_path):
     encoder = trained(tiny_encoder_folder)
     assert encoder.label == "avg"
     assert encoder.encoder.fingerprint[:12] in encoder.description
@@ -221,14 +221,14 @@ VECTORS = {
 
 
 @pytest.fixture(scope="module", params=[pytest.param("word2vec", marks=pytest.mark.slow), "glove"])
-def real(request: pytest.FixtureRequest) -> tuple[Encoder, dict[str, np.ndarray]]:
+def real(request):
     """Word vectors through the package, and the same file read by other means."""
     path = VECTORS[request.param]
     if not (path.is_file() and STS.is_dir()):
         pytest.skip(f"the real sets are not there: {SHARED}")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.split() for line in file]
-    table: dict[str, np.ndarray] = {}
+    table = {}
     for word, *values in rows:
         table.setdefault(word.lower(), np.array(values, np.float64))
     table[""] = np.mean([np.array(values, np.float64) for _, *values in rows], axis=0)  # the unknown word
@@ -237,9 +237,9 @@ def real(request: pytest.FixtureRequest) -> tuple[Encoder, dict[str, np.ndarray]
     return encoder, table
 
 
-def test_word_vectors_on_real_sets_as_in_plain_numpy(real: tuple[Encoder, dict[str, np.ndarray]]) -> None:
+def test_word_vectors_on_real_sets_as_in_plain_numpy(real):
     encoder, table = real
-    year: list[float] = []
+    year = []
     all_cosines, all_gold = [], []
     for path in sorted((STS / "2015").glob("*.tsv")):
         cosines, gold = [], []
@@ -263,7 +263,7 @@ def test_word_vectors_on_real_sets_as_in_plain_numpy(real: tuple[Encoder, dict[s
     assert pooled.intervals == {}
 
 
-def test_pairs_without_an_unknown_word_have_a_score_of_their_own(encoder: Encoder) -> None:
+def test_pairs_without_an_unknown_word_have_a_score_of_their_own(encoder):
     """Two unknown words are one word to the encoder: their cosine is 1, whatever the gold score says."""
     first, second = ["cat", "zebra", "dog", "zebra", "cat", "a yak"], ["dog", "yak", "mat", "cat", "on", "a"]
     rated = ScoredPairs("rated", np.array([5.0, 0, 3, 1, 2, 4]), pa.array(first), pa.array(second))

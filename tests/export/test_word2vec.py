@@ -23,7 +23,7 @@ Matrix = npt.NDArray[np.float32]
 WORD = st.text(st.characters(exclude_categories=["Cs", "Lu", "Lt"], exclude_characters=" \n\r\0"), min_size=1)
 
 
-def as_gensim_reads(path: Path) -> tuple[list[str], Matrix]:
+def as_gensim_reads(path):
     """What ``KeyedVectors.load_word2vec_format`` does: lines of bytes, stripped on the right, split at spaces."""
     with (gzip.open if path.suffix == ".gz" else Path.open)(path, "rb") as file:
         num_words, width = map(int, file.readline().decode().split())
@@ -35,7 +35,7 @@ def as_gensim_reads(path: Path) -> tuple[list[str], Matrix]:
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_the_same_bits_come_back(tmp_path: Path, data: st.DataObject) -> None:
+def test_the_same_bits_come_back(tmp_path, data):
     vocabulary = data.draw(st.lists(WORD.filter(lambda word: word.lower() == word), unique=True, max_size=6))
     vocabulary.insert(data.draw(st.integers(0, len(vocabulary))), UNKNOWN)
     shape = len(vocabulary), data.draw(st.integers(1, 4))
@@ -51,7 +51,7 @@ def test_the_same_bits_come_back(tmp_path: Path, data: st.DataObject) -> None:
     np.testing.assert_array_equal(vectors.view(np.int32), words.matrix.view(np.int32))
 
 
-def test_any_float32_and_more_rows_than_are_written_at_a_time(tmp_path: Path) -> None:
+def test_any_float32_and_more_rows_than_are_written_at_a_time(tmp_path):
     bits = np.random.default_rng(0).integers(0, 2**32, 2**21, dtype=np.uint32)
     values = bits.view(np.float32)
     matrix = np.where(np.isfinite(values), values, np.float32(1)).reshape(-1, 64)
@@ -64,7 +64,7 @@ def test_any_float32_and_more_rows_than_are_written_at_a_time(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("word", ["", "new york", "a\nb", "a\rb", "a\0b"])
-def test_a_word_that_the_format_cannot_hold_is_refused(word: str, tmp_path: Path) -> None:
+def test_a_word_that_the_format_cannot_hold_is_refused(word, tmp_path):
     words = Words(pa.array(["cat", word, UNKNOWN]), np.zeros((3, 2), np.float32))
     with pytest.raises(ValueError, match="has 1 words that word2vec's text cannot hold, such as") as told:
         write_word2vec(words, tmp_path / "v.txt")
@@ -72,13 +72,13 @@ def test_a_word_that_the_format_cannot_hold_is_refused(word: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_vector_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+def test_a_vector_that_is_not_finite_is_refused(tmp_path):
     words = Words(pa.array(["cat", "dog", UNKNOWN]), np.array([[1, 2], [3, np.nan], [np.inf, 0]], np.float32))
     with pytest.raises(ValueError, match="the vector of 'dog' is not finite"):
         write_word2vec(words, tmp_path / "v.txt")
 
 
-def test_a_training_with_boundary_words_begins_with_those_of_the_file(tmp_path: Path) -> None:
+def test_a_training_with_boundary_words_begins_with_those_of_the_file(tmp_path):
     (tmp_path / "v.txt").write_text("</s> 1 2\ncat 3 4\n")
     counts = pc.value_counts(pa.array(["cat"]))
     recipe = Recipe(boundary_tokens="both")
@@ -92,7 +92,7 @@ def test_a_training_with_boundary_words_begins_with_those_of_the_file(tmp_path: 
     assert words_of(plain).vocabulary.to_pylist() == ["</s>", "cat", UNKNOWN]
 
 
-def test_scales_are_in_the_vectors(tiny_words: Words) -> None:
+def test_scales_are_in_the_vectors(tiny_words):
     scaled = Encoder(ScaledAvgConfig(), Words(tiny_words.vocabulary, tiny_words.matrix.copy()), "space")
     scaled.composition.scale.data.copy_(1 + scaled.matrix[:, 0].abs())
     mean = Encoder(AvgConfig(), words_of(scaled), "space")

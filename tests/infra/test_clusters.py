@@ -3,7 +3,6 @@
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -15,13 +14,13 @@ CLUSTERS = sorted((ROOT / "infra" / "ray-cluster").glob("*.yaml"))
 SBATCH = ROOT / "infra" / "slurm" / "embed.sbatch"
 
 
-def cluster(path: Path) -> dict[str, Any]:
+def cluster(path):
     """A configuration as ``ray up`` completes it."""
     return dict(prepare_config(yaml.safe_load(path.read_text())))
 
 
 @pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
-def test_ray_up_takes_it(path: Path) -> None:
+def test_ray_up_takes_it(path):
     validate_config(cluster(path))
     wrong = {**cluster(path), "max_worker": 3}
     with pytest.raises(Exception, match="max_worker"):
@@ -29,7 +28,7 @@ def test_ray_up_takes_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
-def test_clusters_are_closed_and_their_heads_run_no_task(path: Path) -> None:
+def test_clusters_are_closed_and_their_heads_run_no_task(path):
     config = cluster(path)
     (head,) = (one for one in config["head_start_ray_commands"] if "--head" in one)
     (worker,) = (one for one in config["worker_start_ray_commands"] if "--address" in one)
@@ -48,7 +47,7 @@ def test_clusters_are_closed_and_their_heads_run_no_task(path: Path) -> None:
         assert config["available_node_types"][config["head_node_type"]]["resources"]["CPU"] == 0
 
 
-def test_machines_of_aws_have_room_for_rays_own_image() -> None:
+def test_machines_of_aws_have_room_for_rays_own_image():
     defaults = yaml.safe_load((Path(ray.__file__).parent / "autoscaler" / "aws" / "defaults.yaml").read_text())
     least = min(disks(defaults))
     assert least > 0
@@ -57,13 +56,13 @@ def test_machines_of_aws_have_room_for_rays_own_image() -> None:
     assert min(sizes) >= least
 
 
-def disks(config: dict[str, Any]) -> list[int]:
+def disks(config):
     """GB of the disks of every kind of machine."""
     nodes = (kind["node_config"] for kind in config["available_node_types"].values())
     return [disk["Ebs"]["VolumeSize"] for node in nodes for disk in node.get("BlockDeviceMappings", ())]
 
 
-def test_the_slurm_script_is_shell_and_says_what_it_needs() -> None:
+def test_the_slurm_script_is_shell_and_says_what_it_needs():
     subprocess.run(["bash", "-n", SBATCH], check=True)
     text = SBATCH.read_text()
     options = re.findall(r"^#SBATCH --([a-z-]+)", text, re.MULTILINE)
@@ -76,7 +75,7 @@ def test_the_slurm_script_is_shell_and_says_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", SBATCH, *CLUSTERS], ids=lambda path: path.name)
-def test_every_ray_starts_below_a_private_folder(page: Path) -> None:
+def test_every_ray_starts_below_a_private_folder(page):
     text = page.read_text()
     commands = re.findall(r"ray start --.*", re.sub(r"\\\n|\n +(?=--)", " ", text))
     private = re.compile(r'--temp-dir[ =]("\$\(mktemp -d\)/ray"|"\$folder/ray"|\$HOME/private/ray)( |$)')

@@ -5,7 +5,6 @@ import re
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -22,12 +21,12 @@ BOARD = json.loads((ROOT / "infra" / "grafana" / "dashboard.json").read_text())
 EXPORTED = {f"ray_{name}_total" for name in metrics.COUNTED} | {f"ray_{name}" for name in metrics.MEASURED}
 
 
-def test_the_table_of_sizes_is_that_of_the_measurement() -> None:
+def test_the_table_of_sizes_is_that_of_the_measurement():
     table = sizing.table(sizing.read_measured(ROOT / "infra" / "measured.json"))
     assert sizing.with_table(GUIDE, table) == GUIDE, "run: python infra/sizing.py"
 
 
-def test_sizes_follow_from_the_rate() -> None:
+def test_sizes_follow_from_the_rate():
     table = sizing.table(sizing.Measured(100_000, 2**30, 10, 300, 2))
     row = next(line for line in table.splitlines() if line.startswith("| 10¹⁰"))
     # 10^10 / 10^5 / 3600 = 27.8 core hours, 3.47 on 8 cores; 10^10 x (4 x 300 + 16) bytes = 12.16 TB.
@@ -35,21 +34,21 @@ def test_sizes_follow_from_the_rate() -> None:
 
 
 @pytest.mark.parametrize("page", ["infra/README.md", "README.md"])
-def test_the_tests_that_a_page_names_are_there(page: str) -> None:
+def test_the_tests_that_a_page_names_are_there(page):
     named = set(re.findall(r"`(test_\w+)`", (ROOT / page).read_text()))
     assert len(named) > 8
     code = "\n".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py"))
     assert not {name for name in named if f"def {name}(" not in code}
 
 
-def test_the_files_that_the_guide_names_are_there() -> None:
+def test_the_files_that_the_guide_names_are_there():
     named = set(re.findall(r"`((?:kuberay|ray-cluster|slurm|mlflow|grafana)[\w./-]*)`", GUIDE))
     named |= set(re.findall(r"\binfra/((?:\w[\w-]*/)*[\w.-]+)", GUIDE))
     assert len(named) > 8
     assert not {name for name in named if not (ROOT / "infra" / name).exists()}
 
 
-def test_the_dashboard_shows_what_is_exported() -> None:
+def test_the_dashboard_shows_what_is_exported():
     shown = {name for panel in BOARD["panels"] for one in panel["targets"] for name in names_in(one["expr"])}
     assert {name for name in shown if "paraembed" in name} == EXPORTED
     reporter = Path(ray.__file__).parent / "dashboard" / "modules" / "reporter" / "reporter_agent.py"
@@ -59,12 +58,12 @@ def test_the_dashboard_shows_what_is_exported() -> None:
     assert set(re.findall(r"ray_paraembed_\w+", GUIDE)) == EXPORTED
 
 
-def names_in(expression: str) -> list[str]:
+def names_in(expression):
     """The metrics of a PromQL expression."""
     return re.findall(r"\bray_\w+", expression)
 
 
-def test_prometheus_looks_where_ray_says() -> None:
+def test_prometheus_looks_where_ray_says():
     config = yaml.safe_load((ROOT / "infra" / "grafana" / "prometheus.yaml").read_text())
     listed, pods = config["scrape_configs"]
     (file,) = listed["file_sd_configs"][0]["files"]
@@ -76,7 +75,7 @@ def test_prometheus_looks_where_ray_says() -> None:
 
 
 @pytest.mark.ray
-def test_what_a_job_tells_can_be_scraped(ray_cluster: None) -> None:
+def test_what_a_job_tells_can_be_scraped(ray_cluster):
     metrics.embedded(1000)
     metrics.embedded(0)
     metrics.part_failed()
@@ -90,7 +89,7 @@ def test_what_a_job_tells_can_be_scraped(ray_cluster: None) -> None:
         if connection.laddr.port == node["MetricsExportPort"] and connection.status == psutil.CONN_LISTEN
     }
     assert listening <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
-    found: dict[str, float] = {}
+    found = {}
     for _ in range(120):  # the agent collects every few seconds
         with urllib.request.urlopen(address, timeout=10) as page:
             lines = re.findall(r"^(ray_paraembed_\w+)\{[^}]*\} (\S+)$", page.read().decode(), re.MULTILINE)
@@ -104,7 +103,7 @@ def test_what_a_job_tells_can_be_scraped(ray_cluster: None) -> None:
     assert found.keys() >= EXPORTED
 
 
-def connections(process: psutil.Process) -> list[Any]:
+def connections(process):
     try:
         return list(process.net_connections("inet"))
     except psutil.Error:

@@ -8,10 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,18 +21,18 @@ WARM = "python /app/warm.py"
 CUDA_OF_TORCH = {"2.13": {"cu126", "cu130"}}  # pytorch/FBGEMM pull request 5976: none for cu128
 
 
-def instructions() -> list[tuple[str, str]]:
+def instructions():
     """Name and argument of each, continued lines joined, comments left out."""
     lines = [line for line in (ROOT / "infra" / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
     text = "\n".join(lines).replace("\\\n", " ")
     return [(name, argument.strip()) for name, _, argument in (one.partition(" ") for one in text.splitlines() if one)]
 
 
-def of(name: str) -> list[str]:
+def of(name):
     return [argument for one, argument in instructions() if one == name]
 
 
-def test_the_base_is_pinned_by_a_digest() -> None:
+def test_the_base_is_pinned_by_a_digest():
     (digest,) = (one for one in of("ARG") if one.startswith("BASE_DIGEST="))
     assert re.fullmatch(r"BASE_DIGEST=sha256:[0-9a-f]{64}", digest)
     assert instructions()[0] == ("ARG", digest)
@@ -42,14 +40,14 @@ def test_the_base_is_pinned_by_a_digest() -> None:
         assert re.fullmatch(r"python:3\.11-slim-bookworm@\$\{BASE_DIGEST\}( AS wheel)?", base)
 
 
-def test_one_argument_chooses_cpu_or_cuda() -> None:
+def test_one_argument_chooses_cpu_or_cuda():
     assert "DEVICE=cpu" in of("ARG")
     (install,) = (one for one in of("RUN") if "torch==" in one)
     assert f'--index-url "{INDEX}"' in install
     assert "constraints.txt" in install  # the version is the pinned one
 
 
-def test_the_cuda_version_is_one_that_torch_is_built_for() -> None:
+def test_the_cuda_version_is_one_that_torch_is_built_for():
     (pinned,) = re.findall(r"^torch==(\d+\.\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     places = ("infra/Dockerfile", "infra/README.md", "infra/kuberay-overlays/gpu/kustomization.yaml")
     for place in places:
@@ -58,7 +56,7 @@ def test_the_cuda_version_is_one_that_torch_is_built_for() -> None:
         assert named <= CUDA_OF_TORCH[pinned], place
 
 
-def test_what_is_installed_is_pinned() -> None:
+def test_what_is_installed_is_pinned():
     for line in of("RUN"):
         for command in line.split("&&"):
             words = shlex.split(command)
@@ -73,7 +71,7 @@ def test_what_is_installed_is_pinned() -> None:
     assert any("rm -rf /var/lib/apt/lists" in line for line in of("RUN"))
 
 
-def test_it_runs_as_a_user_and_says_whether_it_is_well() -> None:
+def test_it_runs_as_a_user_and_says_whether_it_is_well():
     assert of("USER") == ["1000"]
     order = [name for name, _ in instructions()]
     assert "COPY" not in order[order.index("USER") :]
@@ -85,12 +83,12 @@ def test_it_runs_as_a_user_and_says_whether_it_is_well() -> None:
     assert not re.search(r"(PASSWORD|TOKEN|SECRET|KEY)=", "\n".join(of("ENV") + of("ARG")))
 
 
-def environment_of() -> dict[str, str]:
+def environment_of():
     """What the image sets."""
     return dict(word.split("=", 1) for one in of("ENV") for word in shlex.split(one))
 
 
-def test_the_user_owns_what_is_written() -> None:
+def test_the_user_owns_what_is_written():
     (made,) = (one for one in of("RUN") if "useradd" in one)
     assert "useradd --uid 1000 --create-home paraembed" in made
     assert environment_of()["NUMBA_CACHE_DIR"].startswith("/home/paraembed/")
@@ -98,12 +96,12 @@ def test_the_user_owns_what_is_written() -> None:
     assert "chown paraembed:paraembed /data" in made
 
 
-def sources() -> list[str]:
+def sources():
     """What is copied from the checkout."""
     return [name for one in of("COPY") if not one.startswith("--from") for name in one.split()[:-1]]
 
 
-def test_only_what_is_needed_is_sent_and_copied() -> None:
+def test_only_what_is_needed_is_sent_and_copied():
     listed = (ROOT / ".dockerignore").read_text().splitlines()
     rules = [line for line in listed if line and not line.startswith("#")]
     assert rules[0] == "*"
@@ -117,13 +115,13 @@ def test_only_what_is_needed_is_sent_and_copied() -> None:
 FOLDERS = ("wheels", "src", "tmp", "app", "data", "home")
 
 
-def placed(text: str, root: Path) -> str:
+def placed(text, root):
     """A command or path with the folders of the image below ``root``, and torch from the usual index."""
     text = text.replace(f'--index-url "{INDEX}"', "")
     return re.sub(rf"(?<![\w.*/])/({'|'.join(FOLDERS)})\b", rf"{root}/\1", text)
 
 
-def copy(argument: str, root: Path) -> None:
+def copy(argument, root):
     """One COPY line."""
     *names, target = argument.replace("--from=wheel ", "").split()
     for name in names:
@@ -135,7 +133,7 @@ def copy(argument: str, root: Path) -> None:
             shutil.copy(source, to)
 
 
-def whose() -> tuple[dict[str, int], str]:
+def whose():
     """The image's user where we may become it, else ourselves; and a Python of this version that it may run."""
     who = {"user": 1000, "group": 1000} if os.getuid() == 0 else {}
     version = "import ensurepip, sys; print(sys.version_info[:2])"
@@ -148,7 +146,7 @@ def whose() -> tuple[dict[str, int], str]:
 
 
 @pytest.fixture
-def root() -> Iterator[Path]:
+def root():
     """The image's folders, below one that every user may enter."""
     root = Path(tempfile.mkdtemp(prefix="img"))  # short: the path of a socket
     root.chmod(0o755)
@@ -159,13 +157,13 @@ def root() -> Iterator[Path]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def compiled(folder: Path) -> set[str]:
+def compiled(folder):
     return {path.name for path in folder.rglob("*.nbc")}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_its_steps_make_an_environment_in_which_its_user_runs_the_jobs(root: Path) -> None:
+def test_its_steps_make_an_environment_in_which_its_user_runs_the_jobs(root):
     """The COPY, pip and Python lines in a new virtual environment; then jobs, which compile nothing more."""
     who, python = whose()
     (root / "home" / "paraembed").mkdir()
@@ -176,7 +174,7 @@ def test_its_steps_make_an_environment_in_which_its_user_runs_the_jobs(root: Pat
     environment |= {name: placed(value, root) for name, value in environment_of().items()}
     environment |= {"PATH": f"{root}/venv/bin:{os.environ['PATH']}", "RAY_TMPDIR": f"{root}/tmp"}
 
-    def run(*command: str | Path, **more: Any) -> str:
+    def run(*command, **more):
         done = subprocess.run(
             list(map(str, command)), env=environment, check=False, capture_output=True, text=True, **more
         )

@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -24,17 +23,17 @@ SCHEMA = json.loads((Path(__file__).parent / "rayjob.schema.json").read_text())
 Manifests = dict[tuple[str, str], dict[str, Any]]
 
 
-def by_name(documents: list[dict[str, Any]]) -> Manifests:
+def by_name(documents):
     return {(one["kind"], one["metadata"]["name"]): one for one in documents}
 
 
-def base() -> Manifests:
+def base():
     listed = yaml.safe_load((KUBERAY / "kustomization.yaml").read_text())["resources"]
     assert sorted(listed) == sorted(path.name for path in KUBERAY.glob("*.yaml") if path.stem != "kustomization")
     return by_name([yaml.safe_load((KUBERAY / name).read_text()) for name in listed])
 
 
-def rendered(folder: Path) -> Manifests:
+def rendered(folder):
     """What ``kubectl apply -k`` sends."""
     if shutil.which("kubectl") is None:
         pytest.skip("no kubectl here to render an overlay")
@@ -42,35 +41,35 @@ def rendered(folder: Path) -> Manifests:
 
 
 @cache
-def kustomized(folder: Path) -> str:
+def kustomized(folder):
     return subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
 
 
-EVERY: dict[str, Callable[[], Manifests]] = {"base": base}
-EVERY |= {folder.name: lambda folder=folder: rendered(folder) for folder in OVERLAYS}  # type: ignore[misc]
+EVERY = {"base": base}
+EVERY |= {folder.name: lambda folder=folder: rendered(folder) for folder in OVERLAYS}
 
 
 @pytest.fixture(params=EVERY)
-def manifests(request: pytest.FixtureRequest) -> Manifests:
+def manifests(request):
     return EVERY[request.param]()
 
 
-def pods(job: dict[str, Any]) -> list[dict[str, Any]]:
+def pods(job):
     cluster = job["spec"]["rayClusterSpec"]
     return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
 
 
-def rayjobs(manifests: Manifests) -> dict[str, dict[str, Any]]:
+def rayjobs(manifests):
     found = {name.removeprefix("paraembed-"): one for (kind, name), one in manifests.items() if kind == "RayJob"}
     assert tuple(sorted(found)) == tuple(sorted(JOBS))
     return found
 
 
-def test_kustomize_leaves_the_base_as_it_is() -> None:
+def test_kustomize_leaves_the_base_as_it_is():
     assert rendered(KUBERAY) == base()
 
 
-def test_every_field_is_kuberays(manifests: Manifests) -> None:
+def test_every_field_is_kuberays(manifests):
     for job in rayjobs(manifests).values():
         jsonschema.Draft202012Validator(SCHEMA).validate(job)
 
@@ -84,7 +83,7 @@ def test_every_field_is_kuberays(manifests: Manifests) -> None:
         ("spec.rayClusterSpec.headGroupSpec.rayStartParams.num-cpus", 0),
     ],
 )
-def test_a_field_that_is_not_is_found(path: str, value: object) -> None:
+def test_a_field_that_is_not_is_found(path, value):
     job = base()["RayJob", "paraembed-embed"]
     *folders, last = path.split(".")
     place = job
@@ -95,7 +94,7 @@ def test_a_field_that_is_not_is_found(path: str, value: object) -> None:
         jsonschema.Draft202012Validator(SCHEMA).validate(job)
 
 
-def test_jobs_agree_with_each_other_and_with_what_is_pinned(manifests: Manifests) -> None:
+def test_jobs_agree_with_each_other_and_with_what_is_pinned(manifests):
     (ray,) = re.findall(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     claims = {name for kind, name in manifests if kind == "PersistentVolumeClaim"}
@@ -133,7 +132,7 @@ def test_jobs_agree_with_each_other_and_with_what_is_pinned(manifests: Manifests
     assert re.fullmatch(rf"paraembed:{re.escape(version)}(-cpu|-cu\d+)?", image)
 
 
-def test_workers_are_cpus_that_are_there(manifests: Manifests) -> None:
+def test_workers_are_cpus_that_are_there(manifests):
     for name, job in rayjobs(manifests).items():
         (group,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
         limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
@@ -149,14 +148,14 @@ def test_workers_are_cpus_that_are_there(manifests: Manifests) -> None:
 
 
 @cache
-def flags_of(job: str) -> Callable[[list[str]], object]:
+def flags_of(job):
     """The job's own parser of its command line."""
     module = import_module(f"paraembed.commands.{job}")
     flags = {"shard": "Shard", "train": "Train", "tune": "Tune", "embed": "Flags"}[job]
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     default = getattr(module, "defaults", None)
 
-    def parse(arguments: list[str]) -> object:
+    def parse(arguments):
         more = {"default": default(arguments)} if default else {}
         return tyro.cli(getattr(module, flags), args=arguments, config=style, **more)
 
@@ -164,7 +163,7 @@ def flags_of(job: str) -> Callable[[list[str]], object]:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_the_jobs_know_their_flags(job: str, manifests: Manifests) -> None:
+def test_the_jobs_know_their_flags(job, manifests):
     entrypoint = rayjobs(manifests)[job]["spec"]["entrypoint"]
     python, script, *arguments = shlex.split(entrypoint)
     assert (python, script) == ("python", f"/app/jobs/{job}.py")
@@ -173,7 +172,7 @@ def test_the_jobs_know_their_flags(job: str, manifests: Manifests) -> None:
         assert not text.startswith("/") or text.startswith("/data/"), f"{text} is in no volume"
 
 
-def test_the_runtime_environment_holds_no_secret(manifests: Manifests) -> None:
+def test_the_runtime_environment_holds_no_secret(manifests):
     for job in rayjobs(manifests).values():
         environment = yaml.safe_load(job["spec"]["runtimeEnvYAML"])
         assert environment == {"env_vars": {"OMP_NUM_THREADS": "1"}}

@@ -16,12 +16,10 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -33,7 +31,7 @@ COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SERVER = COMPOSE["services"]["mlflow"]
 
 
-def test_the_server_is_reached_from_this_machine_alone_and_asks_for_a_password() -> None:
+def test_the_server_is_reached_from_this_machine_alone_and_asks_for_a_password():
     for service in COMPOSE["services"].values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
         assert re.search(r":[\w.-]*\d", service["image"]), "an image without version"
@@ -43,7 +41,7 @@ def test_the_server_is_reached_from_this_machine_alone_and_asks_for_a_password()
     assert SERVER["depends_on"]["postgres"]["condition"] == "service_healthy"
 
 
-def test_secrets_come_from_a_file_that_is_not_kept() -> None:
+def test_secrets_come_from_a_file_that_is_not_kept():
     text = (FOLDER / "compose.yaml").read_text()
     asked = set(re.findall(r"\$\{(\w+)", text))
     assert len(re.findall(r"\$\{\w+:\?", text)) == text.count("${"), "one may be left out"
@@ -54,7 +52,7 @@ def test_secrets_come_from_a_file_that_is_not_kept() -> None:
     assert "password" not in dict(users()["mlflow"])
 
 
-def test_what_is_mounted_is_there() -> None:
+def test_what_is_mounted_is_there():
     for service in COMPOSE["services"].values():
         for volume in service["volumes"]:
             source = volume.split(":")[0]
@@ -62,20 +60,20 @@ def test_what_is_mounted_is_there() -> None:
         assert all(name in COMPOSE["networks"] for name in service["networks"])
 
 
-def users() -> configparser.ConfigParser:
+def users():
     config = configparser.ConfigParser()
     config.read(FOLDER / "basic_auth.ini")
     return config
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
 
 
 @contextmanager
-def running(command: list[str], log: Path, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+def running(command, log, **more):
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, **more) as process:
         yield process
         if process.poll() is not None:
@@ -95,7 +93,7 @@ class Database:
 
 
 @pytest.fixture
-def database() -> Iterator[Database]:
+def database():
     binaries = [Path(path).parent for path in (shutil.which("initdb"), *Path("/").glob(LIB)) if path]
     if not binaries:
         pytest.skip("no PostgreSQL server here (initdb, postgres); Debian: apt-get install postgresql")
@@ -131,7 +129,7 @@ class Server:
     address: str
     password: str
 
-    def ask(self, path: str, user: str | None, password: str, values: dict[str, Any] | None = None) -> dict[str, Any]:
+    def ask(self, path, user, password, values=None):
         """Call the REST interface; with values it is a POST."""
         request = urllib.request.Request(f"{self.address}/api/2.0/mlflow/{path}")
         if values:
@@ -144,7 +142,7 @@ class Server:
 
 
 @pytest.fixture
-def server(database: Database, tmp_path: Path) -> Iterator[Server]:
+def server(database, tmp_path):
     """The command of the compose file, with its environment; places and ports are of this test."""
     for module in ("psycopg", "flask_wtf"):
         if find_spec(module) is None:
@@ -180,13 +178,13 @@ def server(database: Database, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_job_logs_to_the_server_and_nobody_else_reads_it(server: Server, database: Database, tmp_path: Path) -> None:
+def test_a_job_logs_to_the_server_and_nobody_else_reads_it(server, database, tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"one {number}\tuno {number}\n" for number in range(50)) + "alone\n")
 
     by_name, password = "experiments/get-by-name?experiment_name=paraembed", secrets.token_hex(24)
     server.ask("users/create", "admin", server.password, {"username": "jobs", "password": password})
 
-    def shard(out: str, given: str) -> str:
+    def shard(out, given):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": server.address}
         environment |= {"MLFLOW_TRACKING_USERNAME": "jobs", "MLFLOW_TRACKING_PASSWORD": given}
         command = [sys.executable, ROOT / "jobs" / "shard.py", "--input", "pairs.tsv", "--out", out]

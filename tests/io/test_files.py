@@ -5,16 +5,13 @@ import gzip
 import hashlib
 import io
 import os
-import random
 import re
 import socket
 import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -30,11 +27,11 @@ from tests.fuzz import mutated, run
 TEXT = b"one\ntwo\n" * 1_000
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_only_a_file_is_a_file(tmp_path: Path) -> None:
+def test_only_a_file_is_a_file(tmp_path):
     (tmp_path / "file").touch()
     require_file(tmp_path / "file")
     with pytest.raises(IsADirectoryError, match="is a folder; a file is expected"):
@@ -46,14 +43,14 @@ def test_only_a_file_is_a_file(tmp_path: Path) -> None:
         require_file(tmp_path / "dangling")
 
 
-def test_gzip_of_several_members(tmp_path: Path) -> None:
+def test_gzip_of_several_members(tmp_path):
     (tmp_path / "plain").write_bytes(TEXT)
     (tmp_path / "zipped.gz").write_bytes(gzip.compress(TEXT[:8]) + gzip.compress(TEXT[8:]))  # two members, as cat makes
     for name in ("plain", "zipped.gz"):
         assert b"".join(read_blocks(tmp_path / name, 1 << 16)) == TEXT
 
 
-def test_a_text_that_begins_as_bz2_files_do_is_a_text(tmp_path: Path) -> None:
+def test_a_text_that_begins_as_bz2_files_do_is_a_text(tmp_path):
     texts = [b"BZh is no word\n", b"BZh9 is none\n", b"BZh91AY&S", b"BZ", b""]
     packed = [bz2.compress(TEXT), bz2.compress(b""), bz2.compress(TEXT, 1) + bz2.compress(TEXT)]
     for data, expected in [(text, text) for text in texts] + list(zip(packed, [TEXT, b"", TEXT * 2], strict=True)):
@@ -62,7 +59,7 @@ def test_a_text_that_begins_as_bz2_files_do_is_a_text(tmp_path: Path) -> None:
         assert b"".join(read_blocks(tmp_path / "a.txt", 1 << 16)) == expected
 
 
-def broken(data: bytes, at: int) -> bytes:
+def broken(data, at):
     return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
 
 
@@ -73,20 +70,20 @@ ZIPPED = gzip.compress(TEXT, mtime=0)
     "data", [TEXT, ZIPPED[:-5], ZIPPED[:30], broken(ZIPPED, 20), broken(ZIPPED, -6)],
     ids=["not gzip", "cut in the trailer", "cut in the data", "changed data", "changed checksum"],
 )  # fmt: skip
-def test_a_broken_gzip_file_is_named(tmp_path: Path, data: bytes) -> None:
+def test_a_broken_gzip_file_is_named(tmp_path, data):
     (tmp_path / "text.gz").write_bytes(data)
     with pytest.raises(ValueError, match=r"text\.gz is not a whole gzip file .*; fetch or make it again"):
         list(read_blocks(tmp_path / "text.gz", 1 << 16))
 
 
-def test_digests(tmp_path: Path) -> None:
+def test_digests(tmp_path):
     (tmp_path / "file").write_bytes(TEXT)
     assert sha256_of(tmp_path / "file") == hashlib.sha256(TEXT).hexdigest()
     assert digest_of({"a": 1, "b": [2.5, None]}) == digest_of({"b": [2.5, None], "a": 1})
     assert len({digest_of(value) for value in ({"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, [], None)}) == 6
 
 
-def test_a_written_file_has_its_content_and_no_leftovers(tmp_path: Path) -> None:
+def test_a_written_file_has_its_content_and_no_leftovers(tmp_path):
     path = tmp_path / "file"
     for content in (b"first", b"second, longer", b""):
         assert (
@@ -97,8 +94,8 @@ def test_a_written_file_has_its_content_and_no_leftovers(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
-    def write(file: BinaryIO) -> None:
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, error):
+    def write(file):
         file.write(b"half")
         raise error
 
@@ -116,7 +113,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 
 @settings(deadline=None, max_examples=50)
 @given(value=st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=6))
-def test_json_comes_back(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+def test_json_comes_back(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"
     write_json(path, value)
     assert read_json(path) == value
@@ -124,13 +121,13 @@ def test_json_comes_back(tmp_path_factory: pytest.TempPathFactory, value: Any) -
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"\x80\x04K\x01."])
-def test_what_is_not_json_is_named(tmp_path: Path, data: bytes) -> None:
+def test_what_is_not_json_is_named(tmp_path, data):
     (tmp_path / "value.json").write_bytes(data)
     with pytest.raises(ValueError, match=r"value\.json is not JSON: "):
         read_json(tmp_path / "value.json")
 
 
-def test_a_folder_appears_when_the_block_ends_well(tmp_path: Path) -> None:
+def test_a_folder_appears_when_the_block_ends_well(tmp_path):
     path = tmp_path / "deep" / "folder"
     for content in ("first", "second"):
         with new_folder(path) as new:
@@ -140,12 +137,12 @@ def test_a_folder_appears_when_the_block_ends_well(tmp_path: Path) -> None:
         assert names(path.parent) == ["folder"]
 
 
-def test_a_folder_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_folder_that_fails_leaves_what_was_there(tmp_path):
     path = tmp_path / "folder"
     path.mkdir()
     (path / "old").touch()
 
-    def fill() -> None:
+    def fill():
         with new_folder(path) as new:
             (new / "half").touch()
             raise RuntimeError("stop")
@@ -167,11 +164,11 @@ def test_a_folder_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         ({"a": "0" * 64}, {"a": "1" * 64}, "a (was 000000000000…, is 111111111111…)"),
     ],
 )
-def test_differences_are_named(before: Any, now: Any, expected: str) -> None:
+def test_differences_are_named(before, now, expected):
     assert differences(before, now) == expected
 
 
-def endless_files(folder: Path) -> list[Path | str]:
+def endless_files(folder):
     """A FIFO that nobody writes to, a link to it, a socket, a device that never ends, and its URI."""
     os.mkfifo(folder / "fifo")
     (folder / "link").symlink_to(folder / "fifo")
@@ -181,8 +178,8 @@ def endless_files(folder: Path) -> list[Path | str]:
 
 
 @pytest.mark.timeout(20)
-def test_files_that_never_end_are_not_opened(tmp_path: Path) -> None:
-    readers: list[Callable[[Any], object]] = [
+def test_files_that_never_end_are_not_opened(tmp_path):
+    readers = [
         require_file,
         sha256_of,
         lambda place: next(read_blocks(place, 10)),
@@ -190,7 +187,7 @@ def test_files_that_never_end_are_not_opened(tmp_path: Path) -> None:
         lambda place: cut_at_lines(place, 10),
         lambda place: next(read_span(place, (0, 5), 10)),
     ]
-    local: list[Callable[[Any], object]] = [read_json]
+    local = [read_json]
     for place in endless_files(tmp_path):
         for reader in readers + (local if isinstance(place, Path) else []):
             with pytest.raises(ValueError, match=re.escape(str(place).removeprefix("file://"))):
@@ -198,19 +195,19 @@ def test_files_that_never_end_are_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_file_that_becomes_a_fifo_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_becomes_a_fifo_is_not_waited_for(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "fifo")
     monkeypatch.setattr("paraembed.io.places.require_file", lambda _: None)  # it looked a moment earlier
     with pytest.raises(ValueError, match="fifo"):
         open_regular(tmp_path / "fifo")
 
 
-def skipped(data: bytes) -> bytes:
+def skipped(data):
     """A frame of zst that readers skip."""
     return struct.pack("<II", 0x184D2A5E, len(data)) + data
 
 
-def test_compressed_files_that_other_readers_take(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_compressed_files_that_other_readers_take(tmp_path, caplog):
     zst = bytes(pa.compress(TEXT, "zstd", asbytes=True))
     for data, expected in [
         (ZIPPED + b"\0" * 600 + ZIPPED, TEXT * 2),
@@ -235,14 +232,14 @@ def test_compressed_files_that_other_readers_take(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.fuzz
-def test_fuzzed_compressed_files(tmp_path: Path) -> None:
+def test_fuzzed_compressed_files(tmp_path):
     """Python's gzip and bz2 modules, and zstd, read the same bytes or refuse the file, too."""
     path = tmp_path / "file"
 
-    def zst(data: bytes) -> bytes:
+    def zst(data):
         return bytes(pa.compress(data, "zstd", asbytes=True))
 
-    def oracle(kind: str, data: bytes) -> bytes | None:
+    def oracle(kind, data):
         try:
             if kind == "zst":
                 return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
@@ -250,7 +247,7 @@ def test_fuzzed_compressed_files(tmp_path: Path) -> None:
         except (OSError, EOFError, zlib.error, ValueError):
             return None
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         kind, pack = draw.choice((("gzip", gzip.compress), ("bz2", bz2.compress), ("zst", zst)))
         parts = [draw.randbytes(draw.choice((0, 5, 300))) * draw.choice((1, 20)) for _ in range(draw.randint(1, 4))]
         gap = {"gzip": b"\0" * draw.choice((0, 600)), "bz2": b"", "zst": skipped(b"x" * draw.choice((0, 9)))}[kind]
@@ -274,7 +271,7 @@ def test_fuzzed_compressed_files(tmp_path: Path) -> None:
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
-def _after_members(data: bytes) -> bytes:
+def _after_members(data):
     """What is after the last whole member of gzip."""
     while data.startswith(b"\x1f\x8b"):
         member = zlib.decompressobj(31)
@@ -302,7 +299,7 @@ while time.time() < until:
 """
 
 
-def test_processes_that_begin_at_once_work_one_at_a_time(tmp_path: Path) -> None:
+def test_processes_that_begin_at_once_work_one_at_a_time(tmp_path):
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", HOLD, tmp_path / ".out.partial", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -316,7 +313,7 @@ def test_processes_that_begin_at_once_work_one_at_a_time(tmp_path: Path) -> None
     assert names(tmp_path) == []
 
 
-def test_a_work_folder_and_its_lock(tmp_path: Path) -> None:
+def test_a_work_folder_and_its_lock(tmp_path):
     work, lock = tmp_path / ".out.partial", tmp_path / ".out.partial.lock"
     with work_folder(work):
         (work / "half").touch()
@@ -354,7 +351,7 @@ def test_a_work_folder_and_its_lock(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_is_of_the_folder_that_is_there(tmp_path: Path) -> None:
+def test_a_lock_is_of_the_folder_that_is_there(tmp_path):
     folder = tmp_path / "folder"
     with pytest.raises(FileNotFoundError), locked(folder):
         pass
@@ -364,7 +361,7 @@ def test_a_lock_is_of_the_folder_that_is_there(tmp_path: Path) -> None:
             pass
 
 
-def test_folders_of_users_are_left_alone(tmp_path: Path) -> None:
+def test_folders_of_users_are_left_alone(tmp_path):
     for name in (".folder.tmp", ".folder.old"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "chapter").write_text("dear")
@@ -380,7 +377,7 @@ def test_folders_of_users_are_left_alone(tmp_path: Path) -> None:
     assert names(tmp_path / "folder") == ["file"]
 
 
-def test_long_differences_are_cut() -> None:
+def test_long_differences_are_cut():
     text = differences({str(number): "x" for number in range(5000)}, {})
     assert len(text) < 1000
     assert text.endswith("and 4,980 more")

@@ -1,8 +1,6 @@
 """What is read of an input at most: rows and texts of every format, and what comes out of compressed files."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,18 +27,18 @@ ROWS = {
 }
 
 
-def row_of(form: str, size: int) -> str:
+def row_of(form, size):
     """A row of a pair that has so many bytes."""
     return ROWS[form].replace("@", "a" * (size - len(ROWS[form]) + 1))
 
 
-def reasons(path: Path | tuple[Path, Path], form: str, **limits: int) -> list[str | None]:
-    reading = Reading(form, limits=ReadLimits(**limits))  # type: ignore[arg-type]
+def reasons(path, form, **limits):
+    reading = Reading(form, limits=ReadLimits(**limits))
     return [why for block in read_pairs(path, reading) for why in block.pairs.refused.to_pylist()]
 
 
 @pytest.mark.parametrize("form", ["tsv", "ppdb", "words", "jsonl", "parquet", "aligned"])
-def test_a_pair_whose_row_has_a_byte_too_many_is_refused(form: str, tmp_path: Path) -> None:
+def test_a_pair_whose_row_has_a_byte_too_many_is_refused(form, tmp_path):
     path, other = tmp_path / f"p.{form}", tmp_path / "other"
     for size, refused in ((100, None), (101, TOO_LONG)):
         texts = ["a" * 50, "a" * size, "a" * 50]
@@ -66,7 +64,7 @@ LONG_CSV = {
 
 
 @pytest.mark.parametrize("row", LONG_CSV.values(), ids=LONG_CSV)
-def test_a_row_of_csv_that_is_too_long_ends_the_job_before_it_is_held(row: str, tmp_path: Path) -> None:
+def test_a_row_of_csv_that_is_too_long_ends_the_job_before_it_is_held(row, tmp_path):
     path = tmp_path / "p.csv"
     path.write_text(row_of("csv", 100) + "\n", newline="")
     assert reasons(path, "csv", max_line_bytes=100) == [None]
@@ -76,13 +74,13 @@ def test_a_row_of_csv_that_is_too_long_ends_the_job_before_it_is_held(row: str, 
         reasons(path, "csv", max_line_bytes=100)
 
 
-def test_a_row_of_csv_may_have_millions_of_empty_cells(tmp_path: Path) -> None:
+def test_a_row_of_csv_may_have_millions_of_empty_cells(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("b,b\nb" + "," * ((1 << 20) + 1))
     assert reasons(path, "csv") == [None, "too many fields"]
 
 
-def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path: Path) -> None:
+def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path):
     path = tmp_path / "p.txt"
     path.write_text((row_of("tsv", 101) + "\n") * 100)
     with pytest.raises(ValueError, match=r"p\.txt: its first lines are longer than `max_line_bytes`, 100 bytes"):
@@ -90,7 +88,7 @@ def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path: Pa
     assert reasons(path, "tsv", max_line_bytes=100) == [TOO_LONG] * 100
 
 
-def plan_and_read(path: Path, limits: TableLimits, column: str | None) -> None:
+def plan_and_read(path, limits, column):
     """As a run that goes on where it may: its plan was made with other limits on inflation."""
     (source,) = list_inputs([path], replace(limits, max_inflation=1 << 40))
     plan = make_plan((source,), Settings(column))
@@ -99,7 +97,7 @@ def plan_and_read(path: Path, limits: TableLimits, column: str | None) -> None:
 
 
 @pytest.mark.parametrize("form", ["txt", "csv", "jsonl", "parquet"])
-def test_a_text_of_a_byte_too_many_is_not_embedded(form: str, tmp_path: Path) -> None:
+def test_a_text_of_a_byte_too_many_is_not_embedded(form, tmp_path):
     path = tmp_path / f"t.{form}"
     column = None if form == "txt" else "body"
     for size in (100, 200):
@@ -119,9 +117,7 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form: str, tmp_path: Path) ->
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=repr)
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
 @pytest.mark.parametrize("form", ["tsv", "csv"])
-def test_neither_line_end_nor_byte_order_mark_counts(
-    form: str, mark: str, end: str, last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_line_end_nor_byte_order_mark_counts(form, mark, end, last, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "BLOCK_BYTES", 7)
     path, cell = tmp_path / f"p.{form}", {"tsv": "\t", "csv": ","}[form]
     for size in (20, 21):
@@ -141,7 +137,7 @@ def test_neither_line_end_nor_byte_order_mark_counts(
             assert reasons(path, form, max_line_bytes=20) == [None, TOO_LONG]
 
 
-def test_limits_that_cannot_be_are_said() -> None:
+def test_limits_that_cannot_be_are_said():
     for wrong, message in (
         ({"max_line_bytes": 0}, "`max_line_bytes` is 0; allowed: 1 to 536,870,912"),
         ({"max_line_bytes": 1 << 30}, "`max_line_bytes` is 1073741824; allowed"),
@@ -151,7 +147,7 @@ def test_limits_that_cannot_be_are_said() -> None:
             ReadLimits(**wrong)
 
 
-def write_bomb(path: Path, groups: int, name: str) -> None:
+def write_bomb(path, groups, name):
     """Row groups, each with 4 MiB of text that compress a thousand times."""
     schema = pa.schema([(name, pa.string()), ("second", pa.string())])
     options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
@@ -160,7 +156,7 @@ def write_bomb(path: Path, groups: int, name: str) -> None:
             writer.write_table(pa.table({name: ["a" * (2 << 20)] * 2, "second": ["a", "b"]}))
 
 
-PLACES: dict[str, Callable[[Path, ReadLimits, str], object]] = {
+PLACES = {
     "shard": lambda path, limits, _: list(read_pairs(path, Reading("auto", ("first", "second"), limits=limits))),
     "plan": lambda path, limits, name: make_plan(list_inputs([path], limits), Settings(name)),
     "part": plan_and_read,
@@ -171,8 +167,8 @@ PLACES: dict[str, Callable[[Path, ReadLimits, str], object]] = {
 @pytest.mark.parametrize("name", ["first", "my.first"])
 @pytest.mark.parametrize(("groups", "always", "what"), [(1, 3, ": row group 0 has"), (4, 6, r"bomb\.parquet has")])
 def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
-    place: str, name: str, groups: int, always: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    place, name, groups, always, what, tmp_path, monkeypatch
+):
     monkeypatch.setattr(parquet, "ALWAYS_INFLATED", always << 20)
     write_bomb(tmp_path / "bomb.parquet", groups, name)
     before = pa.total_allocated_bytes()
@@ -184,27 +180,25 @@ def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
     PLACES[place](tmp_path / "bomb.parquet", ReadLimits(max_inflation=1 << 20), name)
 
 
-def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "ALWAYS_INFLATED", 1 << 20)
     pq.write_table(pa.table({"first": [None] * 300_000, "second": [""] * 300_000}), tmp_path / "p.parquet")
     with pytest.raises(ValueError, match=r"inflates to 4,800,000 in memory, 600,000 values, .* right, give a larger"):
         reasons(tmp_path / "p.parquet", "auto")
 
 
-class Keys(encryption.KmsClient):  # type: ignore[misc]
+class Keys(encryption.KmsClient):
     """Keys that are not wrapped."""
 
-    def __init__(self, _: object) -> None:
+    def __init__(self, _):
         super().__init__()
 
-    def wrap_key(self, key: bytes, _: str) -> bytes:
+    def wrap_key(self, key, _):
         return key
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place: str, tmp_path: Path) -> None:
+def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place, tmp_path):
     """Asking pyarrow 25 for what the footer says of such a column would end the process."""
     config = encryption.EncryptionConfiguration(
         footer_key="f", column_keys={"c": ["first"]}, plaintext_footer=True, double_wrapping=False
@@ -216,7 +210,7 @@ def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place: str
         PLACES[place](path, ReadLimits(), "first")
 
 
-def test_a_long_row_in_a_row_group_of_its_own_does_not_slow_the_others(tmp_path: Path) -> None:
+def test_a_long_row_in_a_row_group_of_its_own_does_not_slow_the_others(tmp_path):
     path = tmp_path / "p.parquet"
     schema = pa.schema([("first", pa.string()), ("second", pa.string())])
     with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
@@ -225,7 +219,7 @@ def test_a_long_row_in_a_row_group_of_its_own_does_not_slow_the_others(tmp_path:
     assert [len(block.raw) for block in read_pairs(path)] == [50_000, 1, 65_536, 34_464]
 
 
-def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path: Path) -> None:
+def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path):
     """A writer gives a dictionary up that has 1 MiB."""
     rows, path = 100_000, tmp_path / "p.parquet"
     different = [f"the sentence number {number} is here" for number in range(rows)]
@@ -242,9 +236,7 @@ def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path: Path) 
     assert reading == (512, ("second",))
 
 
-def test_equal_texts_of_pairs_that_parquet_holds_once_are_written_out_a_slice_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_texts_of_pairs_that_parquet_holds_once_are_written_out_a_slice_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "_BATCH_BYTES", 1 << 18)
     long, short = "a" * (1 << 16), "b"
     path, rows = tmp_path / "p.parquet", [long, short, None, short] * 100

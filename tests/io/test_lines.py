@@ -1,7 +1,6 @@
 import gc
 import gzip
 import itertools
-from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -18,7 +17,7 @@ BYTES = st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
 LINE = BYTES.filter(lambda line: b"\n" not in line and b"\0" not in line and not line.endswith(b"\r"))
 
 
-def read_all(path: Path) -> tuple[list[str | None], list[bytes]]:
+def read_all(path):
     blocks = list(read_lines(path))
     for block, following in itertools.pairwise(blocks):
         assert following.first == block.first + len(block)
@@ -26,7 +25,7 @@ def read_all(path: Path) -> tuple[list[str | None], list[bytes]]:
     return text, [block[row] for block in blocks for row in range(len(block))]
 
 
-def decoded(line: bytes) -> str | None:
+def decoded(line):
     try:
         return line.decode()
     except UnicodeDecodeError:
@@ -42,13 +41,13 @@ def decoded(line: bytes) -> str | None:
     zipped=st.booleans(),
 )
 def test_every_line_comes_once_whatever_the_blocks(
-    tmp_path_factory: pytest.TempPathFactory,
-    content: list[bytes],
-    ends: bytes,
-    last_ends: bool,
-    block: int,
-    zipped: bool,
-) -> None:
+    tmp_path_factory,
+    content,
+    ends,
+    last_ends,
+    block,
+    zipped,
+):
     if not last_ends and not content[-1]:
         content[-1] = b"x"  # an empty last line without an end is no line
     if content[0].startswith((b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf")):
@@ -65,9 +64,7 @@ def test_every_line_comes_once_whatever_the_blocks(
 
 @settings(deadline=None)
 @given(content=st.lists(LINE, min_size=1), last_ends=st.booleans(), size=st.integers(1, 40), buffer=st.integers(1, 9))
-def test_spans_hold_every_line_once(
-    tmp_path_factory: pytest.TempPathFactory, content: list[bytes], last_ends: bool, size: int, buffer: int
-) -> None:
+def test_spans_hold_every_line_once(tmp_path_factory, content, last_ends, size, buffer):
     content[0] = b"x" + content[0]
     if not last_ends and not content[-1]:
         content[-1] = b"x"
@@ -93,9 +90,7 @@ def test_spans_hold_every_line_once(
     content=st.lists(st.binary(max_size=20).filter(lambda line: not {*b"\n\0"} & {*line} and not line.endswith(b"\r"))),
     block=st.integers(1, 30),
 )
-def test_a_line_that_is_too_long_is_one_null(
-    tmp_path_factory: pytest.TempPathFactory, content: list[bytes], block: int
-) -> None:
+def test_a_line_that_is_too_long_is_one_null(tmp_path_factory, content, block):
     path = tmp_path_factory.mktemp("lines") / "text"
     path.write_bytes(b"\n".join([b"x", *content, b"y"]))
     with pytest.MonkeyPatch.context() as patch:
@@ -117,13 +112,13 @@ def test_a_line_that_is_too_long_is_one_null(
 
 
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf"], ids=["nothing", "a byte order mark"])
-def test_a_file_without_text_is_empty(tmp_path: Path, data: bytes) -> None:
+def test_a_file_without_text_is_empty(tmp_path, data):
     (tmp_path / "empty").write_bytes(data)
     with pytest.raises(ValueError, match="is empty; expected UTF-8 text"):
         list(read_lines(tmp_path / "empty"))
 
 
-def test_empty_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
+def test_empty_binary_and_missing_files_are_refused(tmp_path):
     (tmp_path / "empty").touch()
     (tmp_path / "binary").write_bytes(b"PK\0\1")
     with pytest.raises(ValueError, match="is empty; expected"):
@@ -136,7 +131,7 @@ def test_empty_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
         list(read_lines(tmp_path / "missing"))
 
 
-def test_cut_gzip_names_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_gzip_names_the_last_whole_line(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "_BLOCK_BYTES", 1000)
     data = b"".join(b"line %d %d\n" % (number, number * 7919 % 1000) for number in range(20_000))
     whole = gzip.compress(data)
@@ -150,7 +145,7 @@ def test_cut_gzip_names_the_last_whole_line(tmp_path: Path, monkeypatch: pytest.
     assert str(caught.value).endswith(f"last whole line: {seen}")
 
 
-def test_a_refused_file_is_closed_at_once(tmp_path: Path) -> None:
+def test_a_refused_file_is_closed_at_once(tmp_path):
     path = tmp_path / "binary.txt"
     path.write_bytes(b"text\n" * 20 + b"\0\n")
     gc.disable()

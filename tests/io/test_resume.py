@@ -3,8 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,21 +10,20 @@ from paraembed.io.atomic import write_json
 from paraembed.io.resume import Work
 
 FILES = re.compile(r"identity\.json|model/.*|\.identity\.json\..*")
-MARGIN: dict[str, Any] = {"recipe": {"margin": 0.4, "sizes": (1, 2)}, "pairs": "a"}
+MARGIN = {"recipe": {"margin": 0.4, "sizes": (1, 2)}, "pairs": "a"}
 
 
-def work(folder: Path, **more: Any) -> Work:
+def work(folder, **more):
     plain = Work(folder / "out", folder / "out.training", "identity.json", MARGIN, FILES, "jobs/train.py")
     plain.folder.mkdir(exist_ok=True)
     return replace(plain, **more)
 
 
-def read(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "config.json").read_text())
-    return found
+def read(out):
+    return json.loads((out / "config.json").read_text())
 
 
-def test_an_output_of_the_same_is_finished_and_another_is_refused(tmp_path: Path) -> None:
+def test_an_output_of_the_same_is_finished_and_another_is_refused(tmp_path):
     some = work(tmp_path)
     assert not some.is_finished(read)
     some.out.mkdir()
@@ -42,7 +39,7 @@ def test_an_output_of_the_same_is_finished_and_another_is_refused(tmp_path: Path
         some.is_finished(read)
 
 
-def test_work_is_resumed_by_the_same_alone(tmp_path: Path) -> None:
+def test_work_is_resumed_by_the_same_alone(tmp_path):
     some = work(tmp_path)
     assert not some.is_begun()
     some.begin()
@@ -60,7 +57,7 @@ def test_work_is_resumed_by_the_same_alone(tmp_path: Path) -> None:
     assert not any(some.folder.iterdir())
 
 
-def test_damaged_work_is_other_work(tmp_path: Path) -> None:
+def test_damaged_work_is_other_work(tmp_path):
     some = work(tmp_path)
     for damaged in ("{", "[]"):
         (some.folder / "identity.json").write_text(damaged)
@@ -72,7 +69,7 @@ def test_damaged_work_is_other_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_files_of_others_stay(tmp_path: Path, overwrite: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_others_stay(tmp_path, overwrite, caplog):
     some = work(tmp_path, overwrite=overwrite)
     (some.folder / "chapter").write_text("dear")
     with pytest.raises(ValueError, match=r"holds something that jobs/train\.py did not write; .*: chapter"):

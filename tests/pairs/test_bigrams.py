@@ -1,14 +1,14 @@
 import pyarrow as pa
 import pytest
 
-from paraembed.pairs.bigrams import BigramKind, extract_bigrams
+from paraembed.pairs.bigrams import extract_bigrams
 from paraembed.pairs.filters import BRACKET, ONE_EDIT_APART
 
 TAGS = {"easy": "JJ", "simple": "JJ", "hard": "JJR", "job": "NN", "task": "NN", "jobs": "NNS", "town": "NN"}
 TAGS |= {"hall": "NN", "city": "NNP", "achieve": "VB", "reached": "VBD", "goal": "NN", "aim": "NN", "the": "DT"}
 
 
-def tagged(*rows: tuple[str, str, str | None]) -> pa.Table:
+def tagged(*rows):
     first, second, alignment = (pa.array(list(column), pa.string()) for column in zip(*rows, strict=True))
     tags = [
         pa.array([" ".join(TAGS.get(token, "XX") for token in text.split()) for text in texts.to_pylist()])
@@ -37,7 +37,7 @@ def tagged(*rows: tuple[str, str, str | None]) -> pa.Table:
         ("jn", ("easy job simple task", "easy job hard hall", "0-0 1-1 2-2 3-3"), ("simple task", "hard hall")),
     ],
 )
-def test_bigrams_of_a_phrase_pair(kind: BigramKind, row: tuple[str, str, str], bigrams: tuple[str, str] | None) -> None:
+def test_bigrams_of_a_phrase_pair(kind, row, bigrams):
     # Rows before and behind it: places are those of the row, not of the block.
     other = ("the", "the", "0-0")
     result, refused = extract_bigrams(tagged(other, row, other), kind, [ONE_EDIT_APART])
@@ -48,7 +48,7 @@ def test_bigrams_of_a_phrase_pair(kind: BigramKind, row: tuple[str, str, str], b
     assert result["first_tree"].null_count == 3
 
 
-def test_why_a_row_gives_no_bigram() -> None:
+def test_why_a_row_gives_no_bigram():
     table = tagged(
         ("easy job", "simple task", None),
         ("easy job", "simple task", ""),
@@ -69,11 +69,11 @@ def test_why_a_row_gives_no_bigram() -> None:
         ]
 
 
-def test_bigrams_need_tags_and_alignment() -> None:
+def test_bigrams_need_tags_and_alignment():
     with pytest.raises(ValueError, match="bigrams need the columns first_pos, second_pos, alignment: tag the phrases"):
         extract_bigrams(pa.table({"first": ["easy job"], "second": ["simple task"]}), "jn", [])
 
 
-def test_a_block_without_rows() -> None:
+def test_a_block_without_rows():
     table, refused = extract_bigrams(tagged(("the", "the", "0-0")).slice(1), "vn", [ONE_EDIT_APART])
     assert len(table) == len(refused) == 0

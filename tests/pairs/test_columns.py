@@ -37,7 +37,7 @@ SENTENCES = [
         (["deutsch", "anders"], SENTENCES * 4),
     ],
 )
-def test_headers(first: list[str], rows: list[list[str]]) -> None:
+def test_headers(first, rows):
     assert looks_like_header(first, rows)
 
 
@@ -57,12 +57,12 @@ def test_headers(first: list[str], rows: list[list[str]]) -> None:
         (["id", "body"], []),
     ],
 )
-def test_pairs(first: list[str], rows: list[list[str]]) -> None:
+def test_pairs(first, rows):
     assert not looks_like_header(first, rows)
 
 
 @pytest.mark.skipif(not TRAIN.is_dir(), reason="no real pair data here")
-def test_rows_of_real_data_are_pairs() -> None:
+def test_rows_of_real_data_are_pairs():
     draw = random.Random(1)
     refused = tried = 0
     for path in sorted(TRAIN.glob("*/*.gz")):
@@ -81,12 +81,12 @@ def test_rows_of_real_data_are_pairs() -> None:
 
 
 @pytest.mark.parametrize(("name", "comma"), [("p.tsv", "\t"), ("p.csv", ",")])
-def test_an_unknown_header_is_refused_unless_the_flags_say_what_it_is(tmp_path: Path, name: str, comma: str) -> None:
+def test_an_unknown_header_is_refused_unless_the_flags_say_what_it_is(tmp_path, name, comma):
     path = tmp_path / name
     path.write_text("".join(f"{first}{comma}{second}\n" for first, second in [("id", "body"), (1, "a b"), (2, "c")]))
 
-    def rows(**flags: object) -> list[tuple[str, str]]:
-        blocks = [*read_pairs(path, Reading(**flags))]  # type: ignore[arg-type]
+    def rows(**flags):
+        blocks = [*read_pairs(path, Reading(**flags))]
         return [
             pair
             for block in blocks
@@ -104,7 +104,7 @@ def test_an_unknown_header_is_refused_unless_the_flags_say_what_it_is(tmp_path: 
     assert rows(no_header=True) == [("source", "target"), ("cat", "feline")]
 
 
-def test_quotes_behind_a_byte_order_mark_open_cells(tmp_path: Path) -> None:
+def test_quotes_behind_a_byte_order_mark_open_cells(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text('\ufeff"source","target"\n"big, red",large\n', encoding="utf-8")
     block = next(read_pairs(path))

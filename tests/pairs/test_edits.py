@@ -11,7 +11,7 @@ WORD = st.text("abé雪", max_size=5)
 PHRASE = st.lists(st.text("abé", min_size=1, max_size=4), min_size=1, max_size=5).map(" ".join)
 
 
-def levenshtein(first: str, second: str) -> int:
+def levenshtein(first, second):
     row = list(range(len(second) + 1))
     for i, one in enumerate(first, 1):
         before, row[0] = row[0], i
@@ -20,8 +20,8 @@ def levenshtein(first: str, second: str) -> int:
     return row[-1]
 
 
-def overlap(first: str, second: str) -> float:
-    def share(tokens: list[str], others: list[str]) -> float:
+def overlap(first, second):
+    def share(tokens, others):
         return sum(any(levenshtein(one, other) <= 1 for other in others) for one in tokens) / len(tokens)
 
     one, other = first.split(" "), second.split(" ")
@@ -32,14 +32,14 @@ def overlap(first: str, second: str) -> float:
 
 @settings(max_examples=200, deadline=None)
 @given(pairs=st.lists(st.tuples(WORD, WORD), max_size=20), start=st.integers(0, 3))
-def test_one_edit_apart_is_levenshtein(pairs: list[tuple[str, str]], start: int) -> None:
+def test_one_edit_apart_is_levenshtein(pairs, start):
     first, second = (pa.array([pair[side] for pair in pairs], pa.string()).slice(start) for side in (0, 1))
     assert one_edit_apart(first, second).tolist() == [levenshtein(*pair) <= 1 for pair in pairs[start:]]
 
 
 @settings(max_examples=100, deadline=None)
 @given(pairs=st.lists(st.tuples(PHRASE, PHRASE), max_size=12), at_a_time=st.integers(1, 30))
-def test_word_overlap_is_that_of_loops_and_of_the_swap(pairs: list[tuple[str, str]], at_a_time: int) -> None:
+def test_word_overlap_is_that_of_loops_and_of_the_swap(pairs, at_a_time):
     first, second = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edits, "_PAIRS_AT_A_TIME", at_a_time)
@@ -48,13 +48,13 @@ def test_word_overlap_is_that_of_loops_and_of_the_swap(pairs: list[tuple[str, st
     np.testing.assert_allclose(scores, [overlap(*pair) for pair in pairs], rtol=1e-12)
 
 
-def test_the_examples_of_the_paper_overlap() -> None:
+def test_the_examples_of_the_paper_overlap():
     first = pa.array(["my dad had", "ballistic missiles"])
     second = pa.array(["my father had", "of ballistic missiles"])
     assert word_overlap(first, second).tolist() == [1.0, 1.0]  # dad: one edit from had
 
 
-def test_texts_that_are_no_phrases_have_no_overlap() -> None:
+def test_texts_that_are_no_phrases_have_no_overlap():
     long = " ".join(["a"] * (MOST_TOKENS + 1))
     scores = word_overlap(pa.array([long, "a b", long[2:]]), pa.array(["a", long, "a"]))
     assert np.isnan(scores).tolist() == [True, True, False]

@@ -1,5 +1,4 @@
 import re
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +13,6 @@ from paraembed.pairs.filters import (
     NOT_LETTERS,
     NOT_SINGLE_WORDS,
     ONE_EDIT_APART,
-    RowFilter,
     below_score,
     effective_size,
     effective_size_below,
@@ -27,7 +25,7 @@ from paraembed.pairs.filters import (
 from paraembed.pairs.settings import FilterOptions
 
 
-def table(*pairs: tuple[str, str], scores: list[float | None] | None = None) -> pa.Table:
+def table(*pairs, scores=None):
     return pa.table(
         {
             "first": pa.array([pair[0] for pair in pairs], pa.string()),
@@ -54,21 +52,19 @@ CASES = [
 
 
 @pytest.mark.parametrize(("rule", "failing", "passing"), CASES, ids=lambda case: getattr(case, "reason", ""))
-def test_a_rule_refuses_these_and_not_those(
-    rule: RowFilter, failing: list[tuple[str, str]], passing: list[tuple[str, str]]
-) -> None:
+def test_a_rule_refuses_these_and_not_those(rule, failing, passing):
     failed = rule.failed(table(*failing, *passing))
     assert failed.type == pa.bool_()
     assert failed.to_pylist() == [True] * len(failing) + [False] * len(passing)
     assert len(rule.failed(table())) == 0
 
 
-def test_a_missing_score_is_another_reason_than_a_low_one() -> None:
+def test_a_missing_score_is_another_reason_than_a_low_one():
     rows = table(("a", "b"), ("a", "c"), ("a", "d"), scores=[1.5, None, 1.0])
     assert first_failures(rows, [no_score(), below_score(1.5)]).to_pylist() == [None, "no score", "score too low"]
 
 
-def test_effective_size_counts_tokens_of_more_than_one_character() -> None:
+def test_effective_size_counts_tokens_of_more_than_one_character():
     assert effective_size(table(("a bc", "é 雪 x"), ("i am", "you and me"))).to_pylist() == [1, 3]
 
 
@@ -77,7 +73,7 @@ TEXT = st.lists(st.sampled_from(["a", "bc", "(", "3", "é"]), min_size=1, max_si
 
 @settings(max_examples=60, deadline=None)
 @given(pairs=st.lists(st.tuples(TEXT, TEXT), max_size=20), cut=st.integers(0, 20))
-def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs: list[tuple[str, str]], cut: int) -> None:
+def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs, cut):
     rules = [EQUAL_TEXTS, DIGIT, BRACKET, too_long(2), out_of_vocabulary(pa.array(["a", "bc"]))]
     rows = table(*pairs)
     reasons = first_failures(rows, rules).to_pylist()
@@ -112,6 +108,6 @@ def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs: list[
         ),
     ],
 )
-def test_options_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
+def test_options_that_are_not_allowed(values, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         FilterOptions(**values)

@@ -3,8 +3,6 @@
 import bz2
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,14 +13,14 @@ from hypothesis import strategies as st
 from paraembed.io import lines
 from paraembed.io.limits import ReadLimits
 from paraembed.pairs import parse
-from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of
+from paraembed.pairs.formats import Reading, read_pairs, sources_of
 from paraembed.pairs.settings import ShardSettings
 
 Row = tuple[str | None, str, str]
 
 
-def rows_of(source: Source, **options: Any) -> list[Row]:
-    rows: list[Row] = []
+def rows_of(source, **options):
+    rows = []
     for block in read_pairs(source, Reading(**options)):
         assert block.first_row == len(rows)
         assert len(block.raw) == len(block.pairs.refused)
@@ -31,7 +29,7 @@ def rows_of(source: Source, **options: Any) -> list[Row]:
     return rows
 
 
-def test_a_word_list_makes_many_pairs_of_a_line(tmp_path: Path) -> None:
+def test_a_word_list_makes_many_pairs_of_a_line(tmp_path):
     path = tmp_path / "words.txt"
     path.write_bytes(b"fawn crawl\nset  put\tlay place \n\nalone\n\xff x\nhero h\xc3\xa9ros\n")
     assert rows_of(path, form="words") == [
@@ -52,7 +50,7 @@ def test_a_word_list_makes_many_pairs_of_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
-def test_aligned_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_aligned_files(tmp_path, monkeypatch, block):
     monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
     one, other = tmp_path / "normal.aligned", tmp_path / "simple.aligned.gz"
     one.write_bytes(b"Cat\t0\tThe cat sat .\nDog\t3\tA dog\n\nx\xff\nlast")
@@ -71,7 +69,7 @@ def test_aligned_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: i
         sources_of([one, other, one], "aligned")
 
 
-def test_parquet_and_jsonl_columns_by_name(tmp_path: Path) -> None:
+def test_parquet_and_jsonl_columns_by_name(tmp_path):
     table = pa.table({"id": [1, 2], "Sentence1": ["a", None], "sentence2": ["b", "c"], "similarity": [4.5, 1.0]})
     pq.write_table(table, tmp_path / "p")
     assert rows_of(tmp_path / "p") == [(None, "a", "b"), ("too few fields", "", "c")]
@@ -100,7 +98,7 @@ def test_parquet_and_jsonl_columns_by_name(tmp_path: Path) -> None:
         rows_of(tmp_path / "r")
 
 
-def test_parquet_and_jsonl_columns_by_flag(tmp_path: Path) -> None:
+def test_parquet_and_jsonl_columns_by_flag(tmp_path):
     table = pa.table({"key": [7, 8], "x": ["a", "b"], "how": [0.5, 1.0], "y": ["c", None], "list": [[1], [2]]})
     pq.write_table(table, tmp_path / "p")
     (tmp_path / "p.jsonl").write_text("".join(["{\n", *(json.dumps(row) + "\n" for row in table.to_pylist())]))
@@ -120,7 +118,7 @@ def test_parquet_and_jsonl_columns_by_flag(tmp_path: Path) -> None:
         rows_of(tmp_path / "twice", columns=("first", "second", "ignore"))
 
 
-def test_keys_of_jsonl_that_come_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_jsonl_that_come_late(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "_BLOCK_BYTES", 30)
     rows = [{"first": "a", "second": "b"}, {"text1": "c", "second": "d"}, {"first": "e", "second": "f", "score": 2}]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -131,12 +129,12 @@ def test_keys_of_jsonl_that_come_late(tmp_path: Path, monkeypatch: pytest.Monkey
 TEXT = b"".join(b"one %d\tuno %d\n" % (number, number) for number in range(5000))
 
 
-def zst(data: bytes) -> bytes:
+def zst(data):
     return bytes(pa.compress(data, "zstd", asbytes=True))
 
 
 @pytest.mark.parametrize("zip_", [bytes, gzip.compress, bz2.compress, zst], ids=["plain", "gz", "bz2", "zst"])
-def test_compression_by_the_first_bytes_and_addresses(tmp_path: Path, zip_: Any) -> None:
+def test_compression_by_the_first_bytes_and_addresses(tmp_path, zip_):
     path = tmp_path / "no-suffix"
     path.write_bytes(zip_(TEXT))
     rows = rows_of(path)
@@ -152,7 +150,7 @@ def test_compression_by_the_first_bytes_and_addresses(tmp_path: Path, zip_: Any)
 @pytest.mark.parametrize(("uri", "message"), [
     ("ftp://x/y", "is no address that can be read"), ("file:///none/x.tsv", "does not exist"),
 ])  # fmt: skip
-def test_addresses_that_lead_nowhere(uri: str, message: str) -> None:
+def test_addresses_that_lead_nowhere(uri, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         rows_of(uri)
 
@@ -180,9 +178,7 @@ ANYTHING = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES) | st.binary
     form=st.sampled_from(["auto", "ppdb", "tsv", "words", "jsonl", "parquet", "csv"]),
     block=st.sampled_from([1, 3, 50, 1 << 20]),
 )
-def test_any_bytes_are_read_or_refused_and_counted(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, form: Any, block: int
-) -> None:
+def test_any_bytes_are_read_or_refused_and_counted(tmp_path_factory, data, form, block):
     folder = tmp_path_factory.mktemp("any")
     (folder / "input").write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
@@ -199,7 +195,7 @@ def test_any_bytes_are_read_or_refused_and_counted(
         assert report.read == text.count(b"\n") + (not text.endswith(b"\n"))
 
 
-def test_a_long_line_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_line_is_one_row(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "_BLOCK_BYTES", 1 << 16)
     long = b"[NP] ||| a ||| " + b"b " * (1 << 20)
     (tmp_path / "p").write_bytes(b"\n".join([LINE, long, long[: 1 << 19] + b" ||| y=1", b""]))
@@ -209,7 +205,7 @@ def test_a_long_line_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert json.dumps(report.sample).count("[NP]") == 1
 
 
-def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path: Path) -> None:
+def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path):
     cells = pa.array([b"a", b"\xff\xfe", b"b", None], pa.binary())
     as_strings = pa.Array.from_buffers(pa.string(), 4, cells.buffers())
     for column in (cells, cells.cast(pa.large_binary()), as_strings):
@@ -222,7 +218,7 @@ def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path: Path
     assert [row["text"] for row in report.sample] == ["��\ty", "\tw"]
 
 
-def test_unusable_files_are_named_in_a_short_line(tmp_path: Path) -> None:
+def test_unusable_files_are_named_in_a_short_line(tmp_path):
     (tmp_path / "p").write_bytes(b"PARE\0\0\0\0PARE")
     with pytest.raises(ValueError, match="p is an encrypted Parquet file; give it decrypted"):
         rows_of(tmp_path / "p")
@@ -240,7 +236,7 @@ def test_unusable_files_are_named_in_a_short_line(tmp_path: Path) -> None:
         rows_of(tmp_path / "loop")
 
 
-def test_a_cell_of_csv_may_be_as_long_as_a_row(tmp_path: Path) -> None:
+def test_a_cell_of_csv_may_be_as_long_as_a_row(tmp_path):
     long = "x " * (1 << 20)
     (tmp_path / "p.csv").write_text(f"{long},b\n")
     assert rows_of(tmp_path / "p.csv") == [(None, long, "b")]

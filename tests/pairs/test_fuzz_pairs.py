@@ -7,10 +7,7 @@ import io
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +19,8 @@ from paraembed.io.inflate import cut_at_lines
 from paraembed.io.limits import ReadLimits
 from paraembed.io.lines import Lines
 from paraembed.pairs.filters import read_vocabulary
-from paraembed.pairs.formats import Reading, Source, read_pairs
+from paraembed.pairs.formats import Reading, read_pairs
 from paraembed.pairs.parse import keep_pairs
-from paraembed.pairs.parsed import Block
 from paraembed.pairs.ppdb import parse_ppdb
 from paraembed.pairs.sample_pairs import ppdb_lines
 from paraembed.pairs.settings import ShardSettings
@@ -57,13 +53,13 @@ TOKENS = (
 RULES = row_rules(ShardSettings())
 
 
-def text(draw: random.Random) -> str:
+def text(draw):
     return " ".join(draw.choices(WORDS, k=draw.randint(1, 4)))
 
 
-def rows_of(source: Source, reading: Reading, span: tuple[int, int] | None = None) -> list[tuple[Any, ...]]:
+def rows_of(source, reading, span=None):
     """Rows as raw bytes, reason, both texts and the score; what every block promises is asserted."""
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     at = None
     for block in read_pairs(source, reading, span):
         assert at is None or block.first_row == at
@@ -78,29 +74,29 @@ def rows_of(source: Source, reading: Reading, span: tuple[int, int] | None = Non
     return rows
 
 
-def _keep(block: Block) -> None:
+def _keep(block):
     """Every row of a block is kept or refused by what comes after the readers, too."""
     table, refused = keep_pairs(block, "x", "space", (), RULES)
     assert table.num_rows + len(refused.drop_null()) == len(block.raw)
 
 
-def num_lines(data: bytes) -> int:
+def num_lines(data):
     data = data.removeprefix(b"\xef\xbb\xbf")
     return data.count(b"\n") + (not data.endswith(b"\n"))
 
 
-def ppdb(draw: random.Random) -> bytes:
+def ppdb(draw):
     made = _ppdb(draw.choice(("1.0", "2.0")), draw.randrange(9))
     return b"".join(draw.choices(made, k=draw.randint(1, 4)))
 
 
 @cache
-def _ppdb(version: str, seed: int) -> list[bytes]:
+def _ppdb(version, seed):
     text = "".join(ppdb_lines(version, 20, seed, 0.1))
     return [line.encode("utf-8", "surrogateescape") + b"\n" for line in text.split("\n") if line]
 
 
-def tsv(draw: random.Random) -> bytes:
+def tsv(draw):
     header = draw.choice(("", "", "first\tsecond\n", "score\tsentence1\tsentence2\n", "id\tbody\n", "text_a\ttext_b\n"))
     score = header.startswith("score")
     rows = [
@@ -110,7 +106,7 @@ def tsv(draw: random.Random) -> bytes:
     return (draw.choice(("", "\ufeff")) + header + "".join(rows)).encode()
 
 
-def comma(draw: random.Random) -> bytes:
+def comma(draw):
     file = io.StringIO()
     writer = csv.writer(
         file, quoting=draw.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL)), lineterminator=draw.choice(("\n", "\r\n"))
@@ -121,8 +117,8 @@ def comma(draw: random.Random) -> bytes:
     return file.getvalue().encode()
 
 
-def jsonl(draw: random.Random) -> bytes:
-    values: list[Any] = [text(draw), 1, 0.5, None, True, [], {"a": {}}, "\ud800", "", 10**400]
+def jsonl(draw):
+    values = [text(draw), 1, 0.5, None, True, [], {"a": {}}, "\ud800", "", 10**400]
     rows = []
     for _ in range(draw.randint(1, 6)):
         row = {
@@ -134,13 +130,13 @@ def jsonl(draw: random.Random) -> bytes:
     return "\n".join(rows).encode()
 
 
-def word_list(draw: random.Random) -> bytes:
+def word_list(draw):
     return "".join(
         f"{text(draw)}{draw.choice((' ', '  ', chr(9), chr(0x3000)))}{text(draw)}\n" for _ in range(draw.randint(1, 5))
     ).encode()
 
 
-FORMS: dict[str, Callable[[random.Random], bytes]] = {
+FORMS = {
     "ppdb": ppdb,
     "tsv": tsv,
     "csv": comma,
@@ -149,11 +145,11 @@ FORMS: dict[str, Callable[[random.Random], bytes]] = {
 }
 
 
-def packed(draw: random.Random, data: bytes) -> bytes:
+def packed(draw, data):
     return draw.choice((bytes, bytes, bytes, gzip.compress, bz2.compress))(data)
 
 
-def _check_counts(data: bytes, rows: list[tuple[Any, ...]], reading: Reading, form: str) -> None:
+def _check_counts(data, rows, reading, form):
     """A row is a line, the header excepted."""
     if form in {"ppdb", "jsonl"} and reading.form == form:
         assert len(rows) == num_lines(data)
@@ -161,7 +157,7 @@ def _check_counts(data: bytes, rows: list[tuple[Any, ...]], reading: Reading, fo
         assert num_lines(data) - len(rows) in ({0} if reading.no_header else {0, 1})
 
 
-def _check_values(data: bytes, rows: list[tuple[Any, ...]], form: str, *, swapped: bool) -> None:
+def _check_values(data, rows, form, *, swapped):
     """Values are those that Python's readers find."""
     if form == "csv":
         cells = [*csv.reader(io.StringIO(data.decode(), newline=""))]
@@ -175,11 +171,11 @@ def _check_values(data: bytes, rows: list[tuple[Any, ...]], form: str, *, swappe
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_text_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Any) -> None:
+def test_text_formats(tmp_path, monkeypatch, form):
     path = tmp_path / "pairs"
     parse_ppdb(Lines.of(ppdb(random.Random(1))), ("AGigaSim",))  # compiled before the clock runs
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         whole = FORMS[form](draw)
         is_changed = draw.random() < 0.8
         data = mutated(whole, draw, TOKENS) if is_changed else whole
@@ -211,21 +207,21 @@ def test_text_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Any
     assert min(ends["pairs"], ends["refused"]) > 0, ends
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet(tmp_path):
     path = tmp_path / "pairs"
 
-    def column(draw: random.Random, size: int) -> pa.Array:
+    def column(draw, size):
         values = [draw.choice((text(draw).encode(), None, b"\xff", b"")) for _ in range(size)]
         array = pa.array(values, draw.choice((pa.binary(), pa.large_binary())))
         if draw.random() < 0.6:  # strings that need not be UTF-8
             array = pa.Array.from_buffers(pa.string(), size, array.cast(pa.binary()).buffers())
         return pa.array([*range(size)]) if draw.random() < 0.1 else array
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         size = draw.randint(0, 6)
         names = draw.choice((["source", "target"], ["first", "second", "score"], ["x", "y"]))
         arrays = [column(draw, size) for _ in names[:2]] + [pa.array(np.arange(size) / 2)] * (len(names) - 2)
-        options: dict[str, Any] = {"row_group_size": draw.randint(1, 9), "use_dictionary": draw.random() < 0.5}
+        options = {"row_group_size": draw.randint(1, 9), "use_dictionary": draw.random() < 0.5}
         pq.write_table(pa.Table.from_arrays(arrays, names=names), path, **options)
         if changed := draw.random() < 0.5:
             path.write_bytes(mutated(path.read_bytes(), draw, (b"PAR1", b"PARE", b"\0", b"\xff")))
@@ -242,10 +238,10 @@ def test_parquet(tmp_path: Path) -> None:
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
-def test_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aligned(tmp_path, monkeypatch):
     places = tmp_path / "one", tmp_path / "other"
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         size = draw.randint(1, 5)
         for place in places:
             data = "".join(f"{text(draw)}\t{text(draw)}\n" for _ in range(size)).encode()
@@ -259,10 +255,10 @@ def test_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
-def test_vocabularies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vocabularies(tmp_path, monkeypatch):
     path = tmp_path / "words"
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         words = [draw.choice([word for word in WORDS if " " not in word]) for _ in range(draw.randint(1, 30))]
         header = draw.choice((b"", b"", b"30 2\n"))
         whole = "".join(f"{word} {draw.random():.3f} 1\n" for word in words).encode()

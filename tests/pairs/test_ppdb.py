@@ -1,6 +1,5 @@
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -8,18 +7,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from paraembed.io.lines import Lines, read_lines
-from paraembed.pairs.ppdb import PpdbPairs, looks_like_ppdb, parse_ppdb
+from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 
 V2 = "[NNS] ||| audits ||| the auditing ||| PPDB2.0Score=4.69265 PPDB1.0Score=17.5 MVLSASim=NA ||| 0-1 ||| Equivalence"
 V1 = "[NP] ||| a good deal ||| much ||| Abstract=0 Adjacent=0 CharCountDiff=-5 ||| 0-0 1-0"
 
 
-def parse(*lines: str | bytes, **options: Any) -> PpdbPairs:
+def parse(*lines, **options):
     rows = (line.encode() if isinstance(line, str) else line for line in lines)
     return parse_ppdb(Lines.of(b"".join(row + b"\n" for row in rows)), **options)
 
 
-def test_lines_of_both_versions() -> None:
+def test_lines_of_both_versions():
     pairs = parse(V2, V1)
     assert pairs.first.to_pylist() == ["audits", "a good deal"]
     assert pairs.second.to_pylist() == ["the auditing", "much"]
@@ -45,12 +44,12 @@ def test_lines_of_both_versions() -> None:
         ("[S] ||| [NP,1] 's ||| of [NP,1] ||| Abstract=0 ||| 0-0", "non-terminal"),
     ],
 )
-def test_what_is_refused_is_named(line: str | bytes, reason: str) -> None:
+def test_what_is_refused_is_named(line, reason):
     assert parse(V2, line, V1).refused.to_pylist() == [None, reason, None]
 
 
 @pytest.mark.parametrize("value", ["1e999", "-1e999", "NA", "", "x1", "1.2.3"])
-def test_a_score_that_is_no_number_is_null(value: str) -> None:
+def test_a_score_that_is_no_number_is_null(value):
     pairs = parse(V2.replace("4.69265", value))
     assert pairs.score.to_pylist() == [None]
     assert pairs.refused.to_pylist() == [None]
@@ -63,7 +62,7 @@ LINE = st.text() | st.lists(FIELD, max_size=8).map(" ||| ".join) | st.lists(FIEL
 ROW = (LINE.map(lambda text: text.encode()) | st.binary()).filter(lambda row: b"\n" not in row)
 
 
-def oracle(row: bytes) -> tuple[str | None, str, str, float | None, str | None, float | None, str]:
+def oracle(row):
     """A line by plain Python: refused, first, second, score, relation, feature a, alignment."""
     try:
         line = row.removesuffix(b"\r").decode()
@@ -74,7 +73,7 @@ def oracle(row: bytes) -> tuple[str | None, str, str, float | None, str | None, 
         return "empty line", "", "", None, None, None, ""
     if not 4 <= len(fields) <= 6:
         return f"too {'few' if len(fields) < 4 else 'many'} fields", "", "", None, None, None, ""
-    values: dict[str, float | None] = {}
+    values = {}
     for cell in fields[3].split(" "):
         name, sign, value = cell.partition("=")
         if sign and name not in values:
@@ -93,7 +92,7 @@ def oracle(row: bytes) -> tuple[str | None, str, str, float | None, str | None, 
 @given(st.lists(ROW, min_size=1))
 @example([b" ||| ||| ||| ||| ||| ||| ||| |||"])
 @example([b" |||  ||| a=1 |||  ||| ", b"x ||| y ||| z ||| b=3 a=2"])
-def test_any_bytes_parse_as_plain_python_says(rows: list[bytes]) -> None:
+def test_any_bytes_parse_as_plain_python_says(rows):
     pairs = parse(*rows, features=["a"], alignment=True)
     columns = (
         pairs.refused, pairs.first, pairs.second, pairs.score, pairs.relation, pairs.extra["a"],
@@ -105,7 +104,7 @@ def test_any_bytes_parse_as_plain_python_says(rows: list[bytes]) -> None:
 
 ORIGINAL = Path(__file__).parents[3] / "shared/data/train/ppdb/ppdb-2.0-s.original-format.100-lines.txt.gz"
 # The first three of the original lines, read by eye: every feature.
-ORIGINAL_ROWS: list[tuple[str, str, str, dict[str, float | None]]] = [
+ORIGINAL_ROWS = [
     (
         "audits", "auditing", "Equivalence",
         {
@@ -157,7 +156,7 @@ ORIGINAL_ROWS: list[tuple[str, str, str, dict[str, float | None]]] = [
 
 
 @pytest.mark.skipif(not ORIGINAL.exists(), reason="the original lines are not here")
-def test_original_lines() -> None:
+def test_original_lines():
     lines = list(read_lines(ORIGINAL))
     names = sorted({name for *_, values in ORIGINAL_ROWS for name in values})
     pairs = parse_ppdb(lines[0], names, alignment=True)
@@ -175,12 +174,12 @@ def test_original_lines() -> None:
         assert found == {name: None if (one := values.get(name)) is None else pytest.approx(one) for name in names}
 
 
-def test_rules_with_non_terminals_on_request() -> None:
+def test_rules_with_non_terminals_on_request():
     line = "[S] ||| [NP,1] 's ||| of [NP,1] ||| Abstract=0 ||| 0-0"
     assert parse(line, non_terminals=True).refused.to_pylist() == [None]
 
 
-def test_detection() -> None:
+def test_detection():
     assert looks_like_ppdb(V1)
     assert looks_like_ppdb(V2)
     assert not looks_like_ppdb("a\tb")

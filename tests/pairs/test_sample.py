@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 from paraembed.commands.sample import command
 from paraembed.pairs import sample
-from paraembed.pairs.sample import SampleFiles, write_sample
+from paraembed.pairs.sample import write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
 from paraembed.pairs.sample_pairs import BLOCK_LINES
 
@@ -47,45 +46,45 @@ FUNCTION_WORDS = re.findall(
     "the was were is had been never not by who that it near close to at in on of for with up over out off away every "
     "each and",
 )
-OWNERS: dict[str, set[int]] = defaultdict(set)
+OWNERS = defaultdict(set)
 for number, concept in enumerate(CONCEPTS):
     for token in " ".join(concept.words).split():
         if token not in FUNCTION_WORDS:
             OWNERS[token].add(number)
 
 
-def concepts_of(text: str) -> frozenset[int]:
+def concepts_of(text):
     """Reads a text back into its concepts, without the generator; "in" or "each" alone say nothing."""
     return frozenset(number for token in text.lower().rstrip(".").split() for number in OWNERS.get(token, ()))
 
 
-def read(path: Path) -> list[list[str]]:
+def read(path):
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [line.removesuffix("\n").split(" ||| ") for line in file]
 
 
-def digests(files: SampleFiles) -> list[str]:
+def digests(files):
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in vars(files).values() if path]
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> SampleFiles:
+def files(tmp_path_factory):
     return write_sample(tmp_path_factory.mktemp("sample"), lines=LINES, sentences=500, test_pairs=1_000, pairs=500)
 
 
 @pytest.fixture(scope="module")
-def lines_2(files: SampleFiles) -> list[list[str]]:
+def lines_2(files):
     return read(files.ppdb_2)
 
 
 @pytest.fixture(scope="module")
-def test_rows(files: SampleFiles) -> list[tuple[float, str, str]]:
+def test_rows(files):
     header, *rows = files.test_pairs.read_text(encoding="utf-8").splitlines()
     assert header == "score\tsentence1\tsentence2"
     return [(float(score), one, other) for score, one, other in (row.split("\t") for row in rows)]
 
 
-def test_lexicon_words_belong_to_one_concept() -> None:
+def test_lexicon_words_belong_to_one_concept():
     assert len(CONCEPTS) == 181
     assert all(2 <= len(concept.words) <= 6 for concept in CONCEPTS)
     assert max(Counter(word for concept in CONCEPTS for word in concept.words).values()) == 1
@@ -93,7 +92,7 @@ def test_lexicon_words_belong_to_one_concept() -> None:
     assert all(re.fullmatch(r"[a-z]+( [a-z]+)*", word) for concept in CONCEPTS for word in concept.words)
 
 
-def test_equal_seeds_give_equal_bytes(tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_bytes(tmp_path):
     options = {"lines": 1_000, "sentences": 50, "test_pairs": 20, "pairs": 50, "broken": 0.01}
     first, same, other = (
         digests(write_sample(tmp_path / name, seed=seed, **options)) for name, seed in (("a", 3), ("b", 3), ("c", 4))
@@ -105,7 +104,7 @@ def test_equal_seeds_give_equal_bytes(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_lines_of_2_have_the_fields_and_features_of_the_original(lines_2: list[list[str]]) -> None:
+def test_lines_of_2_have_the_fields_and_features_of_the_original(lines_2):
     assert len(lines_2) == LINES
     assert {len(fields) for fields in lines_2} == {6}
     orders = Counter(
@@ -123,8 +122,8 @@ def test_lines_of_2_have_the_fields_and_features_of_the_original(lines_2: list[l
 
 
 @pytest.mark.skipif(not ORIGINAL.exists(), reason="the 100 original lines are not beside this checkout")
-def test_the_literal_feature_list_is_that_of_the_original_lines(lines_2: list[list[str]]) -> None:
-    def orders(lines: list[list[str]]) -> set[tuple[str, ...]]:
+def test_the_literal_feature_list_is_that_of_the_original_lines(lines_2):
+    def orders(lines):
         return {tuple(feature.partition("=")[0] for feature in fields[3].split(" ")) for fields in lines}
 
     originals = read(ORIGINAL)
@@ -137,14 +136,14 @@ def test_the_literal_feature_list_is_that_of_the_original_lines(lines_2: list[li
         assert all(number.fullmatch(feature.partition("=")[2]) for feature in fields[3].split(" "))
 
 
-def test_lines_of_1_have_five_fields_and_the_same_pairs(files: SampleFiles, lines_2: list[list[str]]) -> None:
+def test_lines_of_1_have_five_fields_and_the_same_pairs(files, lines_2):
     lines_1 = read(files.ppdb_1)
     assert {len(fields) for fields in lines_1} == {5}
     assert {tuple(re.sub(r"=\S+", "", fields[3]).split(" ")) for fields in lines_1} == {tuple(FEATURES_1)}
     assert [fields[:3] for fields in lines_1] == [fields[:3] for fields in lines_2]
 
 
-def test_alignments_fit_the_texts(lines_2: list[list[str]]) -> None:
+def test_alignments_fit_the_texts(lines_2):
     for _, first, second, _, alignment, _ in lines_2:
         one, other = first.split(" "), second.split(" ")
         links = [tuple(map(int, link.split("-"))) for link in alignment.split(" ")]
@@ -154,19 +153,17 @@ def test_alignments_fit_the_texts(lines_2: list[list[str]]) -> None:
         assert {token for pair in linked for token in pair} >= {*one, *other} & OWNERS.keys()
 
 
-def test_pairs_are_paraphrases_and_none_comes_twice(lines_2: list[list[str]]) -> None:
+def test_pairs_are_paraphrases_and_none_comes_twice(lines_2):
     pairs = {tuple(sorted(fields[1:3])) for fields in lines_2}
     assert len(pairs) == LINES
     assert all(one != other and concepts_of(one) == concepts_of(other) for one, other in pairs)
     assert sum(fields[1].count(" ") == 0 for fields in lines_2) > LINES // 50
 
 
-def test_no_test_combination_occurs_in_training(
-    files: SampleFiles, lines_2: list[list[str]], test_rows: list[tuple[float, str, str]]
-) -> None:
+def test_no_test_combination_occurs_in_training(files, lines_2, test_rows):
     core = {"person", "animal", "object", "verb_thing", "verb_being", "verb_alone"}
 
-    def combination(text: str) -> frozenset[int]:
+    def combination(text):
         found = concepts_of(text)
         kinds = {CONCEPTS[number].kind for number in found}
         wanted = core | {"place"} if "verb_alone" in kinds else core
@@ -182,7 +179,7 @@ def test_no_test_combination_occurs_in_training(
     assert not seen & held_out
 
 
-def test_scores_follow_the_meaning(test_rows: list[tuple[float, str, str]]) -> None:
+def test_scores_follow_the_meaning(test_rows):
     for score, one, other in test_rows:
         same = concepts_of(one) == concepts_of(other)
         assert 0 <= score <= 5
@@ -192,16 +189,16 @@ def test_scores_follow_the_meaning(test_rows: list[tuple[float, str, str]]) -> N
     assert all(spread[score] > 30 for score in range(6))
 
 
-def vectors_of(files: SampleFiles) -> dict[str, np.ndarray]:
+def vectors_of(files):
     with gzip.open(files.vectors, "rt", encoding="utf-8") as file:
         return {word: np.array(values, dtype=float) for word, *values in (line.split(" ") for line in file)}
 
 
-def cosine(one: np.ndarray, other: np.ndarray) -> float:
+def cosine(one, other):
     return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-def test_vectors_of_synonyms_are_not_close(files: SampleFiles, tmp_path: Path) -> None:
+def test_vectors_of_synonyms_are_not_close(files, tmp_path):
     vectors = vectors_of(files)
     synonyms = [
         cosine(vectors[one], vectors[other])
@@ -216,24 +213,20 @@ def test_vectors_of_synonyms_are_not_close(files: SampleFiles, tmp_path: Path) -
     assert fewer.vectors.read_bytes() == files.vectors.read_bytes()
 
 
-def test_every_token_has_a_vector(
-    files: SampleFiles, lines_2: list[list[str]], test_rows: list[tuple[float, str, str]]
-) -> None:
+def test_every_token_has_a_vector(files, lines_2, test_rows):
     texts = [text for fields in lines_2 for text in fields[1:3]] + [text for _, *pair in test_rows for text in pair]
     texts += re.sub("[.,]", " \\g<0> ", files.sentences.read_text(encoding="utf-8").lower()).split()
     assert {token for text in texts for token in text.split()} <= vectors_of(files).keys()
 
 
-def test_untrained_vectors_score_far_below_an_oracle(
-    files: SampleFiles, test_rows: list[tuple[float, str, str]]
-) -> None:
+def test_untrained_vectors_score_far_below_an_oracle(files, test_rows):
     words = vectors_of(files)
     meanings = np.random.default_rng(0).standard_normal((len(CONCEPTS), 100))
 
-    def untrained(text: str) -> np.ndarray:
+    def untrained(text):
         return np.mean([words[token] for token in text.split()], axis=0)
 
-    def oracle(text: str) -> np.ndarray:
+    def oracle(text):
         return np.mean(meanings[list(concepts_of(text))], axis=0)
 
     gold = [score for score, _, _ in test_rows]
@@ -245,7 +238,7 @@ def test_untrained_vectors_score_far_below_an_oracle(
     assert pearson["oracle"] > 0.8, pearson
 
 
-def test_broken_lines_are_as_many_as_asked_for(tmp_path: Path) -> None:
+def test_broken_lines_are_as_many_as_asked_for(tmp_path):
     asked = 0.06
     files = write_sample(tmp_path, lines=1_000, sentences=1, test_pairs=1, broken=asked)
     each = 1_000 * asked / 6
@@ -264,8 +257,8 @@ def test_broken_lines_are_as_many_as_asked_for(tmp_path: Path) -> None:
         assert swaps == each
 
 
-def test_a_failed_write_leaves_no_file_with_a_final_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> Iterator[str]:
+def test_a_failed_write_leaves_no_file_with_a_final_name(tmp_path, monkeypatch):
+    def fail(*_):
         yield "the first line\n"
         msg = "the disk is full"
         raise OSError(msg)
@@ -285,9 +278,7 @@ def test_a_failed_write_leaves_no_file_with_a_final_name(tmp_path: Path, monkeyp
         (["--lines", "999999999999999999"], "ask for fewer lines"),
     ],
 )
-def test_bad_flags_give_one_line_and_no_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], told: str
-) -> None:
+def test_bad_flags_give_one_line_and_no_file(tmp_path, capsys, flags, told):
     assert command(["--out", str(tmp_path), *flags]) != 0
     error = capsys.readouterr().err
     assert told in error
@@ -295,7 +286,7 @@ def test_bad_flags_give_one_line_and_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_a_sample_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_sample_is_replaced(tmp_path, capsys):
     flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0"]
     other = tmp_path / "thesis.tex"
     assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
@@ -310,7 +301,7 @@ def test_only_a_sample_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
     assert other.read_text() == "mine"
 
 
-def test_the_command_names_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_the_next_step(tmp_path, capsys):
     flags = ["--lines", "20", "--sentences", "0", "--test-pairs", "0", "--ppdb-version", "2.0"]
     assert command(["--out", str(tmp_path), *flags]) == 0
     assert "next: python jobs/shard.py" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 import json
-from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +16,7 @@ WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_si
 PAIRS = st.lists(st.tuples(WORDS, WORDS), max_size=60, unique_by=lambda pair: tuple(sorted(pair)))
 
 
-def table(pairs: Sequence[Pair]) -> pa.Table:
+def table(pairs):
     columns = {name: pa.array([pair[side] for pair in pairs], pa.string()) for side, name in enumerate(NAMES)}
     return pa.table(columns)
 
@@ -26,11 +24,11 @@ def table(pairs: Sequence[Pair]) -> pa.Table:
 NAMES = ("first", "second")
 
 
-def numbered(count: int) -> list[Pair]:
+def numbered(count):
     return [(f"a{number}", f"b {number}") for number in range(count)]
 
 
-def run(options: FilterOptions, pairs: Sequence[Pair]) -> dict[str, list[int]]:
+def run(options, pairs):
     """The rows of each output; checks that rows and counts are all there is."""
     selected = select(options, selection_columns(table(pairs), options))
     for one in selected:
@@ -41,7 +39,7 @@ def run(options: FilterOptions, pairs: Sequence[Pair]) -> dict[str, list[int]]:
     return {one.name: one.rows.tolist() for one in selected}
 
 
-def shards(folder: Path, *files: Sequence[Pair]) -> str:
+def shards(folder, *files):
     folder.mkdir()
     names = [f"pairs-{number}.parquet" for number in range(len(files))]
     for name, pairs in zip(names, files, strict=True):
@@ -77,9 +75,7 @@ OPTIONS = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(options=OPTIONS, pairs=PAIRS, cut=st.integers(0, 60))
-def test_selections_are_unique_nested_disjoint_and_the_same_for_any_blocks(
-    options: FilterOptions, pairs: list[Pair], cut: int
-) -> None:
+def test_selections_are_unique_nested_disjoint_and_the_same_for_any_blocks(options, pairs, cut):
     selected = run(options, pairs)
     for rows in selected.values():
         assert len({tuple(sorted(pairs[row])) for row in rows}) == len(rows)
@@ -97,7 +93,7 @@ def test_selections_are_unique_nested_disjoint_and_the_same_for_any_blocks(
 
 @settings(max_examples=50, deadline=None)
 @given(pairs=PAIRS)
-def test_a_pair_and_its_swap_are_in_one_part_of_the_split_whatever_else_is_there(pairs: list[Pair]) -> None:
+def test_a_pair_and_its_swap_are_in_one_part_of_the_split_whatever_else_is_there(pairs):
     options = FilterOptions(training_set="pgru2017")
     both = [*pairs, *((second, first) for first, second in pairs)]
     parts = run(options, both)
@@ -110,13 +106,13 @@ def test_a_pair_and_its_swap_are_in_one_part_of_the_split_whatever_else_is_there
     assert all(row in parts[name] for name, rows in alone.items() for row in rows)
 
 
-def test_the_split_is_80_10_10() -> None:
+def test_the_split_is_80_10_10():
     parts = run(FilterOptions(training_set="pgru2017"), numbered(20_000))
     shares = {name: len(rows) / 20_000 for name, rows in parts.items()}
     assert shares == pytest.approx({"train": 0.8, "dev": 0.1, "test": 0.1}, abs=0.01)
 
 
-def test_sizes_are_those_of_each_part_of_the_split() -> None:
+def test_sizes_are_those_of_each_part_of_the_split():
     whole = run(FilterOptions(training_set="pgru2017"), numbered(500))
     top = run(FilterOptions(training_set="pgru2017", top=20), numbered(500))
     assert top == {name: rows[:20] for name, rows in whole.items()}
@@ -125,7 +121,7 @@ def test_sizes_are_those_of_each_part_of_the_split() -> None:
     assert set(drawn[""]) < set(whole["train"])
 
 
-def test_top_takes_the_first_and_sample_draws() -> None:
+def test_top_takes_the_first_and_sample_draws():
     pairs = numbered(1000)
     assert run(FilterOptions(top=10), pairs) == {"": list(range(10))}
     assert run(FilterOptions(top=2000, sample=3000), pairs) == {"": list(range(1000))}
@@ -141,7 +137,7 @@ def test_top_takes_the_first_and_sample_draws() -> None:
     assert {999 - row for row in backwards} == set(drawn)
 
 
-def test_halvings_go_down_to_fewer_than_ten() -> None:
+def test_halvings_go_down_to_fewer_than_ten():
     """P16 §5.3: from 3,033,753 pairs to 5."""
     columns = pa.table({"key": np.arange(3_033_753, dtype=np.uint64)})
     for kind in ("ordered", "random"):
@@ -165,7 +161,7 @@ PHRASES = [  # by effective size
 ]
 
 
-def test_phrases_are_as_many_of_each_effective_size() -> None:
+def test_phrases_are_as_many_of_each_effective_size():
     options = FilterOptions(training_set="tacl2015/phrases")
     assert run(options, PHRASES) == {"": [0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13]}
     assert run(options, PHRASES[:6]) == {"": []}
@@ -177,18 +173,18 @@ def test_phrases_are_as_many_of_each_effective_size() -> None:
     assert one.counts == {"bin of its effective size is full": 3}
 
 
-def test_phrases_are_60_000_at_full_size() -> None:
+def test_phrases_are_60_000_at_full_size():
     sizes = np.repeat([3, 4, 5, 9], [25_000, 20_001, 12_000, 9_000])
     columns = pa.table({"key": np.arange(len(sizes), dtype=np.uint64), "effective_size": sizes})
     (one,) = select(FilterOptions(training_set="tacl2015/phrases"), columns)
     assert np.bincount(np.minimum(sizes[one.rows], 5))[3:].tolist() == [20_000, 20_000, 20_000]
 
 
-def matched(folder: str, top: int | None = None) -> FilterOptions:
+def matched(folder, top=None):
     return FilterOptions(training_set="acl2017/ppdb-matched", match_tokens_of=folder, top=top)
 
 
-def test_matched_pairs_have_the_tokens_of_other_shards(tmp_path: Path) -> None:
+def test_matched_pairs_have_the_tokens_of_other_shards(tmp_path):
     folder = shards(tmp_path / "simpwiki", [("a b c d", "a b c"), ("a", "a")], [("a b c", "d")], [])
     pairs = numbered(50)  # of three tokens each
     (rows,) = run(matched(folder), pairs).values()
@@ -203,7 +199,7 @@ def test_matched_pairs_have_the_tokens_of_other_shards(tmp_path: Path) -> None:
         run(matched(folder), [])
 
 
-def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path: Path) -> None:
+def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path):
     dev = shards(tmp_path / "dev", [("b 3", "a3")], [("a5", "b 5"), ("x", "y")])
     test = shards(tmp_path / "test", [("a0", "b 0")])
     options = FilterOptions(leave_out=(dev, test), top=5)
@@ -214,7 +210,7 @@ def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path: Path) -> N
         run(FilterOptions(leave_out=(str(tmp_path / "none"),)), numbered(3))
 
 
-def test_nothing_is_selected_where_nothing_is_asked() -> None:
+def test_nothing_is_selected_where_nothing_is_asked():
     assert run(FilterOptions(), numbered(4)) == {"": [0, 1, 2, 3]}
     assert not selects(FilterOptions(training_set="iclr2016", min_score=1.0, max_length=5))
     asked = [

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +9,7 @@ from paraembed.pairs import deduplicate as duplicates
 from paraembed.pairs import parse, shards
 from paraembed.pairs.deduplicate import find_duplicates
 from paraembed.pairs.hashing import pair_keys
-from paraembed.pairs.reports import SourceReport, load_report, save_report
+from paraembed.pairs.reports import load_report, save_report
 from paraembed.pairs.sample_pairs import ppdb_lines
 from paraembed.pairs.selection import selection_table
 from paraembed.pairs.settings import PAIRS, ShardSettings
@@ -21,9 +19,7 @@ WORD = st.sampled_from(["a", "b", "c", "d"])
 SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
 
 
-def make(
-    folder: Path, sources: list[list[tuple[str, str]]], partitions: int = 1
-) -> tuple[list[Path], list[SourceReport]]:
+def make(folder, sources, partitions=1):
     parsed, reports = [], []
     for number, rows in enumerate(sources):
         path = folder / f"in{number}.tsv"
@@ -33,9 +29,9 @@ def make(
     return parsed, reports
 
 
-def oracle(sources: list[list[tuple[str, str]]]) -> list[tuple[str, str, int, str]]:
+def oracle(sources):
     """Best rank stays, then the first file; order of files, then of rows."""
-    best: dict[tuple[str, ...], tuple[int, int]] = {}
+    best = {}
     for number, rows in enumerate(sources):
         for rank, pair in enumerate(rows):
             key = tuple(sorted(pair))
@@ -57,13 +53,13 @@ def oracle(sources: list[list[tuple[str, str]]]) -> list[tuple[str, str, int, st
     collide=st.booleans(),
 )
 def test_shards_hold_each_unordered_pair_once_in_order(
-    tmp_path_factory: pytest.TempPathFactory,
-    sources: list[list[tuple[str, str]]],
-    per_shard: int,
-    group: int,
-    partitions: int,
-    collide: bool,
-) -> None:
+    tmp_path_factory,
+    sources,
+    per_shard,
+    group,
+    partitions,
+    collide,
+):
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parse, "GROUP_ROWS", group)
@@ -90,7 +86,7 @@ def test_shards_hold_each_unordered_pair_once_in_order(
         assert report.read == len(source) == report.parsed + sum(report.refused.values())
 
 
-def test_texts_are_tokenised_by_their_format(tmp_path: Path) -> None:
+def test_texts_are_tokenised_by_their_format(tmp_path):
     (tmp_path / "p.tsv").write_text("Don't STOP.<::::> Go\tdo it\n ... \t<::::>\n")
     report = parse.parse_source(tmp_path / "p.tsv", "p", ShardSettings(remove=("<::::>",)), tmp_path / "p.parquet")
     assert pq.read_table(tmp_path / "p.parquet")["first"].to_pylist() == ["do n't stop . go"]
@@ -112,7 +108,7 @@ def test_texts_are_tokenised_by_their_format(tmp_path: Path) -> None:
     }
 
 
-def test_trees_come_along_and_bad_ones_are_counted(tmp_path: Path) -> None:
+def test_trees_come_along_and_bad_ones_are_counted(tmp_path):
     rows = [
         ("The black cat", "a cat", "((the black) cat)", "(NP (DT A) (NN cat))"),
         ("it don't matter", "no", "(it ((do n't) matter))", ""),
@@ -143,7 +139,7 @@ def test_trees_come_along_and_bad_ones_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("versions", [["1.0"], ["2.0"], ["1.0", "2.0"]])
-def test_the_version_of_ppdb_is_told_a_file(tmp_path: Path, versions: list[str]) -> None:
+def test_the_version_of_ppdb_is_told_a_file(tmp_path, versions):
     text = "".join(block for version in versions for block in ppdb_lines(version, 500, 1, 0.1))
     (tmp_path / "ppdb").write_bytes(text.encode("utf-8", "surrogateescape"))
     report = parse.parse_source(tmp_path / "ppdb", "p", ShardSettings(), tmp_path / "p.parquet")
@@ -153,7 +149,7 @@ def test_the_version_of_ppdb_is_told_a_file(tmp_path: Path, versions: list[str])
     assert parse.parse_source(tmp_path / "p.tsv", "p", ShardSettings(), tmp_path / "q.parquet").version is None
 
 
-def test_report_survives_its_file(tmp_path: Path) -> None:
+def test_report_survives_its_file(tmp_path):
     _, reports = make(tmp_path, [[("a", "b"), ("c", "c")]])
     save_report(reports[0], tmp_path / "report.json")
     assert load_report(tmp_path / "report.json") == reports[0]
@@ -163,7 +159,7 @@ CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "
 
 
 @given(st.lists(CELL, max_size=6), st.integers(0, 2))
-def test_the_fast_way_to_join_tokens_says_the_same(texts: list[str], skip: int) -> None:
+def test_the_fast_way_to_join_tokens_says_the_same(texts, skip):
     array = pa.array(texts, pa.string()).slice(min(skip, len(texts)))
     assert parse.join_tokens(array, "space").to_pylist() == tokenise(array, "space").joined().to_pylist()
 
@@ -176,12 +172,12 @@ def test_the_fast_way_to_join_tokens_says_the_same(texts: list[str], skip: int) 
         ({"remove": ("",)}, "empty string"),
     ],
 )
-def test_settings_say_what_is_allowed(values: dict[str, object], message: str) -> None:
+def test_settings_say_what_is_allowed(values, message):
     with pytest.raises(ValueError, match=message):
-        ShardSettings(**values)  # type: ignore[arg-type]
+        ShardSettings(**values)
 
 
-def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path: Path) -> None:
+def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path):
     options = ShardSettings(tokeniser="space", top=1)
     (tmp_path / "bad.tsv").write_text("\tno first\n")
     report = parse.parse_source(tmp_path / "bad.tsv", "bad.tsv", options, tmp_path / "parsed", 1)
@@ -192,13 +188,13 @@ def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path: Path)
     assert len(pa.concat_tables([empty, selection_table(parsed, np.ones(1, bool), options)])) == 1
 
 
-def pairs(rows: int, seed: int) -> pa.Table:
+def pairs(rows, seed):
     texts = np.random.default_rng(seed).integers(0, 60, (2, rows)).astype(str)
     return pa.table({"first": texts[0], "second": texts[1], "rank": np.arange(rows)})
 
 
 @pytest.mark.parametrize("partitions", [5, 200])
-def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path: Path, partitions: int) -> None:
+def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path, partitions):
     tables = [pairs(3000, seed) for seed in range(3)]
     files = [tmp_path / f"{number}.arrow" for number in range(3)]
     for path, table in zip(files[:2], tables, strict=False):
@@ -212,7 +208,7 @@ def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path:
         for partition in range(partitions):
             chosen = rows.filter(pa.array(keys % np.uint64(partitions) == partition)).combine_chunks()
             old.write_batch(pa.record_batch([column.combine_chunks() for column in chosen.columns], schema=rows.schema))
-    best: dict[frozenset[str], tuple[int, int]] = {}
+    best = {}
     all_rows = [(rank, number) for number in range(3) for rank in range(3000)]
     texts = [[*zip(table["first"].to_pylist(), table["second"].to_pylist(), strict=True)] for table in tables]
     pair_of = {(rank, number): frozenset(texts[number][rank]) for rank, number in all_rows}
@@ -230,7 +226,7 @@ def test_buckets_of_several_partitions_and_files_of_an_earlier_version(tmp_path:
 
 
 @pytest.mark.parametrize("partitions", [100, 1000, 10_000])
-def test_batches_are_as_many_as_the_rows_ask_for(tmp_path: Path, partitions: int) -> None:
+def test_batches_are_as_many_as_the_rows_ask_for(tmp_path, partitions):
     """Not row groups times partitions: of 300,000 rows and 1,000 partitions that would be 75,000."""
     with (tmp_path / "x").open("wb") as file, duplicates.partition_writer(file, partitions) as writer:
         for seed in range(75):
@@ -240,7 +236,7 @@ def test_batches_are_as_many_as_the_rows_ask_for(tmp_path: Path, partitions: int
     assert duplicates.num_buckets(partitions) == 64
 
 
-def test_the_footer_of_a_parsed_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_footer_of_a_parsed_file_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(parse, "GROUP_ROWS", 5)
     words = [chr(97 + row % 26) * (1 + row // 26) for row in range(400)]
     parsed, reports = make(tmp_path, [[*zip(words, reversed(words), strict=True)]])
@@ -252,7 +248,7 @@ def test_the_footer_of_a_parsed_file_is_read_once(tmp_path: Path, monkeypatch: p
     assert shards._footer.cache_info().misses == 1
 
 
-def test_empty_texts_at_the_end_of_a_slice() -> None:
+def test_empty_texts_at_the_end_of_a_slice():
     """Their offsets begin where the bytes of a slice of large strings end."""
     texts = pa.array(["long enough", "", ""], pa.large_string()).slice(1).cast(pa.string())
     assert parse.join_tokens(texts, "space").to_pylist() == ["", ""]

@@ -11,14 +11,14 @@ from paraembed.pairs.statistics import LENGTHS, WORDS, count_pairs, length_histo
 TEXT = st.lists(st.sampled_from(["a", "bc", "é", "3"]), min_size=1, max_size=6).map(" ".join)
 
 
-def table(pairs: list[tuple[str, str]]) -> pa.Table:
+def table(pairs):
     first, second = ([pair[side] for pair in pairs] for side in (0, 1))
     return pa.table({"first": pa.array(first, pa.string()), "second": pa.array(second, pa.string())})
 
 
 @settings(max_examples=60, deadline=None)
 @given(pairs=st.lists(st.tuples(TEXT, TEXT), max_size=30), cuts=st.lists(st.integers(0, 30), max_size=3).map(sorted))
-def test_counts_are_those_of_a_loop_for_any_blocks(pairs: list[tuple[str, str]], cuts: list[int]) -> None:
+def test_counts_are_those_of_a_loop_for_any_blocks(pairs, cuts):
     ends = [0, *cuts, 30]
     parts = [count_pairs(table(pairs[start:stop])) for start, stop in pairwise(ends)]
     counts = merge_counts(parts)
@@ -40,7 +40,7 @@ def test_counts_are_those_of_a_loop_for_any_blocks(pairs: list[tuple[str, str]],
     assert whole.words.schema.equals(WORDS)
 
 
-def test_words_without_vector() -> None:
+def test_words_without_vector():
     counts = count_pairs(table([("a b b", "zz"), ("a", "zz yy")]))
     assert without_vector(counts, pa.array(["a", "b", "c"])) == {
         "words": {"all": 4, "without_vector": 2, "share": 0.5},
@@ -50,6 +50,6 @@ def test_words_without_vector() -> None:
     assert without_vector(merge_counts([]), pa.array(["a"])) == {"words": nothing, "tokens": nothing}
 
 
-def test_the_histogram_is_in_order() -> None:
+def test_the_histogram_is_in_order():
     counts = merge_counts([count_pairs(table([("a", " ".join("a" * size)) for size in (11, 2, 2, 9)]))])
     assert list(length_histogram(counts)["second"].items()) == [("2", 2), ("9", 1), ("11", 1)]

@@ -248,16 +248,16 @@ achieve/VB goal/NN | reached/VBD | 0-0 1-1 | no alignment that fits
 BIGRAM_SETS = {"tacl2015/bigrams-jn": JN, "tacl2015/bigrams-nn": NN, "tacl2015/bigrams-vn": VN}
 
 
-def lines_of(example: str) -> list[list[str]]:
+def lines_of(example):
     return [[field.strip() for field in line.split("|")] for line in example.strip().split("\n")]
 
 
-def text_table(lines: list[list[str]]) -> pa.Table:
+def text_table(lines):
     return pa.table({"first": [line[0] for line in lines], "second": [line[1] for line in lines]})
 
 
-def tagged_table(lines: list[list[str]]) -> pa.Table:
-    columns: dict[str, list[str]] = {}
+def tagged_table(lines):
+    columns = {}
     for name, at in (("first", 0), ("second", 1)):
         tokens = [[token.rsplit("/", 1) for token in line[at].split()] for line in lines]
         columns[name] = [" ".join(token[0] for token in text) for text in tokens]
@@ -265,14 +265,14 @@ def tagged_table(lines: list[list[str]]) -> pa.Table:
     return pa.table({**columns, "alignment": [line[2] for line in lines]})
 
 
-def options_for(name: SetName) -> FilterOptions:
+def options_for(name):
     return FilterOptions(training_set=name, match_tokens_of="shards" if name == "acl2017/ppdb-matched" else None)
 
 
-def outcomes(name: SetName, table: pa.Table) -> list[tuple[str, str, str]]:
+def outcomes(name, table):
     """Both texts of each row and what becomes of it; pairs that repeat an earlier one are redundant."""
     rows, refused = judge_rows(table, row_rules(options_for(name), pa.array([*VOCABULARY, UNKNOWN])))
-    seen: set[int] = set()
+    seen = set()
     results = []
     texts = zip(rows["first"].to_pylist(), rows["second"].to_pylist(), strict=True)
     for pair, reason, key in zip(texts, refused.to_pylist(), pair_keys(rows).tolist(), strict=True):
@@ -283,19 +283,19 @@ def outcomes(name: SetName, table: pa.Table) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("name", TEXT_SETS)
-def test_a_training_set_takes_these_lines(name: SetName) -> None:
+def test_a_training_set_takes_these_lines(name):
     lines = lines_of(TEXT_SETS[name])
     assert 20 <= len(lines) <= 40
     assert outcomes(name, text_table(lines)) == [(first, second, what.rstrip(" 3456")) for first, second, what in lines]
 
 
-def test_phrases_have_these_effective_sizes() -> None:
+def test_phrases_have_these_effective_sizes():
     lines = [line for line in lines_of(PHRASES) if line[2].startswith("kept")]
     assert effective_size(text_table(lines)).to_pylist() == [int(what.split()[1]) for _, _, what in lines]
 
 
 @pytest.mark.parametrize("name", BIGRAM_SETS)
-def test_a_bigram_set_takes_these_lines(name: SetName) -> None:
+def test_a_bigram_set_takes_these_lines(name):
     lines = lines_of(BIGRAM_SETS[name])
     assert 20 <= len(lines) <= 40
     found = outcomes(name, tagged_table(lines))
@@ -304,14 +304,14 @@ def test_a_bigram_set_takes_these_lines(name: SetName) -> None:
 
 
 @pytest.mark.parametrize("name", get_args(SetName))
-def test_every_rule_fires_in_the_example(name: SetName) -> None:
+def test_every_rule_fires_in_the_example(name):
     lines = lines_of((TEXT_SETS | BIGRAM_SETS)[name])
     rules = row_rules(options_for(name), pa.array(VOCABULARY))
     reasons = {rule.reason for rule in (*rules.filters, *rules.bigram_filters)}
     assert reasons <= {line[-1] for line in lines} | {"redundant"}
 
 
-def test_the_names_are_those_that_can_be_given() -> None:
+def test_the_names_are_those_that_can_be_given():
     assert tuple(TRAINING_SETS) == get_args(SetName)
     assert {*TEXT_SETS, *BIGRAM_SETS} == {*TRAINING_SETS}
     with pytest.raises(ValueError, match="unknown training set 'iclr2015'; allowed: iclr2016, tacl2015/words, tacl"):
@@ -319,7 +319,7 @@ def test_the_names_are_those_that_can_be_given() -> None:
 
 
 @pytest.mark.parametrize("name", get_args(SetName))
-def test_a_set_of_known_words_needs_a_vocabulary(name: SetName) -> None:
+def test_a_set_of_known_words_needs_a_vocabulary(name):
     if name.startswith("tacl2015") or name == "pgru2017":
         with pytest.raises(ValueError, match=f"{name} keeps pairs of known words only; give word vectors with `words`"):
             row_rules(options_for(name))
@@ -327,7 +327,7 @@ def test_a_set_of_known_words_needs_a_vocabulary(name: SetName) -> None:
         row_rules(options_for(name))
 
 
-def test_limits_come_before_the_rules_of_the_set() -> None:
+def test_limits_come_before_the_rules_of_the_set():
     options = FilterOptions(training_set="iclr2016", min_score=2.0, max_length=3)
     filters = row_filters(options)
     assert [rule.reason for rule in filters] == [
@@ -342,7 +342,7 @@ def test_limits_come_before_the_rules_of_the_set() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_outcomes_do_not_depend_on_blocks(data: st.DataObject) -> None:
+def test_outcomes_do_not_depend_on_blocks(data):
     name = data.draw(st.sampled_from(get_args(SetName)))
     lines = data.draw(st.permutations(lines_of((TEXT_SETS | BIGRAM_SETS)[name])))
     table = tagged_table(lines) if name in BIGRAM_SETS else text_table(lines)

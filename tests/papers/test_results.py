@@ -31,12 +31,12 @@ SPOTS = [  # read off the papers, one value of many tables
 
 
 @pytest.mark.parametrize(("label", "score", "printed"), SPOTS)
-def test_as_printed(label: str, score: str, printed: float) -> None:
+def test_as_printed(label, score, printed):
     (row,) = [row for row in RESULTS if row.label == label and score in row.values]
     assert row.values[score] == pytest.approx(printed)
 
 
-def test_analyses_as_printed() -> None:
+def test_analyses_as_printed():
     assert BY_LENGTH["paragram-phrase"] == (72.7, 74.0, 70.5, 73.7, 75.5, 73.0, 72.6)
     assert {len(printed) for printed in BY_LENGTH.values()} == {7}
     assert tuple(MARGINS.values()) == (0.7535, 0.7572, 0.7565, 0.7463)
@@ -46,7 +46,7 @@ BY_SET = [row for row in RESULTS if "sts/2012/MSRpar" in row.values]
 
 
 @pytest.mark.parametrize("row", BY_SET, ids=lambda row: row.label)
-def test_printed_year_means_are_the_means_of_the_printed_sets(row: Row) -> None:
+def test_printed_year_means_are_the_means_of_the_printed_sets(row):
     """A slip in one of the 22 values would show; the papers cut or round to one decimal."""
     for year in ("2012", "2013", "2014", "2015"):
         mean = np.mean([row.values[name] for name in MEANS[f"sts/{year}/mean"]])
@@ -54,7 +54,7 @@ def test_printed_year_means_are_the_means_of_the_printed_sets(row: Row) -> None:
     assert len(row.values) == 26
 
 
-def test_rows_name_what_there_is() -> None:
+def test_rows_name_what_there_is():
     assert len(BY_SET) == 17
     for row in RESULTS:
         assert row.paper in PAPERS
@@ -69,14 +69,14 @@ def test_rows_name_what_there_is() -> None:
     assert tuned == {"PARAGRAM 300, WS353": of_ws353, "PARAGRAM 300, SL999": {"words/simlex999"}}
 
 
-def test_a_row_by_its_label() -> None:
+def test_a_row_by_its_label():
     assert find_row("Wieting 2016 table 2: 75th percentile of the task").values["sts/2013/FNWN"] == 38.1
     for label in ("Wieting 2016 table 2: PPP", "Wieting 2015 table 10"):
         with pytest.raises(KeyError, match=label):
             find_row(label)
 
 
-def test_a_value_of_a_mean_by_hand() -> None:
+def test_a_value_of_a_mean_by_hand():
     row = Row("iclr2016", "table 0", "x", {"sts/2013/OnWN": 60.0, "sts/2013/SMT": 30.0, "sts/2013/mean": 50.0})
     every = {"sts/2013/mean": MEANS["sts/2013/mean"]}
     two = {"sts/2013/mean": ("sts/2013/SMT", "sts/2013/OnWN"), "sts/mean": ("sts/2013/mean",)}

@@ -2,12 +2,10 @@
 
 import math
 import random
-from pathlib import Path
 
 from paraembed.supervised.readers import read_task
-from paraembed.supervised.tasks import Task
 from tests import fuzz
-from tests.evaluation.test_fuzz import Draw, plain_lines, put, rows, semeval, text, turney, word
+from tests.evaluation.test_fuzz import plain_lines, put, rows, semeval, text, turney, word
 
 SICK = ("sick/SICK_train.txt", "sick/SICK_trial.txt", "sick/SICK_test_annotated.txt")
 SST = ("sst/train.txt.gz", "sst/dev.txt.gz", "sst/test.txt.gz")
@@ -18,32 +16,32 @@ FILES = {"similarity": SICK, "entailment": SICK, "sts": STS, "sentiment": SST, "
 QUESTIONS = turney(random.Random(0)).split(b"\n")[0] + b"\n"
 
 
-def sick(draw: Draw) -> bytes:
-    def judgement(draw: Draw) -> str:
+def sick(draw):
+    def judgement(draw):
         return draw.choice(("NEUTRAL", "ENTAILMENT", "CONTRADICTION"))
 
-    def score(draw: Draw) -> str:
+    def score(draw):
         return draw.choice(("1", "5", "3.25", "1e0", " 2 "))
 
     return rows(draw, "\t", (word, text, text, score, judgement), "pair_ID\tA\tB\tscore\tjudgement")
 
 
-def tree(draw: Draw, depth: int = 0) -> str:
+def tree(draw, depth=0):
     label = draw.randrange(5)
     if depth > 5 or draw.random() < 0.3 + depth / 10:
         return f"({label} {draw.choice(('fine', 'né', '-LRB-', 'and', '2', '...'))})"
     return f"({label} {tree(draw, depth + 1)} {tree(draw, depth + 1)})"
 
 
-def sst(draw: Draw) -> bytes:
+def sst(draw):
     return "\n".join(["(4 (3 fine) (2 film))", *(tree(draw) for _ in range(draw.randrange(5)))]).encode()
 
 
-def sts(draw: Draw) -> bytes:
+def sts(draw):
     return rows(draw, "\t", (lambda draw: draw.choice(("0", "5", "2.5", "0.2")), text, text))
 
 
-def nested(data: bytes, draw: Draw) -> bytes:
+def nested(data, draw):
     """A file of trees with one that is nested deeper than a recursion goes, closed or not."""
     depth = draw.choice((1000, 30_000))
     if draw.random() < 0.3:
@@ -54,11 +52,11 @@ def nested(data: bytes, draw: Draw) -> bytes:
 MAKERS = {"sts": sts, "sentiment": sst, "semeval2013": semeval, "turney": lambda draw: QUESTIONS * 681 + turney(draw)}
 
 
-def read(name: str, folder: Path, seed: int) -> Task:
+def read(name, folder, seed):
     return read_task("similarity" if name == "sts" else name, "sts" if name == "sts" else None, folder, seed)
 
 
-def check(name: str, task: Task, texts: list[bytes]) -> None:
+def check(name, task, texts):
     parts = (task.train, task.dev, task.test)
     for part in parts:
         assert all(map(math.isfinite, part.labels))
@@ -82,10 +80,10 @@ def check(name: str, task: Task, texts: list[bytes]) -> None:
         assert sum(sizes) == lines[0]
 
 
-def test_every_row_is_an_example_of_one_part_or_the_file_is_refused(tmp_path: Path) -> None:
-    seen = set[str]()
+def test_every_row_is_an_example_of_one_part_or_the_file_is_refused(tmp_path):
+    seen = set()
 
-    def case(draw: Draw) -> str:
+    def case(draw):
         name = draw.choices(list(FILES), (4, 4, 4, 8, 4, 1))[0]
         written = []
         for file in FILES[name]:

@@ -13,24 +13,23 @@ from paraembed.evaluation.similarities import best_threshold, first_place
 from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.model import Kind, Supervised, options_of
-from paraembed.text.vocabulary import Words
 
 Array = npt.NDArray[np.float64]
 
 
-def generator() -> torch.Generator:
+def generator():
     return torch.Generator().manual_seed(7)
 
 
-def vectors(*shape: int, seed: int = 1) -> torch.Tensor:
+def vectors(*shape, seed=1):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
 
 
-def sigmoid(values: Array) -> Array:
+def sigmoid(values):
     return 1 / (1 + np.exp(-values))
 
 
-def array(tensor: torch.Tensor) -> Array:
+def array(tensor):
     return tensor.detach().numpy().astype(np.float64)
 
 
@@ -47,14 +46,14 @@ def array(tensor: torch.Tensor) -> Array:
         (0.25, 0, [0.75, 0.25, 0, 0, 0, 0]),
     ],
 )
-def test_targets_by_hand(score: float, low: int, expected: list[float]) -> None:
+def test_targets_by_hand(score, low, expected):
     targets = score_targets(torch.tensor([score], dtype=torch.float64), low, 5)
     assert targets.dtype == torch.float32
     np.testing.assert_allclose(targets.numpy()[0], expected, atol=1e-7)
 
 
 @given(st.lists(st.floats(1, 5), min_size=1), st.sampled_from([0, 1]))
-def test_targets_sum_to_one_and_their_expectation_is_the_score(scores: list[float], low: int) -> None:
+def test_targets_sum_to_one_and_their_expectation_is_the_score(scores, low):
     targets = array(score_targets(torch.tensor(scores, dtype=torch.float64), low, 5))
     assert (targets >= 0).all()
     assert ((targets > 0).sum(axis=1) <= 2).all()
@@ -63,12 +62,12 @@ def test_targets_sum_to_one_and_their_expectation_is_the_score(scores: list[floa
 
 
 @pytest.mark.parametrize("score", [0.9, 5.1, float("nan")])
-def test_a_score_beyond_the_range_is_refused(score: float) -> None:
+def test_a_score_beyond_the_range_is_refused(score):
     with pytest.raises(ValueError, match=r"score 1 is .*; allowed: 1 to 5"):
         score_targets(torch.tensor([3.0, score]), 1, 5)
 
 
-def test_the_similarity_head_is_the_papers() -> None:
+def test_the_similarity_head_is_the_papers():
     head, given_N2H = PairHead(6, 4, 5, generator()).double(), vectors(3, 2, 6)
     torch.nn.init.normal_(head.bias, generator=generator())  # they begin at zero, which would hide them
     torch.nn.init.normal_(head.class_bias, generator=generator())
@@ -93,7 +92,7 @@ def test_the_similarity_head_is_the_papers() -> None:
     np.testing.assert_allclose(array(found), losses, rtol=1e-6)
 
 
-def test_the_sentiment_heads_are_the_papers() -> None:
+def test_the_sentiment_heads_are_the_papers():
     given_N1H = vectors(3, 1, 6)
     head, plain = TextHead(6, 4, 2, generator()).double(), TextHead(6, None, 2, generator()).double()
     assert head.weight is not None
@@ -105,7 +104,7 @@ def test_the_sentiment_heads_are_the_papers() -> None:
     assert {name for name, _ in plain.named_parameters()} == {"class_weight", "class_bias"}
 
 
-def test_initial_values_are_glorots_and_the_generators() -> None:
+def test_initial_values_are_glorots_and_the_generators():
     state = torch.random.get_rng_state()
     head, again = (PairHead(50, 30, 5, generator()) for _ in range(2))
     assert torch.equal(state, torch.random.get_rng_state())
@@ -118,12 +117,12 @@ def test_initial_values_are_glorots_and_the_generators() -> None:
 
 
 @pytest.mark.parametrize("sure_of", [0, 3])
-def test_gradients_stay_finite_where_a_prediction_is_certain(sure_of: int) -> None:
+def test_gradients_stay_finite_where_a_prediction_is_certain(sure_of):
     logits = torch.zeros(1, 5)
     logits[0, sure_of] = 1e4  # the softmax of the others is 0, and its logarithm infinite
     logits.requires_grad_()
     loss = similarity_loss(logits, score_targets(torch.tensor([4.0]), 1, 5))
-    loss.sum().backward()  # type: ignore[no-untyped-call]
+    loss.sum().backward()
     assert loss.item() == pytest.approx(0 if sure_of == 3 else 1e4)
     assert logits.grad is not None
     right = [0.0] * 5
@@ -134,7 +133,7 @@ def test_gradients_stay_finite_where_a_prediction_is_certain(sure_of: int) -> No
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize(("task", "num_texts", "asked"), [("turney", 7, 2), ("semeval2013", 3, 1)])
-def test_the_contrastive_loss_is_zhous(similarity: str, task: str, num_texts: int, asked: int) -> None:
+def test_the_contrastive_loss_is_zhous(similarity, task, num_texts, asked):
     given_NMH, margin = vectors(4, num_texts, 6), 0.7
     head = ChoiceHead(task, similarity, margin)
     outputs = head(given_NMH)
@@ -149,7 +148,7 @@ def test_the_contrastive_loss_is_zhous(similarity: str, task: str, num_texts: in
     assert not list(head.parameters())
 
 
-def test_choices_are_judged_by_the_suites_rules() -> None:
+def test_choices_are_judged_by_the_suites_rules():
     bigram, word = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
     question = torch.stack([bigram, bigram, bigram, word, word, word, word])[None]  # blind to order
     other = torch.stack([bigram, word, word, bigram, word, word, word])[None]
@@ -161,7 +160,7 @@ def test_choices_are_judged_by_the_suites_rules() -> None:
     assert best_threshold(cosines, np.array([1.0, 0.0])) == 0.5
 
 
-def test_who_shares_the_first_place_is_right_by_his_share(tiny_words: Words) -> None:
+def test_who_shares_the_first_place_is_right_by_his_share(tiny_words):
     model = Supervised(
         Encoder(AvgConfig(), tiny_words, "space"), Kind("turney", "turney", (), 0), options_of(SupervisedRecipe())
     )
@@ -170,9 +169,9 @@ def test_who_shares_the_first_place_is_right_by_his_share(tiny_words: Words) -> 
     assert first_place(outputs.numpy())[1].sum() == pytest.approx(1 / 10 + 1 + 1 / 2)
 
 
-def test_a_zero_vector_has_a_finite_gradient() -> None:
+def test_a_zero_vector_has_a_finite_gradient():
     texts = torch.zeros(1, 3, 4, requires_grad=True)
     head = ChoiceHead("semeval2013", "cosine", 1)
-    head.losses(head(texts)).sum().backward()  # type: ignore[no-untyped-call]
+    head.losses(head(texts)).sum().backward()
     assert texts.grad is not None
     assert torch.isfinite(texts.grad).all()

@@ -2,8 +2,6 @@
 
 import copy
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from paraembed.encoders import ENCODERS, Encoder, config_from_dict
 from paraembed.io.atomic import write_json
@@ -20,7 +17,7 @@ from paraembed.io.tensors import load_tensors, save_tensors
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.supervised.model import Kind, Supervised, load, options_of, save
 from paraembed.supervised.scores import score
-from paraembed.supervised.step import ExampleIds, SupervisedStep, epoch_batches, example_ids
+from paraembed.supervised.step import SupervisedStep, epoch_batches, example_ids
 from paraembed.supervised.tasks import Examples, Task
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.best import Evaluation
@@ -39,7 +36,7 @@ PLAIN = SupervisedRecipe(
 )
 
 
-def examples_of(task: str, num: int = 61, seed: int = 0) -> Examples:
+def examples_of(task, num=61, seed=0):
     """Texts of 1 to 6 words; the label follows from the words, so that it can be learned."""
     generator = np.random.default_rng(seed)
     sides = 1 if task == "sentiment" else 2
@@ -55,22 +52,22 @@ def examples_of(task: str, num: int = 61, seed: int = 0) -> Examples:
     return Examples(texts, labels)
 
 
-def encoder_of(recipe: SupervisedRecipe) -> Encoder:
+def encoder_of(recipe):
     matrix = np.random.default_rng(1).standard_normal((31, 8), dtype=np.float32)
     return Encoder(recipe.encoder, Words(pa.array([UNKNOWN, *WORDS]), matrix), "space", recipe.seed)
 
 
-def model_of(task: str, recipe: SupervisedRecipe) -> Supervised:
+def model_of(task, recipe):
     kind = Kind(task, "sst" if task == "sentiment" else "sick", NAMES[task], 1 if task == "similarity" else 0)
     return Supervised(encoder_of(recipe), kind, options_of(recipe), recipe.seed)
 
 
-def trained(model: Supervised, data: ExampleIds, recipe: SupervisedRecipe, **more: Any) -> Supervised:
+def trained(model, data, recipe, **more):
     run_steps(model, SupervisedStep(model, recipe), data, len(data), **more)
     return model
 
 
-def loss_by_autograd(model: Supervised, task: str, examples: Examples, chosen: list[int]) -> Tensor:
+def loss_by_autograd(model, task, examples, chosen):
     """The mean loss of some examples from the papers' formulas, one example at a time."""
     losses = []
     for number in chosen:
@@ -95,7 +92,7 @@ def loss_by_autograd(model: Supervised, task: str, examples: Examples, chosen: l
 
 @pytest.mark.parametrize("task", [*NAMES])
 @pytest.mark.parametrize("penalty_form", ["paper", "released"])
-def test_a_step_moves_as_plain_autograd_does(task: str, penalty_form: Any) -> None:
+def test_a_step_moves_as_plain_autograd_does(task, penalty_form):
     recipe = replace(PLAIN, word_penalty=0.02, head_penalty=0.03, penalty_form=penalty_form)
     model, examples = model_of(task, recipe), examples_of(task)
     other = copy.deepcopy(model)
@@ -109,7 +106,7 @@ def test_a_step_moves_as_plain_autograd_does(task: str, penalty_form: Any) -> No
         loss = loss_by_autograd(other, task, examples, chosen)
         assert found[0].item() == pytest.approx(loss.item(), abs=1e-5)
         other.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         with torch.no_grad():
             assert other.matrix.grad is not None
             touched = other.matrix.grad.abs().sum(1) > 0
@@ -123,7 +120,7 @@ def test_a_step_moves_as_plain_autograd_does(task: str, penalty_form: Any) -> No
 
 
 @pytest.mark.parametrize("name", [*ENCODERS])
-def test_every_encoder_learns_every_task(name: str) -> None:
+def test_every_encoder_learns_every_task(name):
     for task in NAMES:
         recipe = replace(
             PLAIN, encoder=config_from_dict({"name": name}), epochs=8, optimiser="adam", learning_rate=0.02
@@ -138,7 +135,7 @@ def test_every_encoder_learns_every_task(name: str) -> None:
         assert after < 0.9 * before, (task, before, after)
 
 
-def test_features_leave_every_bit_of_the_encoder() -> None:
+def test_features_leave_every_bit_of_the_encoder():
     recipe = replace(PLAIN, mode="features", encoder=config_from_dict({"name": "lstm"}), word_penalty=0.1)
     model, examples = model_of("entailment", recipe), examples_of("entailment")
     before = copy.deepcopy(model.state_dict())
@@ -148,12 +145,12 @@ def test_features_leave_every_bit_of_the_encoder() -> None:
 
 
 @pytest.mark.parametrize("name", ["avg", "proj", "gran"])
-def test_universal_stays_at_the_prior_as_penalties_grow_and_is_plain_initialisation_without(name: str) -> None:
+def test_universal_stays_at_the_prior_as_penalties_grow_and_is_plain_initialisation_without(name):
     base = replace(PLAIN, mode="universal", encoder=config_from_dict({"name": name}), epochs=10, clip=1.0)
     data = example_ids(model_of("similarity", base), examples_of("similarity"))
     start = encoder_of(base)
 
-    def distance(penalty: float) -> float:
+    def distance(penalty):
         # One rate for all; the step is stable where 2 λ times the rate is below 2.
         recipe = replace(base, word_penalty=penalty, composition_penalty=penalty, clip=None, learning_rate=1e-3)
         moved = trained(model_of("similarity", recipe), data, recipe).encoder.state_dict()
@@ -168,19 +165,19 @@ def test_universal_stays_at_the_prior_as_penalties_grow_and_is_plain_initialisat
         assert torch.equal(one, other)
 
 
-def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path):
     recipe = replace(
         PLAIN, optimiser="adam", dropout=0.2, scramble=0.5, head_dropout=0.3, epochs=4, dev_every=25, patience=50
     )
     examples, dev = examples_of("sentiment"), examples_of("sentiment", 30, 9)
     task = Task("sentiment", "sst", examples, dev, dev, NAMES["sentiment"], 0, "accuracy")
 
-    def run(folder: Path, stop_after: int | None) -> tuple[Supervised, list[Any]]:
+    def run(folder, stop_after):
         model = model_of("sentiment", recipe)
         data = example_ids(model, examples)
         done = 0
 
-        def scored(_: int) -> float:
+        def scored(_):
             nonlocal done
             done += 1
             if done == stop_after:
@@ -210,7 +207,7 @@ def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path: Path) -> Non
 
 @given(num=st.integers(2, 60), batch=st.integers(1, 9), world=st.integers(1, 3), epoch=st.integers(0, 3))
 @settings(max_examples=40, deadline=None)
-def test_every_example_comes_once_an_epoch_with_its_own_label(num: int, batch: int, world: int, epoch: int) -> None:
+def test_every_example_comes_once_an_epoch_with_its_own_label(num, batch, world, epoch):
     model = model_of("entailment", PLAIN)
     data = example_ids(model, examples_of("entailment", num))
     seen = []
@@ -227,7 +224,7 @@ def test_every_example_comes_once_an_epoch_with_its_own_label(num: int, batch: i
     assert sorted(seen) == sorted(expected)
 
 
-def test_a_text_without_tokens_is_left_out_of_training_and_answered_all_the_same() -> None:
+def test_a_text_without_tokens_is_left_out_of_training_and_answered_all_the_same():
     model = model_of("similarity", PLAIN)
     examples = Examples((pa.array(["w1 w2", "  ", "w3"]), pa.array(["w2", "w1", "w4"])), np.array([1.0, 3.0, 5.0]))
     data = example_ids(model, examples)
@@ -237,7 +234,7 @@ def test_a_text_without_tokens_is_left_out_of_training_and_answered_all_the_same
 
 
 @pytest.mark.parametrize("task", [*NAMES])
-def test_a_saved_model_answers_alike_and_a_damaged_one_is_refused(tmp_path: Path, task: str) -> None:
+def test_a_saved_model_answers_alike_and_a_damaged_one_is_refused(tmp_path, task):
     model, examples = model_of(task, PLAIN), examples_of(task)
     save(model, tmp_path / "m", recipe=PLAIN.to_dict(), provenance={"a": 1}, model_card="card\n")
     again = load(tmp_path / "m")
@@ -248,7 +245,7 @@ def test_a_saved_model_answers_alike_and_a_damaged_one_is_refused(tmp_path: Path
         load(tmp_path / "m")
 
 
-def test_what_a_task_cannot_have_is_refused() -> None:
+def test_what_a_task_cannot_have_is_refused():
     for task, changes, message in (
         ("similarity", {"head_layer": "none"}, "head_layer is none, and the task similarity has a sigmoid layer"),
         ("turney", {"scramble": 0.5}, "scramble is 0.5, and turney asks for the order of two words; allowed: 0"),
@@ -261,16 +258,16 @@ def test_what_a_task_cannot_have_is_refused() -> None:
     with pytest.raises(ValueError, match="head_width is 0; allowed: 1 to"):
         replace(PLAIN, head_width=0)
     with pytest.raises(ValueError, match="mode is 'other'; allowed: scratch, universal, features"):
-        replace(PLAIN, mode="other")  # type: ignore[arg-type]
+        replace(PLAIN, mode="other")
 
 
-def test_the_kind_of_a_task_is_what_is_saved() -> None:
+def test_the_kind_of_a_task_is_what_is_saved():
     part = examples_of("entailment", 5)
     task = Task("entailment", "sick", part, part, part, NAMES["entailment"], 0, "accuracy")
     assert Kind.of(task) == Kind("entailment", "sick", NAMES["entailment"], 0)
 
 
-def test_trees_are_read_and_one_that_does_not_fit_says_which_tokeniser_does() -> None:
+def test_trees_are_read_and_one_that_does_not_fit_says_which_tokeniser_does():
     recipe = replace(PLAIN, encoder=config_from_dict({"name": "recursive"}))
     trees = (pa.array(["((w1 w2) w3)", None]),)
     examples = Examples((pa.array(["w1 w2 w3", "w4 w5 w6"]),), np.array([0.0, 1.0]), trees)
@@ -284,14 +281,14 @@ def test_trees_are_read_and_one_that_does_not_fit_says_which_tokeniser_does() ->
         example_ids(model, split)
 
 
-def test_the_head_does_not_begin_as_the_encoder_does() -> None:
+def test_the_head_does_not_begin_as_the_encoder_does():
     model = model_of("sentiment", replace(PLAIN, encoder=config_from_dict({"name": "proj"})))
     drawn = [next(part.parameters()).detach().flatten() for part in (model.encoder.composition, model.head)]
     size = min(map(len, drawn))
     assert abs(np.corrcoef(*(one[:size] for one in drawn))[0, 1]) < 0.5
 
 
-def test_fields_that_decide_nothing_are_named() -> None:
+def test_fields_that_decide_nothing_are_named():
     assert {"margin", "similarity", "clip_form"} <= set(idle_fields(PLAIN, "similarity"))
     assert "loss_form" in idle_fields(PLAIN, "entailment")
     assert {"head_width", "head_penalty"} <= set(idle_fields(PLAIN, "turney"))
@@ -322,7 +319,7 @@ def test_fields_that_decide_nothing_are_named() -> None:
         *(("margin", value) for value in ("a", 0)),
     ],
 )
-def test_a_crafted_model_folder_is_refused_in_words(tmp_path: Path, part: str, value: Any) -> None:
+def test_a_crafted_model_folder_is_refused_in_words(tmp_path, part, value):
     save(model_of("similarity", PLAIN), tmp_path / "m", recipe={}, provenance={}, model_card="")
     config = read_json(tmp_path / "m" / "config.json")
     holder = config if part in {"kind", "head"} else config["head" if part in config["head"] else "kind"]
@@ -333,7 +330,7 @@ def test_a_crafted_model_folder_is_refused_in_words(tmp_path: Path, part: str, v
         load(tmp_path / "m")
 
 
-def test_predict_says_what_it_takes() -> None:
+def test_predict_says_what_it_takes():
     model = model_of("similarity", PLAIN)
     with pytest.raises(ValueError, match="similarity takes 2 sequences of texts; given: 1"):
         model.predict(["w1"])
@@ -346,7 +343,7 @@ def test_predict_says_what_it_takes() -> None:
 CASES = (("similarity", "lstm", {"clip": 0.1, "clip_form": "global"}), ("sentiment", "cnn", {"update": "dense"}))
 
 
-def train_shares(rank: int, folder: Path) -> None:
+def train_shares(rank, folder):
     """A worker of two."""
     for number, (task, encoder, changes) in enumerate(CASES):
         recipe = replace(PLAIN, encoder=config_from_dict({"name": encoder}), word_penalty=0.1, **changes)
@@ -356,7 +353,7 @@ def train_shares(rank: int, folder: Path) -> None:
         save_tensors(model.state_dict(), folder / f"{number}-{rank}.safetensors")
 
 
-def test_two_workers_do_what_one_does_with_twice_the_batch(tmp_path: Path) -> None:
+def test_two_workers_do_what_one_does_with_twice_the_batch(tmp_path):
     in_two_processes(train_shares, tmp_path)
     for number, (task, encoder, changes) in enumerate(CASES):
         recipe = replace(PLAIN, encoder=config_from_dict({"name": encoder}), word_penalty=0.1, **changes)

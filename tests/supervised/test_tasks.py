@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.supervised.readers import read_task
-from paraembed.supervised.tasks import Examples, Task, drawn_parts
+from paraembed.supervised.tasks import drawn_parts
 from paraembed.text.tokenize import tokenise
 from paraembed.text.trees import read_trees
 
@@ -54,22 +53,22 @@ FILES = {
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     for name, text in FILES.items():
         put(tmp_path / name, text)
     return tmp_path
 
 
-def put(path: Path, text: str) -> None:
+def put(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
-def rows(examples: Examples) -> list[tuple[str | float, ...]]:
+def rows(examples):
     return [*zip(*(one.to_pylist() for one in examples.texts), examples.labels.tolist(), strict=True)]
 
 
-def test_sick(data: Path) -> None:
+def test_sick(data):
     similarity, entailment = read_task("similarity", None, data, 0), read_task("entailment", None, data, 0)
     assert rows(similarity.train) == [('a "cat', "the dog", 1.5), ("a cat", "a cat", 5), ("a", "no a", 3)]
     assert (similarity.data_set, similarity.classes, similarity.low) == ("sick", ("1", "2", "3", "4", "5"), 1)
@@ -81,7 +80,7 @@ def test_sick(data: Path) -> None:
     assert similarity.split is None
 
 
-def test_sst_constituents_of_the_sentences_that_are_not_neutral(data: Path) -> None:
+def test_sst_constituents_of_the_sentences_that_are_not_neutral(data):
     task = read_task("sentiment", None, data, 0)
     assert rows(task.train) == [
         ("lovely", 1),
@@ -97,7 +96,7 @@ def test_sst_constituents_of_the_sentences_that_are_not_neutral(data: Path) -> N
     assert_trees_fit(task)
 
 
-def assert_trees_fit(task: Task) -> None:
+def assert_trees_fit(task):
     for part in (task.train, task.dev, task.test):
         assert part.trees is not None
         read = read_trees(part.trees[0], tokenise(part.texts[0], "space"))
@@ -105,7 +104,7 @@ def assert_trees_fit(task: Task) -> None:
         assert read.num_missing == 0
 
 
-def test_semeval_contrasts_the_phrases_of_a_word(data: Path) -> None:
+def test_semeval_contrasts_the_phrases_of_a_word(data):
     task = read_task("semeval2013", None, data, 0)
     assert task.threshold is not None
     dev, left = set(task.dev.texts[0].to_pylist()), set(task.threshold.texts[0].to_pylist())
@@ -119,7 +118,7 @@ def test_semeval_contrasts_the_phrases_of_a_word(data: Path) -> None:
     assert rows(task.test) == [("boom", "bomb blast", 1)]
 
 
-def test_turney_parts_are_the_first_680_and_the_rest(data: Path) -> None:
+def test_turney_parts_are_the_first_680_and_the_rest(data):
     task = read_task("turney", None, data, 0)
     assert [len(part) for part in (task.train, task.dev, task.test)] == [612, 68, 20]
     assert rows(task.test)[0] == ("m680 h680", "h680 m680", "right680", "a680", "b680", "c680", "d680", 0)
@@ -129,7 +128,7 @@ def test_turney_parts_are_the_first_680_and_the_rest(data: Path) -> None:
     assert rows(task.dev)[0][0] == f"m{split['dev'][0]} h{split['dev'][0]}"
 
 
-def test_sts_split_of_each_set_does_not_depend_on_the_others(data: Path) -> None:
+def test_sts_split_of_each_set_does_not_depend_on_the_others(data):
     task = read_task("similarity", "sts", data, 3)
     assert [len(part) for part in (task.train, task.dev, task.test)] == [8 + 15, 2 + 3, 10 + 21]
     assert (task.classes, task.low) == (("0", "1", "2", "3", "4", "5"), 0)
@@ -156,7 +155,7 @@ def test_sts_split_of_each_set_does_not_depend_on_the_others(data: Path) -> None
 
 
 @given(st.integers(0, 2000), st.integers(0, 2**32), st.text(max_size=5))
-def test_drawn_parts_are_disjoint_and_cover(num: int, seed: int, name: str) -> None:
+def test_drawn_parts_are_disjoint_and_cover(num, seed, name):
     parts = drawn_parts(num, (0.4, 0.1), name, seed)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(num))
     assert [len(part) for part in parts[:2]] == [num * 4 // 10, num // 10]
@@ -174,7 +173,7 @@ FILE = {
     "turney": "phrase/turney2012_jair.data",
     "semeval": "phrase/semeval2013_5a/en.testSet",
 }
-BAD: dict[str, tuple[str, str | None, str, Callable[[str], str], str]] = {
+BAD = {
     "score": ("similarity", "sick", "trial", lambda t: t.replace("1.5", "5.5"), "line 2: .* 5.5; .*1 to 5"),
     "number": ("similarity", "sick", "train", lambda t: t.replace("1.5", "x"), "line 2: the score is 'x'"),
     "judgement": ("entailment", None, "train", lambda t: t.replace("\tENT", "\tX"), "line 3: .*'XAILMENT'"),
@@ -191,9 +190,7 @@ BAD: dict[str, tuple[str, str | None, str, Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize(("task", "data_set", "file", "change", "message"), BAD.values(), ids=BAD)
-def test_bad_files(
-    data: Path, task: str, data_set: str | None, file: str, change: Callable[[str], str], message: str
-) -> None:
+def test_bad_files(data, task, data_set, file, change, message):
     name = FILE[file]
     put(data / name, change(FILES[name]))
     with pytest.raises(ValueError, match=message) as error:
@@ -210,14 +207,14 @@ NEEDED_BY = {
 
 
 @pytest.mark.parametrize(("name", "task"), NEEDED_BY.items())
-def test_a_missing_file_is_named_with_its_task(data: Path, name: str, task: str) -> None:
+def test_a_missing_file_is_named_with_its_task(data, name, task):
     (data / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"the task '{task}' needs it") as error:
         read_task(task, None, data, 0)
     assert str(data / name) in str(error.value)
 
 
-def test_what_is_not_allowed_is_said(data: Path) -> None:
+def test_what_is_not_allowed_is_said(data):
     with pytest.raises(
         ValueError, match=r"unknown task 'glue'; allowed: similarity, entailment, sentiment, semeval2013"
     ):
@@ -235,7 +232,7 @@ def test_what_is_not_allowed_is_said(data: Path) -> None:
 
 
 @real
-def test_the_published_parts() -> None:
+def test_the_published_parts():
     tasks = {
         (name, data_set): read_task(name, data_set, DATA, 0)
         for name, data_set in itertools.chain(
@@ -256,7 +253,7 @@ def test_the_published_parts() -> None:
 
 
 @real
-def test_sentiment_constituents_are_the_authors() -> None:
+def test_sentiment_constituents_are_the_authors():
     task = read_task("sentiment", None, DATA, 0)
     assert [len(part) for part in (task.train, task.dev, task.test)] == [67_349, 872, 1821]
     assert task.notes == ()

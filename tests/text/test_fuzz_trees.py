@@ -1,7 +1,5 @@
 """Fuzzing of bracketed trees: each is read or refused by reason, and the structure of a good one is right."""
 
-import random
-
 import numpy as np
 import pyarrow as pa
 
@@ -13,14 +11,14 @@ WORDS = ["cat", "naïve", "-LRB-", "``", "\\/", "“", "a", "0.5", "don", "'t", 
 Tree = str | tuple["Tree", "Tree"]
 
 
-def drawn(draw: random.Random, leaves: int) -> Tree:
+def drawn(draw, leaves):
     if leaves == 1:
         return draw.choice(WORDS)
     left = draw.choice((1, leaves - 1, draw.randint(1, leaves - 1)))
     return drawn(draw, left), drawn(draw, leaves - left)
 
 
-def written(tree: Tree, draw: random.Random, label: str) -> str:
+def written(tree, draw, label):
     """As parsers write it, with labels (``2`` as in SST) or without."""
     if isinstance(tree, str):
         return f"({label} {tree})" if label else tree
@@ -28,11 +26,11 @@ def written(tree: Tree, draw: random.Random, label: str) -> str:
     return f"({label}{' ' if label else ''}{inner})"
 
 
-def leaves_of(tree: Tree) -> list[str]:
+def leaves_of(tree):
     return [tree] if isinstance(tree, str) else [word for part in tree for word in leaves_of(part)]
 
 
-def merges_of(tree: Tree) -> list[int]:
+def merges_of(tree):
     """Nodes that end at each leaf."""
     if isinstance(tree, str):
         return [0]
@@ -41,8 +39,8 @@ def merges_of(tree: Tree) -> list[int]:
     return merges
 
 
-def test_trees() -> None:
-    def case(draw: random.Random) -> str:
+def test_trees():
+    def case(draw):
         trees = [drawn(draw, draw.randint(1, 8)) for _ in range(draw.randint(1, 4))]
         texts = [" ".join(leaves_of(tree)) for tree in trees]
         tokens = tokenise(pa.array(texts), "space")
@@ -71,7 +69,7 @@ def test_trees() -> None:
     assert min(ends["read"], ends["refused by reason"]) > 0, ends
 
 
-def test_trees_of_any_depth() -> None:
+def test_trees_of_any_depth():
     depth = 100_000
     words = ["w"] * (depth + 1)
     left = "(" * depth + "w w)" + " w)" * (depth - 1)

@@ -3,10 +3,7 @@
 import gzip
 import json
 import logging
-import random
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,13 +31,13 @@ TOKENS = (
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _quiet():
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
 
 
-def plain_reading(data: bytes) -> tuple[list[str], list[list[float]]]:
+def plain_reading(data):
     """Words, lower-cased, and vectors, by a loop over lines; only for files that ``read_words`` takes."""
     rows = [line.removesuffix("\r").rstrip(" ") for line in data.decode().removeprefix("\ufeff").split("\n")]
     rows = rows[:-1] if not rows[-1] else rows
@@ -49,15 +46,15 @@ def plain_reading(data: bytes) -> tuple[list[str], list[list[float]]]:
         assert int(cells[0]) == len(rows) - 1
         assert int(cells[1]) == len(rows[1].split(" ")) - 1
         rows = rows[1:]
-    found: dict[str, list[float]] = {}
+    found = {}
     for row in rows:
         word, *values = row.split(" ")
         found.setdefault(word if word == UNKNOWN else word.lower(), [float(np.float32(value)) for value in values])
     return list(found), list(found.values())
 
 
-def test_word_vector_files(tmp_path: Path) -> None:
-    def case(draw: random.Random) -> str:
+def test_word_vector_files(tmp_path):
+    def case(draw):
         width, count = draw.choice((1, 2, 3, 5)), draw.choice((1, 2, 4, 9))
         words = [
             draw.choice(("the", "The", "7", "a\u00a0b", "é", UNKNOWN, "n't", "w")) + str(at) for at in range(count)
@@ -85,14 +82,14 @@ def test_word_vector_files(tmp_path: Path) -> None:
     assert min(ends["read"], ends["refused"]) > ends.total() / 10
 
 
-def test_vocabularies_of_encoders(tmp_path: Path, tiny_encoder_folder: Path) -> None:
+def test_vocabularies_of_encoders(tmp_path, tiny_encoder_folder):
     """words.txt under digests that fit."""
     folder = tmp_path / "e"
     shutil.copytree(tiny_encoder_folder, folder)
     config = json.loads((folder / "config.json").read_text())
     whole = (folder / "words.txt").read_bytes()
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         data = mutated(whole, draw, TOKENS) if draw.randrange(20) else whole
         (folder / "words.txt").write_bytes(data)
         config["files"]["words.txt"] = sha256_of(folder / "words.txt")

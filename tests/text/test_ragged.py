@@ -1,4 +1,3 @@
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -14,7 +13,7 @@ TREE = trees_over(st.integers(0, 9))
 TREES = st.lists(st.none() | TREE, min_size=1, max_size=8)  # None: a text without tokens
 
 
-def ragged(trees: list[Any], with_trees: bool = True) -> Ragged:
+def ragged(trees, with_trees=True):
     ids = [[] if tree is None else leaves_of(tree) for tree in trees]
     merges = [[] if tree is None else merges_of(tree) for tree in trees]
     offsets = np.concatenate(([0], np.cumsum([len(some) for some in ids])))
@@ -22,7 +21,7 @@ def ragged(trees: list[Any], with_trees: bool = True) -> Ragged:
     return Ragged(np.array([one for some in ids for one in some], np.int32), offsets, flat if with_trees else None)
 
 
-def trees_of(texts: Ragged) -> list[Any]:
+def trees_of(texts):
     """The trees again; fails where merges are none."""
     assert texts.merges is not None
     assert (texts.offsets.dtype, texts.ids.dtype, texts.merges.dtype) == (np.int64, np.int32, np.int32)
@@ -33,11 +32,11 @@ def trees_of(texts: Ragged) -> list[Any]:
     ]
 
 
-def rows_of(texts: Ragged) -> list[list[int]]:
+def rows_of(texts):
     return [texts.slice(at, at + 1).ids.tolist() for at in range(len(texts))]
 
 
-def pruned(tree: Any, kept: int) -> Any:
+def pruned(tree, kept):
     """The tree of the first ``kept`` leaves: a node without its right child is its left child."""
     num_left = len(leaves_of(tree[0])) if isinstance(tree, tuple) else 0
     if not isinstance(tree, tuple) or kept >= len(leaves_of(tree)):
@@ -46,13 +45,13 @@ def pruned(tree: Any, kept: int) -> Any:
 
 
 @given(TREES)
-def test_trees_are_kept(trees: list[Any]) -> None:
+def test_trees_are_kept(trees):
     assert trees_of(ragged(trees)) == trees
     assert ragged(trees).lengths.tolist() == [0 if tree is None else len(leaves_of(tree)) for tree in trees]
 
 
 @given(TREES, st.data())
-def test_slice_and_take_are_those_of_lists(trees: list[Any], data: st.DataObject) -> None:
+def test_slice_and_take_are_those_of_lists(trees, data):
     start = data.draw(st.integers(0, len(trees)))
     stop = data.draw(st.integers(start, len(trees)))
     assert trees_of(ragged(trees).slice(start, stop)) == trees[start:stop]
@@ -63,7 +62,7 @@ def test_slice_and_take_are_those_of_lists(trees: list[Any], data: st.DataObject
 
 
 @given(st.lists(TREES, min_size=1, max_size=4))
-def test_joined_are_those_of_lists(parts: list[list[Any]]) -> None:
+def test_joined_are_those_of_lists(parts):
     whole = joined(*map(ragged, parts))
     assert trees_of(whole) == [tree for part in parts for tree in part]
     assert whole.nbytes == sum(array.nbytes for array in (whole.ids, whole.offsets, whole.merges))
@@ -72,20 +71,20 @@ def test_joined_are_those_of_lists(parts: list[list[Any]]) -> None:
 
 
 @given(TREES, st.data())
-def test_pairs_are_texts_side_by_side(trees: list[Any], data: st.DataObject) -> None:
+def test_pairs_are_texts_side_by_side(trees, data):
     chosen = data.draw(st.lists(st.integers(0, len(trees) - 1), max_size=6))
     taken = ragged([tree for tree in trees for _ in range(2)][: 2 * len(trees)]).take_pairs(np.array(chosen, np.int64))
     assert trees_of(taken) == [trees[at] for at in chosen for _ in range(2)]
 
 
 @given(TREES, st.integers(0, 5), st.integers(1, 4))
-def test_texts_that_are_longer(trees: list[Any], tokens: int, block: int) -> None:
+def test_texts_that_are_longer(trees, tokens, block):
     with patch.object(ragged_module, "_BLOCK_TEXTS", block):
         assert ragged(trees).num_longer(tokens) == sum(len(row) > tokens for row in rows_of(ragged(trees)))
 
 
 @given(TREES, st.integers(1, 8))
-def test_a_cut_keeps_the_first_tokens_and_their_tree(trees: list[Any], most: int) -> None:
+def test_a_cut_keeps_the_first_tokens_and_their_tree(trees, most):
     cut = ragged(trees).cut(most)
     assert trees_of(cut) == [None if tree is None else pruned(tree, most) for tree in trees]
     assert rows_of(cut) == [row[:most] for row in rows_of(ragged(trees))]
@@ -93,17 +92,15 @@ def test_a_cut_keeps_the_first_tokens_and_their_tree(trees: list[Any], most: int
     assert (rows_of(bare), bare.merges) == (rows_of(cut), None)
 
 
-def test_a_cut_of_nothing_is_the_same() -> None:
+def test_a_cut_of_nothing_is_the_same():
     texts = ragged([(1, (2, 3)), 4])
     assert texts.cut(3) is texts
 
 
 @pytest.mark.parametrize(("start", "end"), [(None, None), (11, None), (None, 12), (11, 12)])
 @given(st.lists(TREE, min_size=1, max_size=8))
-def test_the_start_joins_the_text_and_the_end_what_that_makes(
-    start: int | None, end: int | None, trees: list[Any]
-) -> None:
-    def expected(tree: Any) -> Any:
+def test_the_start_joins_the_text_and_the_end_what_that_makes(start, end, trees):
+    def expected(tree):
         tree = tree if start is None else (start, tree)
         return tree if end is None else (tree, end)
 
@@ -114,7 +111,7 @@ def test_the_start_joins_the_text_and_the_end_what_that_makes(
 
 
 @given(TREES)
-def test_right_branching(trees: list[Any]) -> None:
+def test_right_branching(trees):
     expected = [None if tree is None else right_branching(leaves_of(tree)) for tree in trees]
     assert trees_of(ragged(trees, with_trees=False).right_branching()) == expected
     assert trees_of(ragged(trees).right_branching()) == expected

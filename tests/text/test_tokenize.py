@@ -55,28 +55,28 @@ EXAMPLES = {
 }
 
 
-def words(text: str | None, tokeniser: str = "ptb-v1") -> list[str]:
+def words(text, tokeniser="ptb-v1"):
     return tokenise(pa.array([text], pa.string()), tokeniser).flat.to_pylist()
 
 
-def per_text(texts: pa.StringArray, tokeniser: str) -> list[list[str]]:
+def per_text(texts, tokeniser):
     tokens = tokenise(texts, tokeniser)
     flat = tokens.flat.to_pylist()
     return [flat[start:end] for start, end in zip(tokens.offsets[:-1], tokens.offsets[1:], strict=True)]
 
 
 @pytest.mark.parametrize(("text", "expected"), EXAMPLES.values(), ids=EXAMPLES)
-def test_rules(text: str, expected: str) -> None:
+def test_rules(text, expected):
     assert words(text) == expected.split(" ") if expected else words(text) == []
 
 
-def test_space_splits_at_white_space_only() -> None:
+def test_space_splits_at_white_space_only():
     assert words("  It's  A\u00a0b\tc, \r\n", "space") == ["it's", "a", "b", "c,"]
     assert words("", "space") == words(" \u3000", "space") == []
 
 
 @pytest.mark.parametrize("tokeniser", TOKENISERS)
-def test_null_and_empty_texts_have_no_tokens(tokeniser: str) -> None:
+def test_null_and_empty_texts_have_no_tokens(tokeniser):
     tokens = tokenise(pa.array([None, "", "a b", " ", None, "c"]), tokeniser)
     assert tokens.flat.to_pylist() == ["a", "b", "c"]
     assert tokens.offsets.tolist() == [0, 0, 0, 2, 2, 2, 3]
@@ -84,7 +84,7 @@ def test_null_and_empty_texts_have_no_tokens(tokeniser: str) -> None:
     assert tokenise(pa.array([], pa.string()), tokeniser).offsets.tolist() == [0]
 
 
-def test_unknown_tokeniser_is_refused() -> None:
+def test_unknown_tokeniser_is_refused():
     with pytest.raises(ValueError, match="unknown tokeniser 'ptb'; allowed: ptb-v1, space"):
         check_tokeniser("ptb")
 
@@ -108,7 +108,7 @@ FEW = settings(deadline=None, max_examples=60)
 @FEW
 @given(texts=st.lists(ANY_TEXT | PIECES, max_size=5))
 @example(texts=["can't've 's's x's's's", "www._'s", "http://a.'s"])
-def test_tokens_joined_and_split_again_are_the_same(tokeniser: str, texts: list[str]) -> None:
+def test_tokens_joined_and_split_again_are_the_same(tokeniser, texts):
     once = tokenise(pa.array(texts, pa.string()), tokeniser).joined()
     assert tokenise(once, tokeniser).joined().equals(once)
 
@@ -116,9 +116,7 @@ def test_tokens_joined_and_split_again_are_the_same(tokeniser: str, texts: list[
 @pytest.mark.parametrize("tokeniser", TOKENISERS)
 @FEW
 @given(texts=st.lists(st.none() | ANY_TEXT | PIECES, max_size=5), before=PIECES, data=st.data())
-def test_tokens_do_not_depend_on_neighbours_or_slices(
-    tokeniser: str, texts: list[str | None], before: str, data: st.DataObject
-) -> None:
+def test_tokens_do_not_depend_on_neighbours_or_slices(tokeniser, texts, before, data):
     alone = [per_text(pa.array([text], pa.string()), tokeniser)[0] for text in texts]
     assert per_text(pa.array(texts, pa.string()), tokeniser) == alone
     sliced = pa.array([before, *texts, "end’s"], pa.string()).slice(1, len(texts))
@@ -130,7 +128,7 @@ def test_tokens_do_not_depend_on_neighbours_or_slices(
 @pytest.mark.parametrize("tokeniser", TOKENISERS)
 @FEW
 @given(text=ANY_TEXT | PIECES)
-def test_tokens_are_filled_and_lower_case_and_hold_no_white_space(tokeniser: str, text: str) -> None:
+def test_tokens_are_filled_and_lower_case_and_hold_no_white_space(tokeniser, text):
     tokens = tokenise(pa.array([text]), tokeniser)
     for token in tokens.flat.to_pylist():
         assert token
@@ -140,5 +138,5 @@ def test_tokens_are_filled_and_lower_case_and_hold_no_white_space(tokeniser: str
 
 
 @pytest.mark.parametrize("piece", ["'s", "n't", "a.", "‘", "www.", "#"])
-def test_time_grows_no_faster_than_the_text(piece: str) -> None:
+def test_time_grows_no_faster_than_the_text(piece):
     assert words("x" + piece * 100_000)  # a quadratic way takes minutes; the suite's timeout is the limit

@@ -1,7 +1,5 @@
 """The compiled way from texts to word ids: what ``tokenise`` and ``word_ids`` give, whatever the text."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +18,7 @@ from tests.text.test_tokenize import ANY_TEXT, EXAMPLES, PIECES
 MANY = settings(deadline=None, max_examples=300)
 
 
-def check(texts: pa.StringArray, tokeniser: str, unknown: int = 0) -> None:
+def check(texts, tokeniser, unknown=0):
     """That ids and offsets are those of the definition, for a vocabulary without the first ``unknown`` tokens."""
     defined = tokenise(texts, tokeniser)
     vocabulary = pa.concat_arrays([pc.unique(defined.flat).slice(unknown).cast(pa.string()), pa.array([UNKNOWN])])
@@ -32,7 +30,7 @@ def check(texts: pa.StringArray, tokeniser: str, unknown: int = 0) -> None:
 
 
 @pytest.mark.parametrize("tokeniser", TOKENISERS)
-def test_the_examples_of_the_definition(tokeniser: str) -> None:
+def test_the_examples_of_the_definition(tokeniser):
     texts, expected = zip(*EXAMPLES.values(), strict=True)
     check(pa.array([*texts, None, *expected, "", *texts]), tokeniser)
 
@@ -49,13 +47,13 @@ def test_the_examples_of_the_definition(tokeniser: str) -> None:
 @example(
     texts=["x's-'s", "'mé ''dé –'dé 中'ré ll'llé 's½", "a.½.é.b-c", "...'--.-`'```", "a-'s a-n't"], unknown=0, start=0
 )
-def test_any_text(tokeniser: str, texts: list[str | None], unknown: int, start: int) -> None:
+def test_any_text(tokeniser, texts, unknown, start):
     check(pa.array(texts, pa.string()), tokeniser, unknown)
     check(pa.array(["x’s", *texts, "end"], pa.string()).slice(start), tokeniser, unknown)
 
 
 @pytest.mark.parametrize("tokeniser", TOKENISERS)
-def test_characters_of_all_of_unicode(tokeniser: str) -> None:
+def test_characters_of_all_of_unicode(tokeniser):
     points = np.random.default_rng(0).integers(0x80, 0x110000, 6_000).tolist()
     characters = [
         chr(point) for point in [*range(0x600), *range(0x1FF0, 0x2070), *points] if not 0xD800 <= point < 0xE000
@@ -63,12 +61,12 @@ def test_characters_of_all_of_unicode(tokeniser: str) -> None:
     check(pa.array([f"{one}'s {one}{one} a{one}'d'{one}1{one}.{one}. #{one}" for one in characters]), tokeniser)
 
 
-def test_words_that_differ_in_one_place() -> None:
+def test_words_that_differ_in_one_place():
     words = [f"{'x' * before}{letter}{'x' * behind}" for before in range(20) for behind in range(20) for letter in "yz"]
     check(pa.array([" ".join(words)]), "ptb-v1", unknown=5)
 
 
-def test_of_equal_words_the_first_counts_as_in_the_definition() -> None:
+def test_of_equal_words_the_first_counts_as_in_the_definition():
     vocabulary = pa.array(["x", "two words", "", "a", UNKNOWN, "a", "sixteen-letters-", "x"])
     texts = pa.array(["a two words x sixteen-letters- b"])
     found = TokenIds(vocabulary, "space")(texts)
@@ -76,12 +74,12 @@ def test_of_equal_words_the_first_counts_as_in_the_definition() -> None:
 
 
 @pytest.mark.parametrize("texts", [pa.array([], pa.string()), pa.nulls(3, pa.string()), pa.array(["", "  "])])
-def test_no_tokens(texts: pa.StringArray) -> None:
+def test_no_tokens(texts):
     check(texts, "ptb-v1")
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_long_offsets_of_texts_and_vocabulary(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_offsets_of_texts_and_vocabulary(compiled, monkeypatch):
     monkeypatch.setattr(tokens, "COMPILED", compiled and tokens.COMPILED)
     for texts in (pa.array(["no", "the cat’s", None], pa.large_string()).slice(1), pa.array(["the cat’s", None])):
         for kind in (pa.string(), pa.large_string()):
@@ -90,7 +88,7 @@ def test_long_offsets_of_texts_and_vocabulary(compiled: bool, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_a_slice_behind_two_gib_of_text(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slice_behind_two_gib_of_text(compiled, tmp_path, monkeypatch):
     monkeypatch.setattr(tokens, "COMPILED", compiled and tokens.COMPILED)
     with (tmp_path / "sparse").open("wb") as file:
         file.seek(1 << 31)
@@ -101,7 +99,7 @@ def test_a_slice_behind_two_gib_of_text(compiled: bool, tmp_path: Path, monkeypa
     assert TokenIds(pa.array([UNKNOWN, "cat", "the"]), "ptb-v1")(texts).ids.tolist() == [2, 1]
 
 
-def sent(strings: pa.StringArray) -> pa.StringArray:
+def sent(strings):
     """The same array in the memory of a message."""
     with pa.ipc.new_stream(sink := pa.BufferOutputStream(), pa.schema({"strings": pa.string()})) as stream:
         stream.write(pa.record_batch([strings], ["strings"]))
@@ -109,7 +107,7 @@ def sent(strings: pa.StringArray) -> pa.StringArray:
 
 
 @pytest.mark.skipif(not tokens.COMPILED, reason="needs numba")
-def test_the_loops_are_compiled_once_wherever_the_texts_lie() -> None:
+def test_the_loops_are_compiled_once_wherever_the_texts_lie():
     texts, empty = pa.array(["a b", "", "c"]), pa.array(["", ""])
     vocabulary = pa.array(["a", UNKNOWN])
     pq.write_table(pa.table({"text": texts}), sink := pa.BufferOutputStream())
@@ -119,10 +117,10 @@ def test_the_loops_are_compiled_once_wherever_the_texts_lie() -> None:
             found = TokenIds(words, tokeniser)
             for some in (texts, empty, sent(texts), sent(empty), read, empty.slice(2), texts.cast(pa.large_string())):
                 assert found(some).ids.tolist() == [0, 1, 1][: 3 if len(some) == 3 else 0]
-    assert len(token_scan.scan.signatures) == len(token_scan.fill_slots.signatures) == 1  # type: ignore[attr-defined]
+    assert len(token_scan.scan.signatures) == len(token_scan.fill_slots.signatures) == 1
 
 
-def test_long_words_that_differ_in_the_middle_are_spread() -> None:
+def test_long_words_that_differ_in_the_middle_are_spread():
     words = [f"document-{number:06}-revision" for number in range(20_000)]
     check(pa.array([" ".join(words[::-1])]), "space", unknown=7)
     _, _, slots = tokens._word_table(pa.array(words))
@@ -132,7 +130,7 @@ def test_long_words_that_differ_in_the_middle_are_spread() -> None:
     )  # slots looked at for a word, at most; at random about 30 where half are free
 
 
-def test_without_numba_the_definition_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_the_definition_runs(monkeypatch):
     texts, vocabulary = pa.array(["It's a cat", None, "–a"]), pa.array(["a", UNKNOWN, "'s"])
     compiled = TokenIds(vocabulary, "ptb-v1")(texts)
     monkeypatch.setattr(tokens, "COMPILED", False)
@@ -141,7 +139,7 @@ def test_without_numba_the_definition_runs(monkeypatch: pytest.MonkeyPatch) -> N
     assert plain.offsets.tolist() == compiled.offsets.tolist() == [0, 4, 4, 6]
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     with pytest.raises(ValueError, match="unknown tokeniser 'ptb'; allowed: ptb-v1, space"):
         TokenIds(pa.array([UNKNOWN]), "ptb")
     with pytest.raises(ValueError, match=f"no row '{UNKNOWN}'"):
@@ -152,12 +150,12 @@ def test_what_is_refused() -> None:
     "octets", [b"a\xe2\x80", b"\xed\xa0\x80", b"\x80a", b"\xc0\xaf", b"\xe0\x80\xaf", b"\xe2a a", b"\xf4\x90\x80\x80"]
 )
 @pytest.mark.parametrize("end", [b"", b"\xf8\x88\x80\x80\x80", b" \xff   "])
-def test_what_is_not_utf8_is_refused(octets: bytes, end: bytes) -> None:
+def test_what_is_not_utf8_is_refused(octets, end):
     texts = pa.array([b"a\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf\xc2\x80\xe0\xa0\x80\xf0\x90\x80\x80", octets + end])
     with pytest.raises(ValueError, match="text 2 of 2 is not UTF-8"):
         TokenIds(pa.array([UNKNOWN]), "space")(texts.view(pa.string()))
 
 
 @pytest.mark.parametrize("piece", ["'s", "n't", "a.", "‘", "www.", "#", "://", "http://", "1,", "a-", "'d"])
-def test_a_text_of_one_piece_again_and_again(piece: str) -> None:
+def test_a_text_of_one_piece_again_and_again(piece):
     check(pa.array(["x" + piece * 20_000]), "ptb-v1")

@@ -2,7 +2,6 @@ import copy
 import re
 import sys
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,32 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import Tokens, tokenise
-from paraembed.text.trees import FAULTS, TreeError, Trees, fitting_trees, parse_trees, read_trees
+from paraembed.text.tokenize import tokenise
+from paraembed.text.trees import FAULTS, TreeError, fitting_trees, parse_trees, read_trees
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
 
 WORD = st.sampled_from(["a", "b", "c", "'s", "é"])
 TREE = trees_over(WORD)
 
 
-def tokens_of(texts: list[str]) -> Tokens:
+def tokens_of(texts):
     return tokenise(pa.array(texts, pa.string()), "space")
 
 
-def read(trees: list[str | None], texts: list[str]) -> Trees:
+def read(trees, texts):
     return read_trees(pa.array(trees, pa.string()), tokens_of(texts))
 
 
-def one(tree: str | None, text: str) -> tuple[list[int], str | None]:
+def one(tree, text):
     found = read([tree], [text])
     return found.merges.tolist(), found.refused[0].as_py()
 
 
-def plain(tree: Any) -> str:
+def plain(tree):
     return f"({plain(tree[0])} {plain(tree[1])})" if isinstance(tree, tuple) else tree
 
 
-def labelled(tree: Any, draw: Any) -> str:
+def labelled(tree, draw):
     """A labelled tree, with unary chains, and white space where it may stand."""
     inside = " ".join(labelled(child, draw) for child in tree) if isinstance(tree, tuple) else tree
     text = f"(X {inside})"
@@ -46,7 +45,7 @@ def labelled(tree: Any, draw: Any) -> str:
 
 
 @given(st.lists(TREE, min_size=1, max_size=8), st.data())
-def test_trees_of_either_form_and_none_at_all(trees: list[Any], data: st.DataObject) -> None:
+def test_trees_of_either_form_and_none_at_all(trees, data):
     forms = {"plain": plain, "labelled": lambda tree: labelled(tree, data.draw), "none": lambda _: None}
     chosen = data.draw(st.lists(st.sampled_from(list(forms)), min_size=len(trees), max_size=len(trees)))
     given_trees = [forms[form](tree) for form, tree in zip(chosen, trees, strict=True)]
@@ -64,13 +63,13 @@ def test_trees_of_either_form_and_none_at_all(trees: list[Any], data: st.DataObj
 
 
 @given(TREE)
-def test_merges_and_trees_are_one_to_one(tree: Any) -> None:
+def test_merges_and_trees_are_one_to_one(tree):
     assert tree_of(leaves_of(tree), merges_of(tree)) == tree
 
 
-def nested(text: str) -> list[Any] | None:
+def nested(text):
     """What brackets hold, as lists; None where they are not balanced."""
-    stack: list[list[Any]] = [[]]
+    stack = [[]]
     for mark in re.findall(r"[()]|[^()\s]+", text):
         if mark == "(":
             stack.append([])
@@ -84,7 +83,7 @@ def nested(text: str) -> list[Any] | None:
     return stack[0] if len(stack) == 1 else None
 
 
-def binary(item: Any, with_labels: bool) -> Any:
+def binary(item, with_labels):
     """The tree of one reading; ValueError where it does not read so."""
     if isinstance(item, str):
         return item
@@ -95,7 +94,7 @@ def binary(item: Any, with_labels: bool) -> Any:
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def oracle(text: str, num_tokens: int) -> Any:
+def oracle(text, num_tokens):
     """The tree of a text, None where it is refused: one mark and one node at a time."""
     roots = nested(text)
     if roots is None or len(roots) != 1 or "[]" in str(roots):
@@ -112,7 +111,7 @@ def oracle(text: str, num_tokens: int) -> Any:
 
 
 @given(st.lists(st.text("()ab \n", min_size=1, max_size=14).filter(str.strip), max_size=12), st.data())
-def test_garbage_is_refused_as_a_loop_over_marks_refuses_it(trees: list[str], data: st.DataObject) -> None:
+def test_garbage_is_refused_as_a_loop_over_marks_refuses_it(trees, data):
     num_tokens = [data.draw(st.integers(1, 4)) for _ in trees]
     parsed = parse_trees(pa.array(trees, pa.string()), np.array(num_tokens, np.int64))
     expected = [oracle(tree, count) for tree, count in zip(trees, num_tokens, strict=True)]
@@ -150,7 +149,7 @@ def test_garbage_is_refused_as_a_loop_over_marks_refuses_it(trees: list[str], da
         (None, "", []),
     ],
 )
-def test_what_is_a_tree(tree: str | None, text: str, merges: list[int]) -> None:
+def test_what_is_a_tree(tree, text, merges):
     assert one(tree, text) == (merges, None)
 
 
@@ -171,7 +170,7 @@ def test_what_is_a_tree(tree: str | None, text: str, merges: list[int]) -> None:
         ("1/2 É", "1/2 é"),
     ],
 )
-def test_spellings_of_parsers(leaves: str, text: str) -> None:
+def test_spellings_of_parsers(leaves, text):
     first, second = leaves.split()
     assert one(f"({leaves})", text) == ([0, 1], None)
     assert one(f"(S (X {first}) (X {second}))", text) == ([0, 1], None)
@@ -199,7 +198,7 @@ def test_spellings_of_parsers(leaves: str, text: str) -> None:
         ("cat", "", 6),
     ],
 )
-def test_what_is_none(tree: str, text: str, fault: int) -> None:
+def test_what_is_none(tree, text, fault):
     num_tokens = len(text.split())
     right = [0] * (num_tokens - 1) + [num_tokens - 1] if num_tokens else []
     assert one(tree, text) == (right, FAULTS[fault])
@@ -209,7 +208,7 @@ def test_what_is_none(tree: str, text: str, fault: int) -> None:
     assert found.refused.to_pylist() == [None, FAULTS[fault], None]
 
 
-def test_no_tree_is_too_deep() -> None:
+def test_no_tree_is_too_deep():
     depth = 10 * sys.getrecursionlimit()
     text = " ".join(f"w{number}" for number in range(depth + 1))
     left = "(" * depth + "w0" + "".join(f" w{number})" for number in range(1, depth + 1))
@@ -219,7 +218,7 @@ def test_no_tree_is_too_deep() -> None:
     assert found.refused.to_pylist() == [None, None, FAULTS[1], None]
 
 
-def test_a_slice_of_an_array_is_read_from_its_start() -> None:
+def test_a_slice_of_an_array_is_read_from_its_start():
     trees, texts = pa.array(["(a b", "((a b) c)", None, "(b a)"]), ["x", "a b c", "a b c", "b a"]
     found = read_trees(trees.slice(1), tokens_of(texts[1:]))
     assert found.merges.tolist() == [0, 1, 1, 0, 0, 2, 0, 1]
@@ -228,7 +227,7 @@ def test_a_slice_of_an_array_is_read_from_its_start() -> None:
     assert (len(nothing.merges), len(nothing.refused), nothing.num_missing) == (0, 0, 0)
 
 
-def test_a_tree_that_does_not_fit_is_named_with_both_sides() -> None:
+def test_a_tree_that_does_not_fit_is_named_with_both_sides():
     trees = pa.array([None, "((a b) c)", "(-LRB- (b (c (d (e (f (g h)))))))", "(a"])
     tokens = tokens_of(["a", "a b c", "( b c d e x g h", "a"])
     with pytest.raises(TreeError) as caught:
@@ -247,7 +246,7 @@ def test_a_tree_that_does_not_fit_is_named_with_both_sides() -> None:
     assert (good.merges.tolist(), good.num_missing) == ([0, 0, 1, 1], 0)
 
 
-def test_trees_agree_with_the_right_branching_of_ragged() -> None:
+def test_trees_agree_with_the_right_branching_of_ragged():
     tokens = tokens_of(["a b c", "", "a", "a b"])
     found = read_trees(pa.nulls(4, pa.string()), tokens)
     ids = np.zeros(len(tokens.flat), np.int32)

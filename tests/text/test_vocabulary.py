@@ -1,7 +1,6 @@
 """Word-vector files: what is read, what is refused, what stands for unknown words."""
 
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ ROWS = ["the 1 2 3", "cat 4 5 6", "sat -0.5 1e-3 7.25"]
 MATRIX = np.array([[1, 2, 3], [4, 5, 6], [-0.5, 1e-3, 7.25]], np.float32)
 
 
-def written(folder: Path, rows: list[str] | bytes, name: str = "vectors.txt") -> Path:
+def written(folder, rows, name="vectors.txt"):
     path = folder / name
     data = rows if isinstance(rows, bytes) else "".join(f"{row}\n" for row in rows).encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -33,7 +32,7 @@ def written(folder: Path, rows: list[str] | bytes, name: str = "vectors.txt") ->
 
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
 @pytest.mark.parametrize("head", [[], ["3 3"]], ids=["plain", "word2vec header"])
-def test_rows_come_in_file_order(tmp_path: Path, name: str, head: list[str]) -> None:
+def test_rows_come_in_file_order(tmp_path, name, head):
     words = read_words(written(tmp_path, [*head, *ROWS], name))
     assert words.vocabulary.to_pylist() == ["the", "cat", "sat", UNKNOWN]
     assert words.matrix.dtype == np.float32
@@ -41,29 +40,27 @@ def test_rows_come_in_file_order(tmp_path: Path, name: str, head: list[str]) -> 
 
 
 @pytest.mark.parametrize("text", ["\n".join(ROWS), "\r\n".join(ROWS) + "\r\n", " \n".join(ROWS) + " \n"])
-def test_line_ends_and_trailing_spaces_do_not_matter(tmp_path: Path, text: str) -> None:
+def test_line_ends_and_trailing_spaces_do_not_matter(tmp_path, text):
     words = read_words(written(tmp_path, text.encode()))
     np.testing.assert_array_equal(words.matrix[:3], MATRIX)
 
 
 @pytest.mark.parametrize("end", [b" ", b"\r", b""], ids=["space", "carriage return", "equal decimals"])
-def test_a_last_number_that_is_whole_needs_no_line_feed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: bytes
-) -> None:
+def test_a_last_number_that_is_whole_needs_no_line_feed(tmp_path, caplog, end):
     last = b"5 6.25" if end else b"5.00 6.25"
     words = read_words(written(tmp_path, b"2 2\nthe 1.25 2.50\ncat " + last + end))
     assert words.matrix[1].tolist() == [5, 6.25]
     assert not caplog.records
 
 
-def test_any_word_is_taken_lower_cased(tmp_path: Path) -> None:
+def test_any_word_is_taken_lower_cased(tmp_path):
     odd = ["The", "12", "n't", '"', "a\tb", "\u0085", "\u00a0", "été", "中", "#", "nan"]
     words = read_words(written(tmp_path, [f"{word} {at}" for at, word in enumerate(odd)]))
     assert words.vocabulary.to_pylist() == ["the", *odd[1:], UNKNOWN]
     assert words.matrix[:-1, 0].tolist() == list(range(len(odd)))
 
 
-def test_more_rows_than_a_block(tmp_path: Path) -> None:
+def test_more_rows_than_a_block(tmp_path):
     matrix = np.random.default_rng(0).standard_normal((30_000, 40), dtype=np.float32)
     rows = [f"w{at} {' '.join(map(repr, row))}" for at, row in enumerate(matrix.tolist())]
     words = read_words(written(tmp_path, rows))
@@ -74,21 +71,21 @@ def test_more_rows_than_a_block(tmp_path: Path) -> None:
         read_words(written(tmp_path, rows))
 
 
-def test_repeated_words_keep_the_first_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_words_keep_the_first_row(tmp_path, caplog):
     words = read_words(written(tmp_path, [*ROWS, "the 9 9 9", "cat 8 8 8"]))
     assert words.vocabulary.to_pylist() == ["the", "cat", "sat", UNKNOWN]
     np.testing.assert_array_equal(words.matrix[:3], MATRIX)
     assert "2 repeated words" in caplog.text
 
 
-def test_of_two_spellings_the_first_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_two_spellings_the_first_stays(tmp_path, caplog):
     words = read_words(written(tmp_path, ["May 1", "cat 2", "may 3", "CAT 6"]))
     assert words.vocabulary.to_pylist() == ["may", "cat", UNKNOWN]
     assert words.matrix[:, 0].tolist() == [1, 2, 3]  # the unknown word: mean over all rows
     assert not caplog.text
 
 
-def test_unknown_word_is_the_row_of_the_file(tmp_path: Path) -> None:
+def test_unknown_word_is_the_row_of_the_file(tmp_path):
     rows = [ROWS[0], f"{UNKNOWN} 7 8 9", *ROWS[1:]]
     words = read_words(written(tmp_path, rows))
     assert words.vocabulary.to_pylist() == ["the", UNKNOWN, "cat", "sat"]
@@ -96,20 +93,20 @@ def test_unknown_word_is_the_row_of_the_file(tmp_path: Path) -> None:
     assert words.matrix[1].tolist() == [7, 8, 9]
 
 
-def test_unknown_word_of_the_file_is_found_beyond_the_cut(tmp_path: Path) -> None:
+def test_unknown_word_of_the_file_is_found_beyond_the_cut(tmp_path):
     words = read_words(written(tmp_path, [*ROWS, f"{UNKNOWN} 7 8 9"]), max_words=2)
     assert words.vocabulary.to_pylist() == ["the", "cat", UNKNOWN]
     assert words.matrix[2].tolist() == [7, 8, 9]
 
 
-def test_unknown_word_is_the_mean_of_the_rows_beyond_the_cut(tmp_path: Path) -> None:
+def test_unknown_word_is_the_mean_of_the_rows_beyond_the_cut(tmp_path):
     words = read_words(written(tmp_path, [*ROWS, "the 9 9 9", "on 3 3 3"]), max_words=2)
     assert words.vocabulary.to_pylist() == ["the", "cat", UNKNOWN]
     np.testing.assert_allclose(words.matrix[2], (MATRIX[2] + 3) / 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("max_words", [None, 3, 10])
-def test_unknown_word_is_the_mean_of_all_rows_where_none_is_cut(tmp_path: Path, max_words: int | None) -> None:
+def test_unknown_word_is_the_mean_of_all_rows_where_none_is_cut(tmp_path, max_words):
     words = read_words(written(tmp_path, ROWS), max_words)
     np.testing.assert_allclose(words.matrix[3], MATRIX.mean(axis=0), rtol=1e-6)
 
@@ -141,7 +138,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("data", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_faulty_file_is_refused_with_its_line(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
     path = written(tmp_path, data)
     with pytest.raises(ValueError, match=message) as error:
         read_words(path)
@@ -149,7 +146,7 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path: Path, data: bytes, mes
     assert "\n" not in str(error.value)
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_no_file(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder; a file is expected"):
         read_words(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"none\.txt does not exist"):
@@ -157,26 +154,26 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [12, -9])
-def test_a_gzip_file_that_is_cut_off_is_refused(tmp_path: Path, keep: int) -> None:
+def test_a_gzip_file_that_is_cut_off_is_refused(tmp_path, keep):
     path = tmp_path / "vectors.txt.gz"
     path.write_bytes(gzip.compress("\n".join(ROWS).encode())[:keep])
     with pytest.raises(ValueError, match=r"vectors\.txt\.gz is not a whole gzip file"):
         read_words(path)
 
 
-def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
+def test_a_plain_file_named_gz_is_refused(tmp_path):
     path = tmp_path / "vectors.txt.gz"
     path.write_text("\n".join(ROWS))
     with pytest.raises(ValueError, match="is not a whole gzip file"):
         read_words(path)
 
 
-def test_a_cut_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_cut_of_nothing_is_refused(tmp_path):
     with pytest.raises(ValueError, match="max_words is 0; it must be at least 1"):
         read_words(written(tmp_path, ROWS), max_words=0)
 
 
-def test_word_ids_send_unknown_tokens_to_the_unknown_row() -> None:
+def test_word_ids_send_unknown_tokens_to_the_unknown_row():
     vocabulary = pa.array(["the", UNKNOWN, "cat"])
     ids = word_ids(pa.array(["cat", "dog", "the", UNKNOWN, "The"]), vocabulary)
     assert ids.dtype == np.int32
@@ -184,12 +181,12 @@ def test_word_ids_send_unknown_tokens_to_the_unknown_row() -> None:
     assert word_ids(pa.array([], pa.string()), vocabulary).tolist() == []
 
 
-def test_a_vocabulary_needs_an_unknown_word() -> None:
+def test_a_vocabulary_needs_an_unknown_word():
     with pytest.raises(ValueError, match=f"no row '{UNKNOWN}'"):
         unknown_row(pa.array(["the", "cat"]))
 
 
-def test_random_words_follow_the_seed_and_the_scale(tmp_path: Path) -> None:
+def test_random_words_follow_the_seed_and_the_scale(tmp_path):
     words = read_words(written(tmp_path, ROWS))
     unseen = pa.array([f"new{at}" for at in range(2_000)])
     more = add_random_words(words, unseen, seed=3)
@@ -203,7 +200,7 @@ def test_random_words_follow_the_seed_and_the_scale(tmp_path: Path) -> None:
     assert abs(drawn.mean()) < 0.2
 
 
-def test_no_random_words_change_nothing() -> None:
+def test_no_random_words_change_nothing():
     words = Words(pa.array([UNKNOWN, "a"]), np.ones((2, 3), np.float32))
     same = add_random_words(words, pa.array([], pa.string()), seed=0)
     assert same.vocabulary.equals(words.vocabulary)
@@ -212,13 +209,13 @@ def test_no_random_words_change_nothing() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(words=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n")), unique=True))
-def test_a_vocabulary_comes_back_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
+def test_a_vocabulary_comes_back_as_it_was_saved(tmp_path_factory, words):
     path = tmp_path_factory.mktemp("vocabulary") / "words.txt"
     save_vocabulary(pa.array(words, pa.string()), path)
     assert load_vocabulary(path).to_pylist() == words
 
 
 @pytest.mark.parametrize("matrix", [np.ones((1, 3), np.float32), np.ones(2, np.float32), np.ones((2, 3))])
-def test_a_matrix_that_does_not_fit_the_vocabulary_is_refused(matrix: np.ndarray) -> None:
+def test_a_matrix_that_does_not_fit_the_vocabulary_is_refused(matrix):
     with pytest.raises(ValueError, match=r"a matrix float.* \[.*\]; expected float32 \[2, d\], a row a word"):
         Words(pa.array(["a", UNKNOWN]), matrix)

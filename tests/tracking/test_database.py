@@ -22,7 +22,7 @@ MAKE = "import sys; from pathlib import Path; from paraembed.tracking.database i
 COMMAND = [sys.executable, "-c", MAKE + "print('begun', flush=True); whole_database(Path(sys.argv[1]))"]
 
 
-def started(folder: Path) -> "subprocess.Popen[bytes]":
+def started(folder):
     """A process that makes a database, at the moment when it begins."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen([*COMMAND, folder], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -31,25 +31,25 @@ def started(folder: Path) -> "subprocess.Popen[bytes]":
     return process
 
 
-def can_be_used(database: Path) -> bool:
+def can_be_used(database):
     client = MlflowClient(f"sqlite:///{database}")
     run = client.create_run(client.create_experiment(f"test-{time.time_ns()}")).info.run_id
     client.log_param(run, "a", "b")
     return bool(client.get_run(run).data.params == {"a": "b"})
 
 
-def tables(database: Path) -> set[str]:
+def tables(database):
     with closing(sqlite3.connect(database)) as connection:
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     return whole_database(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture
-def copied(whole: Path, tmp_path: Path) -> Path:
+def copied(whole, tmp_path):
     database = tmp_path / "mlruns" / "mlflow.db"
     database.parent.mkdir()
     database.write_bytes(whole.read_bytes())
@@ -58,7 +58,7 @@ def copied(whole: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_bytes", [1, 50_000, 200_000, 400_000, 600_000])
-def test_a_kill_while_it_is_made_leaves_none_or_a_whole_one(tmp_path: Path, num_bytes: int) -> None:
+def test_a_kill_while_it_is_made_leaves_none_or_a_whole_one(tmp_path, num_bytes):
     folder = tmp_path / "mlruns"
     with started(folder) as process:
         new, database = folder / ".mlflow.db.new", folder / "mlflow.db"
@@ -74,7 +74,7 @@ def test_a_kill_while_it_is_made_leaves_none_or_a_whole_one(tmp_path: Path, num_
 
 
 @pytest.mark.slow
-def test_two_jobs_at_once_make_one(tmp_path: Path) -> None:
+def test_two_jobs_at_once_make_one(tmp_path):
     processes = [started(tmp_path / "mlruns") for _ in range(2)]
     for process in processes:
         assert process.communicate()[1] == b""
@@ -85,7 +85,7 @@ def test_two_jobs_at_once_make_one(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:Unnamed CHECK constraint")
 @pytest.mark.parametrize("how", ["half made", "no database", "cut", "a column twice"])
-def test_a_broken_one_is_set_aside(copied: Path, caplog: pytest.LogCaptureFixture, how: str) -> None:
+def test_a_broken_one_is_set_aside(copied, caplog, how):
     if how in {"half made", "a column twice"}:  # what MLflow leaves that is killed between two steps of a migration
         with closing(sqlite3.connect(copied)) as connection:
             connection.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
@@ -104,7 +104,7 @@ def test_a_broken_one_is_set_aside(copied: Path, caplog: pytest.LogCaptureFixtur
     assert kept.name in caplog.text
 
 
-def test_an_older_one_is_brought_up_to_date_with_its_runs(tmp_path: Path) -> None:
+def test_an_older_one_is_brought_up_to_date_with_its_runs(tmp_path):
     database = tmp_path / "mlruns" / "mlflow.db"
     database.parent.mkdir()
     engine = create_engine(f"sqlite:///{database}")
@@ -131,7 +131,7 @@ def test_an_older_one_is_brought_up_to_date_with_its_runs(tmp_path: Path) -> Non
     assert tables(kept) == before
 
 
-def test_a_newer_one_is_left_alone(copied: Path) -> None:
+def test_a_newer_one_is_left_alone(copied):
     with closing(sqlite3.connect(copied)) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
         connection.commit()
@@ -142,7 +142,7 @@ def test_a_newer_one_is_left_alone(copied: Path) -> None:
     assert not list(copied.parent.glob("*broken*"))
 
 
-def test_a_whole_one_is_not_touched(copied: Path) -> None:
+def test_a_whole_one_is_not_touched(copied):
     before = copied.read_bytes(), copied.stat().st_mtime_ns
     whole_database(copied.parent)
     assert (copied.read_bytes(), copied.stat().st_mtime_ns) == before

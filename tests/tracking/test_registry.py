@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import sysconfig
-from pathlib import Path
 
 import numpy as np
 
@@ -23,9 +22,7 @@ assert paraembed.__file__.startswith(sys.argv[2]), paraembed.__file__
 """
 
 
-def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(
-    tiny_encoder_folder: Path, tmp_path: Path
-) -> None:
+def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(tiny_encoder_folder, tmp_path):
     model, vectors = tmp_path / "model", tmp_path / "vectors.npy"
     save_model(tiny_encoder_folder, model)
     packages, elsewhere = sysconfig.get_paths()["purelib"], {"PATH": "/usr/bin", "PIP_NO_INDEX": "1"}
@@ -36,7 +33,7 @@ def test_a_model_brings_its_own_code_and_asks_for_packages_of_others_alone(
     np.testing.assert_array_equal(np.load(vectors), expected)
 
 
-def test_a_model_is_small_and_names_no_package_of_ours(tiny_encoder_folder: Path, tmp_path: Path) -> None:
+def test_a_model_is_small_and_names_no_package_of_ours(tiny_encoder_folder, tmp_path):
     save_model(tiny_encoder_folder, tmp_path / "model")
     required = (tmp_path / "model" / "requirements.txt").read_text().splitlines()
     assert {line.partition("==")[0] for line in required} >= {"mlflow", "numpy", "pyarrow", "safetensors", "torch"}

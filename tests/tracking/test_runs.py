@@ -8,10 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow.tracking import MlflowClient
@@ -21,19 +19,19 @@ from paraembed.tracking.database import whole_database
 from paraembed.tracking.runs import Run, send_left, system_metrics, tracked_run
 from paraembed.tracking.spool import KINDS, Spool, decoded, spool_path
 from tests import fuzz
-from tests.mlflow_server import Server, mlflow_server
+from tests.mlflow_server import mlflow_server
 
 MEMORY = "system/system_memory_usage_megabytes"
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """A database of MLflow without runs; making one takes 2 s."""
     return whole_database(tmp_path_factory.mktemp("mlruns"))
 
 
 @pytest.fixture
-def store(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store(whole, tmp_path, monkeypatch):
     database = Path(shutil.copy(whole, tmp_path / "mlflow.db"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
@@ -44,7 +42,7 @@ def store(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def server(whole: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(whole, store, tmp_path, monkeypatch):
     shutil.copy(whole, tmp_path / "server.db")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with mlflow_server(tmp_path, monkeypatch) as answering:
@@ -52,7 +50,7 @@ def server(whole: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         yield answering
 
 
-def log_all(run: Run, folder: Path, numbers: range) -> None:
+def log_all(run, folder, numbers):
     """Log one of each kind for each number."""
     for number in numbers:
         artifact = folder / f"artifact-{number}.json"
@@ -64,7 +62,7 @@ def log_all(run: Run, folder: Path, numbers: range) -> None:
         run.artifacts(artifact)
 
 
-def check_all(client: MlflowClient, run_id: str, numbers: range, status: str = "FINISHED") -> None:
+def check_all(client, run_id, numbers, status="FINISHED"):
     """Each of ``log_all`` is there exactly once."""
     run, each = client.get_run(run_id), [str(number) for number in numbers]
     assert run.info.status == status
@@ -81,19 +79,19 @@ def check_all(client: MlflowClient, run_id: str, numbers: range, status: str = "
     )
 
 
-def id_of(run: Run) -> str:
+def id_of(run):
     assert run.address is not None
     return run.address.run_id
 
 
-def wait_until(is_so: Any) -> None:
+def wait_until(is_so):
     deadline = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_system_metrics_resume_behind_those_of_a_killed_run(store: Path, tmp_path: Path) -> None:
+def test_system_metrics_resume_behind_those_of_a_killed_run(store, tmp_path):
     client, ids = MlflowClient(f"sqlite:///{store}"), set()
     for begun in range(2):
         with tracked_run("watched", tmp_path / "out", tmp_path / "memo.json") as run, system_metrics(run):
@@ -108,16 +106,14 @@ def test_system_metrics_resume_behind_those_of_a_killed_run(store: Path, tmp_pat
     assert all(metric.value > 0 for metric in history)
 
 
-def test_without_a_run_nothing_is_watched() -> None:
+def test_without_a_run_nothing_is_watched():
     before = set(threading.enumerate())
     with system_metrics(Run(None)):
         assert set(threading.enumerate()) == before
 
 
 @pytest.mark.parametrize("fault", [500, 429, 503, "close", "lose"])
-def test_a_server_that_fails_for_a_while_has_everything_once(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: int | str
-) -> None:
+def test_a_server_that_fails_for_a_while_has_everything_once(server, tmp_path, caplog, fault):
     with tracked_run("flaky", tmp_path / "out", tmp_path / "memo.json") as run:
         log_all(run, tmp_path, range(3))
         wait_until(lambda: (tmp_path / "artifacts").exists() and len([*(tmp_path / "artifacts").rglob("*.json")]) == 3)
@@ -140,7 +136,7 @@ def test_a_server_that_fails_for_a_while_has_everything_once(
     assert len(client.search_runs(["0", "1"])) == 1
 
 
-def test_a_store_that_is_away_at_the_start_gets_everything_at_the_end(server: Server, tmp_path: Path) -> None:
+def test_a_store_that_is_away_at_the_start_gets_everything_at_the_end(server, tmp_path):
     server.fault = "close"
     with tracked_run("late", tmp_path / "out", tmp_path / "memo.json") as run:
         assert run.address is None
@@ -150,7 +146,7 @@ def test_a_store_that_is_away_at_the_start_gets_everything_at_the_end(server: Se
     assert json.loads((tmp_path / "memo.json").read_text())["run_id"] == id_of(run)
 
 
-def test_a_database_that_cannot_be_read_for_a_while(store: Path, tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_read_for_a_while(store, tmp_path):
     with tracked_run("broken", tmp_path / "out") as run, system_metrics(run):
         log_all(run, tmp_path, range(2))
         client = MlflowClient(f"sqlite:///{store}")
@@ -163,7 +159,7 @@ def test_a_database_that_cannot_be_read_for_a_while(store: Path, tmp_path: Path)
     check_all(client, id_of(run), range(4))
 
 
-def test_a_locked_database_does_not_make_the_job_wait(store: Path, tmp_path: Path) -> None:
+def test_a_locked_database_does_not_make_the_job_wait(store, tmp_path):
     with tracked_run("locked", tmp_path / "out") as run, closing(sqlite3.connect(store)) as other:
         other.execute("BEGIN EXCLUSIVE")
         log_all(run, tmp_path, range(20))
@@ -173,9 +169,7 @@ def test_a_locked_database_does_not_make_the_job_wait(store: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("raised", [None, ValueError("no"), KeyboardInterrupt()])
-def test_what_never_reached_the_store_is_sent_by_the_next_job(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, raised: BaseException | None
-) -> None:
+def test_what_never_reached_the_store_is_sent_by_the_next_job(server, tmp_path, caplog, raised):
     server.fault, status = "close", {None: "FINISHED", ValueError: "FAILED"}.get(raised and type(raised), "KILLED")
     ends = nullcontext() if raised is None else pytest.raises(type(raised))
     with ends, tracked_run("dead", tmp_path / "out") as run:
@@ -206,13 +200,13 @@ with tracked_run("killed", folder / "out", Path(sys.argv[2]) if sys.argv[2:] els
 """
 
 
-def kill(folder: Path, *memo: Path) -> None:
+def kill(folder, *memo):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", KILLED, folder, *memo], env=environment, check=False)
     assert done.returncode == -signal.SIGKILL
 
 
-def test_a_killed_run_is_resumed_by_the_next_job(store: Path, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed_by_the_next_job(store, tmp_path):
     memo = tmp_path / "memo.json"
     kill(tmp_path, memo)
     with spool_path(tmp_path / "out").open("ab") as file:
@@ -224,7 +218,7 @@ def test_a_killed_run_is_resumed_by_the_next_job(store: Path, tmp_path: Path) ->
     assert len(client.search_runs(["1"])) == 1
 
 
-def test_a_killed_run_that_nothing_remembers_ends_as_killed(store: Path, tmp_path: Path) -> None:
+def test_a_killed_run_that_nothing_remembers_ends_as_killed(store, tmp_path):
     kill(tmp_path)
     spool, client = spool_path(tmp_path / "out"), MlflowClient(f"sqlite:///{store}")
     left = spool.read_bytes()
@@ -238,20 +232,18 @@ def test_a_killed_run_that_nothing_remembers_ends_as_killed(store: Path, tmp_pat
     assert not spool.exists()
 
 
-def test_two_jobs_with_one_output_have_a_run_each(store: Path, tmp_path: Path) -> None:
+def test_two_jobs_with_one_output_have_a_run_each(store, tmp_path):
     with tracked_run("first", tmp_path / "out") as first, tracked_run("second", tmp_path / "out") as second:
         assert first.spool != second.spool
         second.params({"which": "second"})
         first.params({"which": "first"})
     client = MlflowClient(f"sqlite:///{store}")
     assert [client.get_run(id_of(run)).data.params["which"] for run in (first, second)] == ["first", "second"]
-    assert not first.spool.exists()  # type: ignore[union-attr]
-    assert not second.spool.parent.exists()  # type: ignore[union-attr]
+    assert not first.spool.exists()
+    assert not second.spool.parent.exists()
 
 
-def test_records_for_another_store_are_kept(
-    server: Server, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_for_another_store_are_kept(server, store, tmp_path, monkeypatch):
     with tracked_run("first", tmp_path / "out"):
         server.fault = "close"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
@@ -263,7 +255,7 @@ def test_records_for_another_store_are_kept(
     assert "first" in kept.read_text()
 
 
-def test_a_refused_record_blocks_no_other(store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_record_blocks_no_other(store, tmp_path, caplog):
     vanished = tmp_path / "vanished.json"
     vanished.write_text("{}")
     with tracked_run("refused", tmp_path / "out") as run:
@@ -287,7 +279,7 @@ def test_a_refused_record_blocks_no_other(store: Path, tmp_path: Path, caplog: p
     assert "no:such*name" in caplog.text
 
 
-def test_the_names_of_5000_inputs_fit_into_a_record(store: Path, tmp_path: Path) -> None:
+def test_the_names_of_5000_inputs_fit_into_a_record(store, tmp_path):
     sources = [f"/data/{'deep/' * 20}part-{number:05}.txt.gz" for number in range(5000)]
     with tracked_run("many", tmp_path / "out") as run:
         run.dataset("inputs", "f" * 64, sources)
@@ -304,7 +296,7 @@ def test_the_names_of_5000_inputs_fit_into_a_record(store: Path, tmp_path: Path)
     assert json.loads(few.source) == sources[:2]
 
 
-def test_a_run_within_another_is_its_child(server: Server, tmp_path: Path) -> None:
+def test_a_run_within_another_is_its_child(server, tmp_path):
     client = MlflowClient(server.uri)
     for fault in (None, "close"):
         server.fault = fault
@@ -313,7 +305,7 @@ def test_a_run_within_another_is_its_child(server: Server, tmp_path: Path) -> No
         assert client.get_run(id_of(inner)).data.tags["mlflow.parentRunId"] == id_of(outer)
 
 
-def test_a_run_that_was_deleted_is_begun_anew(store: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_deleted_is_begun_anew(store, tmp_path):
     client, ids = MlflowClient(f"sqlite:///{store}"), []
     for _ in range(2):
         with tracked_run("deleted", tmp_path / "out", tmp_path / "memo.json") as run:
@@ -324,9 +316,7 @@ def test_a_run_that_was_deleted_is_begun_anew(store: Path, tmp_path: Path) -> No
     assert ids[0] != ids[1]
 
 
-def test_passwords_of_the_store_are_in_no_message_and_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_passwords_of_the_store_are_in_no_message_and_no_file(tmp_path, monkeypatch, caplog):
     uri = "http://user:secr3t@127.0.0.1:9/path?password=secr3t&sslPassword=secr3t"  # the port "discard"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -338,21 +328,21 @@ def test_passwords_of_the_store_are_in_no_message_and_no_file(
     assert "secr3t" not in caplog.text + written
 
 
-def a_line(draw: random.Random) -> bytes:
+def a_line(draw):
     """A record of a spool, right or nearly so."""
     text = draw.choice(["loss", "", "é\u0000", "\ud800", "x" * 9999, "nan"])
     number = draw.choice([0, -1, 1.5, 2**70, float("nan"), True, None, "1", 10**400])
     metric = [text, number, draw.choice([1, 2.5, 2**64]), draw.choice([1, "1"])]
     opening = {"key": text, "name": text, "start": 1, "tags": [[text, text]], "run_id": None, "parent": None}
-    values: list[Any] = [[], {}, text, number, [text, text], [[text, text]], [metric], [["loss", 1.0, 2, 3]], opening]
+    values = [[], {}, text, number, [text, text], [[text, text]], [metric], [["loss", 1.0, 2, 3]], opening]
     kind = draw.choice([*KINDS, "unknown", text])
     return json.dumps([kind, draw.choice(values)]).encode() + b"\n"
 
 
-def test_fuzz_a_spool_is_read_as_far_as_it_is_whole() -> None:
+def test_fuzz_a_spool_is_read_as_far_as_it_is_whole():
     good = b'["metrics", [["loss", 1.0, 2, 3]]]\n'
 
-    def case(draw: random.Random) -> str:
+    def case(draw):
         lines = [a_line(draw) for _ in range(draw.randrange(6))]
         data = fuzz.mutated(b"".join(lines), draw, (b"\n", b"[", b"]", b"[" * 100_000, b'"', b"NaN", b"1e999", b"\\u"))
         lines_read = list(decoded(data + b"\n" + good, 0))
@@ -372,7 +362,7 @@ def test_fuzz_a_spool_is_read_as_far_as_it_is_whole() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_fuzz_a_damaged_spool_and_memo_cost_no_job(store: Path, tmp_path: Path, seed: int) -> None:
+def test_fuzz_a_damaged_spool_and_memo_cost_no_job(store, tmp_path, seed):
     draw = random.Random(seed)
     lines = b"".join(a_line(draw) for _ in range(50))
     spool_path(tmp_path / "out").write_bytes(fuzz.mutated(lines, draw))

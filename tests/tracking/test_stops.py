@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
@@ -38,7 +37,7 @@ sys.exit(run(main, Flags))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """A database of MLflow without runs."""
     return whole_database(tmp_path_factory.mktemp("mlruns"))
 
@@ -47,9 +46,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("end", "exit_status", "status"),
     [("stop_now", 130, "KILLED"), pytest.param("fail_now", 1, "FAILED", marks=pytest.mark.slow)],
 )
-def test_a_process_that_ends_at_once_closes_its_runs(
-    whole: Path, tmp_path: Path, end: str, exit_status: int, status: str
-) -> None:
+def test_a_process_that_ends_at_once_closes_its_runs(whole, tmp_path, end, exit_status, status):
     uri = f"sqlite:///{shutil.copy(whole, tmp_path / 'mlflow.db')}"
     done = subprocess.run(
         [sys.executable, "-c", JOB.replace("END", end)],
@@ -71,7 +68,7 @@ def test_a_process_that_ends_at_once_closes_its_runs(
     assert not [*tmp_path.glob("*.jsonl")]
 
 
-def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)  # making the default database takes seconds
     stop = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
@@ -97,9 +94,7 @@ def test_a_stop_while_the_store_opens_leaves_nothing_behind(tmp_path: Path, monk
     ],
     ids=str,
 )
-def test_a_memo_that_no_job_wrote_costs_no_record(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: dict[str, object]
-) -> None:
+def test_a_memo_that_no_job_wrote_costs_no_record(whole, tmp_path, monkeypatch, value):
     uri = f"sqlite:///{shutil.copy(whole, tmp_path / 'mlflow.db')}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     memo = tmp_path / "memo.json"
@@ -112,9 +107,7 @@ def test_a_memo_that_no_job_wrote_costs_no_record(
     assert not [*tmp_path.glob("*.jsonl")]
 
 
-def test_records_of_a_second_job_with_one_output_are_sent_once_they_are_moved(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_records_of_a_second_job_with_one_output_are_sent_once_they_are_moved(whole, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////proc/nowhere/mlflow.db")
     out = tmp_path / "out"
     with held_spool(out), tracked_run("second", out) as run:

@@ -1,18 +1,15 @@
 """Small trainings: an encoder over 42 words and pairs that share words."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from paraembed.encoders import Encoder
-from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 
-def make_pairs() -> Ragged:
+def make_pairs():
     """1,030 pairs: the second text is the first with one word replaced, twice as long."""
     generator = np.random.default_rng(5)
     first = generator.integers(1, 40, (1030, 3), dtype=np.int32)
@@ -22,7 +19,7 @@ def make_pairs() -> Ragged:
     return Ragged(ids, np.concatenate(([0], np.cumsum(np.tile([3, 6], 1030)))))
 
 
-def encoder_of(recipe: Recipe) -> Encoder:
+def encoder_of(recipe):
     """An encoder over 42 words; equal at every call."""
     matrix = np.random.default_rng(1).standard_normal((42, 8), dtype=np.float32)
     words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(39)), START, END]), matrix)
@@ -30,12 +27,12 @@ def encoder_of(recipe: Recipe) -> Encoder:
 
 
 @pytest.fixture
-def pairs() -> Ragged:
+def pairs():
     """Those of ``make_pairs``."""
     return make_pairs()
 
 
 @pytest.fixture
-def make_encoder() -> Callable[[Recipe], Encoder]:
+def make_encoder():
     """``encoder_of``."""
     return encoder_of

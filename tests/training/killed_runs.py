@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +24,8 @@ from paraembed.io.tensors import save_tensors
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.best import Evaluated, Evaluation
-from paraembed.training.loop import Report, train
+from paraembed.training.best import Evaluation
+from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints
 
 AVG = Recipe(batch_size=20, epochs=3, learning_rate=0.01, word_penalty=1e-4)
@@ -41,7 +40,7 @@ KILLS = 8
 WRITES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"}
 
 
-def data(recipe: Recipe) -> tuple[Encoder, Ragged]:
+def data(recipe):
     generator = np.random.default_rng(7)
     lengths = generator.integers(1, 9, 2 * NUM_PAIRS)
     ids = generator.integers(1, NUM_WORDS, lengths.sum(), dtype=np.int32)
@@ -50,15 +49,15 @@ def data(recipe: Recipe) -> tuple[Encoder, Ragged]:
     return Encoder(recipe.encoder, words, "space", recipe.seed), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
 
 
-def one_run(folder: Path, recipe: Recipe) -> None:
+def one_run(folder, recipe):
     """Train to the end; every report is a line of ``curve``, the encoder goes to ``encoder``."""
     encoder, pairs = data(recipe)
     curve = os.open(folder / "curve", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def note(report: Report) -> None:
+    def note(report):
         os.write(curve, (json.dumps([report.step, report.loss, report.active]) + "\n").encode())
 
-    def note_score(found: Evaluated) -> None:
+    def note_score(found):
         os.write(curve, (json.dumps([found.step, found.score, found.since_best]) + "\n").encode())
 
     evaluation = None
@@ -70,11 +69,11 @@ def one_run(folder: Path, recipe: Recipe) -> None:
     save_tensors(encoder.state_dict(), folder / "encoder")
 
 
-def die_at_write(number: int, folder: Path) -> None:
+def die_at_write(number, folder):
     """SIGKILL to this process just before it does something to the checkpoints for the ``number``-th time."""
     left = [number]
 
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+    def hook(event, arguments):
         if event in WRITES and str(arguments[0]).startswith(f"{folder}/checkpoints"):
             left[0] -= 1
             if not left[0]:
@@ -83,7 +82,7 @@ def die_at_write(number: int, folder: Path) -> None:
     sys.addaudithook(hook)
 
 
-def forked(folder: Path, recipe: Recipe, write: int | None = None, seconds: float | None = None) -> bool:
+def forked(folder, recipe, write=None, seconds=None):
     """A run in a process of its own, which dies at its n-th write or after some seconds; whether it got to its end."""
     child = os.fork()
     if child == 0:
@@ -104,14 +103,14 @@ def forked(folder: Path, recipe: Recipe, write: int | None = None, seconds: floa
     return os.WIFEXITED(status)
 
 
-def outcome(folder: Path) -> dict[str, Any]:
+def outcome(folder):
     return {
         "encoder": sha256_of(folder / "encoder"),
         "curve": sorted({tuple(json.loads(line)) for line in (folder / "curve").read_text().splitlines()}),
     }
 
 
-def main(folder: Path, seed: int, recipe: Recipe) -> None:
+def main(folder, seed, recipe):
     torch.set_num_threads(1)
     one_run(new(folder / "warm-up"), recipe)  # compiles, so that the forked runs need not
     started = time.perf_counter()
@@ -133,7 +132,7 @@ def main(folder: Path, seed: int, recipe: Recipe) -> None:
     sys.stdout.write(json.dumps({"killed": killed, "in_writes": in_writes, **result}) + "\n")
 
 
-def new(folder: Path) -> Path:
+def new(folder):
     folder.mkdir()
     return folder
 

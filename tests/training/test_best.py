@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +13,10 @@ import torch.distributed as dist
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.recipe import Recipe
-from paraembed.training.best import Evaluated, Evaluation
+from paraembed.training.best import Evaluation
 from paraembed.training.exchange import gather_texts
 from paraembed.training.loop import Report, train
-from paraembed.training.pairs import Batch
-from paraembed.training.state import Checkpoints, Counters
+from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
 from tests.training.conftest import encoder_of, make_pairs
 from tests.training.test_exchange import in_two_processes
@@ -35,28 +33,28 @@ class Killed(BaseException):
     """Stands for a SIGKILL: nothing is saved on the way out."""
 
 
-def weights(encoder: Encoder) -> Weights:
+def weights(encoder):
     return {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
 
 
-def same(one: Weights, other: Weights) -> bool:
+def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def wild(encoder: Encoder) -> float:
+def wild(encoder):
     """A score that rises and falls, and that the weights alone decide; another kind of CPU changes it little."""
     return math.sin(100 * encoder.matrix.detach().double().sum().item())
 
 
-def scripted(encoder: Encoder, script: list[float], seen: dict[int, Weights], **more: float) -> Evaluation:
+def scripted(encoder, script, seen, **more):
     """The scores of a list, one after the other; keeps the weights at every score."""
     left = iter(script)
 
-    def score(step: int) -> float:
+    def score(step):
         seen[step] = weights(encoder)
         return next(left)
 
-    return Evaluation(score, **more)  # type: ignore[arg-type]
+    return Evaluation(score, **more)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +68,9 @@ def scripted(encoder: Encoder, script: list[float], seen: dict[int, Weights], **
         (1e-6, list(range(1, 310))),
     ],
 )
-def test_scores_are_taken_at_fixed_steps(every: float, steps: list[int]) -> None:
+def test_scores_are_taken_at_fixed_steps(every, steps):
     """1,030 pairs in steps of ten; the first step at which so much of an epoch is done, and the last of all."""
-    encoder, taken = encoder_of(RECIPE), list[int]()
+    encoder, taken = encoder_of(RECIPE), []
     counters = train(
         encoder, make_pairs(), RECIPE, evaluation=Evaluation(lambda step: taken.append(step) or 0.0, every)
     )
@@ -81,8 +79,8 @@ def test_scores_are_taken_at_fixed_steps(every: float, steps: list[int]) -> None
     assert taken[-1] == 309
 
 
-def test_evaluations_change_nothing_and_without_them_the_last_step_counts() -> None:
-    plain, watched, reports = encoder_of(RECIPE), encoder_of(RECIPE), [list[Report](), list[Report]()]
+def test_evaluations_change_nothing_and_without_them_the_last_step_counts():
+    plain, watched, reports = encoder_of(RECIPE), encoder_of(RECIPE), [[], []]
     without = train(plain, make_pairs(), RECIPE, on_report=reports[0].append)
     rising = Evaluation(float, 0.25)
     counters = train(watched, make_pairs(), RECIPE, on_report=reports[1].append, evaluation=rising)
@@ -91,8 +89,8 @@ def test_evaluations_change_nothing_and_without_them_the_last_step_counts() -> N
     assert (without.scores, without.best, counters.best) == ([], None, (309, 3090, 309.0))
 
 
-def test_the_encoder_of_the_first_best_score_is_the_result() -> None:
-    encoder, seen = encoder_of(SHORT), dict[int, Weights]()
+def test_the_encoder_of_the_first_best_score_is_the_result():
+    encoder, seen = encoder_of(SHORT), {}
     counters = train(encoder, make_pairs(), SHORT, evaluation=scripted(encoder, [0.1, 0.5, 0.5, 0.4], seen, every=0.25))
     assert counters.best == (52, 520, 0.5)
     assert same(weights(encoder), seen[52])
@@ -108,10 +106,8 @@ def test_the_encoder_of_the_first_best_score_is_the_result() -> None:
         ([math.nan, 0.2, 0.1, 0.1], 2, 103, 52),
     ],
 )
-def test_patience_ends_the_run_and_it_is_not_taken_up_again(
-    tmp_path: Path, script: list[float], patience: int, stop: int, best: int | None
-) -> None:
-    encoder, seen, found, reports = encoder_of(RECIPE), dict[int, Weights](), list[Evaluated](), list[Report]()
+def test_patience_ends_the_run_and_it_is_not_taken_up_again(tmp_path, script, patience, stop, best):
+    encoder, seen, found, reports = encoder_of(RECIPE), {}, [], []
     evaluation = replace(scripted(encoder, script, seen, every=0.25, patience=patience), on_score=found.append)
     checkpoints = Checkpoints(tmp_path)
     counters = train(
@@ -126,21 +122,19 @@ def test_patience_ends_the_run_and_it_is_not_taken_up_again(
     assert same(weights(again), weights(encoder))
 
 
-def watch(encoder: Encoder) -> Evaluation:
+def watch(encoder):
     return Evaluation(lambda _: wild(encoder), every=0.1, patience=14)
 
 
 @pytest.mark.parametrize("killed_at", [1, 12, 53, 104, 150])
-def test_a_killed_run_keeps_the_same_best_encoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
-) -> None:
+def test_a_killed_run_keeps_the_same_best_encoder(tmp_path, monkeypatch, killed_at):
     unbroken = encoder_of(RECIPE)
     whole = train(unbroken, make_pairs(), RECIPE, evaluation=watch(unbroken))
     assert whole.best is not None
     assert killed_at < whole.step < 309
     broken, original = encoder_of(RECIPE), Step.__call__
 
-    def killing(self: Step, batch: Batch, step: int) -> torch.Tensor:
+    def killing(self, batch, step):
         if step == killed_at:
             raise Killed
         return original(self, batch, step)
@@ -164,12 +158,10 @@ def test_a_killed_run_keeps_the_same_best_encoder(
         (None, r"evaluation\.every \(was 0\.1, is None\)"),
     ],
 )
-def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(
-    tmp_path: Path, change: dict[str, float] | None, message: str
-) -> None:
+def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path, change, message):
     begun = Evaluation(lambda _: 0.5, every=0.1, decides={"sets": "ones"})
     train(encoder_of(SHORT), make_pairs(), SHORT, checkpoints=Checkpoints(tmp_path), evaluation=begun)
-    other = None if change is None else replace(begun, **change)  # type: ignore[arg-type]
+    other = None if change is None else replace(begun, **change)
     with pytest.raises(ValueError, match=message):
         train(encoder_of(SHORT), make_pairs(), SHORT, checkpoints=Checkpoints(tmp_path), evaluation=other)
 
@@ -178,25 +170,25 @@ def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(
     ("given", "message"),
     [({"every": 0.0}, "every is 0.0; expected epochs"), ({"patience": 0}, "patience is 0; allowed: 1 or more")],
 )
-def test_bad_numbers_are_refused(given: dict[str, float], message: str) -> None:
+def test_bad_numbers_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        Evaluation(lambda _: 0.0, **given)  # type: ignore[arg-type]
+        Evaluation(lambda _: 0.0, **given)
 
 
-def train_as_two(rank: int, folder: Path, recipe: Recipe) -> None:
+def train_as_two(rank, folder, recipe):
     """An unbroken run, and one that is broken off at step 52, of which rank 0 alone has scores; then its end."""
     pairs, script = make_pairs(), [0.1, 0.2, 0.5, 0.4, math.nan, 0.3, 0.9]
 
-    def run(encoder: Encoder, checkpoints: Checkpoints | None = None, on_report: Reporter = lambda _: None) -> Counters:
-        def score(step: int) -> float:
+    def run(encoder, checkpoints=None, on_report=lambda _: None):
+        def score(step):
             assert rank == 0
             return script[step // 10 - 1]
 
         evaluation = Evaluation(score, every=200 / 1030, patience=3)
         where = {"rank": rank, "world": 2, "checkpoints": checkpoints}
-        return train(encoder, pairs, recipe, evaluation=evaluation, on_report=on_report, **where)  # type: ignore[arg-type]
+        return train(encoder, pairs, recipe, evaluation=evaluation, on_report=on_report, **where)
 
-    def break_off(_: Report) -> None:
+    def break_off(_):
         raise Killed
 
     checkpoints = Checkpoints(folder / "checkpoints", steps=13)
@@ -215,7 +207,7 @@ def train_as_two(rank: int, folder: Path, recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("recipe", [RECIPE, AVG], ids=["proj", "avg"])
-def test_two_workers_stop_together(tmp_path: Path, recipe: Recipe) -> None:
+def test_two_workers_stop_together(tmp_path, recipe):
     in_two_processes(partial(train_as_two, recipe=recipe), tmp_path)
     first, second = (json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(2))
     assert first == second

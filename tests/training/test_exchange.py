@@ -1,10 +1,7 @@
 """Two processes against one: what workers tell each other."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import set_forkserver_preload
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +22,17 @@ from paraembed.training.step import Step
 ALL = Recipe(encoder=ProjConfig(), pool_workers="all", batch_size=5, optimiser="sgd", learning_rate=0.1)
 
 
-def in_two_processes(work: Callable[[int, Path], None], folder: Path) -> None:
+def in_two_processes(work, folder):
     _in_processes(2, work, folder)
 
 
-def _in_processes(count: int, work: Callable[[int, Path], None], folder: Path) -> None:
+def _in_processes(count, work, folder):
     # Forked from a server that has imported torch and this module, in 0.1 s in place of 4 s of CPU time each.
     set_forkserver_preload([__name__])
     multiprocessing.start_processes(_start, (count, work, folder), nprocs=count, start_method="forkserver")
 
 
-def _start(rank: int, count: int, work: Callable[[int, Path], None], folder: Path) -> None:
+def _start(rank, count, work, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=count)
     work(rank, folder)
@@ -43,7 +40,7 @@ def _start(rank: int, count: int, work: Callable[[int, Path], None], folder: Pat
     dist.destroy_process_group()
 
 
-def _exchange(rank: int, folder: Path) -> None:
+def _exchange(rank, folder):
     """Of 6 rows, few as (row, gradient) pairs; of 4 rows, all of three workers as one matrix."""
     few, many = [[3, 1], [1, 5, 4], []][rank], [[3, 1, 0, 2], [1, 2], [0, 3]][rank]
     found = []
@@ -54,14 +51,14 @@ def _exchange(rank: int, folder: Path) -> None:
     (folder / f"out{rank}").write_text("\n".join(found))
 
 
-def test_workers_exchange_rows_and_agree(tmp_path: Path) -> None:
+def test_workers_exchange_rows_and_agree(tmp_path):
     _in_processes(3, _exchange, tmp_path)
     few = "[1, 3, 4, 5] [[13.0, 24.0], [1.0, 2.0], [50.0, 60.0], [30.0, 40.0]]"
     many = "[0, 1, 2, 3] [[105.0, 206.0], [13.0, 24.0], [37.0, 48.0], [301.0, 402.0]]"
     assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1, 2)] == [f"{few}\n{many}"] * 3
 
 
-def _gather(rank: int, folder: Path) -> None:
+def _gather(rank, folder):
     mine = torch.full((2 * rank, 3), float(rank + 1), requires_grad=True)  # worker 0 has none
     everyone, first = gather(mine, 2)
     (everyone.sum() * (rank + 1)).backward()
@@ -70,14 +67,14 @@ def _gather(rank: int, folder: Path) -> None:
     )
 
 
-def test_gathered_tensors_carry_gradients_of_all_workers(tmp_path: Path) -> None:
+def test_gathered_tensors_carry_gradients_of_all_workers(tmp_path):
     in_two_processes(_gather, tmp_path)
     rows = [[2.0] * 3] * 2
     assert (tmp_path / "out0").read_text() == f"{rows} 0 []"
     assert (tmp_path / "out1").read_text() == f"{rows} 0 {[[3.0] * 3] * 2}"
 
 
-def encoder_and_pairs() -> tuple[Encoder, Ragged]:
+def encoder_and_pairs():
     generator = np.random.default_rng(1)
     matrix = generator.standard_normal((30, 6), dtype=np.float32)
     words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(29))]), matrix)
@@ -86,7 +83,7 @@ def encoder_and_pairs() -> tuple[Encoder, Ragged]:
     return Encoder(ProjConfig(), words, "space", 1), Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
 
 
-def _train(rank: int, folder: Path) -> None:
+def _train(rank, folder):
     """21 pairs in steps of 2 x 5: the last step leaves one pair, so one worker's share is empty."""
     encoder, pairs = encoder_and_pairs()
     step = Step(encoder, ALL, pairs, rank, 2)
@@ -95,7 +92,7 @@ def _train(rank: int, folder: Path) -> None:
     torch.save([torch.stack(losses), *(one.detach() for one in encoder.parameters())], folder / f"out{rank}")
 
 
-def test_the_pool_of_all_workers_is_the_pool_of_one_worker_with_the_whole_step(tmp_path: Path) -> None:
+def test_the_pool_of_all_workers_is_the_pool_of_one_worker_with_the_whole_step(tmp_path):
     in_two_processes(_train, tmp_path)
     one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
     encoder, pairs = encoder_and_pairs()
@@ -109,7 +106,7 @@ def test_the_pool_of_all_workers_is_the_pool_of_one_worker_with_the_whole_step(t
         torch.testing.assert_close(ours, whole.detach(), rtol=0, atol=1e-6)
 
 
-def _train_others(rank: int, folder: Path) -> None:
+def _train_others(rank, folder):
     ends = []
     for changes in OTHERS:
         recipe = replace(ALL, **changes)
@@ -121,7 +118,7 @@ def _train_others(rank: int, folder: Path) -> None:
     torch.save(ends, folder / f"out{rank}")
 
 
-def _choose(rank: int, folder: Path) -> None:
+def _choose(rank, folder):
     """The pool's embeddings have dropout, those that negatives are chosen by have none."""
     encoder, pairs = encoder_and_pairs()
     vectors = torch.randn(12, 4, generator=torch.Generator().manual_seed(1))
@@ -136,12 +133,12 @@ def _choose(rank: int, folder: Path) -> None:
     (folder / f"out{rank}").write_text("chosen")
 
 
-def test_the_pool_of_all_workers_is_chosen_from_without_dropout(tmp_path: Path) -> None:
+def test_the_pool_of_all_workers_is_chosen_from_without_dropout(tmp_path):
     in_two_processes(_choose, tmp_path)
     assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["chosen"] * 2
 
 
-OTHERS: list[dict[str, Any]] = [
+OTHERS = [
     {"objective": "contrastive", "contrast_phrases": 3, "dropout": 0.2},
     {"objective": "squared_l2", "scramble": 0.5},
     {"negatives": "mix", "word_dropout": 0.2, "equal_negatives": "excluded"},
@@ -149,7 +146,7 @@ OTHERS: list[dict[str, Any]] = [
 ]
 
 
-def test_workers_agree_whatever_the_recipe_draws(tmp_path: Path) -> None:
+def test_workers_agree_whatever_the_recipe_draws(tmp_path):
     """The last of three steps leaves one worker without a pair."""
     in_two_processes(_train_others, tmp_path)
     one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
@@ -160,12 +157,12 @@ def test_workers_agree_whatever_the_recipe_draws(tmp_path: Path) -> None:
         assert not torch.equal(ours, before)
 
 
-def _texts(rank: int, folder: Path) -> None:
+def _texts(rank, folder):
     told = gather_texts(["", "kein Platz für ☃" * 200][rank], 2, torch.device("cpu"))
     (folder / f"out{rank}").write_text(f"{told[0]!r} {told[1][:18]!r} {len(told[1].encode())}")
 
 
-def test_workers_tell_each_other_texts(tmp_path: Path) -> None:
+def test_workers_tell_each_other_texts(tmp_path):
     in_two_processes(_texts, tmp_path)
     expected = "'' 'kein Platz für ☃ke' "
     told = [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)]

@@ -1,6 +1,5 @@
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +9,13 @@ import pytest
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE
 from paraembed.text.vocabulary import END, START
-from paraembed.training.inputs import Coverage, check_coverage, encoder_for, untrained_encoder
+from paraembed.training.inputs import check_coverage, encoder_for, untrained_encoder
 
 PLAIN = Recipe()
 
 
 @pytest.mark.parametrize("has_ends", [True, False])
-def test_boundary_words_take_the_files_vectors_or_random_ones(tmp_path: Path, has_ends: bool) -> None:
+def test_boundary_words_take_the_files_vectors_or_random_ones(tmp_path, has_ends):
     pq.write_table(pa.table({"first": ["a b"], "second": ["b"]}), tmp_path / "pairs.parquet")
     ends = "<s> 7 8\n</S> 9 10\n" if has_ends else ""
     (tmp_path / "words.txt").write_text(f"a 1 2\n{ends}b 3 4\n")
@@ -30,7 +29,7 @@ def test_boundary_words_take_the_files_vectors_or_random_ones(tmp_path: Path, ha
     np.testing.assert_allclose(a, both.mean(axis=0), rtol=1e-6)
 
 
-def coverage(folder: Path, counts: dict[str, int], recipe: Recipe = PLAIN) -> Coverage:
+def coverage(folder, counts, recipe=PLAIN):
     """Coverage of counted words by a file that has vectors for "a" and "b"."""
     (folder / "words.txt").write_text("a 1 2\nb 3 4\n")
     arrays = [pa.array(counts), pa.array(counts.values())]
@@ -50,9 +49,7 @@ def coverage(folder: Path, counts: dict[str, int], recipe: Recipe = PLAIN) -> Co
         ({"A": 99, "x": 1}, MIN_COVERAGE, "stops"),
     ],
 )
-def test_words_that_cover_too_little_warn_or_stop(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, counts: dict[str, int], least: float, ends: str
-) -> None:
+def test_words_that_cover_too_little_warn_or_stop(tmp_path, caplog, counts, least, ends):
     found = coverage(tmp_path, counts)
     with caplog.at_level(logging.WARNING):
         if ends == "stops":
@@ -63,16 +60,14 @@ def test_words_that_cover_too_little_warn_or_stop(
     assert ("'x' (" in caplog.text) == (ends == "warns")
 
 
-def test_ten_missing_words_are_named_the_most_frequent_first(tmp_path: Path) -> None:
+def test_ten_missing_words_are_named_the_most_frequent_first(tmp_path):
     found = coverage(tmp_path, {"b": 5, **{f"x{number:02}": number for number in range(1, 31)}, "y" * 99: 1000})
     assert found.missing == (("y" * 99, 1000), *((f"x{number}", number) for number in range(30, 21, -1)))
     with pytest.raises(ValueError, match=f"'{'y' * 30}' \\(1,000\\)"):
         check_coverage(found, MIN_COVERAGE, "words.txt", "the pairs")
 
 
-def test_random_vectors_that_the_user_asked_for_count_but_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_random_vectors_that_the_user_asked_for_count_but_are_warned_of(tmp_path, caplog):
     counts, recipe = {"x": 90, "y": 4}, Recipe(new_words="random")
     found = coverage(tmp_path, counts, recipe)
     assert (found.covered, found.with_vector, found.num_random) == (0, 90 / 94, 1)

@@ -19,9 +19,7 @@ SCORES = [14, 27, 40, 53, 66, 79, 92, 106, 119, 132, 145, 158, 171, 184, 197]
         ("best", 4, sorted([*SCORES, 100, 101, 197])),
     ],
 )
-def test_killed_runs_end_with_the_bits_of_an_unbroken_one(
-    tmp_path: Path, recipe: str, seed: int, steps: list[int]
-) -> None:
+def test_killed_runs_end_with_the_bits_of_an_unbroken_one(tmp_path, recipe, seed, steps):
     """Real SIGKILLs, 32 of them: at seeded times, and just before seeded writes of a checkpoint."""
     script = Path(__file__).with_name("killed_runs.py")
     done = subprocess.run(

@@ -3,8 +3,6 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +12,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
 from paraembed.io.fingerprint import digest_of
 from paraembed.recipe import Recipe
-from paraembed.text.ragged import Ragged
-from paraembed.training.loop import Report, train
-from paraembed.training.pairs import Batch
+from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
 
@@ -29,16 +25,16 @@ class Killed(BaseException):
     """Stands for a SIGKILL: nothing is saved on the way out."""
 
 
-def curve_of(reports: list[Report]) -> Curve:
+def curve_of(reports):
     return [(report.step, report.loss, report.active) for report in reports]
 
 
-def tensors(encoder: Encoder) -> list[torch.Tensor]:
+def tensors(encoder):
     return [parameter.detach().clone() for parameter in encoder.parameters()]
 
 
-def test_training_lowers_the_loss_and_reports(make_encoder: MakeEncoder, pairs: Ragged) -> None:
-    reports: list[Report] = []
+def test_training_lowers_the_loss_and_reports(make_encoder, pairs):
+    reports = []
     counters = train(make_encoder(RECIPE), pairs, RECIPE, on_report=reports.append)
     assert [report.step for report in reports] == [100, 103, 200, 206, 300, 309]
     assert [report.epoch for report in reports if report.end_of_epoch] == [1, 2, 3]
@@ -55,9 +51,7 @@ def test_training_lowers_the_loss_and_reports(make_encoder: MakeEncoder, pairs: 
         {"optimiser": "adagrad", "composition_learning_rate": 0.003, "update": "dense", "pool_workers": "all"},
     ],
 )
-def test_what_a_recipe_draws_is_drawn_again_after_a_kill(
-    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_what_a_recipe_draws_is_drawn_again_after_a_kill(make_encoder, pairs, tmp_path, changes):
     recipe = replace(RECIPE, epochs=1, **changes)
     unbroken, again, stopped, resumed = (make_encoder(recipe) for _ in range(4))
     train(unbroken, pairs, recipe)
@@ -72,9 +66,7 @@ def test_what_a_recipe_draws_is_drawn_again_after_a_kill(
         assert torch.equal(one, three)
 
 
-def test_a_run_that_is_resumed_on_another_machine_records_it(
-    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_that_is_resumed_on_another_machine_records_it(make_encoder, pairs, tmp_path, caplog):
     here = arithmetic(torch.device("cpu"))
     with pytest.raises(KeyboardInterrupt):
         train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=interrupt)
@@ -90,20 +82,18 @@ def test_a_run_that_is_resumed_on_another_machine_records_it(
     assert f"after step {step} with {here}, until then with torch 2.11.0, processor other" in caplog.text
 
 
-def interrupt(report: Report) -> None:
+def interrupt(report):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.mark.parametrize("killed_at", [1, 99, 100, 101, 103, 104, 205, 206, 250, 308])
-def test_resumed_run_is_the_unbroken_run_to_the_bit(
-    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
-) -> None:
-    unbroken, whole = make_encoder(RECIPE), list[Report]()
+def test_resumed_run_is_the_unbroken_run_to_the_bit(make_encoder, pairs, tmp_path, monkeypatch, killed_at):
+    unbroken, whole = make_encoder(RECIPE), []
     train(unbroken, pairs, RECIPE, on_report=whole.append)
-    broken, seen = make_encoder(RECIPE), list[Report]()
+    broken, seen = make_encoder(RECIPE), []
     original = Step.__call__
 
-    def killing(self: Step, batch: Batch, step: int) -> torch.Tensor:
+    def killing(self, batch, step):
         if step == killed_at:
             raise Killed
         return original(self, batch, step)
@@ -113,7 +103,7 @@ def test_resumed_run_is_the_unbroken_run_to_the_bit(
         with pytest.raises(Killed):
             train(broken, pairs, RECIPE, checkpoints=Checkpoints(tmp_path, seconds=0), on_report=seen.append)
     resumed = make_encoder(RECIPE)
-    later: list[Report] = []
+    later = []
     train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=later.append)
     assert all(torch.equal(one, other) for one, other in zip(tensors(unbroken), tensors(resumed), strict=True))
     assert {row[0]: row for row in curve_of(seen + later)} == {row[0]: row for row in curve_of(whole)}
@@ -121,16 +111,14 @@ def test_resumed_run_is_the_unbroken_run_to_the_bit(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_between_steps_and_the_run_goes_on(
-    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_stops_between_steps_and_the_run_goes_on(make_encoder, pairs, tmp_path, number):
     unbroken = make_encoder(RECIPE)
-    whole: list[Report] = []
+    whole = []
     train(unbroken, pairs, RECIPE, on_report=whole.append)
     handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
     stopped = make_encoder(RECIPE)
 
-    def stop(report: Report) -> None:
+    def stop(report):
         if report.step == 103:
             os.kill(os.getpid(), number)
 
@@ -138,39 +126,37 @@ def test_a_signal_stops_between_steps_and_the_run_goes_on(
         train(stopped, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=stop)
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
     resumed = make_encoder(RECIPE)
-    later: list[Report] = []
+    later = []
     train(resumed, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=later.append)
     assert curve_of(later) == curve_of(whole)[2:]
     assert all(torch.equal(one, other) for one, other in zip(tensors(unbroken), tensors(resumed), strict=True))
 
 
-def test_a_finished_run_is_not_trained_again(make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_trained_again(make_encoder, pairs, tmp_path):
     first = make_encoder(RECIPE)
     train(first, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
     again = make_encoder(RECIPE)
-    reports: list[Report] = []
+    reports = []
     train(again, pairs, RECIPE, checkpoints=Checkpoints(tmp_path), on_report=reports.append)
     assert reports == []
     assert all(torch.equal(one, other) for one, other in zip(tensors(first), tensors(again), strict=True))
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(
-    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path
-) -> None:
+def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(make_encoder, pairs, tmp_path):
     astray = replace(RECIPE, learning_rate=1e36)
     with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\); lower the learning rate"):
         train(make_encoder(astray), pairs, astray, checkpoints=Checkpoints(tmp_path, steps=2))
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_that_go_astray_in_the_last_step_end_the_run(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_weights_that_go_astray_in_the_last_step_end_the_run(make_encoder, pairs):
     """The loss of the only step is that of the untouched encoder."""
     astray = replace(RECIPE, epochs=1, learning_rate=1e36, batch_size=1030)
     with pytest.raises(ValueError, match=r"weights or loss are no longer finite by step 1 \(learning rate 1e\+36\)"):
         train(make_encoder(astray), pairs, astray)
 
 
-def test_texts_are_cut_at_max_tokens(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_texts_are_cut_at_max_tokens(make_encoder, pairs):
     recipe = replace(RECIPE, epochs=1)
     cut, whole, by_hand = (make_encoder(recipe) for _ in range(3))
     train(cut, pairs, replace(recipe, max_tokens=2))
@@ -195,8 +181,6 @@ def test_texts_are_cut_at_max_tokens(make_encoder: MakeEncoder, pairs: Ragged) -
         (5, 2, 3, "batch_size is 2 for each of 3 workers, and there are 5 pairs to train on; .* `workers` 2 or less"),
     ],
 )
-def test_too_few_pairs_are_refused(
-    make_encoder: MakeEncoder, pairs: Ragged, num_pairs: int, batch_size: int, world: int, message: str
-) -> None:
+def test_too_few_pairs_are_refused(make_encoder, pairs, num_pairs, batch_size, world, message):
     with pytest.raises(ValueError, match=message):
         train(make_encoder(RECIPE), pairs.slice(0, 2 * num_pairs), replace(RECIPE, batch_size=batch_size), world=world)

@@ -1,5 +1,4 @@
 import gzip
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -9,7 +8,7 @@ from paraembed.recipe import Recipe
 from paraembed.training.memory import Memory, available_memory, check_memory, estimate
 
 
-def vectors(path: Path, rows: int, width: int, header: bool = False) -> Path:
+def vectors(path, rows, width, header=False):
     values = np.random.default_rng(0).standard_normal((rows, width)).round(4).astype(str)
     text = "".join(f"word{number} {' '.join(row)}\n" for number, row in enumerate(values))
     text = f"{rows} {width}\n{text}" if header else text
@@ -18,7 +17,7 @@ def vectors(path: Path, rows: int, width: int, header: bool = False) -> Path:
 
 
 @pytest.mark.parametrize(("name", "rows"), [("v.txt", 40_000), ("v.txt.gz", 40_000), ("v.txt", 70), ("v.txt.gz", 70)])
-def test_rows_are_estimated_from_the_beginning_of_a_file(tmp_path: Path, name: str, rows: int) -> None:
+def test_rows_are_estimated_from_the_beginning_of_a_file(tmp_path, name, rows):
     memory = estimate(vectors(tmp_path / name, rows, 25, header=True), Recipe(), 0, 0, 1)
     assert memory.width == 25
     assert memory.num_words == pytest.approx(rows, rel=0.1)
@@ -35,14 +34,14 @@ def test_rows_are_estimated_from_the_beginning_of_a_file(tmp_path: Path, name: s
         (Recipe(update="dense", train_words=False), 0),
     ],
 )
-def test_copies_are_those_of_the_recipe(tmp_path: Path, recipe: Recipe, matrices: int) -> None:
+def test_copies_are_those_of_the_recipe(tmp_path, recipe, matrices):
     memory = estimate(vectors(tmp_path / "v.txt", 100, 10), recipe, 50, 10, 3)
     assert memory.copies == matrices * 4 * 100 * 10
     assert memory.pairs == 4 * 50 + 16 * 10
     assert estimate(tmp_path / "v.txt", Recipe(max_words=7), 50, 10, 1, most_pair_bytes=99).num_words == 7
 
 
-def test_what_workers_share_counts_once_and_the_best_encoder_too(tmp_path: Path) -> None:
+def test_what_workers_share_counts_once_and_the_best_encoder_too(tmp_path):
     path, gib = vectors(tmp_path / "v.txt", 100, 10), 2**30
     more = [estimate(path, Recipe(), 50, 10, 8, keeps_best=best).needed for best in (False, True)]
     assert more[1] - more[0] == 4 * 100 * 10
@@ -53,7 +52,7 @@ def test_what_workers_share_counts_once_and_the_best_encoder_too(tmp_path: Path)
     assert alike.needed - few.needed == 4 * gib
 
 
-def test_files_that_are_no_vectors_are_left_to_their_reader(tmp_path: Path) -> None:
+def test_files_that_are_no_vectors_are_left_to_their_reader(tmp_path):
     for number, data in enumerate([b"", b"\x00\xff", b"\x1f\x8bbroken", gzip.compress(b"a 1\n")[:12]]):
         (tmp_path / f"{number}.gz").write_bytes(data)
         (tmp_path / f"{number}.txt").write_bytes(data)
@@ -63,7 +62,7 @@ def test_files_that_are_no_vectors_are_left_to_their_reader(tmp_path: Path) -> N
             assert memory.words <= 2**20  # nothing much is made of a few bytes
 
 
-def test_what_does_not_fit_is_said_in_numbers() -> None:
+def test_what_does_not_fit_is_said_in_numbers():
     memory = Memory(num_words=10**6, width=300, words=2**30, copies=3 * 2**30, pairs=2**29, workers=2)
     check_memory(memory, memory.needed)
     with pytest.raises(

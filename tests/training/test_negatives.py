@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import Pool, WordConfig
+from paraembed.encoders.configs import WordConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.negatives import Negatives, Rule, candidate_similarity, choose
+from paraembed.training.negatives import Negatives, candidate_similarity, choose
 from paraembed.training.objectives import positive, unit
 
 MakeEncoder = Callable[[Recipe], Encoder]
 
 
-def embeddings(num_texts: int, seed: int, coarse: bool) -> torch.Tensor:
+def embeddings(num_texts, seed, coarse):
     """Random vectors; coarse ones make many similarities equal."""
     generator = torch.Generator().manual_seed(seed)
     if coarse:
@@ -28,7 +28,7 @@ def embeddings(num_texts: int, seed: int, coarse: bool) -> torch.Tensor:
     return unit(torch.randn(num_texts, 4, generator=generator, dtype=torch.float64))
 
 
-def candidates_of(text: int, num_pool: int, first: int, pool: Pool, excluded: torch.Tensor) -> list[int]:
+def candidates_of(text, num_pool, first, pool, excluded):
     own = first + text - text % 2
     return [
         other
@@ -50,15 +50,15 @@ def candidates_of(text: int, num_pool: int, first: int, pool: Pool, excluded: to
     share_excluded=st.sampled_from([0.0, 0.3, 0.9]),
 )
 def test_the_choice_is_that_of_a_search_over_all_candidates(
-    num_pairs: int,
-    more_pairs: int,
-    first_pair: int,
-    seed: int,
-    coarse: bool,
-    pool: Pool,
-    rule: Rule,
-    share_excluded: float,
-) -> None:
+    num_pairs,
+    more_pairs,
+    first_pair,
+    seed,
+    coarse,
+    pool,
+    rule,
+    share_excluded,
+):
     first = 2 * min(first_pair, more_pairs)
     everyone = embeddings(2 * (num_pairs + more_pairs), seed, coarse)
     vectors = everyone[first : first + 2 * num_pairs]
@@ -89,13 +89,13 @@ def test_the_choice_is_that_of_a_search_over_all_candidates(
         assert negative == expected[rule]
 
 
-def test_a_pair_alone_has_no_negative() -> None:
+def test_a_pair_alone_has_no_negative():
     vectors = embeddings(2, 0, coarse=False)
     similarity = candidate_similarity(vectors, vectors, "both_sides")
     assert choose("max", similarity, positive(vectors), 0.4).tolist() == [-1, -1]
 
 
-def negatives_of(rule: Rule, draws: int) -> tuple[torch.Tensor, torch.Tensor]:
+def negatives_of(rule, draws):
     """MAX of 10 pairs, and so many choices of a rule for them."""
     recipe = Recipe(negatives=rule)
     words = Words(pa.array([UNKNOWN, "w"]), np.ones((2, 4), np.float32))
@@ -106,7 +106,7 @@ def negatives_of(rule: Rule, draws: int) -> tuple[torch.Tensor, torch.Tensor]:
     return best, torch.stack([negatives(vectors, vectors, texts, generator)[1] for _ in range(draws)])
 
 
-def test_rand_is_uniform_over_the_candidates() -> None:
+def test_rand_is_uniform_over_the_candidates():
     _, chosen = negatives_of("rand", 2000)
     for text in range(20):
         counts = torch.bincount(chosen[:, text], minlength=20)
@@ -116,7 +116,7 @@ def test_rand_is_uniform_over_the_candidates() -> None:
         assert stats.chisquare(others).pvalue > 1e-4
 
 
-def test_mix_takes_max_half_of_the_time() -> None:
+def test_mix_takes_max_half_of_the_time():
     """1,000 batches of 20 texts; of the random half, one in 18 happens to be the most similar one."""
     best, chosen = negatives_of("mix", 1000)
     share_best = (chosen == best).double().mean().item()
@@ -124,7 +124,7 @@ def test_mix_takes_max_half_of_the_time() -> None:
     assert share_max == pytest.approx(0.5, abs=0.02)
 
 
-def word_pairs(*pairs: tuple[int, int]) -> Ragged:
+def word_pairs(*pairs):
     ids = np.array(pairs, np.int32).reshape(-1)
     return Ragged(ids, np.arange(len(ids) + 1))
 
@@ -132,7 +132,7 @@ def word_pairs(*pairs: tuple[int, int]) -> Ragged:
 NAMES = [UNKNOWN, "cup", "mug", "dog", "hound", "hounds", "cat"]
 
 
-def chosen_words(recipe: Recipe, data: Ragged, batch: Ragged) -> list[set[int]]:
+def chosen_words(recipe, data, batch):
     """Which words are chosen for each word of a batch, over 60 draws; -1 for none."""
     matrix = np.random.default_rng(0).standard_normal((len(NAMES), 6), dtype=np.float32)
     encoder = Encoder(recipe.encoder, Words(pa.array(NAMES), matrix), "space")
@@ -142,7 +142,7 @@ def chosen_words(recipe: Recipe, data: Ragged, batch: Ragged) -> list[set[int]]:
     return [{int(batch.ids[at]) if at >= 0 else -1 for at in column} for column in draws.T]
 
 
-def test_equal_words_are_no_negatives_of_the_encoder_word() -> None:
+def test_equal_words_are_no_negatives_of_the_encoder_word():
     """MAX would take the other "cup"; auto excludes it for ``word`` and for no other encoder."""
     batch = word_pairs((1, 2), (1, 6))
     word, excluded = Recipe(encoder=WordConfig()), Recipe(equal_negatives="excluded")
@@ -151,7 +151,7 @@ def test_equal_words_are_no_negatives_of_the_encoder_word() -> None:
     assert chosen_words(replace(word, equal_negatives="allowed"), batch, batch)[::2] == [{1}, {1}]
 
 
-def test_what_the_data_pair_with_a_word_or_a_lemma_of_it_is_no_negative() -> None:
+def test_what_the_data_pair_with_a_word_or_a_lemma_of_it_is_no_negative():
     """Elsewhere in the data "dog" is paired with "hounds", whose lemma is "hound", and "cat" with "mug"."""
     batch, elsewhere = word_pairs((3, 1), (4, 2), (6, 5)), word_pairs((3, 5), (6, 2))
     data = Ragged(np.concatenate([batch.ids, elsewhere.ids]), np.arange(11))
@@ -162,7 +162,7 @@ def test_what_the_data_pair_with_a_word_or_a_lemma_of_it_is_no_negative() -> Non
     assert (dog, mug, cat, hounds) == ({2, 6}, {1, 3, 5}, {1, 3}, {1, 2, 4})
 
 
-def test_a_text_without_candidates_has_no_negative() -> None:
+def test_a_text_without_candidates_has_no_negative():
     data = word_pairs((1, 2), (1, 3), (1, 4), (3, 4))
     recipe = Recipe(encoder=WordConfig(), paired_negatives="excluded")
     assert chosen_words(recipe, data, word_pairs((1, 2), (3, 4)))[0] == {-1}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from paraembed.training.objectives import contrastive_terms, margin_terms, positive, squared_l2_terms, unit
 
 
-def embeddings(count: int, seed: int) -> torch.Tensor:
+def embeddings(count, seed):
     return torch.randn(count, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -18,9 +18,7 @@ def embeddings(count: int, seed: int) -> torch.Tensor:
     margin=st.floats(0.1, 1.5),
     cosine=st.booleans(),
 )
-def test_margin_terms_are_the_papers_equations(
-    num_pairs: int, num_pool: int, seed: int, margin: float, cosine: bool
-) -> None:
+def test_margin_terms_are_the_papers_equations(num_pairs, num_pool, seed, margin, cosine):
     vectors, pool = embeddings(2 * num_pairs, seed), embeddings(num_pool, seed + 1)
     negatives = torch.randint(-1, num_pool, (2 * num_pairs,), generator=torch.Generator().manual_seed(seed))
     rows, candidates = vectors.numpy(), pool.numpy()
@@ -40,7 +38,7 @@ def test_margin_terms_are_the_papers_equations(
 
 
 @given(num_pairs=st.integers(1, 6), count=st.integers(1, 5), seed=st.integers(0, 10_000))
-def test_contrastive_terms_are_zhous_equation(num_pairs: int, count: int, seed: int) -> None:
+def test_contrastive_terms_are_zhous_equation(num_pairs, count, seed):
     vectors, contrast = embeddings(2 * num_pairs, seed), embeddings(7, seed + 1)
     drawn = torch.randint(0, 7, (num_pairs, count), generator=torch.Generator().manual_seed(seed))
     terms = contrastive_terms(vectors, contrast, drawn, 1.0)
@@ -50,7 +48,7 @@ def test_contrastive_terms_are_zhous_equation(num_pairs: int, count: int, seed: 
         assert terms[pair].tolist() == pytest.approx(expected, abs=1e-12)
 
 
-def test_squared_l2_is_the_squared_distance() -> None:
+def test_squared_l2_is_the_squared_distance():
     assert squared_l2_terms(torch.tensor([[1.0, 2.0], [4.0, -2.0], [0.0, 0.0], [0.0, 0.5]])).tolist() == [
         [25.0],
         [0.25],
@@ -58,7 +56,7 @@ def test_squared_l2_is_the_squared_distance() -> None:
 
 
 @pytest.mark.parametrize("name", ["margin", "contrastive", "squared_l2"])
-def test_gradients_are_the_difference_quotients(name: str) -> None:
+def test_gradients_are_the_difference_quotients(name):
     contrast, drawn = embeddings(3, 2), torch.tensor([[0, 2], [1, 1], [2, 0]])
     negatives = torch.tensor([2, 4, -1, 0, 1, 3])
     losses = {
@@ -69,7 +67,7 @@ def test_gradients_are_the_difference_quotients(name: str) -> None:
     assert torch.autograd.gradcheck(losses[name], embeddings(6, 1).requires_grad_())
 
 
-def test_unit_has_length_one_and_leaves_zero() -> None:
+def test_unit_has_length_one_and_leaves_zero():
     vectors = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     scaled = unit(vectors)
     assert scaled.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, 0.0]]

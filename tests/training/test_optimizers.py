@@ -1,13 +1,10 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 
-from paraembed.training.optimizers import RowAdaGrad, RowAdam, RowOptimiser, RowSgd, bias_of
+from paraembed.training.optimizers import RowAdaGrad, RowAdam, RowSgd, bias_of
 
 
-def draws(steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def draws(steps):
     generator = torch.Generator().manual_seed(3)
     made = []
     for _ in range(steps):
@@ -17,7 +14,7 @@ def draws(steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_row_adagrad_is_dense_adagrad(compiled: bool) -> None:
+def test_row_adagrad_is_dense_adagrad(compiled):
     matrix = torch.ones(6, 2)
     dense = torch.nn.Parameter(matrix.clone())
     ours, theirs = RowAdaGrad(matrix, 0.1, compiled), torch.optim.Adagrad([dense], lr=0.1)
@@ -29,7 +26,7 @@ def test_row_adagrad_is_dense_adagrad(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_row_adam_is_torchs_sparse_adam(compiled: bool) -> None:
+def test_row_adam_is_torchs_sparse_adam(compiled):
     matrix = torch.ones(6, 2)
     sparse = torch.nn.Parameter(matrix.clone())
     ours, theirs = RowAdam(matrix, 0.1, compiled), torch.optim.SparseAdam([sparse], lr=0.1)
@@ -40,7 +37,7 @@ def test_row_adam_is_torchs_sparse_adam(compiled: bool) -> None:
     torch.testing.assert_close(matrix, sparse.detach(), rtol=0, atol=1e-6)
 
 
-KINDS: list[tuple[Callable[..., RowOptimiser], Callable[..., Any]]] = [
+KINDS = [
     (RowAdam, torch.optim.Adam),
     (RowAdaGrad, torch.optim.Adagrad),
     (RowSgd, torch.optim.SGD),
@@ -48,7 +45,7 @@ KINDS: list[tuple[Callable[..., RowOptimiser], Callable[..., Any]]] = [
 
 
 @pytest.mark.parametrize(("ours", "theirs"), KINDS)
-def test_on_all_rows_they_are_torchs(ours: Callable[..., RowOptimiser], theirs: Callable[..., Any]) -> None:
+def test_on_all_rows_they_are_torchs(ours, theirs):
     tensor = torch.linspace(-1, 1, 5)
     parameter = torch.nn.Parameter(tensor.clone())
     optimiser, torchs = ours(tensor, 0.1), theirs([parameter], lr=0.1)
@@ -60,7 +57,7 @@ def test_on_all_rows_they_are_torchs(ours: Callable[..., RowOptimiser], theirs: 
 
 
 @pytest.mark.parametrize("kind", [RowAdam, RowAdaGrad, RowSgd])
-def test_a_row_that_comes_again_moves_once(kind: Callable[..., RowOptimiser]) -> None:
+def test_a_row_that_comes_again_moves_once(kind):
     once, again = torch.ones(6, 2), torch.ones(6, 2)
     one, other = kind(once, 0.1), kind(again, 0.1)
     for step, (rows, grad) in enumerate(draws(5), 1):

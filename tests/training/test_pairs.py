@@ -1,8 +1,5 @@
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -18,7 +15,6 @@ from paraembed.training import out_of_core as windows_module
 from paraembed.training import pairs as pairs_module
 from paraembed.training.out_of_core import MappedPairs, MemoryLimit
 from paraembed.training.pairs import (
-    Batch,
     epoch_batches,
     num_cut,
     num_steps,
@@ -28,7 +24,7 @@ from paraembed.training.pairs import (
 )
 
 
-def numbered(num_pairs: int, window: int | None = None) -> Ragged:
+def numbered(num_pairs, window=None):
     """Pair i holds the texts [2i] and [2i + 1, 2i + 1], so that ids tell the pair."""
     lengths = np.tile([1, 2], num_pairs)
     ids = np.repeat(np.arange(2 * num_pairs, dtype=np.int32), lengths)
@@ -36,7 +32,7 @@ def numbered(num_pairs: int, window: int | None = None) -> Ragged:
     return Ragged(ids, offsets) if window is None else MappedPairs(ids, offsets, window=window)
 
 
-def texts(ragged: Ragged) -> list[list[int]]:
+def texts(ragged):
     return [ragged.slice(at, at + 1).ids.tolist() for at in range(len(ragged))]
 
 
@@ -51,19 +47,19 @@ def texts(ragged: Ragged) -> list[list[int]]:
     block=st.integers(1, 9),
 )
 def test_every_pair_comes_once_an_epoch_in_one_order_also_when_another_number_of_workers_goes_on(
-    num_pairs: int,
-    batch_size: int,
-    worlds: tuple[int, int],
-    epoch: int,
-    steps_before: int,
-    chunk: int,
-    window: int | None,
-    block: int,
-) -> None:
+    num_pairs,
+    batch_size,
+    worlds,
+    epoch,
+    steps_before,
+    chunk,
+    window,
+    block,
+):
     pairs = numbered(num_pairs, window)
     run = {"epoch": epoch, "seed": 7, "batch_size": batch_size}
 
-    def seen(world: int, first_pair: int) -> list[list[int]]:
+    def seen(world, first_pair):
         """Pairs of each step over all workers."""
         ranks = [
             list(epoch_batches(pairs, rank=rank, world=world, first_pair=first_pair, **run)) for rank in range(world)
@@ -84,10 +80,10 @@ def test_every_pair_comes_once_an_epoch_in_one_order_also_when_another_number_of
         assert most_blocks_at_once(resumed, block) <= -(-window // block)
 
 
-def most_blocks_at_once(order: list[int], block: int) -> int:
+def most_blocks_at_once(order, block):
     """Blocks that must be in memory together for this order."""
     left = Counter(pair // block for pair in order)
-    begun: set[int] = set()
+    begun = set()
     most = 0
     for pair in order:
         begun.add(pair // block)
@@ -98,7 +94,7 @@ def most_blocks_at_once(order: list[int], block: int) -> int:
     return most
 
 
-def pairs_of(step: tuple[Batch, ...], batch_size: int) -> list[int]:
+def pairs_of(step, batch_size):
     """The pairs of the workers' shares of one step, in order."""
     assert [batch.total for batch in step] == [sum(len(batch.texts) // 2 for batch in step)] * len(step)
     assert all(len(batch.texts) // 2 <= max(batch_size, 3) for batch in step)
@@ -113,14 +109,14 @@ def pairs_of(step: tuple[Batch, ...], batch_size: int) -> list[int]:
 
 
 @pytest.mark.parametrize("window", [None, 9000])
-def test_epochs_differ(window: int | None) -> None:
+def test_epochs_differ(window):
     pairs = numbered(20_000, window)
     first, second = (next(epoch_batches(pairs, epoch=epoch, seed=1, batch_size=20_000)).texts.ids for epoch in (0, 1))
     assert first.tolist() != second.tolist()
     assert sorted(first.tolist()) == sorted(second.tolist())
 
 
-def test_blocks_become_ids_side_by_side() -> None:
+def test_blocks_become_ids_side_by_side():
     vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
     blocks = [
         pa.table({"first": ["a b", "c"], "second": ["b", "a zebra"]}),
@@ -130,7 +126,7 @@ def test_blocks_become_ids_side_by_side() -> None:
     assert len(pairs_to_ids([], vocabulary)) == 0
 
 
-def test_texts_are_cut_as_they_are_read() -> None:
+def test_texts_are_cut_as_they_are_read():
     vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
     block = pa.table({"first": ["a b c", "c"], "second": ["b b", "a a a a"]})
     assert texts(pairs_to_ids([block], vocabulary, max_tokens=2)) == [[1, 2], [2, 2], [3], [1, 1]]
@@ -140,9 +136,7 @@ def test_texts_are_cut_as_they_are_read() -> None:
 
 @pytest.mark.parametrize("with_trees", [False, True])
 @pytest.mark.parametrize("max_bytes", [0, 300])  # from the first block on, and in between
-def test_over_the_limit_the_same_arrays_lie_in_files_without_a_name(
-    max_bytes: int, with_trees: bool, tmp_path: Path
-) -> None:
+def test_over_the_limit_the_same_arrays_lie_in_files_without_a_name(max_bytes, with_trees, tmp_path):
     vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
     blocks = [pa.table({"first": ["a b", "c"], "second": ["b", "a zebra c"]})] * 10
     in_memory = pairs_to_ids(blocks, vocabulary, with_trees)
@@ -162,25 +156,25 @@ def test_over_the_limit_the_same_arrays_lie_in_files_without_a_name(
     assert not enough.folder.exists()
 
 
-def arrays(pairs: Ragged) -> list[Any]:
+def arrays(pairs):
     return [array for array in (pairs.ids, pairs.offsets, pairs.merges) if array is not None]
 
 
-def test_nothing_is_read_into_files_either(tmp_path: Path) -> None:
+def test_nothing_is_read_into_files_either(tmp_path):
     empty = pa.table({"first": [""], "second": [""]})
     limit = MemoryLimit(0, tmp_path)
     assert texts(pairs_to_ids([empty], pa.array([UNKNOWN]), limit=limit)) == [[], []]
     assert [len(pairs_to_ids(blocks, pa.array([UNKNOWN]), limit=limit)) for blocks in ([], [empty[:0]])] == [0, 0]
 
 
-def test_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_one(tmp_path):
     (tmp_path / "file").touch()
     block = pa.table({"first": ["a"], "second": ["a"]})
     with pytest.raises(OSError, match="file"):
         pairs_to_ids([block], pa.array([UNKNOWN]), limit=MemoryLimit(0, tmp_path / "file"))
 
 
-def test_memory_holds_the_pairs_once_while_they_are_read_and_one_window_when_they_are_mapped(tmp_path: Path) -> None:
+def test_memory_holds_the_pairs_once_while_they_are_read_and_one_window_when_they_are_mapped(tmp_path):
     vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
     blocks = [pa.table({"first": ["a b c"] * 4096, "second": ["b c a zebra"] * 4096})] * 50
     pairs, peak = traced(lambda: pairs_to_ids(blocks, vocabulary))
@@ -194,7 +188,7 @@ def test_memory_holds_the_pairs_once_while_they_are_read_and_one_window_when_the
     assert peak < 2 * limit.max_bytes
 
 
-def traced(call: Callable[[], Any]) -> tuple[Any, int]:
+def traced(call):
     """What a call returns, and the most bytes it held."""
     tracemalloc.start()
     try:
@@ -203,7 +197,7 @@ def traced(call: Callable[[], Any]) -> tuple[Any, int]:
         tracemalloc.stop()
 
 
-def test_trees_come_from_their_columns_and_are_right_branching_elsewhere() -> None:
+def test_trees_come_from_their_columns_and_are_right_branching_elsewhere():
     vocabulary = pa.array([UNKNOWN, "a", "b", "c"])
     new = pa.table(
         {
@@ -232,7 +226,7 @@ def test_trees_come_from_their_columns_and_are_right_branching_elsewhere() -> No
         pairs_to_ids([wrong], vocabulary, with_trees=True)
 
 
-def test_columns_that_are_there() -> None:
+def test_columns_that_are_there():
     assert pair_columns(PAIRS, with_trees=True) == ["first", "second", "first_tree", "second_tree"]
     assert pair_columns(PAIRS, with_trees=False) == ["first", "second"]
     assert pair_columns(pa.schema(list(PAIRS)[:6]), with_trees=True) == ["first", "second"]

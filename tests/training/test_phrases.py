@@ -11,19 +11,19 @@ from paraembed.training.phrases import ContrastPhrases, PairedPhrases, PhraseTyp
 TEXTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=12)
 
 
-def ragged(texts: list[list[int]]) -> Ragged:
+def ragged(texts):
     ids = np.array([one for text in texts for one in text], np.int32)
     return Ragged(ids, np.concatenate(([0], np.cumsum([len(text) for text in texts]))))
 
 
 @given(TEXTS)
-def test_keys_are_equal_where_the_texts_are(texts: list[list[int]]) -> None:
+def test_keys_are_equal_where_the_texts_are(texts):
     keys = phrase_keys(ragged(texts)).tolist()
     for text, key in zip(texts, keys, strict=True):
         assert [other == key for other in keys] == [other == text for other in texts]
 
 
-def test_keys_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_do_not_depend_on_the_block(monkeypatch):
     texts = ragged([[1, 2], [3], [1, 2], [2, 1], [4, 4, 4]])
     whole = phrase_keys(texts)
     monkeypatch.setattr(phrases, "_BLOCK_TEXTS", 2)
@@ -32,14 +32,14 @@ def test_keys_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @given(TEXTS)
-def test_types_count_once(texts: list[list[int]]) -> None:
+def test_types_count_once(texts):
     types = PhraseTypes.of(ragged(texts))
     assert sorted(texts[first] for first in types.first) == sorted(
         [list(one) for one in {tuple(text) for text in texts}]
     )
 
 
-def test_contrast_phrases_are_uniform_over_types_and_not_of_the_pair() -> None:
+def test_contrast_phrases_are_uniform_over_types_and_not_of_the_pair():
     """Phrase 1 occurs 500 times, the others once; each is drawn equally often."""
     pairs = ragged([text for number in range(20) for text in ([1], [10 + number])] + [[1], [2]] * 480)
     contrast = ContrastPhrases(pairs, 50)
@@ -59,13 +59,13 @@ def test_contrast_phrases_are_uniform_over_types_and_not_of_the_pair() -> None:
         assert stats.chisquare(counts[pair, others]).pvalue > 1e-4
 
 
-def test_too_few_phrases_are_refused() -> None:
+def test_too_few_phrases_are_refused():
     with pytest.raises(ValueError, match="the pairs hold 2 distinct phrases; contrast phrases need at least 3"):
         ContrastPhrases(ragged([[1], [2], [2], [1]]), 5)
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12), st.booleans())
-def test_paired_phrases_are_those_of_the_data_and_their_lemmas(pairs: list[tuple[int, int]], lemmas: bool) -> None:
+def test_paired_phrases_are_those_of_the_data_and_their_lemmas(pairs, lemmas):
     lemma = {5: 1, 6: 2} if lemmas else {}
     data = ragged([[word] for pair in pairs for word in pair])
     paired = PairedPhrases.of(data, lemma.get)

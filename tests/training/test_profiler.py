@@ -1,25 +1,19 @@
 import gzip
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from paraembed.encoders import Encoder
 from paraembed.recipe import Recipe
-from paraembed.text.ragged import Ragged
 from paraembed.training.loop import SKIPPED_STEPS, TRACED_STEPS, train
 
 RECIPE = Recipe(batch_size=10, epochs=1)
 
 
 def test_some_steps_are_traced(
-    make_encoder: Callable[[Recipe], Encoder],
-    pairs: Ragged,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    make_encoder,
+    pairs,
+    tmp_path,
+    caplog,
+):
     train(make_encoder(RECIPE), pairs, RECIPE, trace=tmp_path / "trace.json.gz")
     events = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["traceEvents"]
     names = {event.get("name") for event in events}

@@ -12,7 +12,6 @@ from paraembed.pairs.parse import parse_source
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.papers import RECIPES
-from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import Words, read_words
 from paraembed.training.pairs import epoch_batches, pairs_to_ids
@@ -32,7 +31,7 @@ class Sample:
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
     files = write_sample(folder, lines=10_000, dimension=20, sentences=1, test_pairs=10, ppdb_version="2.0")
     parse_source(files.ppdb_2, "sample", ShardSettings(), folder / "pairs.parquet")
@@ -42,7 +41,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     return Sample(words, pairs, pairs.take(np.stack([2 * single, 2 * single + 1], axis=1).reshape(-1)))
 
 
-def loss_of(encoder: Encoder, recipe: Recipe, pairs: Ragged, num_batches: int) -> float:
+def loss_of(encoder, recipe, pairs, num_batches):
     """Mean loss of some batches without dropout and scrambling; the rate is too small to change the encoder."""
     still = replace(
         recipe, dropout=0.0, word_dropout=0.0, scramble=0.0, learning_rate=1e-30, composition_learning_rate=None
@@ -53,7 +52,7 @@ def loss_of(encoder: Encoder, recipe: Recipe, pairs: Ragged, num_batches: int) -
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_published_recipe_lowers_its_loss(name: str, sample: Sample) -> None:
+def test_a_published_recipe_lowers_its_loss(name, sample):
     recipe = RECIPES[name]
     pairs = sample.word_pairs if isinstance(recipe.encoder, WordConfig) else sample.pairs
     words = Words(sample.words.vocabulary, sample.words.matrix.copy())

@@ -10,19 +10,17 @@ from paraembed.training.regularize import drop, drop_factors, scrambled
 ROWS, IDS = torch.arange(1.0, 13.0).view(4, 3), torch.tensor([0, 2, 2, 3, 1], dtype=torch.int32)
 
 
-def numbered(lengths: list[int]) -> Ragged:
+def numbered(lengths):
     """Every token another one, so that its place tells where it came from."""
     return Ragged(np.arange(sum(lengths), dtype=np.int32), np.concatenate(([0], np.cumsum(lengths))))
 
 
-def dropped(
-    rows: torch.Tensor, ids: torch.Tensor, dropout: float, word_dropout: float, seed: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def dropped(rows, ids, dropout, word_dropout, seed):
     shape, generator = (len(ids), rows.shape[1]), torch.Generator().manual_seed(seed)
     return drop(rows, ids, drop_factors(shape, dropout, word_dropout, generator, rows))
 
 
-def texts_of(texts: Ragged, places: np.ndarray) -> list[list[int]]:
+def texts_of(texts, places):
     return [
         texts.ids[places][start:stop].tolist() for start, stop in zip(texts.offsets, texts.offsets[1:], strict=False)
     ]
@@ -37,9 +35,7 @@ def texts_of(texts: Ragged, places: np.ndarray) -> list[list[int]]:
     first=st.booleans(),
     last=st.booleans(),
 )
-def test_scrambling_leaves_the_bag_of_words_and_the_boundaries(
-    lengths: list[int], seed: int, rate: float, form: str, swaps: float | None, first: bool, last: bool
-) -> None:
+def test_scrambling_leaves_the_bag_of_words_and_the_boundaries(lengths, seed, rate, form, swaps, first, last):
     texts = numbered([length + first + last for length in lengths])
     places = scrambled(
         texts,
@@ -48,7 +44,7 @@ def test_scrambling_leaves_the_bag_of_words_and_the_boundaries(
         form=form,
         swaps=swaps,
         keep_first=first,
-        keep_last=last,  # type: ignore[arg-type]
+        keep_last=last,
     )
     for before, after in zip(texts_of(texts, np.arange(len(texts.ids))), texts_of(texts, places), strict=True):
         assert sorted(after) == before
@@ -59,17 +55,17 @@ def test_scrambling_leaves_the_bag_of_words_and_the_boundaries(
 
 @pytest.mark.parametrize("rate", [0.25, 0.5, 0.75])
 @pytest.mark.parametrize("form", ["pair", "each"])
-def test_scrambling_has_its_rate_and_takes_pairs_together(rate: float, form: str) -> None:
+def test_scrambling_has_its_rate_and_takes_pairs_together(rate, form):
     """Texts of 12 tokens: that a shuffle leaves one as it is happens once in 479,001,600."""
     texts = numbered([12] * 20_000)
-    places = scrambled(texts, np.random.default_rng(1), rate=rate, form=form)  # type: ignore[arg-type]
+    places = scrambled(texts, np.random.default_rng(1), rate=rate, form=form)
     changed = (places.reshape(-1, 12) != np.arange(len(places)).reshape(-1, 12)).any(axis=1)
     assert changed.mean() == pytest.approx(rate, abs=0.02)
     together = (changed[0::2] == changed[1::2]).mean()
     assert together == (1.0 if form == "pair" else pytest.approx(rate**2 + (1 - rate) ** 2, abs=0.02))
 
 
-def test_every_order_is_equally_likely() -> None:
+def test_every_order_is_equally_likely():
     texts = numbered([3] * 12_000)
     places = scrambled(texts, np.random.default_rng(2), rate=1.0).reshape(-1, 3) % 3
     counts = np.unique(places @ [9, 3, 1], return_counts=True)[1]
@@ -77,7 +73,7 @@ def test_every_order_is_equally_likely() -> None:
     assert counts == pytest.approx(2000, rel=0.1)
 
 
-def test_swaps_follow_poisson() -> None:
+def test_swaps_follow_poisson():
     """A swap of two different words: no swap leaves a text as it is with probability e^-λ."""
     texts = numbered([30] * 20_000)
     places = scrambled(texts, np.random.default_rng(3), rate=1.0, form="each", swaps=0.7)
@@ -87,7 +83,7 @@ def test_swaps_follow_poisson() -> None:
     assert not (moved == 1).any()
 
 
-def test_dropout_drops_numbers_and_word_dropout_words() -> None:
+def test_dropout_drops_numbers_and_word_dropout_words():
     ids = torch.zeros(20_000, dtype=torch.int32)
     numbers, places = dropped(ROWS, ids, 0.4, 0.0, 1)
     assert places.tolist() == list(range(20_000))
@@ -100,8 +96,8 @@ def test_dropout_drops_numbers_and_word_dropout_words() -> None:
     assert words[~whole][0].tolist() == pytest.approx((ROWS[0] / 0.75).tolist())
 
 
-def test_dropping_is_seeded_and_lets_gradients_through() -> None:
-    def run(seed: int) -> torch.Tensor:
+def test_dropping_is_seeded_and_lets_gradients_through():
+    def run(seed):
         rows = ROWS.clone().requires_grad_()
         tokens, places = dropped(rows, IDS, 0.5, 0.2, seed)
         tokens[places].sum().backward()
@@ -112,6 +108,6 @@ def test_dropping_is_seeded_and_lets_gradients_through() -> None:
     assert not torch.equal(run(4), run(5))
 
 
-def test_nothing_is_dropped_at_rate_zero() -> None:
+def test_nothing_is_dropped_at_rate_zero():
     tokens, places = dropped(ROWS, IDS, 0.0, 0.0, 1)
     assert torch.equal(tokens[places], ROWS[IDS])

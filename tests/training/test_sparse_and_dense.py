@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -23,7 +22,7 @@ PAIRS = [SHARED / "train/sentpairs" / name for name in ("qcpg.parabk2.validation
 WORDS = SHARED / "train/vectors/word2vec-googlenews-300d.subset-8000.txt.gz"
 
 
-def tokenised(texts: pa.StringArray) -> pa.StringArray:
+def tokenised(texts):
     tokens = tokenise(texts, "ptb-v1")
     return pa.array(
         [" ".join(words) for words in pa.LargeListArray.from_arrays(tokens.offsets, tokens.flat).to_pylist()]
@@ -33,7 +32,7 @@ def tokenised(texts: pa.StringArray) -> pa.StringArray:
 @pytest.mark.slow
 @pytest.mark.parametrize("optimiser", ["adam", "adagrad"])
 @pytest.mark.skipif(not WORDS.exists(), reason="the shared data are not here")
-def test_both_reach_the_same_sts_score(optimiser: Literal["adam", "adagrad"]) -> None:
+def test_both_reach_the_same_sts_score(optimiser):
     """Dense Adam and λ_w on every row, as printed, against moments and λ_w on the rows a batch touches: 0.3 points."""
     recipe = Recipe(
         learning_rate=0.001 if optimiser == "adam" else 0.05, epochs=1, word_penalty=1e-5, optimiser=optimiser
@@ -50,7 +49,7 @@ def test_both_reach_the_same_sts_score(optimiser: Literal["adam", "adagrad"]) ->
     for update in ("untrained", "sparse", "dense"):
         encoder = Encoder(recipe.encoder, read_words(WORDS, None), "ptb-v1")
         if update != "untrained":
-            train(encoder, pairs, replace(recipe, update=update))  # type: ignore[arg-type]
+            train(encoder, pairs, replace(recipe, update=update))
         candidates.append(Candidate(update, update, encoder))
     report = compare(candidates, [suite])
     means = [next(score for score in column.scores if score.name == "sts/mean") for column in report.columns]

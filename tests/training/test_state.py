@@ -4,8 +4,8 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from paraembed.encoders.configs import ProjConfig
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.recipe import Recipe
-from paraembed.text.ragged import Ragged
 from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
 
@@ -27,27 +26,27 @@ MakeEncoder = Callable[[Recipe], Encoder]
 Damage = Callable[[Path], object]
 
 
-def save(folder: Path, step: int, keep: int = 2) -> None:
+def save(folder, step, keep=2):
     save_state(folder, Counters(epoch=1, step=step), {"weights": torch.full((1000,), float(step))}, DECIDES, keep)
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def flip(path: Path, place: int) -> None:
+def flip(path, place):
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.write_bytes(data)
 
 
-def with_other_counters(folder: Path) -> None:
+def with_other_counters(folder):
     state = read_json(folder / "state.json")
     state["counters"]["step"] += 1
     write_json(folder / "state.json", state)
 
 
-DAMAGES: dict[str, Damage] = {
+DAMAGES = {
     "a bit of the tensors": lambda folder: flip(folder / "state.safetensors", -1),
     "a bit of their header": lambda folder: flip(folder / "state.safetensors", 9),
     "truncated tensors": lambda folder: os.truncate(folder / "state.safetensors", 3000),
@@ -63,9 +62,7 @@ DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Damage
-) -> None:
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, damage):
     save(tmp_path, 1)
     save(tmp_path, 2)
     damage(tmp_path / "step-0000000002")
@@ -78,7 +75,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert load_state(tmp_path / "none", DECIDES) is None
 
 
-def test_damaged_checkpoints_never_push_out_whole_ones(tmp_path: Path) -> None:
+def test_damaged_checkpoints_never_push_out_whole_ones(tmp_path):
     save(tmp_path, 1)
     save(tmp_path, 9)
     with_other_counters(tmp_path / "step-0000000009")
@@ -87,7 +84,7 @@ def test_damaged_checkpoints_never_push_out_whole_ones(tmp_path: Path) -> None:
     assert load_state(tmp_path, DECIDES) is not None
 
 
-def test_counters_come_back_as_they_were(tmp_path: Path) -> None:
+def test_counters_come_back_as_they_were(tmp_path):
     counters = Counters(1, 2, 3, 4, 5, 0.1, 0.2, 1 / 3, 6, [(1, 9, 0.1, 0.3), (2, 18, 1e-9, 1.0)], [(1, 2), (7, 1)])
     save_state(tmp_path, counters, {"weights": torch.zeros(1)}, DECIDES, 1)
     loaded = load_state(tmp_path, DECIDES)
@@ -96,13 +93,13 @@ def test_counters_come_back_as_they_were(tmp_path: Path) -> None:
     assert Counters.from_dict(asdict(counters)) == counters
 
 
-def test_the_last_checkpoints_are_kept(make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path) -> None:
+def test_the_last_checkpoints_are_kept(make_encoder, pairs, tmp_path):
     (tmp_path / ".step-0000000007.tmp").mkdir(parents=True)  # of a run that was killed
     train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path, steps=7, keep=3))
     assert names(tmp_path) == ["step-0000000196", "step-0000000203", "step-0000000206"]
 
 
-def test_a_checkpoint_of_another_training_is_refused(make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_training_is_refused(make_encoder, pairs, tmp_path):
     folder = Checkpoints(tmp_path)
     train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=folder)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -113,9 +110,7 @@ def test_a_checkpoint_of_another_training_is_refused(make_encoder: MakeEncoder, 
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_where_all_checkpoints_are_damaged_the_run_begins_anew(
-    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_all_checkpoints_are_damaged_the_run_begins_anew(make_encoder, pairs, tmp_path, caplog):
     first, second = make_encoder(RECIPE), make_encoder(RECIPE)
     train(first, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
     for path in tmp_path.iterdir():
@@ -127,7 +122,7 @@ def test_where_all_checkpoints_are_damaged_the_run_begins_anew(
 
 
 @contextmanager
-def files_up_to(size: int) -> Iterator[None]:
+def files_up_to(size):
     """No file of this process grows beyond ``size`` bytes; the write fails, as it does on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -138,7 +133,7 @@ def files_up_to(size: int) -> Iterator[None]:
 
 
 @contextmanager
-def full_disk(folder: Path) -> Iterator[None]:
+def full_disk(folder):
     """The disk of ``folder`` has 4 KiB left."""
     ballast = folder / "ballast"
     ballast.write_bytes(bytes(max(0, shutil.disk_usage(folder).free - 4096)))
@@ -149,7 +144,7 @@ def full_disk(folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A file system of 128 KiB."""
     mount, umount = shutil.which("mount"), shutil.which("umount")
     options = ["-t", "tmpfs", "-o", "size=128k", "tmpfs"]
@@ -165,9 +160,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run([umount, tmp_path], check=True)
 
 
-def goes_on_without_checkpoints(
-    make_encoder: MakeEncoder, pairs: Ragged, folder: Path, failing: AbstractContextManager[None]
-) -> None:
+def goes_on_without_checkpoints(make_encoder, pairs, folder, failing):
     """A run is stopped at step 100, goes on to its end while nothing can be written, and once more from step 100."""
     unbroken, stopped, limited, after = (make_encoder(RECIPE) for _ in range(4))
     train(unbroken, pairs, RECIPE)
@@ -185,18 +178,14 @@ def goes_on_without_checkpoints(
     assert torch.equal(after.matrix, unbroken.matrix)
 
 
-def test_a_run_whose_checkpoints_cannot_be_written_goes_on(
-    make_encoder: MakeEncoder, pairs: Ragged, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_whose_checkpoints_cannot_be_written_goes_on(make_encoder, pairs, tmp_path, caplog):
     goes_on_without_checkpoints(make_encoder, pairs, tmp_path, files_up_to(1500))
     (message,) = caplog.messages
     assert "the checkpoint of step 103 could not be written" in message
     assert "training goes on, and the checkpoints before it stay" in message
 
 
-def test_a_full_disk_costs_a_warning_and_no_checkpoint(
-    make_encoder: MakeEncoder, pairs: Ragged, small_disk: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_costs_a_warning_and_no_checkpoint(make_encoder, pairs, small_disk, caplog):
     folder = small_disk / "checkpoints"
     folder.mkdir()
     goes_on_without_checkpoints(make_encoder, pairs, folder, full_disk(small_disk))

@@ -1,6 +1,5 @@
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from paraembed.text.ragged import Ragged
 from paraembed.training.fast import step_kind
 from paraembed.training.negatives import candidate_similarity, choose
 from paraembed.training.objectives import margin_terms, positive, unit
-from paraembed.training.pairs import Batch, epoch_batches
+from paraembed.training.pairs import epoch_batches
 from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.step import Step
 
@@ -21,11 +20,11 @@ ADAGRAD = Recipe(encoder=ProjConfig(), optimiser="adagrad", learning_rate=0.05, 
 MakeEncoder = Callable[[Recipe], Encoder]
 
 
-def max_negatives(vectors: torch.Tensor) -> torch.Tensor:
+def max_negatives(vectors):
     return choose("max", candidate_similarity(vectors, vectors, "both_sides"), positive(vectors), 0.4)
 
 
-def run(encoder: Encoder, recipe: Recipe, pairs: Ragged, steps: int = 30) -> list[float]:
+def run(encoder, recipe, pairs, steps=30):
     step = Step(encoder, recipe, pairs)
     batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=recipe.batch_size))[:steps]
     return [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]
@@ -34,11 +33,11 @@ def run(encoder: Encoder, recipe: Recipe, pairs: Ragged, steps: int = 30) -> lis
 @pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig(), ScaledAvgConfig()])
 @pytest.mark.parametrize("composition_penalty", [0.0, 0.01])
 def test_sparse_adagrad_steps_equal_dense_ones(
-    make_encoder: MakeEncoder,
-    pairs: Ragged,
-    encoder: AvgConfig | ProjConfig | ScaledAvgConfig,
-    composition_penalty: float,
-) -> None:
+    make_encoder,
+    pairs,
+    encoder,
+    composition_penalty,
+):
     recipe = replace(ADAGRAD, encoder=encoder, composition_penalty=composition_penalty)
     sparse, dense = make_encoder(recipe), make_encoder(recipe)
     losses = run(sparse, recipe, pairs)
@@ -50,11 +49,11 @@ def test_sparse_adagrad_steps_equal_dense_ones(
 @pytest.mark.parametrize("optimiser", ["adam", "adagrad"])
 @pytest.mark.parametrize("form", ["paper", "released"])
 def test_dense_step_is_plain_autograd_with_the_papers_penalties(
-    make_encoder: MakeEncoder,
-    pairs: Ragged,
-    optimiser: Literal["adam", "adagrad"],
-    form: Literal["paper", "released"],
-) -> None:
+    make_encoder,
+    pairs,
+    optimiser,
+    form,
+):
     recipe = Recipe(
         encoder=ProjConfig(),
         optimiser=optimiser,
@@ -70,7 +69,7 @@ def test_dense_step_is_plain_autograd_with_the_papers_penalties(
     initial = plain.matrix.detach().clone()
     factor = 1.0 if form == "paper" else 0.5
     kinds = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
-    optimise: Any = kinds[optimiser](plain.parameters(), lr=0.01)
+    optimise = kinds[optimiser](plain.parameters(), lr=0.01)
     for batch in list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))[:10]:
         vectors = unit(plain(batch.texts))
         hinge = margin_terms(vectors, vectors, max_negatives(vectors), 0.4).sum() / 20
@@ -83,7 +82,7 @@ def test_dense_step_is_plain_autograd_with_the_papers_penalties(
         torch.testing.assert_close(one, other, rtol=0, atol=2e-5)
 
 
-def test_sparse_steps_leave_other_rows_alone(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):
     recipe = Recipe(learning_rate=0.1, batch_size=4, word_penalty=0.1)
     encoder = make_encoder(recipe)
     before = encoder.matrix.detach().clone()
@@ -94,7 +93,7 @@ def test_sparse_steps_leave_other_rows_alone(make_encoder: MakeEncoder, pairs: R
     assert set(moved) <= set(batch.texts.ids.tolist())
 
 
-def test_clip_bounds_each_gradient(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_clip_bounds_each_gradient(make_encoder, pairs):
     recipe = replace(ADAGRAD, encoder=AvgConfig(), update="dense", clip=1e-3)
     encoder = make_encoder(recipe)
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))
@@ -108,9 +107,7 @@ def test_clip_bounds_each_gradient(make_encoder: MakeEncoder, pairs: Ragged) -> 
 
 
 @pytest.mark.parametrize("update", ["sparse", "dense"])
-def test_a_batch_of_one_pair_is_skipped_and_counted(
-    make_encoder: MakeEncoder, pairs: Ragged, update: Literal["sparse", "dense"]
-) -> None:
+def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder, pairs, update):
     """After steps that left moments behind, and with penalties that pull: still nothing moves."""
     recipe = Recipe(encoder=ProjConfig(), batch_size=4, word_penalty=0.1, composition_penalty=0.1, update=update)
     encoder = make_encoder(recipe)
@@ -125,7 +122,7 @@ def test_a_batch_of_one_pair_is_skipped_and_counted(
         assert torch.equal(old, new.detach())
 
 
-def test_state_carries_an_optimiser_over(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_state_carries_an_optimiser_over(make_encoder, pairs):
     for recipe in (ADAGRAD, replace(ADAGRAD, optimiser="adam"), replace(ADAGRAD, optimiser="adam", update="dense")):
         whole = make_encoder(recipe)
         run(whole, recipe, pairs, steps=20)
@@ -145,17 +142,17 @@ def test_state_carries_an_optimiser_over(make_encoder: MakeEncoder, pairs: Ragge
 SGD = Recipe(encoder=ProjConfig(), optimiser="sgd", learning_rate=1.0, batch_size=12)
 
 
-def moved_by(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) -> list[torch.Tensor]:
+def moved_by(encoder, recipe, pairs, batch):
     """The gradients of a step: what SGD with rate 1 takes away."""
     before = [parameter.detach().clone() for parameter in encoder.parameters()]
     Step(encoder, recipe, pairs)(batch, 1)
     return [old - new.detach() for old, new in zip(before, encoder.parameters(), strict=True)]
 
 
-def plain_loss(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) -> torch.Tensor:
+def plain_loss(encoder, recipe, pairs, batch):
     """The loss of a batch from loops over its texts, in float64, with all of the word matrix as the leaf."""
 
-    def vector(ids: np.ndarray) -> torch.Tensor:
+    def vector(ids):
         if recipe.boundary_tokens == "both":
             ids = np.concatenate([[40], ids, [41]]).astype(np.int32)
         composed = encoder(Ragged(ids, np.array([0, len(ids)])))[0]
@@ -201,9 +198,7 @@ def plain_loss(encoder: Encoder, recipe: Recipe, pairs: Ragged, batch: Batch) ->
         {"objective": "contrastive", "similarity": "dot", "margin": 1.0, "contrast_phrases": 9},
     ],
 )
-def test_gradients_of_the_sparse_step_are_those_of_plain_autograd(
-    make_encoder: MakeEncoder, pairs: Ragged, changes: dict[str, Any]
-) -> None:
+def test_gradients_of_the_sparse_step_are_those_of_plain_autograd(make_encoder, pairs, changes):
     recipe = replace(SGD, **changes)
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     plain = make_encoder(recipe).double()
@@ -215,11 +210,11 @@ def test_gradients_of_the_sparse_step_are_those_of_plain_autograd(
         torch.testing.assert_close(grad, parameter.grad, rtol=0, atol=1e-6)
 
 
-def test_penalties_pull_to_their_targets(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_penalties_pull_to_their_targets(make_encoder, pairs):
     """The second step's gradient with and without λ_c: 2λ_c(W - target), and half of that in the released form."""
     batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))[:2]
 
-    def second_gradient(recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def second_gradient(recipe):
         encoder = make_encoder(recipe).double()
         start = encoder.composition.weight.detach().clone()
         with torch.no_grad():
@@ -237,11 +232,11 @@ def test_penalties_pull_to_their_targets(make_encoder: MakeEncoder, pairs: Ragge
         ({"composition_penalty": 0.1, "penalty_form": "released"}, 1.0, torch.zeros_like(initial)),
         ({"composition_penalty": 0.1, "composition_target": "initial"}, 2.0, initial),
     ]:
-        with_penalty, *_ = second_gradient(replace(SGD, **changes))  # type: ignore[arg-type]
+        with_penalty, *_ = second_gradient(replace(SGD, **changes))
         torch.testing.assert_close(with_penalty - base, factor * 0.1 * (before - target), rtol=0, atol=1e-12)
 
 
-def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder, pairs):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, encoder=IrnnConfig(), composition_penalty=0.1)
     free = moved_by(make_encoder(recipe), replace(recipe, composition_penalty=0.0), pairs, batch)
@@ -252,7 +247,7 @@ def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder: Make
     assert sorted(pulled) == [0.0, 0.0, pytest.approx(0.2), pytest.approx(0.2)]  # words, b, W_x, W_h
 
 
-def test_global_clipping_scales_all_gradients_by_one_factor(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_global_clipping_scales_all_gradients_by_one_factor(make_encoder, pairs):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     free = moved_by(make_encoder(SGD), SGD, pairs, batch)
     norm = torch.stack([grad.norm() for grad in free]).norm()
@@ -264,9 +259,7 @@ def test_global_clipping_scales_all_gradients_by_one_factor(make_encoder: MakeEn
 
 
 @pytest.mark.parametrize("update", ["sparse", "dense"])
-def test_the_composition_may_have_its_own_rate_and_words_may_stay(
-    make_encoder: MakeEncoder, pairs: Ragged, update: Literal["sparse", "dense"]
-) -> None:
+def test_the_composition_may_have_its_own_rate_and_words_may_stay(make_encoder, pairs, update):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, update=update)
     words, *composition = moved_by(make_encoder(recipe), recipe, pairs, batch)
@@ -280,13 +273,13 @@ def test_the_composition_may_have_its_own_rate_and_words_may_stay(
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
-def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder, pairs):
     recipe = Recipe(train_words=False)
     with pytest.raises(ValueError, match="train_words is off, and the encoder avg has nothing but words"):
         Step(make_encoder(recipe), recipe, pairs)
 
 
-def test_scales_alone_are_learned_where_words_stay(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_scales_alone_are_learned_where_words_stay(make_encoder, pairs):
     """By autograd: a closed form would not know of the scales."""
     recipe = replace(ADAGRAD, encoder=ScaledAvgConfig(), train_words=False, clip=None)
     encoder = make_encoder(recipe)
@@ -303,11 +296,9 @@ def test_scales_alone_are_learned_where_words_stay(make_encoder: MakeEncoder, pa
 
 
 @pytest.mark.parametrize("changes", [{"dropout": 0.6}, {"word_dropout": 0.6}])
-def test_negatives_are_chosen_without_dropout(
-    make_encoder: MakeEncoder, pairs: Ragged, changes: dict[str, float]
-) -> None:
+def test_negatives_are_chosen_without_dropout(make_encoder, pairs, changes):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    recipe = replace(SGD, **changes)  # type: ignore[arg-type]
+    recipe = replace(SGD, **changes)
     encoder = make_encoder(recipe)
     vectors, chosen_by = Step(encoder, recipe, pairs)._encoded(batch.texts, np.random.default_rng(1))
     torch.testing.assert_close(chosen_by, encoder(batch.texts).detach(), rtol=0, atol=1e-6)
@@ -315,9 +306,7 @@ def test_negatives_are_chosen_without_dropout(
 
 
 @pytest.mark.parametrize("time", ["before", "after"])
-def test_scrambling_happens_before_or_after_the_choice(
-    make_encoder: MakeEncoder, pairs: Ragged, time: Literal["before", "after"]
-) -> None:
+def test_scrambling_happens_before_or_after_the_choice(make_encoder, pairs, time):
     """The rnn sees order: the vectors that negatives are chosen by are those of the unshuffled texts, or not."""
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, encoder=RnnConfig(), scramble=1.0, scramble_time=time)
@@ -334,13 +323,11 @@ def test_scrambling_happens_before_or_after_the_choice(
 
 
 @pytest.mark.parametrize("form", ["paper", "released"])
-def test_the_word_penalty_of_a_sparse_step_pulls_the_rows_it_touches(
-    make_encoder: MakeEncoder, pairs: Ragged, form: Literal["paper", "released"]
-) -> None:
+def test_the_word_penalty_of_a_sparse_step_pulls_the_rows_it_touches(make_encoder, pairs, form):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=2))
     recipe = replace(SGD, encoder=AvgConfig(), word_penalty=0.1, penalty_form=form)
 
-    def gradient(recipe: Recipe) -> tuple[torch.Tensor, torch.Tensor]:
+    def gradient(recipe):
         encoder = make_encoder(recipe).double()
         step = Step(encoder, recipe, pairs)
         with torch.no_grad():
@@ -361,24 +348,23 @@ class Recorded(torch.nn.Module):
     width = 8
     reads_trees = reads_words = False
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder):
         super().__init__()
         self.mean, self.matrix = encoder.composition, encoder.matrix
-        self.words: list[list[list[int]]] = []
+        self.words = []
 
-    def forward(self, rows: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    def forward(self, rows, ids, offsets):
         vectors = rows.detach()[ids.long()]
         number = (vectors[:, None] == self.matrix.detach()).all(dim=2).int().argmax(dim=1)
         self.words.append([part.tolist() for part in number.tensor_split(offsets[1:-1])])
-        composed: torch.Tensor = self.mean(rows, ids, offsets)
-        return composed
+        return self.mean(rows, ids, offsets)
 
 
-def recorded(make_encoder: MakeEncoder, recipe: Recipe, pairs: Ragged) -> tuple[list[list[int]], list[list[int]]]:
+def recorded(make_encoder, recipe, pairs):
     """Words of the texts of a batch as they stand, and as the step gives them to the encoder."""
     encoder = make_encoder(recipe)
     spy = Recorded(encoder)
-    encoder.composition = spy  # type: ignore[assignment]
+    encoder.composition = spy
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     Step(encoder, recipe, pairs)(batch, 1)
     texts = encoder.with_boundaries(batch.texts)
@@ -387,9 +373,7 @@ def recorded(make_encoder: MakeEncoder, recipe: Recipe, pairs: Ragged) -> tuple[
 
 @pytest.mark.parametrize("swaps", [None, 1.0])
 @pytest.mark.parametrize("form", ["pair", "each"])
-def test_a_step_scrambles_as_the_recipe_says(
-    make_encoder: MakeEncoder, pairs: Ragged, form: Literal["pair", "each"], swaps: float | None
-) -> None:
+def test_a_step_scrambles_as_the_recipe_says(make_encoder, pairs, form, swaps):
     recipe = replace(
         SGD, encoder=AvgConfig(), scramble=0.5, scramble_form=form, scramble_swaps=swaps, boundary_tokens="both"
     )
@@ -406,8 +390,8 @@ def test_a_step_scrambles_as_the_recipe_says(
         assert np.mean([sum(text) for text in moved if any(text)]) < 3
 
 
-def test_contrast_phrases_are_not_scrambled(make_encoder: MakeEncoder, pairs: Ragged) -> None:
-    changes: dict[str, Any] = {"encoder": AvgConfig(), "objective": "contrastive", "contrast_phrases": 4}
+def test_contrast_phrases_are_not_scrambled(make_encoder, pairs):
+    changes = {"encoder": AvgConfig(), "objective": "contrastive", "contrast_phrases": 4}
     recipe = replace(SGD, scramble=1.0, **changes)
     whole = {tuple(pairs.slice(at, at + 1).ids.tolist()) for at in range(len(pairs))}
     before, after = recorded(make_encoder, recipe, pairs)

@@ -4,7 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,8 @@ from paraembed.io.tensors import load_tensors, save_tensors
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.loop import Report, _said_by_its_worker, train
-from paraembed.training.state import Checkpoints, Counters
+from paraembed.training.loop import _said_by_its_worker, train
+from paraembed.training.state import Checkpoints
 from tests.training.test_exchange import in_two_processes
 
 AVG = Recipe(batch_size=10, epochs=2, learning_rate=0.01)
@@ -27,7 +26,7 @@ PROJ = replace(AVG, encoder=ProjConfig(), negatives="mix", dropout=0.2)
 NUM_PAIRS = 1234
 
 
-def data(recipe: Recipe) -> tuple[Encoder, Ragged]:
+def data(recipe):
     generator = np.random.default_rng(3)
     lengths = generator.integers(1, 6, 2 * NUM_PAIRS)
     ids = generator.integers(1, 60, lengths.sum(), dtype=np.int32)
@@ -41,12 +40,12 @@ class BrokenOff(BaseException):
     """Stands for the death of all workers."""
 
 
-def break_off(report: Report) -> None:
+def break_off(report):
     if report.step == 100:
         raise BrokenOff
 
 
-def train_as_two(recipe: Recipe, rank: int, folder: Path) -> None:
+def train_as_two(recipe, rank, folder):
     """An unbroken run; one that is broken off at step 100, last saved at step 98, between two reports; and its end."""
     checkpoints = Checkpoints(folder / "checkpoints", steps=7)
     whole, pairs = data(recipe)
@@ -67,13 +66,13 @@ def train_as_two(recipe: Recipe, rank: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", [AVG, PROJ], ids=["avg", "proj"])
-def test_two_workers_go_on_as_two_or_as_one(tmp_path: Path, caplog: pytest.LogCaptureFixture, recipe: Recipe) -> None:
+def test_two_workers_go_on_as_two_or_as_one(tmp_path, caplog, recipe):
     in_two_processes(partial(train_as_two, recipe), tmp_path)
     first, second = (load_tensors(tmp_path / f"rank{rank}") for rank in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert json.loads((tmp_path / "workers").read_text()) == [[[1, 2]], 2 * NUM_PAIRS, 2 * 62]
     encoder, pairs = data(recipe)
-    counters: Counters = train(encoder, pairs, recipe, checkpoints=Checkpoints(tmp_path / "as-one"))
+    counters = train(encoder, pairs, recipe, checkpoints=Checkpoints(tmp_path / "as-one"))
     assert "going on with 1 workers after step 98, until which there were 2" in caplog.text
     assert counters.workers == [(1, 2), (99, 1)]
     assert counters.pairs == 2 * NUM_PAIRS
@@ -82,21 +81,21 @@ def test_two_workers_go_on_as_two_or_as_one(tmp_path: Path, caplog: pytest.LogCa
     assert [step for step, *_ in counters.curve] == [62, 100, 150]
 
 
-def go_on_apart(rank: int, folder: Path) -> None:
+def go_on_apart(rank, folder):
     encoder, pairs = data(AVG)
     where = Checkpoints(folder / f"seen-by-{rank}")
     with pytest.raises(ValueError, match=r"different checkpoints in .* \(step 124; step 0\); all of them must see one"):
         train(encoder, pairs, AVG, rank=rank, world=2, checkpoints=where)
 
 
-def test_workers_that_see_different_checkpoints_do_not_begin(tmp_path: Path) -> None:
+def test_workers_that_see_different_checkpoints_do_not_begin(tmp_path):
     encoder, pairs = data(AVG)
     train(encoder, pairs, AVG, checkpoints=Checkpoints(tmp_path / "seen-by-0", keep=9))
     shutil.rmtree(max((tmp_path / "seen-by-0").iterdir()))  # the end; that of the first epoch stays
     in_two_processes(go_on_apart, tmp_path)
 
 
-def test_a_gpu_that_is_too_small_ends_all_workers() -> None:
+def test_a_gpu_that_is_too_small_ends_all_workers():
     """The others wait for this one; of one worker alone it is for the caller to say."""
     with pytest.raises(torch.OutOfMemoryError), _said_by_its_worker(0, 1):
         raise torch.OutOfMemoryError("no 2 GiB")

@@ -14,7 +14,7 @@ CHOSEN_BY = {space.selection.metric: space.selection for space in SPACES.values(
 
 
 @real
-def test_the_suites_give_every_metric_that_a_space_chooses_by() -> None:
+def test_the_suites_give_every_metric_that_a_space_chooses_by():
     read = [one for one in CHOSEN_BY.values() if not one.files]
     assert len(read) >= 7
     for one in read:
@@ -23,12 +23,12 @@ def test_the_suites_give_every_metric_that_a_space_chooses_by() -> None:
 
 
 @real
-def test_a_metric_that_no_set_gives_is_refused_with_those_that_there_are() -> None:
+def test_a_metric_that_no_set_gives_is_refused_with_those_that_there_are():
     with pytest.raises(FileNotFoundError, match=r"nothing that gives sts/2016/mea; .*sts/2016/mean"):
         read_selection(selection_by("sts/2016/mea"), DATA)
 
 
-def test_a_metric_of_pairs_names_their_file() -> None:
+def test_a_metric_of_pairs_names_their_file():
     assert selection_by("pairs/mine/pearson").files == ("mine.tsv",)
     with pytest.raises(ValueError, match="`metric` pairs/mine: expected pairs/NAME/pearson"):
         selection_by("pairs/mine")

@@ -18,17 +18,16 @@ from paraembed.supervised.tasks import Examples, Task
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Evaluation
 from paraembed.training.loop import run_steps
-from paraembed.training.state import Counters
 from paraembed.tuning.ledger import Record
 from paraembed.tuning.points import Point
-from paraembed.tuning.trial import Ended, Inputs, inputs_key, run_trial, trial_seconds
+from paraembed.tuning.trial import Inputs, inputs_key, run_trial, trial_seconds
 
 RECIPE = SupervisedRecipe(
     tokeniser="space", epochs=6, batch_size=10, learning_rate=0.05, head_width=5, word_penalty=0.01
 )
 
 
-def examples(num: int, seed: int) -> Examples:
+def examples(num, seed):
     """Pairs of texts of two words; the score is how many they share."""
     generator, words = np.random.default_rng(seed), np.array(["cat", "dog", "sat", "ran", "mat", "home", "the", "a"])
     drawn = np.array([generator.permutation(words)[:4] for _ in range(num)])
@@ -38,27 +37,27 @@ def examples(num: int, seed: int) -> Examples:
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
+def task():
     parts = (examples(num, seed) for seed, num in enumerate((60, 30, 30)))
     return Task("similarity", "sick", *parts, classes=("1", "2", "3"), low=1, measure="pearson")
 
 
-def untrained(task: Task, words: Words, recipe: SupervisedRecipe, seed: int) -> Supervised:
+def untrained(task, words, recipe, seed):
     encoder = Encoder(recipe.encoder, Words(words.vocabulary, words.matrix.copy()), "space", seed)
     return Supervised(encoder, Kind.of(task), options_of(recipe), recipe.seed)
 
 
-def finetuned(model: Supervised, task: Task, recipe: SupervisedRecipe) -> Counters:
+def finetuned(model, task, recipe):
     """The looks of jobs/finetune.py at the development part."""
 
-    def scored(_: int) -> float:
+    def scored(_):
         return score(model, task, "dev").values[task.measure]
 
     data = example_ids(model, task.train)
     return run_steps(model, SupervisedStep(model, recipe), data, len(data), evaluation=Evaluation(scored))
 
 
-def record(ended: Ended) -> Record:
+def record(ended):
     return Record.from_dict({"number": 0, "choices": {}, "recipe": {}, "share": 1.0, **asdict(ended), "ended": 1e9})
 
 
@@ -69,18 +68,18 @@ class Told:
     scores: Iterator[float | None]
     keeps_best: bool = True
 
-    def __call__(self, model: Supervised) -> tuple[float, dict[str, float]]:  # noqa: ARG002 - as scorers have it
+    def __call__(self, model):  # noqa: ARG002 - as scorers have it
         score = next(self.scores)
         if score is None:
             raise ValueError("the correlation of a constant is not defined")
         return score, {"dev/pearson": score}
 
 
-def inputs_of(model: Supervised, task: Task, is_pretrained: bool = False) -> Inputs:
+def inputs_of(model, task, is_pretrained=False):
     return Inputs.of(model, example_ids(model, task.train), is_pretrained=is_pretrained)
 
 
-def read_only(inputs: Inputs) -> Inputs:
+def read_only(inputs):
     """As from the object store."""
     assert inputs.targets is not None
     for one in (inputs.matrix, inputs.targets, *(inputs.composition or {}).values()):
@@ -97,7 +96,7 @@ def read_only(inputs: Inputs) -> Inputs:
     ],
     ids=["scratch", "universal", "features"],
 )
-def test_a_trial_scores_what_finetune_would_keep(task: Task, tiny_words: Words, recipe: SupervisedRecipe) -> None:
+def test_a_trial_scores_what_finetune_would_keep(task, tiny_words, recipe):
     seed = recipe.seed if recipe.mode == "scratch" else 7  # a trained encoder is not what the recipe's seed gives
     model = untrained(task, tiny_words, recipe, seed)
     inputs = read_only(inputs_of(untrained(task, tiny_words, recipe, seed), task, recipe.mode != "scratch"))
@@ -110,12 +109,12 @@ def test_a_trial_scores_what_finetune_would_keep(task: Task, tiny_words: Words, 
     assert record(ended).score == looks.best[2] > 0.1
 
 
-def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task: Task, tiny_words: Words) -> None:
+def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task, tiny_words):
     inputs = inputs_of(untrained(task, tiny_words, RECIPE, 1), task)
     scores = [None, 0.2, 0.5, None, 0.3, math.nan]
-    shown: list[float | None] = []
+    shown = []
 
-    def run(scores: list[float | None], cut_offs: dict[int, float], keeps_best: bool = True) -> Ended:
+    def run(scores, cut_offs, keeps_best=True):
         scorer = Told(iter(scores), keeps_best)
         return run_trial(inputs, RECIPE, 1.0, scorer, cut_offs, on_epoch=lambda one: shown.append(one.score))
 
@@ -142,7 +141,7 @@ def test_an_epoch_keeps_its_own_score_and_the_trial_the_best(task: Task, tiny_wo
     assert (undefined.status, len(undefined.curve)) == ("failed", 1)
 
 
-def test_a_trial_stops_fails_and_is_probed_as_others_are(task: Task, tiny_words: Words) -> None:
+def test_a_trial_stops_fails_and_is_probed_as_others_are(task, tiny_words):
     inputs, scorer = inputs_of(untrained(task, tiny_words, RECIPE, 1), task), DevScorer.of(task)
     stopped = run_trial(inputs, RECIPE, 1.0, scorer, {2: 1.1})
     assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
@@ -154,6 +153,6 @@ def test_a_trial_stops_fails_and_is_probed_as_others_are(task: Task, tiny_words:
     assert seconds is not None
 
 
-def test_trials_do_not_see_the_test_part(task: Task) -> None:
+def test_trials_do_not_see_the_test_part(task):
     shared = DevScorer.of(task).task
     assert (len(shared.train), len(shared.dev), len(shared.test)) == (0, 30, 0)

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -22,20 +21,20 @@ SPACE = SPACES["acl2017/avg"]
 POINTS = Points("acl2017/avg", SPACE)
 
 
-def record(number: int, choices: dict[str, int], scores: Sequence[float], stopped: bool = False) -> Record:
+def record(number, choices, scores, stopped=False):
     point = POINTS.at(choices)
     curve = tuple(Epoch(at, score, 0.1, {}, 1.0 * at) for at, score in enumerate(scores, 1))
     status = "stopped" if stopped else "finished" if scores else "failed"
-    return Record(number, choices, point.recipe.to_dict(), 1.0, status, "", curve, 1.0, 0.0)  # type: ignore[arg-type]
+    return Record(number, choices, point.recipe.to_dict(), 1.0, status, "", curve, 1.0, 0.0)
 
 
-def utility(choices: dict[str, int]) -> float:
+def utility(choices):
     """Best at margin 0.6, λ_w 1e-6."""
     return -((choices["margin"] - 1) ** 2) - (choices["word_penalty"] - 2) ** 2
 
 
-def run_in_turn(how: SearchSettings, trials: int, concurrent: int = 1) -> list[Record]:
-    records: list[Record] = []
+def run_in_turn(how, trials, concurrent=1):
+    records = []
     for number in range(trials):
         known = records[: max(0, number - concurrent + 1)]
         choices = suggest(SPACE, how, number, [one.choices for one in records], known)
@@ -43,8 +42,8 @@ def run_in_turn(how: SearchSettings, trials: int, concurrent: int = 1) -> list[R
     return records
 
 
-def test_a_random_sample_is_decided_by_its_seed_and_repeats_no_point() -> None:
-    def drawn(seed: int) -> list[dict[str, int]]:
+def test_a_random_sample_is_decided_by_its_seed_and_repeats_no_point():
+    def drawn(seed):
         return [one.choices for one in run_in_turn(SearchSettings("random", 10, seed), 10)]
 
     assert drawn(1) == drawn(1) != drawn(2)
@@ -52,7 +51,7 @@ def test_a_random_sample_is_decided_by_its_seed_and_repeats_no_point() -> None:
 
 
 @pytest.mark.parametrize("concurrent", [1, 3])
-def test_tpe_is_decided_by_its_seed_repeats_no_point_and_finds_the_best(concurrent: int) -> None:
+def test_tpe_is_decided_by_its_seed_repeats_no_point_and_finds_the_best(concurrent):
     how = SearchSettings("tpe", 18, 5)
     records = run_in_turn(how, 18, concurrent)
     assert records == run_in_turn(how, 18, concurrent)
@@ -60,12 +59,12 @@ def test_tpe_is_decided_by_its_seed_repeats_no_point_and_finds_the_best(concurre
     assert len({str(one.choices) for one in records}) == 18  # all points: also where TPE would go back to one
 
 
-def test_tpe_learns_from_scores() -> None:
+def test_tpe_learns_from_scores():
     space = SPACES["iclr2016/avg"]
 
-    def mean_of_last(sign: int) -> float:
-        choices: list[dict[str, int]] = []
-        records: list[Record] = []
+    def mean_of_last(sign):
+        choices = []
+        records = []
         for number in range(40):
             choices.append(suggest(space, SearchSettings("tpe", 40, 1), number, choices, records))
             curve = (Epoch(1, sign * float(choices[-1]["batch_size"] + choices[-1]["margin"]), 0.0, {}, 1.0),)
@@ -76,7 +75,7 @@ def test_tpe_learns_from_scores() -> None:
     assert mean_of_last(-1) < 1.5
 
 
-def test_failed_and_stopped_trials_do_not_stop_tpe() -> None:
+def test_failed_and_stopped_trials_do_not_stop_tpe():
     known = [record(0, {"margin": 0, "word_penalty": 0}, []), record(1, {"margin": 1, "word_penalty": 0}, [0.1], True)]
     known.append(record(2, {"margin": 2, "word_penalty": 0}, [0.3]))
     earlier = [*(one.choices for one in known), {"margin": 0, "word_penalty": 3}]
@@ -88,11 +87,11 @@ scores_st = st.lists(st.lists(st.integers(0, 40), min_size=9, max_size=9), min_s
 
 @given(scores_st, st.sampled_from([2, 3, 4]), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_one_at_a_time_is_stopped_as_by_rays_asha(curves: list[list[int]], reduction: int, keeps_best: bool) -> None:
+def test_one_at_a_time_is_stopped_as_by_rays_asha(curves, reduction, keeps_best):
     epochs = 9
     bracket = _Bracket(min_t=1, max_t=epochs, reduction_factor=reduction, s=0)
     how = SearchSettings(asha=True, reduction=reduction)
-    records: list[Record] = []
+    records = []
     for number, own in enumerate(curves):
         curve = list(itertools.accumulate(own, max)) if keeps_best else own
         theirs = epochs
@@ -107,8 +106,8 @@ def test_one_at_a_time_is_stopped_as_by_rays_asha(curves: list[list[int]], reduc
         records.append(replace(ended, keeps_best=keeps_best))
 
 
-def test_an_epoch_without_a_score_sets_no_cut_off_and_tpe_is_told_the_best_until_then() -> None:
-    def kept(number: int, scores: Sequence[float | None], stopped: bool = False) -> Record:
+def test_an_epoch_without_a_score_sets_no_cut_off_and_tpe_is_told_the_best_until_then():
+    def kept(number, scores, stopped=False):
         plain = record(number, SPACE.choices(number), [0.0] * len(scores), stopped)
         curve = [replace(one, score=score) for one, score in zip(plain.curve, scores, strict=True)]
         return replace(plain, curve=tuple(curve), keeps_best=True)
@@ -122,7 +121,7 @@ def test_an_epoch_without_a_score_sets_no_cut_off_and_tpe_is_told_the_best_until
     assert told[1].intermediate_values == {1: 0.4, 2: 0.4}
 
 
-def test_settings_that_do_not_go_together_are_refused() -> None:
+def test_settings_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="`trials` is for `search` random and tpe"):
         SearchSettings(trials=3)
     with pytest.raises(ValueError, match="`trials` is 19; the space has 18 points"):

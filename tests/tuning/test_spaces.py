@@ -6,7 +6,7 @@ import pytest
 
 from paraembed.papers import RECIPES, SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe
-from paraembed.tuning.points import Point, Points
+from paraembed.tuning.points import Points
 from tune_spaces import SPACES, find_space
 
 WORDS = 7 * 4  # λ_w, batch
@@ -56,12 +56,12 @@ COUNTS = {
 }
 
 
-def test_every_grid_has_the_papers_number_of_points() -> None:
+def test_every_grid_has_the_papers_number_of_points():
     assert {name: space.size for name, space in SPACES.items()} == COUNTS
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_points_are_recipes_all_different_and_the_best_is_among_them(name: str) -> None:
+def test_points_are_recipes_all_different_and_the_best_is_among_them(name):
     space = SPACES[name]
     points = Points(name, space)
     points.check()
@@ -75,11 +75,11 @@ def test_points_are_recipes_all_different_and_the_best_is_among_them(name: str) 
 
 
 @pytest.mark.parametrize("name", ["smoke", "acl2017/lstm-boundary", "iclr2016/avg", "pgru2017/gru"])
-def test_few_points_have_all_combinations_of_some_fields(name: str) -> None:
+def test_few_points_have_all_combinations_of_some_fields(name):
     points = Points(name, SPACES[name])
     fields = ["boundary_tokens", "train_words", "optimiser", "margin"]
 
-    def combinations(some: list[Point]) -> set[tuple[object, ...]]:
+    def combinations(some):
         return {tuple(getattr(point.recipe, field) for field in fields) for point in some}
 
     few = points.differing_in({*fields})
@@ -88,7 +88,7 @@ def test_few_points_have_all_combinations_of_some_fields(name: str) -> None:
     assert len(few) < len(grid) / 2 or name == "smoke"
 
 
-def test_every_recipe_of_the_papers_has_a_space() -> None:
+def test_every_recipe_of_the_papers_has_a_space():
     covered = {name for space in SPACES.values() for name in (space.base, *space.best)}
     # Without a grid of their own: variants by hand.
     assert set(RECIPES) - covered <= {"tacl2015/sum", "pgru2017/gru-dot", "iclr2016/scaled-avg"}
@@ -96,7 +96,7 @@ def test_every_recipe_of_the_papers_has_a_space() -> None:
     assert set(SUPERVISED_RECIPES) - covered == {"tacl2015/cnn", "pgru2017/gru-specific"}
 
 
-def test_a_search_on_gold_labels_begins_as_its_table_does() -> None:
+def test_a_search_on_gold_labels_begins_as_its_table_does():
     """Table 5 and 8 from words or from a trained encoder, table 6 with the encoder held."""
     for name, space in SPACES.items():
         if space.job == "finetune":
@@ -107,7 +107,7 @@ def test_a_search_on_gold_labels_begins_as_its_table_does() -> None:
             assert space.selection.metric == ((1, "dev/pearson"),)
 
 
-def test_bad_spaces_and_settings_are_refused_before_any_trial() -> None:
+def test_bad_spaces_and_settings_are_refused_before_any_trial():
     with pytest.raises(ValueError, match=r"unknown space 'acl2017/av'; allowed: smoke, .*pgru2017/gru"):
         find_space("acl2017/av")
     space = SPACES["smoke"]

@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,6 @@ from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.plots import CURVES, EFFECTS, PARALLEL
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.text.vocabulary import Words
 from paraembed.tuning.choosing import needed
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
@@ -27,21 +25,21 @@ from tune_spaces import SPACES
 POINTS = Points("smoke", SPACES["smoke"])
 
 
-def texts(num_pairs: int) -> Ragged:
+def texts(num_pairs):
     lengths = np.full(2 * num_pairs, 3)
     ids = np.random.default_rng(0).integers(1, 12, lengths.sum()).astype(np.int32)
     return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
 
 
 @pytest.fixture
-def inputs(tiny_words: Words) -> Inputs:
+def inputs(tiny_words):
     matrix = tiny_words.matrix.copy()
     matrix.setflags(write=False)  # as from the object store
     return Inputs(tiny_words.vocabulary, matrix, texts(40))
 
 
 @pytest.fixture
-def scorer() -> SuiteScorer:
+def scorer():
     first, second = ["the cat", "a dog", "the mat", "home ran"], ["a cat", "the dog", "cat sat", "on the mat"]
 
     one = ScoredPairs("four", np.array([5.0, 4.0, 1.0, 0.0]), pa.array(first), pa.array(second))
@@ -49,12 +47,10 @@ def scorer() -> SuiteScorer:
     return SuiteScorer((Suite("pairs", (Group("", (one,)),)),), terms)
 
 
-def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(
-    inputs: Inputs, scorer: SuiteScorer
-) -> None:
+def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(inputs, scorer):
     before = inputs.matrix.copy()
     recipe = Recipe(epochs=3, batch_size=10, learning_rate=0.05)
-    epochs: list[int] = []
+    epochs = []
     ended = run_trial(inputs, recipe, 1.0, scorer, {}, on_epoch=lambda epoch: epochs.append(epoch.epoch))
     assert (ended.status, ended.reason, epochs) == ("finished", "", [1, 2, 3])
     last = ended.curve[-1]
@@ -63,7 +59,7 @@ def test_a_trial_scores_each_epoch_leaves_its_inputs_alone_and_repeats_itself(
     assert (inputs.matrix == before).all()
 
 
-def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: Inputs, scorer: SuiteScorer) -> None:
+def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs, scorer):
     recipe = Recipe(epochs=3, batch_size=10, learning_rate=0.05)
     stopped = run_trial(inputs, recipe, 1.0, scorer, {1: -3.0, 2: 3.0})
     assert (stopped.status, len(stopped.curve)) == ("stopped", 2)
@@ -78,20 +74,20 @@ def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs: Input
     assert "sts/mean is not among the scores" in run_trial(inputs, recipe, 1.0, wrong, {}).reason
 
 
-def test_a_share_of_the_pairs_lies_in_a_larger_one(tiny_words: Words) -> None:
+def test_a_share_of_the_pairs_lies_in_a_larger_one(tiny_words):
     inputs = Inputs(tiny_words.vocabulary, tiny_words.matrix, texts(100))
     assert inputs.part(1.0, 1) is inputs
     small, large = inputs.part(0.1, 1), inputs.part(0.5, 1)
     assert (len(small), len(large)) == (10, 50)
 
-    def rows(some: Inputs) -> set[bytes]:
+    def rows(some):
         return {row.tobytes() for row in some.texts.ids.reshape(-1, 6)}
 
     assert rows(small) <= rows(large) <= rows(inputs)
     assert inputs.part(0.1, 2).texts.ids.tobytes() != small.texts.ids.tobytes()
 
 
-def test_only_what_a_metric_is_about_is_scored(scorer: SuiteScorer) -> None:
+def test_only_what_a_metric_is_about_is_scored(scorer):
     one = scorer.suites[0].groups[0].sets[0]
     suite = Suite("sts", (Group("2015", (one,)), Group("2016", (one,))), "year")
     assert [group.name for group in needed(suite, ((1, "sts/2016/mean"),)).groups] == ["2016"]
@@ -103,17 +99,17 @@ def test_only_what_a_metric_is_about_is_scored(scorer: SuiteScorer) -> None:
     assert needed(scorer.suites[0], ((1, "pairs/four/pearson"),)) == scorer.suites[0]
 
 
-def record(number: int, scores: list[float], status: str = "finished") -> Record:
+def record(number, scores, status="finished"):
     choices = SPACES["smoke"].choices(number)
     curve = tuple(
         Epoch(at, score, 0.5, {"pairs/test-pairs/pearson": score}, 1.0 * at) for at, score in enumerate(scores, 1)
     )
     reason = "" if status == "finished" else "the loss is nan"
     recipe = POINTS.at(choices).recipe.to_dict()
-    return Record(number, choices, recipe, 1.0, status, reason, curve, 2.5, 1e9)  # type: ignore[arg-type]
+    return Record(number, choices, recipe, 1.0, status, reason, curve, 2.5, 1e9)
 
 
-def test_a_ledger_remembers_and_a_damaged_record_is_named(tmp_path: Path) -> None:
+def test_a_ledger_remembers_and_a_damaged_record_is_named(tmp_path):
     ledger = Ledger(tmp_path / "trials")
     for one in (record(2, [0.1, 0.7]), record(0, [0.1, 0.7]), record(1, [0.9], "stopped"), record(3, [], "failed")):
         ledger.add(one)
@@ -128,7 +124,7 @@ def test_a_ledger_remembers_and_a_damaged_record_is_named(tmp_path: Path) -> Non
         Ledger(tmp_path / "trials")
 
 
-def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path: Path) -> None:
+def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path):
     ledger = Ledger(tmp_path / "trials")
     for one in (record(0, [0.1, 0.6]), record(1, [0.2, 0.8]), record(2, [0.1], "stopped"), record(3, [], "failed")):
         ledger.add(one)
@@ -159,11 +155,11 @@ def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path: Pa
     assert recipe == POINTS.at(SPACES["smoke"].choices(1)).recipe
 
 
-def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path: Path) -> None:
+def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
     ledger = Ledger(tmp_path / "trials")
     losses = (0.4, 0.3, 0.2)
 
-    def kept(number: int, scores: list[float | None], status: str = "finished") -> Record:
+    def kept(number, scores, status="finished"):
         plain = record(number, [0.0] * len(scores), status)
         curve = [
             replace(one, score=score, loss=loss, metrics={} if score is None else {"dev/pearson": score})

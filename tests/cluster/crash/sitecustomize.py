@@ -9,13 +9,12 @@ import os
 import re
 import signal
 import sys
-from typing import Any
 
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")
 _EVENTS = {"open": "open", "os.rename": "rename", "shutil.rmtree": "rmtree"}
 
 
-def crash(moment: str, folder: str) -> None:
+def crash(moment, folder):
     try:
         os.unlink(f"{folder}/{moment}")  # noqa: PTH108 - nothing is imported that a process does not have yet
     except FileNotFoundError:
@@ -23,10 +22,10 @@ def crash(moment: str, folder: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def install(folder: str) -> None:
-    written: list[str] = []
+def install(folder):
+    written = []
 
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+    def hook(event, arguments):
         if event not in _EVENTS or not isinstance(arguments[0], str | os.PathLike):
             return
         name = os.path.basename(arguments[0])  # noqa: PTH119

@@ -2,21 +2,19 @@
 
 import csv
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from paraembed.evaluation.analyses import ANALYSES, analyse
-from paraembed.evaluation.analyses.content import Analysis, Inputs
 from paraembed.settings import AnalysisOptions
 
 
-def _analyse(inputs: Inputs, out: Path) -> tuple[Analysis, ...]:
+def _analyse(inputs, out):
     return analyse(inputs.report, inputs.candidates, inputs.suites, inputs.options, out)
 
 
 @pytest.fixture(scope="module")
-def everything(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+def everything(inputs, tmp_path_factory):
     """The inputs with what a user can add."""
     folder = tmp_path_factory.mktemp("options")
     (folder / "runs.csv").write_text("pairs,score,k,accuracy\n10,40,9,50\n100,50,9,60\n")
@@ -25,7 +23,7 @@ def everything(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Inpu
     return replace(inputs, options=options)
 
 
-def test_what_can_be_made_is_written_and_the_rest_says_why(everything: Inputs, tmp_path: Path) -> None:
+def test_what_can_be_made_is_written_and_the_rest_says_why(everything, tmp_path):
     made = _analyse(everything, tmp_path / "new" / "out")
     assert [one.heading for one in made] == [heading for heading, _ in ANALYSES]
     reasons = {one.heading.name: one.reason for one in made if one.content is None}
@@ -46,20 +44,20 @@ def test_what_can_be_made_is_written_and_the_rest_says_why(everything: Inputs, t
             assert rows == [["" if cell is None else str(cell) for cell in row] for row in table.rows]
 
 
-def test_the_same_evaluation_gives_the_same_bytes(everything: Inputs, tmp_path: Path) -> None:
+def test_the_same_evaluation_gives_the_same_bytes(everything, tmp_path):
     for name in ("one", "two"):
         _analyse(everything, tmp_path / name)
     files = sorted((tmp_path / "one").iterdir())
     assert [path.read_bytes() for path in files] == [(tmp_path / "two" / path.name).read_bytes() for path in files]
 
 
-def test_a_wrong_file_of_a_user_is_an_error_not_a_reason(inputs: Inputs, tmp_path: Path) -> None:
+def test_a_wrong_file_of_a_user_is_an_error_not_a_reason(inputs, tmp_path):
     (tmp_path / "tagged.tsv").write_text("cat\n")
     with pytest.raises(ValueError, match="line 1: 1 columns"):
         _analyse(replace(inputs, options=AnalysisOptions(tagged=tmp_path / "tagged.tsv")), tmp_path / "out")
 
 
-def test_a_file_in_the_place_of_the_folder(inputs: Inputs, tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_folder(inputs, tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(NotADirectoryError, match="out is a file"):
         _analyse(inputs, tmp_path / "out")

@@ -1,6 +1,5 @@
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +8,8 @@ import torch
 
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.configs import AvgConfig, BiGranConfig, GranConfig, GranNoGateConfig
-from paraembed.encoders.gran import Gran
 from paraembed.encoders.packed import pack
-from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
+from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.gates import by_kind, gate_norms, gates, has_gate, read_tagged
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
@@ -22,13 +20,13 @@ IDS = np.array([3, 1, 4, 2, 2, 5, 3, 1], np.int32)
 TEXTS = Ragged(IDS, np.array([0, 3, 4, 8]))
 
 
-def _encoder(config: object, boundary_tokens: str = "none") -> Encoder:
+def _encoder(config, boundary_tokens="none"):
     matrix = np.random.default_rng(1).standard_normal((8, 6), dtype=np.float32)
     words = Words(pa.array([UNKNOWN, "a", "b", "c", "d", "e", START, END]), matrix)
-    return Encoder(config, words, "space", 3, boundary_tokens=boundary_tokens)  # type: ignore[arg-type]
+    return Encoder(config, words, "space", 3, boundary_tokens=boundary_tokens)
 
 
-def _gate_by_hand(reader: Gran, words_TD: torch.Tensor, states_TD: torch.Tensor) -> list[float]:
+def _gate_by_hand(reader, words_TD, states_TD):
     """L1 norm of the gate on each word of one text, token by token (Wieting 2017 §3)."""
     norms, width = [], words_TD.shape[1]
     total = torch.zeros(width)
@@ -46,7 +44,7 @@ def _gate_by_hand(reader: Gran, words_TD: torch.Tensor, states_TD: torch.Tensor)
 
 @pytest.mark.parametrize("name", ["gran", "gran2", "gran3", "gran4", "gran5"])
 @torch.inference_mode()
-def test_gates_are_those_of_a_loop_over_the_tokens(name: str) -> None:
+def test_gates_are_those_of_a_loop_over_the_tokens(name):
     encoder = _encoder(ENCODERS[name]())
     assert has_gate(encoder)
     reader = encoder.composition.reader
@@ -58,7 +56,7 @@ def test_gates_are_those_of_a_loop_over_the_tokens(name: str) -> None:
     assert np.allclose(gate_norms(encoder, TEXTS), expected, atol=1e-5)
 
 
-def test_the_gate_of_a_gran_is_what_becomes_of_a_word() -> None:
+def test_the_gate_of_a_gran_is_what_becomes_of_a_word():
     """A text of one word: g(x) = x⊙gate (eq. 1)."""
     encoder = _encoder(GranConfig())
     word = encoder.matrix[4].detach()
@@ -67,7 +65,7 @@ def test_the_gate_of_a_gran_is_what_becomes_of_a_word() -> None:
     assert np.allclose(norms, np.abs(gate).sum(), atol=1e-4)
 
 
-def test_bigran_has_the_mean_of_both_directions() -> None:
+def test_bigran_has_the_mean_of_both_directions():
     encoder = _encoder(BiGranConfig())
     ahead, back = (Ragged(ids, np.array([0, 4])) for ids in (IDS[4:], IDS[:3:-1].copy()))
     composition, one = encoder.composition, _encoder(GranConfig())
@@ -79,7 +77,7 @@ def test_bigran_has_the_mean_of_both_directions() -> None:
 
 
 @pytest.mark.parametrize("boundary_tokens", ["start", "end", "both"])
-def test_boundary_tokens_are_read_and_have_no_norm(boundary_tokens: str) -> None:
+def test_boundary_tokens_are_read_and_have_no_norm(boundary_tokens):
     encoder, plain = _encoder(GranConfig(), boundary_tokens), _encoder(GranConfig())
     start, end = (6 if boundary_tokens != "end" else None), (7 if boundary_tokens != "start" else None)
     bounded = TEXTS.with_ends(start, end)
@@ -87,21 +85,21 @@ def test_boundary_tokens_are_read_and_have_no_norm(boundary_tokens: str) -> None
     assert np.allclose(gate_norms(encoder, TEXTS), expected, atol=1e-5)
 
 
-def test_only_a_gran_with_a_gate_has_one(inputs: Inputs) -> None:
+def test_only_a_gran_with_a_gate_has_one(inputs):
     assert not has_gate(_encoder(AvgConfig()))
     assert not has_gate(_encoder(GranNoGateConfig()))
     with pytest.raises(CannotMakeError, match="the encoders are avg; only a GRAN has gates"):
         gates(replace(inputs, candidates=inputs.candidates[:1]))
 
 
-def test_texts_of_unknown_words_have_no_gates_to_show(inputs: Inputs) -> None:
+def test_texts_of_unknown_words_have_no_gates_to_show(inputs):
     unknown = pa.array(["zebra zebra", ""])
     suite = Suite("pairs", (Group("", (ScoredPairs("own", np.array([0.0, 1.0]), unknown, unknown),)),))
     with pytest.raises(CannotMakeError, match="no known word stands 10 times"):
         gates(replace(inputs, suites=(suite,)))
 
 
-def test_means_by_kind_of_a_hand_example() -> None:
+def test_means_by_kind_of_a_hand_example():
     means = by_kind(["NN", "DT", "NN", "VB", "DT", "CD"], np.array([4.0, 1.0, 2.0, 3.0, 1.0, 9.0]), 1)
     assert [(mean.name, mean.norm, mean.num_tokens) for mean in means] == [
         ("CD", 9, 1),
@@ -112,7 +110,7 @@ def test_means_by_kind_of_a_hand_example() -> None:
     assert [mean.name for mean in by_kind(["a", "b", "a"], np.ones(3), 2)] == ["a"]
 
 
-def test_tags_and_labels_of_a_file(tmp_path: Path, inputs: Inputs) -> None:
+def test_tags_and_labels_of_a_file(tmp_path, inputs):
     tagged = tmp_path / "tagged.tsv"
     sentence = "The\tDT\tdet\nCAT\tNN\tnsubj\nsat\tVBD\troot\nzebra\tNN\tobj\n\n"
     tagged.write_text(10 * sentence)
@@ -128,7 +126,7 @@ def test_tags_and_labels_of_a_file(tmp_path: Path, inputs: Inputs) -> None:
     assert {row[0] for row in tables["gates-tags-and-labels-1"].rows} == {"DT det", "NN nsubj", "VBD root"}
 
 
-def test_words_of_the_texts(inputs: Inputs) -> None:
+def test_words_of_the_texts(inputs):
     words = next(table for table in gates(inputs).tables if table.name == "gates-words-1")
     tokens = [token for side in inputs.suites[0].texts for text in side.to_pylist() for token in text.split()]
     assert "zebra" not in {row[0] for row in words.rows}
@@ -151,7 +149,7 @@ CONLLU = """\
 """
 
 
-def test_conllu(tmp_path: Path) -> None:
+def test_conllu(tmp_path):
     path = tmp_path / "some.conllu"
     path.write_text(CONLLU)
     read = read_tagged(path)
@@ -162,7 +160,7 @@ def test_conllu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("label", "labels"), [("", ()), ("\tnsubj", ("nsubj",) * 3)])
-def test_columns(tmp_path: Path, label: str, labels: tuple[str, ...]) -> None:
+def test_columns(tmp_path, label, labels):
     path = tmp_path / "some.tsv"
     path.write_text(f"\n#\tSYM{label}\ncats\tNNS{label}\n\n\nrun\tVBP{label}\n\n")
     read = read_tagged(path)
@@ -183,7 +181,7 @@ def test_columns(tmp_path: Path, label: str, labels: tuple[str, ...]) -> None:
         (b"caf\xe9\tNN\n", "line 1: not UTF-8"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path, text, message):
     path = tmp_path / "wrong.tsv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):

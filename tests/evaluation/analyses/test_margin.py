@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 from paraembed.evaluation.analyses import margin as module
-from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
+from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.margin import margin, margins, read_some_pairs
 from paraembed.io.atomic import SUCCESS, write_json
 from paraembed.io.fingerprint import sha256_of
@@ -17,7 +16,7 @@ from paraembed.settings import AnalysisOptions
 from paraembed.training.negatives import candidate_similarity, choose
 
 
-def test_a_hand_example() -> None:
+def test_a_hand_example():
     """Two pairs in the plane: each text's only negatives are the two texts of the other pair."""
     first, second = np.array([[1, 0], [0, 2]], np.float32), np.array([[1, 0], [3, 3]], np.float32)
     half = 2**-0.5
@@ -25,7 +24,7 @@ def test_a_hand_example() -> None:
     assert np.allclose(margins(first, second), [2 - half - half, 2 * half - 0 - half])
 
 
-def test_negatives_are_those_of_the_training() -> None:
+def test_negatives_are_those_of_the_training():
     generator = np.random.default_rng(0)
     first, second = generator.standard_normal((2, 30, 8)).astype(np.float32)
     texts = torch.nn.functional.normalize(torch.from_numpy(np.stack([first, second], axis=1).reshape(60, 8)))
@@ -35,12 +34,12 @@ def test_negatives_are_those_of_the_training() -> None:
     assert np.allclose(margins(first, second), expected.numpy(), atol=1e-5)
 
 
-def test_a_text_without_tokens_has_cosine_zero() -> None:
+def test_a_text_without_tokens_has_cosine_zero():
     first, second = np.array([[0, 0], [1, 0]], np.float32), np.array([[1, 0], [1, 0]], np.float32)
     assert np.allclose(margins(first, second), [0 - 0 - 1, 2 - 1 - 1])
 
 
-def _pair_shards(folder: Path, *sizes: int) -> Path:
+def _pair_shards(folder, *sizes):
     """Finished pair shards; pair i of all is ``first{i}``, ``second{i}``."""
     folder.mkdir()
     shards, done = [], 0
@@ -56,9 +55,7 @@ def _pair_shards(folder: Path, *sizes: int) -> Path:
 
 
 @pytest.mark.parametrize("most", [7, 12, 100])
-def test_pairs_are_drawn_from_all_shards_and_stay_pairs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
+def test_pairs_are_drawn_from_all_shards_and_stay_pairs(tmp_path, monkeypatch, most):
     monkeypatch.setattr(module, "MOST_PAIRS", most)
     folder = _pair_shards(tmp_path / "pairs", 5, 0, 7)
     first, second, total = read_some_pairs(folder)
@@ -68,7 +65,7 @@ def test_pairs_are_drawn_from_all_shards_and_stay_pairs(
     assert numbers == np.random.default_rng(0).permutation(12)[:most].tolist()
 
 
-def test_the_mean_of_a_folder(tmp_path: Path, inputs: Inputs) -> None:
+def test_the_mean_of_a_folder(tmp_path, inputs):
     folder = _pair_shards(tmp_path / "pairs", 30)
     (table,) = margin(replace(inputs, options=AnalysisOptions(margin_pairs=folder))).tables
     # every word is unknown: all cosines are 1
@@ -76,7 +73,7 @@ def test_the_mean_of_a_folder(tmp_path: Path, inputs: Inputs) -> None:
     assert np.allclose([row[2] for row in table.rows], 0, atol=1e-6)
 
 
-def test_what_it_needs_is_said(tmp_path: Path, inputs: Inputs) -> None:
+def test_what_it_needs_is_said(tmp_path, inputs):
     with pytest.raises(CannotMakeError, match="`margin_pairs`"):
         margin(inputs)
     with pytest.raises(CannotMakeError, match="holds 1 pair"):

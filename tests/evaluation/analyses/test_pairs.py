@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
+from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.pairs import (
     NUM_PAIRS,
     THE_PAPERS,
@@ -28,18 +28,18 @@ from paraembed.evaluation.analyses.pairs import (
 )
 from paraembed.evaluation.analyses.pools import gold_scale, on_gold_scale
 from paraembed.evaluation.report import compare
-from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.evaluation.sets import Group, Suite
 from paraembed.papers.results import BY_LENGTH
 from paraembed.settings import AnalysisOptions
 from paraembed.text.tokenize import tokenise
 
 
-def test_the_longer_text_decides_the_bin() -> None:
+def test_the_longer_text_decides_the_bin():
     lengths = np.array([[1, 4, 5, 9, 3, 30], [2, 4, 2, 8, 10, 1]])
     assert bin_of(lengths).tolist() == [0, 0, 1, 5, 6, 6]
 
 
-def test_a_bin_has_the_correlation_of_its_pairs_and_few_pairs_have_none() -> None:
+def test_a_bin_has_the_correlation_of_its_pairs_and_few_pairs_have_none():
     generator = np.random.default_rng(0)
     gold, predicted = generator.standard_normal((2, 40))
     bins = np.repeat([0, 3, 6], [10, 21, 9])
@@ -49,11 +49,11 @@ def test_a_bin_has_the_correlation_of_its_pairs_and_few_pairs_have_none() -> Non
     assert np.isnan(scores[[1, 2, 4, 5, 6]]).all()  # empty, or nine pairs
 
 
-def test_a_constant_bin_has_no_score() -> None:
+def test_a_constant_bin_has_no_score():
     assert np.isnan(score_by_bin(np.zeros(20, np.int64), np.ones(20), np.arange(20.0))).all()
 
 
-def test_the_table_holds_every_pair_and_what_the_paper_printed(inputs: Inputs) -> None:
+def test_the_table_holds_every_pair_and_what_the_paper_printed(inputs):
     (table,) = score_by_length(inputs).tables
     assert table.title == THE_PAPERS
     assert sum(int(row[1] or 0) for row in table.rows) == 120
@@ -69,7 +69,7 @@ def test_the_table_holds_every_pair_and_what_the_paper_printed(inputs: Inputs) -
     assert np.isclose(table.rows[6][3], 100 * stats.pearsonr(gold[is_long], cosines[is_long]).statistic)
 
 
-def test_other_sets_are_not_beside_what_the_paper_printed(inputs: Inputs) -> None:
+def test_other_sets_are_not_beside_what_the_paper_printed(inputs):
     """STS 2016, and sets of one's own in a year's folder, are not among the paper's 20."""
     first = inputs.suites[0].groups[0].sets[0]
     other = Group("2016", (replace(first, name="headlines"),))
@@ -87,15 +87,15 @@ def test_other_sets_are_not_beside_what_the_paper_printed(inputs: Inputs) -> Non
             assert "paper" not in made.text
 
 
-def _first(pairs: ScoredPairs) -> pa.StringArray:
+def _first(pairs):
     return pairs.first
 
 
-def _second(pairs: ScoredPairs) -> pa.StringArray:
+def _second(pairs):
     return pairs.second
 
 
-def test_cosines_are_mapped_onto_the_gold_scale() -> None:
+def test_cosines_are_mapped_onto_the_gold_scale():
     assert on_gold_scale(np.array([-1.0, 0.0, 0.5, 1.0]), 1, 5).tolist() == [1, 1, 3, 5]
 
 
@@ -107,19 +107,19 @@ def test_cosines_are_mapped_onto_the_gold_scale() -> None:
         (0, 1, [(0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1)]),
     ],
 )
-def test_ranges_of_a_scale(low: float, high: float, expected: list[tuple[float, float]]) -> None:
+def test_ranges_of_a_scale(low, high, expected):
     assert gold_ranges(low, high) == expected
 
 
 @given(st.lists(st.sampled_from([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 3.25, 5.0]), min_size=2).map(np.array))
-def test_every_score_is_in_exactly_one_range(gold: np.ndarray) -> None:
+def test_every_score_is_in_exactly_one_range(gold):
     low, high = gold_scale(gold)
     high = max(high, low + 1)
     inside = np.stack([in_range(gold, *bounds, high) for bounds in gold_ranges(low, high)])
     assert (inside.sum(axis=0) == 1).all()
 
 
-def test_ratios_of_a_hand_example() -> None:
+def test_ratios_of_a_hand_example():
     pairs = [
         ("the cat sat", "the cat sat on the mat"),  # 3 of 6 tokens, all of them shared
         ("can not be separated from", "is inseparable from"),  # 3 of 5, one shared
@@ -133,14 +133,14 @@ def test_ratios_of_a_hand_example() -> None:
     assert overlap_ratio(*sides).tolist() == [1, 1 / 3, 0.5, 0, 0]
 
 
-def test_means_by_subset() -> None:
+def test_means_by_subset():
     errors = np.array([1.0, 2.0, 4.0])
     means = means_by([np.array([True, True, False]), np.array([False] * 3)], errors)
     assert means[0] == 1.5
     assert np.isnan(means[1])
 
 
-def test_the_tables_of_a_small_evaluation(inputs: Inputs) -> None:
+def test_the_tables_of_a_small_evaluation(inputs):
     (table,) = error_by_gold(inputs).tables
     gold = np.concatenate([pairs.scores for group in inputs.suites[0].groups for pairs in group.sets])
     names = [f"sts/{group.name}/{pairs.name}" for group in inputs.suites[0].groups for pairs in group.sets]
@@ -166,7 +166,7 @@ def test_the_tables_of_a_small_evaluation(inputs: Inputs) -> None:
         ]
 
 
-def test_the_rank_correlation_of_a_hand_example() -> None:
+def test_the_rank_correlation_of_a_hand_example():
     unknown = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
     # ranks 1 2 3 5 4 reversed: 1 - 6·Σd²/(n(n²-1)) with d = 4 2 0 -3 -3
     assert np.isclose(rank_correlation(unknown, np.array([50.0, 40.0, 30.0, 10.0, 20.0])), 1 - 6 * 38 / 120)
@@ -175,7 +175,7 @@ def test_the_rank_correlation_of_a_hand_example() -> None:
     assert np.isnan(rank_correlation(np.ones(5), unknown))
 
 
-def test_shares_are_counted_in_the_texts(inputs: Inputs) -> None:
+def test_shares_are_counted_in_the_texts(inputs):
     correlations, table = unknown_words(inputs).tables
     row = next(row for row in table.rows if row[:2] == ("avg", "sts/2013/OnWN"))
     pairs = inputs.suites[0].groups[1].sets[0]
@@ -186,7 +186,7 @@ def test_shares_are_counted_in_the_texts(inputs: Inputs) -> None:
     assert np.isclose(row[4], row[3] - 57.6)  # the 75th percentile of the systems of the task
 
 
-def test_both_counts_of_sets_are_told(inputs: Inputs) -> None:
+def test_both_counts_of_sets_are_told(inputs):
     """A set of one's own has a score, and no 75th percentile."""
     own = Suite("pairs", (Group("", (replace(inputs.suites[0].groups[0].sets[0], name="own"),)),))
     suites = (*inputs.suites, own)
@@ -201,14 +201,14 @@ def test_both_counts_of_sets_are_told(inputs: Inputs) -> None:
     assert correlations.rows[0][4] == pytest.approx(100 * expected)
 
 
-def test_the_widest_gaps_come_first_and_equal_scores_are_no_disagreement() -> None:
+def test_the_widest_gaps_come_first_and_equal_scores_are_no_disagreement():
     one, other = np.array([1.0, 3.0, 2.0, 0.0, 4.0, 2.0]), np.array([1.0, 1.0, 0.0, 5.0, 4.5, 0.0])
     above, below = most_apart(one, other, 4)
     assert above.tolist() == [1, 2, 5]
     assert below.tolist() == [3, 4]
 
 
-def test_the_table_names_sets_texts_and_who_is_nearer(inputs: Inputs) -> None:
+def test_the_table_names_sets_texts_and_who_is_nearer(inputs):
     (table,) = disagreement(replace(inputs, options=AnalysisOptions(show_texts=True))).tables
     assert len(table.rows) == 2 * NUM_PAIRS
     gaps = [row[3] - row[4] for row in table.rows]
@@ -224,7 +224,7 @@ def test_the_table_names_sets_texts_and_who_is_nearer(inputs: Inputs) -> None:
         assert np.isclose(one, 5 * min(max(inputs.report.predictions["avg", name][at], 0), 1))
 
 
-def test_row_numbers_stand_for_texts_that_were_not_asked_for(inputs: Inputs) -> None:
+def test_row_numbers_stand_for_texts_that_were_not_asked_for(inputs):
     (shown,) = disagreement(replace(inputs, options=AnalysisOptions(show_texts=True))).tables
     (table,) = disagreement(inputs).tables
     assert table.head == ("set", "row", "avg", "gran", "gold", "nearer to gold")
@@ -235,12 +235,12 @@ def test_row_numbers_stand_for_texts_that_were_not_asked_for(inputs: Inputs) -> 
         assert (pairs.first[number - 1].as_py(), pairs.second[number - 1].as_py()) == (first, second)
 
 
-def test_one_encoder_has_nobody_to_disagree_with(inputs: Inputs) -> None:
+def test_one_encoder_has_nobody_to_disagree_with(inputs):
     alone = replace(inputs, report=replace(inputs.report, columns=inputs.report.columns[:1]))
     with pytest.raises(CannotMakeError, match="only one encoder"):
         disagreement(alone)
 
 
-def test_a_label_that_is_not_there_is_refused(inputs: Inputs) -> None:
+def test_a_label_that_is_not_there_is_refused(inputs):
     with pytest.raises(ValueError, match="'lstm'; it must be the label of another encoder than the first: gran"):
         disagreement(replace(inputs, options=AnalysisOptions(against="lstm")))

@@ -1,12 +1,11 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from paraembed.evaluation.analyses import analyse
-from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
+from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.pools import pools, text_pools
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.report import compare
@@ -14,7 +13,7 @@ from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.settings import AnalysisOptions
 
 
-def _with_other_suites(inputs: Inputs) -> Inputs:
+def _with_other_suites(inputs):
     """STS with a benchmark that stands alone, a set of words, a user's sentences."""
     sts, year = inputs.suites[0], inputs.suites[0].groups[0]
     benchmark = replace(year.sets[0], name="dev")
@@ -31,7 +30,7 @@ def _with_other_suites(inputs: Inputs) -> Inputs:
     return replace(inputs, report=compare(candidates, suites, resamples=0), candidates=candidates, suites=suites)
 
 
-def test_years_are_one_pool_and_other_sets_one_each(inputs: Inputs) -> None:
+def test_years_are_one_pool_and_other_sets_one_each(inputs):
     mixed = _with_other_suites(inputs)
     found = {pool.name: pool for pool in pools(mixed)}
     assert {name: len(pool.gold) for name, pool in found.items()} == {"sts": 120, "words/ws353": 4, "pairs/own": 40}
@@ -43,7 +42,7 @@ def test_years_are_one_pool_and_other_sets_one_each(inputs: Inputs) -> None:
         assert [len(predicted) for predicted in pool.predicted] == [len(pool.gold)] * 4
 
 
-def test_a_candidate_without_vectors_takes_part_where_it_can(inputs: Inputs, tmp_path: Path) -> None:
+def test_a_candidate_without_vectors_takes_part_where_it_can(inputs, tmp_path):
     mixed = _with_other_suites(inputs)
     without = {key: value for key, value in mixed.report.predictions.items() if key != ("overlap", "pairs/own")}
     report = replace(mixed.report, predictions=without)  # as where its scores are not defined
@@ -55,7 +54,7 @@ def test_a_candidate_without_vectors_takes_part_where_it_can(inputs: Inputs, tmp
     assert tables["nearest-neighbours"].head == ("word", "avg", "gran")
 
 
-def test_no_sentences_no_pools(inputs: Inputs) -> None:
+def test_no_sentences_no_pools(inputs):
     with pytest.raises(CannotMakeError, match="no set of scored pairs"):
         pools(replace(inputs, suites=()))
     mixed = _with_other_suites(inputs)

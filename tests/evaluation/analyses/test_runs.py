@@ -1,6 +1,5 @@
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.analyses.content import CannotMakeError, Inputs
+from paraembed.evaluation.analyses.content import CannotMakeError
 from paraembed.evaluation.analyses.runs import (
     Run,
     amounts_shown,
@@ -32,7 +31,7 @@ pairs,encoder,order,score,k,accuracy
 """
 
 
-def test_a_table(tmp_path: Path) -> None:
+def test_a_table(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
     runs = read_runs(path)
@@ -48,26 +47,26 @@ def test_a_table(tmp_path: Path) -> None:
     assert read_runs(with_tabs) == runs
 
 
-def test_all_pairs_end_both_curves() -> None:
+def test_all_pairs_end_both_curves():
     runs = [Run(400, "avg", "none", 60), Run(200, "avg", "random", 55), Run(200, "avg", "ordered", 54), Run(9, "dan")]
     assert score_curves(runs) == {"avg, ordered": [(200, 54), (400, 60)], "avg, random": [(200, 55), (400, 60)]}
     assert score_curves([Run(9, "dan", "none", 1.0)]) == {"dan": [(9, 1.0)]}
 
 
-def test_a_curve_for_each_number_of_contrast_phrases() -> None:
+def test_a_curve_for_each_number_of_contrast_phrases():
     runs = [Run(40, "gru", k=29, accuracy=90), Run(4, "gru", k=29, accuracy=80), Run(4, "gru", k=9, accuracy=70)]
     curves = choice_curves(runs)
     assert curves == {"gru, k = 9": [(4, 70)], "gru, k = 29": [(4, 80), (40, 90)]}
     assert list(curves) == ["gru, k = 9", "gru, k = 29"]
 
 
-def test_amounts_at_the_axis() -> None:
+def test_amounts_at_the_axis():
     halvings = [Run(3_033_753 >> at, score=1.0) for at in range(20)]
     assert amounts_shown(score_curves(halvings)) == [3_033_753 >> at for at in range(0, 20, 3)]
     assert amounts_shown(score_curves(halvings[:3])) == [run.pairs for run in halvings[:3]]
 
 
-def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path: Path, inputs: Inputs) -> None:
+def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path, inputs):
     (tmp_path / "mine.csv").write_text("pairs,score\n5,1\n50,2\n")
     options = AnalysisOptions(runs=(tmp_path / "mine.csv",))
     made = score_by_data(replace(inputs, options=options))
@@ -94,14 +93,14 @@ def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path: Path, in
         (b"pairs,score\n1\0,1\n", "line 2: pairs is"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path, text, message):
     path = tmp_path / "runs.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):
         read_runs(path)
 
 
-def _save(folder: Path, words: Words, pairs: int | None, halvings: str, scale: float) -> None:
+def _save(folder, words, pairs, halvings, scale):
     encoder = Encoder(
         AvgConfig(), Words(words.vocabulary, words.matrix * np.float32(scale) + np.float32(scale - 1)), "ptb-v1"
     )
@@ -109,7 +108,7 @@ def _save(folder: Path, words: Words, pairs: int | None, halvings: str, scale: f
     checkpoint.save(encoder, folder, recipe={"objective": "margin"}, provenance=data, model_card="")
 
 
-def test_encoder_folders_are_scored(tmp_path: Path, tiny_words: Words, inputs: Inputs) -> None:
+def test_encoder_folders_are_scored(tmp_path, tiny_words, inputs):
     _save(tmp_path / "runs" / "half", tiny_words, 50, "ordered", 1)
     _save(tmp_path / "runs" / "whole", tiny_words, 100, "none", 2)
     options = AnalysisOptions(runs=(tmp_path / "runs",))
@@ -131,7 +130,7 @@ def test_encoder_folders_are_scored(tmp_path: Path, tiny_words: Words, inputs: I
     assert ["Dashed: the trained" in one.text for one in drawn] == [True, False]
 
 
-def test_what_it_needs_is_said(tmp_path: Path, tiny_words: Words, inputs: Inputs) -> None:
+def test_what_it_needs_is_said(tmp_path, tiny_words, inputs):
     with pytest.raises(CannotMakeError, match="`runs`"):
         score_by_data(inputs)
     (tmp_path / "runs.csv").write_text("pairs,score\n5,1\n")

@@ -1,7 +1,6 @@
 """The benchmark of embedding: its inputs, its programs as real processes, its tables from known numbers."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -33,21 +32,21 @@ SMALL = Embed(
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
     assert write_inputs(SMALL, folder) == folder / "encoder"
     return folder
 
 
-def lines(folder: Path) -> list[list[str]]:
+def lines(folder):
     return [(folder / f"{name}.txt").read_text().splitlines() for name in ("texts", "small", "large")]
 
 
-def test_the_defaults_are_those_of_the_core() -> None:
+def test_the_defaults_are_those_of_the_core():
     assert (Embed().part_rows, MAX_WIDTH) == (Settings().part_rows, base.MAX_WIDTH)
 
 
-def test_lines_begin_again_and_the_encoder_has_their_most_frequent_words(tmp_path: Path) -> None:
+def test_lines_begin_again_and_the_encoder_has_their_most_frequent_words(tmp_path):
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_text("the cat sat\nthe dog")
     second.write_text("a cat\n")
@@ -60,7 +59,7 @@ def test_lines_begin_again_and_the_encoder_has_their_most_frequent_words(tmp_pat
     assert encoder.width == 5
 
 
-def test_generated_sentences_are_the_same_again(inputs: Path, tmp_path: Path) -> None:
+def test_generated_sentences_are_the_same_again(inputs, tmp_path):
     encoder = write_inputs(SMALL, tmp_path)
     assert lines(tmp_path) == lines(inputs)
     assert [len(rows) for rows in lines(inputs)] == [50, 40, 70]
@@ -68,7 +67,7 @@ def test_generated_sentences_are_the_same_again(inputs: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_every_program_goes_through_all_rows(inputs: Path) -> None:
+def test_every_program_goes_through_all_rows(inputs):
     keys = ["encode", "floor", *STAGES, *SIZES]
     starts = {key: partial(start_program, key, SMALL, inputs, inputs / "encoder") for key in keys}
     results = measure(starts, 2)
@@ -92,7 +91,7 @@ def test_every_program_goes_through_all_rows(inputs: Path) -> None:
     np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), vectors, rtol=1e-5, atol=1e-7)
 
 
-def test_a_peer_that_is_not_installed_is_skipped(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_installed_is_skipped(inputs, tmp_path, monkeypatch):
     (tmp_path / "model2vec.py").write_text("raise ModuleNotFoundError('no', name='model2vec')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     program = start_program("model2vec", SMALL, inputs, inputs / "encoder")
@@ -100,14 +99,14 @@ def test_a_peer_that_is_not_installed_is_skipped(inputs: Path, tmp_path: Path, m
     assert program.skipped == "model2vec is not installed"
 
 
-def result(key: str, *rounds: Round) -> Result:
+def result(key, *rounds):
     return Result(EMBED_PROGRAMS[key], [*rounds])
 
 
-def test_what_follows_from_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_follows_from_the_numbers(capsys):
     options = Embed(workers=2)
 
-    def job(rows: int, seconds: float, peak: int, parts: int) -> JobRound:
+    def job(rows, seconds, peak, parts):
         return JobRound(rows, seconds, 0.0, peak, 0, 0, 6.0, seconds + 7, 2 * seconds - 1, parts)
 
     results = {

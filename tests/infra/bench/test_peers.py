@@ -21,7 +21,7 @@ from paraembed.training.step import Step
 Peer = Callable[[Words, Sequence[Ragged], torch.device], Iterator[Tensor]]
 
 
-def test_the_loss_by_hand() -> None:
+def test_the_loss_by_hand():
     vectors = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [-1.0, 0.0]])
     # cosines: pair 1: 0, pair 2: -√½; hardest of each: text 3 (√½) for both, then text 1 (√½) and text 2 (0)
     root = 0.5**0.5
@@ -30,11 +30,11 @@ def test_the_loss_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("peer", "update"), [(embedding_bag, "sparse"), (embedding, "dense")])
-def test_a_peer_trains_as_we_do(peer: Peer, update: str) -> None:
+def test_a_peer_trains_as_we_do(peer, update):
     chances = word_chances(60)
     pairs = draw_texts(200, 5, chances, 2)
     batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))
-    recipe = Recipe(tokeniser="space", batch_size=20, update=update)  # type: ignore[arg-type]
+    recipe = Recipe(tokeniser="space", batch_size=20, update=update)
     encoder = Encoder(AvgConfig(), draw_words(60, 16, 3), "space")
     step = Step(encoder, recipe, pairs)
     ours = [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from infra.bench.rounds import Clock, Program, Round, Task, measure, show_table, start
+from infra.bench.rounds import Program, Round, Task, measure, show_table, start
 
 
-def sleep(clock: Clock, last: int, rank: int = 0) -> None:
+def sleep(clock, last, rank=0):
     """Steps of a millisecond."""
     sys.stdout.write("a library says something\n")
     for step in range(1, 10**9):
@@ -20,25 +20,25 @@ def sleep(clock: Clock, last: int, rank: int = 0) -> None:
             raise RuntimeError(f"out of steps, rank {rank}")
 
 
-def miss(clock: Clock) -> None:
+def miss(clock):
     raise ModuleNotFoundError("no", name="faiss.swig")
 
 
-def tasks(last: int, workers: int = 1) -> list[Task]:
+def tasks(last, workers=1):
     return [Task(sleep, {"last": last, "rank": rank}, seconds=0.05) for rank in range(workers)]
 
 
-def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer() -> None:
-    order: list[str] = []
+def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer():
+    order = []
 
-    def call() -> Round:
+    def call():
         order.append("here")
         return Round(4, 2.0)
 
-    def two() -> Program:
+    def two():
         program = start("two sleepers", tasks(10**9, 2), answering=2)
 
-        def run_round() -> Round:
+        def run_round():
             order.append("two")
             return program.run_round()
 
@@ -57,7 +57,7 @@ def test_rounds_are_interleaved_and_sum_up_the_processes_that_answer() -> None:
     assert results["two"].numbers()["turns"][0]["steps"] == results["two"].rounds[0].steps
 
 
-def test_a_program_that_ends_is_named() -> None:
+def test_a_program_that_ends_is_named():
     running = start("sleeper", tasks(30))
     try:
         with pytest.raises(ValueError, match="sleeper ended before its round was over: RuntimeError: out of steps, ra"):
@@ -66,7 +66,7 @@ def test_a_program_that_ends_is_named() -> None:
         running.close()
 
 
-def test_a_program_whose_package_is_not_installed_says_so_in_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_whose_package_is_not_installed_says_so_in_its_row(capsys):
     results = measure(
         {
             "peer": lambda: start("peer", [Task(miss, {})]),

@@ -15,13 +15,11 @@ import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import HTTPMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.request import Request
 
 import numpy as np
@@ -58,15 +56,15 @@ class Served:
     asked: list[dict[str, str]] = field(default_factory=list)
 
 
-def used(values: list[Any]) -> Any:
+def used(values):
     return values.pop(0) if len(values) > 1 else values[0]
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        served: Served | None = self.server.paths.get(self.path)  # type: ignore[attr-defined]
+    def do_GET(self):
+        served = self.server.paths.get(self.path)
         if served is None:
             self.send_error(404)
             return
@@ -86,13 +84,13 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(1.0)
         self.close_connection = True
 
-    def first_byte(self, served: Served, etag: str) -> int:
+    def first_byte(self, served, etag):
         same = self.headers.get("If-Range") in {None, etag or served.modified}
         if not served.ranges or "Range" not in self.headers or (served.if_range and not same):
             return 0
         return int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
 
-    def send_head(self, served: Served, status: int, etag: str, start: int, length: int) -> None:
+    def send_head(self, served, status, etag, start, length):
         self.send_response(status)
         for name, value in {"ETag": etag, "Last-Modified": served.modified, **served.headers}.items():
             if value:
@@ -105,30 +103,30 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self) -> None:
-        self.paths: dict[str, Served] = {}
+    def __init__(self):
+        self.paths = {}
         super().__init__(("127.0.0.1", 0), Handler)
 
-    def url(self, path: str) -> str:
+    def url(self, path):
         return f"http://127.0.0.1:{self.server_address[1]}{path}"
 
-    def serve(self, **settings: Any) -> Served:
+    def serve(self, **settings):
         self.paths["/f.gz"] = Served(**settings)
         return self.paths["/f.gz"]
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request, client_address):
         pass  # a client that hangs up is part of the tests
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch):
     for name in [*os.environ]:
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -141,24 +139,24 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def source(server: Server) -> Source:
+def source(server):
     return Source("one", server.url("/f.gz"), "f.gz", None, None, "none", "a test", "ppdb", "seen")
 
 
-def sha(data: bytes) -> str:
+def sha(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def files(folder: Path) -> list[str]:
+def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def ranges(served: Served) -> list[str | None]:
+def ranges(served):
     return [asked.get("Range") for asked in served.asked]
 
 
-def test_a_file_is_fetched_whole_and_recorded(server: Server, source: Source, tmp_path: Path) -> None:
-    served, seen = server.serve(), list[Progress]()
+def test_a_file_is_fetched_whole_and_recorded(server, source, tmp_path):
+    served, seen = server.serve(), []
     path = fetch(source, tmp_path / "new" / "cache", seen.append, QUICK)
     assert path == tmp_path / "new" / "cache" / "f.gz"
     assert path.read_bytes() == DATA
@@ -174,10 +172,8 @@ def test_a_file_is_fetched_whole_and_recorded(server: Server, source: Source, tm
 
 
 @pytest.mark.parametrize("validators", [{}, {"etags": [""], "modified": "Mon, 01 Jan 2018 00:00:00 GMT"}])
-def test_a_broken_connection_goes_on_where_it_broke(
-    server: Server, source: Source, tmp_path: Path, validators: dict[str, Any]
-) -> None:
-    served, notes = server.serve(stop_after=[1_000_000, 1_500_000, None], **validators), list[str]()
+def test_a_broken_connection_goes_on_where_it_broke(server, source, tmp_path, validators):
+    served, notes = server.serve(stop_after=[1_000_000, 1_500_000, None], **validators), []
     assert fetch(source, tmp_path, lambda one: notes.append(one.note), QUICK).read_bytes() == DATA
     assert ranges(served) == [None, "bytes=1000000-", "bytes=1500000-"]
     assert served.asked[1]["If-Range"] == (served.modified or '"one"')
@@ -188,7 +184,7 @@ def test_a_broken_connection_goes_on_where_it_broke(
     assert files(tmp_path) == ["f.gz", FETCHED]
 
 
-def test_a_later_call_goes_on_too(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_later_call_goes_on_too(server, source, tmp_path):
     served = server.serve(stop_after=[700_000, 1, None])
     with pytest.raises(OSError, match=r"failed 2 times in a row.*700,000 bytes are kept, run the same command again"):
         fetch(source, tmp_path, patience=replace(QUICK, attempts=2))
@@ -197,21 +193,21 @@ def test_a_later_call_goes_on_too(server: Server, source: Source, tmp_path: Path
     assert ranges(served)[-1] == "bytes=700000-"
 
 
-def test_progress_renews_the_patience(server: Server, source: Source, tmp_path: Path) -> None:
+def test_progress_renews_the_patience(server, source, tmp_path):
     served = server.serve(data=DATA * 3, stop_after=[*range(1_500_000, 9_000_000, 1_500_000), None])
     assert fetch(source, tmp_path, patience=replace(QUICK, attempts=2)).read_bytes() == DATA * 3
     assert len(served.asked) == 6
 
 
-def test_a_server_without_ranges_sends_it_all_again(server: Server, source: Source, tmp_path: Path) -> None:
-    served, notes = server.serve(ranges=False, stop_after=[1_000_000, None]), list[str]()
+def test_a_server_without_ranges_sends_it_all_again(server, source, tmp_path):
+    served, notes = server.serve(ranges=False, stop_after=[1_000_000, None]), []
     assert fetch(source, tmp_path, lambda one: notes.append(one.note), QUICK).read_bytes() == DATA
     assert ranges(served) == [None, "bytes=1000000-"]
     assert "the server sends the whole file: starting over" in notes
 
 
 @pytest.mark.parametrize("if_range", [True, False])
-def test_versions_are_never_joined(server: Server, source: Source, tmp_path: Path, if_range: bool) -> None:
+def test_versions_are_never_joined(server, source, tmp_path, if_range):
     served = server.serve(stop_after=[1_000_000])
     with pytest.raises(OSError, match="1,000,000 bytes are kept"):
         fetch(source, tmp_path, patience=QUICK)
@@ -220,16 +216,14 @@ def test_versions_are_never_joined(server: Server, source: Source, tmp_path: Pat
     assert ranges(served)[0] == "bytes=1000000-"
 
 
-def test_a_version_that_changes_every_time_is_given_up(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_version_that_changes_every_time_is_given_up(server, source, tmp_path):
     served = server.serve(etags=[f'"{number}"' for number in range(9)], stop_after=[1_000_000])
     with pytest.raises(OSError, match="failed 3 times in a row"):
         fetch(source, tmp_path, patience=QUICK)
     assert len(served.asked) <= 4
 
 
-def test_without_a_validator_only_a_known_digest_allows_going_on(
-    server: Server, source: Source, tmp_path: Path
-) -> None:
+def test_without_a_validator_only_a_known_digest_allows_going_on(server, source, tmp_path):
     served = server.serve(etags=['W/"weak"'], stop_after=[1_000_000, None])
     assert fetch(source, tmp_path / "a", patience=QUICK).read_bytes() == DATA
     assert ranges(served) == [None, None]
@@ -239,7 +233,7 @@ def test_without_a_validator_only_a_known_digest_allows_going_on(
     assert ranges(served) == [None, "bytes=1000000-"]
 
 
-def test_a_part_of_another_address_or_too_long_is_not_used(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_part_of_another_address_or_too_long_is_not_used(server, source, tmp_path):
     server.serve(stop_after=[1_000_000])
     with pytest.raises(OSError, match="1,000,000 bytes are kept"):
         fetch(source, tmp_path, patience=QUICK)
@@ -255,7 +249,7 @@ def test_a_part_of_another_address_or_too_long_is_not_used(server: Server, sourc
     assert ranges(served) == [None]
 
 
-def test_a_whole_part_needs_no_server(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_whole_part_needs_no_server(server, source, tmp_path):
     (tmp_path / "f.gz.part").write_bytes(DATA)
     (tmp_path / "f.gz.part.json").write_text(json.dumps({"url": source.url, "validator": "", "total": len(DATA)}))
     known = replace(source, sha256=sha(DATA))
@@ -263,7 +257,7 @@ def test_a_whole_part_needs_no_server(server: Server, source: Source, tmp_path: 
     assert server.paths == {}
 
 
-def test_a_shorter_file_than_the_part_starts_over(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_shorter_file_than_the_part_starts_over(server, source, tmp_path):
     (tmp_path / "f.gz.part").write_bytes(DATA)
     (tmp_path / "f.gz.part.json").write_text(json.dumps({"url": source.url, "validator": '"one"', "total": None}))
     served = server.serve(data=OTHER[:10])
@@ -271,14 +265,14 @@ def test_a_shorter_file_than_the_part_starts_over(server: Server, source: Source
     assert ranges(served) == ["bytes=3000000-", None]
 
 
-def test_a_chunked_body_that_ends_early_is_seen(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_chunked_body_that_ends_early_is_seen(server, source, tmp_path):
     server.serve(chunked=True, stop_after=[1_000_000, None])
     assert fetch(source, tmp_path, patience=QUICK).read_bytes() == DATA
 
 
-def test_a_body_without_a_length_is_checked_against_the_table(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_body_without_a_length_is_checked_against_the_table(server, source, tmp_path):
     server.serve(length=False, stop_after=[1_000_000, None])
-    notes = list[str]()
+    notes = []
     fetch(source, tmp_path / "unknown", lambda one: notes.append(one.note), QUICK)
     assert notes[-1] == "the server does not say how long the file is; it may be cut short"
     server.serve(length=False, stop_after=[1_000_000, None])
@@ -286,7 +280,7 @@ def test_a_body_without_a_length_is_checked_against_the_table(server: Server, so
     assert fetch(known, tmp_path / "known", patience=QUICK).read_bytes() == DATA
 
 
-def test_a_server_that_falls_silent_is_left(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_server_that_falls_silent_is_left(server, source, tmp_path):
     server.serve(stop_after=[1_000_000], stall=True)
     began = time.monotonic()
     with pytest.raises(OSError, match=r"failed 2 times in a row, at last: timed out; 1,000,000 bytes are kept"):
@@ -294,7 +288,7 @@ def test_a_server_that_falls_silent_is_left(server: Server, source: Source, tmp_
     assert time.monotonic() - began < 5
 
 
-def test_an_overloaded_server_is_asked_again(server: Server, source: Source, tmp_path: Path) -> None:
+def test_an_overloaded_server_is_asked_again(server, source, tmp_path):
     served = server.serve(statuses=[503, 429, 200])
     assert fetch(source, tmp_path, patience=QUICK).read_bytes() == DATA
     assert len(served.asked) == 3
@@ -303,7 +297,7 @@ def test_an_overloaded_server_is_asked_again(server: Server, source: Source, tmp
         fetch(source, tmp_path / "other", patience=QUICK)
 
 
-def test_what_is_not_there_is_said_at_once(server: Server, source: Source, tmp_path: Path) -> None:
+def test_what_is_not_there_is_said_at_once(server, source, tmp_path):
     with pytest.raises(ValueError, match=r"/f\.gz is not there \(404 Not Found\); give another address with `url`"):
         fetch(source, tmp_path, patience=QUICK)
     served = server.serve(statuses=[403])
@@ -313,7 +307,7 @@ def test_what_is_not_there_is_said_at_once(server: Server, source: Source, tmp_p
     assert files(tmp_path) == []
 
 
-def test_a_refused_connection_is_said_at_once(source: Source, tmp_path: Path) -> None:
+def test_a_refused_connection_is_said_at_once(source, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/f.gz"
@@ -321,20 +315,20 @@ def test_a_refused_connection_is_said_at_once(source: Source, tmp_path: Path) ->
         fetch(replace(source, url=url), tmp_path, patience=Patience(pause=100))
 
 
-def test_a_web_page_is_not_the_file(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_web_page_is_not_the_file(server, source, tmp_path):
     server.serve(headers={"Content-Type": "text/html; charset=utf-8"})
     with pytest.raises(ValueError, match="answers with a web page, not with the file"):
         fetch(source, tmp_path, patience=QUICK)
 
 
-def test_a_wrong_digest_is_removed_and_said(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_wrong_digest_is_removed_and_said(server, source, tmp_path):
     server.serve()
     with pytest.raises(ValueError, match=rf"sha256 {sha(DATA)}, what came was removed: {sha(OTHER)} is expected$"):
         fetch(replace(source, sha256=sha(OTHER)), tmp_path, patience=QUICK)
     assert files(tmp_path) == []
 
 
-def test_the_first_digest_holds_from_then_on(server: Server, source: Source, tmp_path: Path) -> None:
+def test_the_first_digest_holds_from_then_on(server, source, tmp_path):
     server.serve()
     path = fetch(source, tmp_path, patience=QUICK)
     path.unlink()
@@ -350,13 +344,13 @@ def test_the_first_digest_holds_from_then_on(server: Server, source: Source, tmp
     assert path.read_bytes() == OTHER
 
 
-def test_a_file_put_there_by_hand_is_recorded(source: Source, tmp_path: Path) -> None:
+def test_a_file_put_there_by_hand_is_recorded(source, tmp_path):
     (tmp_path / "f.gz").write_bytes(DATA)
     assert fetch(source, tmp_path) == tmp_path / "f.gz"
     assert json.loads((tmp_path / FETCHED).read_text())["f.gz"]["sha256"] == sha(DATA)
 
 
-def test_another_size_than_the_table_says_is_not_even_begun(server: Server, source: Source, tmp_path: Path) -> None:
+def test_another_size_than_the_table_says_is_not_even_begun(server, source, tmp_path):
     server.serve()
     with pytest.raises(ValueError, match=r"has 3,000,000 bytes, not 3,000,001: it is another file"):
         fetch(replace(source, num_bytes=3_000_001), tmp_path, patience=QUICK)
@@ -364,7 +358,7 @@ def test_another_size_than_the_table_says_is_not_even_begun(server: Server, sour
 
 
 @contextmanager
-def small_files(most: int) -> Iterator[None]:
+def small_files(most):
     """No file of this process may grow beyond so many bytes: a disk quota, as the kernel enforces it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
@@ -374,7 +368,7 @@ def small_files(most: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_keeps_the_part(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_part(server, source, tmp_path):
     served = server.serve()
     with (
         small_files(1_234_567),
@@ -386,20 +380,20 @@ def test_a_full_disk_keeps_the_part(server: Server, source: Source, tmp_path: Pa
     assert ranges(served) == [None, "bytes=1234567-"]
 
 
-def test_a_disk_that_is_full_from_the_start(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_from_the_start(server, source, tmp_path):
     server.serve(length=False, headers={"Content-Length": str(1 << 60)})  # more than any disk
     with pytest.raises(OSError, match=rf"no room on the disk for .*{1 << 60:,} bytes to come, [\d,]+ free"):
         fetch(source, tmp_path, patience=QUICK)
 
 
-def test_two_fetches_do_not_clash(server: Server, source: Source, tmp_path: Path) -> None:
+def test_two_fetches_do_not_clash(server, source, tmp_path):
     server.serve()
     with locked(tmp_path), pytest.raises(ValueError, match="another run is writing to"):
         fetch(source, tmp_path, patience=QUICK)
     assert fetch(source, tmp_path, patience=QUICK).read_bytes() == DATA
 
 
-def test_redirects(server: Server, source: Source, tmp_path: Path) -> None:
+def test_redirects(server, source, tmp_path):
     server.serve()
     server.paths["/moved"] = Served(statuses=[301], headers={"Location": "/f.gz"})
     moved = replace(source, url=server.url("/moved"))
@@ -414,7 +408,7 @@ def test_redirects(server: Server, source: Source, tmp_path: Path) -> None:
     assert files(tmp_path / "b") == []
 
 
-def test_encryption_is_not_given_up() -> None:
+def test_encryption_is_not_given_up():
     body, headers = io.BytesIO(), HTTPMessage()
     with pytest.raises(ValueError, match=r"https://a/x redirects to http://a/x; from https that is not followed"):
         _Redirects().redirect_request(Request("https://a/x"), body, 301, "", headers, "http://a/x")
@@ -434,12 +428,12 @@ def test_encryption_is_not_given_up() -> None:
         ("file:///none/such", "there is no such file"),
     ],
 )
-def test_other_addresses_are_refused(source: Source, tmp_path: Path, url: str, message: str) -> None:
+def test_other_addresses_are_refused(source, tmp_path, url, message):
     with pytest.raises(ValueError, match=message):
         fetch(replace(source, url=url), tmp_path, patience=QUICK)
 
 
-def test_a_file_of_this_machine(source: Source, tmp_path: Path) -> None:
+def test_a_file_of_this_machine(source, tmp_path):
     (tmp_path / "a copy.gz").write_bytes(DATA)
     copied = replace(source, url=(tmp_path / "a copy.gz").as_uri())
     with small_files(1_000_000), pytest.raises(OSError, match="no room on the disk"):
@@ -447,7 +441,7 @@ def test_a_file_of_this_machine(source: Source, tmp_path: Path) -> None:
     assert fetch(copied, tmp_path / "cache", patience=QUICK).read_bytes() == DATA
 
 
-def tar(path: Path, *members: tarfile.TarInfo | tuple[str, bytes]) -> Path:
+def tar(path, *members):
     with tarfile.open(path, "w:gz") as archive:
         for member in members:
             if isinstance(member, tarfile.TarInfo):
@@ -460,7 +454,7 @@ def tar(path: Path, *members: tarfile.TarInfo | tuple[str, bytes]) -> Path:
     return path
 
 
-def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+def special(name, kind, target=""):
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, target
     return info
@@ -482,7 +476,7 @@ BAD_TARS = [
 
 
 @pytest.mark.parametrize(("members", "message"), BAD_TARS, ids=[message for _, message in BAD_TARS])
-def test_a_tar_that_reaches_outside_is_refused(tmp_path: Path, members: Any, message: str) -> None:
+def test_a_tar_that_reaches_outside_is_refused(tmp_path, members, message):
     inner = tmp_path / "in" / "side"
     inner.mkdir(parents=True)
     archive = tar(inner / "a.tar.gz", *members)
@@ -492,10 +486,10 @@ def test_a_tar_that_reaches_outside_is_refused(tmp_path: Path, members: Any, mes
     assert not (inner / "out").exists()
 
 
-def test_a_zip_that_reaches_outside_is_refused(tmp_path: Path) -> None:
+def test_a_zip_that_reaches_outside_is_refused(tmp_path):
     link = zipfile.ZipInfo("link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    members: list[tuple[str | zipfile.ZipInfo, str]] = [
+    members = [
         ("../evil", "has '..'"),
         ("/evil", "absolute path"),
         (link, "'link' is a link or a device"),
@@ -509,7 +503,7 @@ def test_a_zip_that_reaches_outside_is_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
 
 
-def test_archives_are_unpacked_plainly(tmp_path: Path) -> None:
+def test_archives_are_unpacked_plainly(tmp_path):
     archive = tar(tmp_path / "a.tar.gz", special("./", tarfile.DIRTYPE), ("./d/x", b"1"), ("y", b"2"))
     assert unpack(archive, tmp_path / "tar") == [tmp_path / "tar" / "d" / "x", tmp_path / "tar" / "y"]
     assert not (tmp_path / "tar" / "y").stat().st_mode & stat.S_ISUID
@@ -520,7 +514,7 @@ def test_archives_are_unpacked_plainly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar"])
-def test_a_broken_archive_is_named(tmp_path: Path, name: str) -> None:
+def test_a_broken_archive_is_named(tmp_path, name):
     (tmp_path / name).write_bytes(DATA[:1000])
     with pytest.raises(ValueError, match=rf"{name} cannot be unpacked"):
         unpack(tmp_path / name, tmp_path / "out")
@@ -531,7 +525,7 @@ def test_a_broken_archive_is_named(tmp_path: Path, name: str) -> None:
         unpack(cut, tmp_path / "out")
 
 
-def test_an_archive_is_unpacked_once(server: Server, source: Source, tmp_path: Path) -> None:
+def test_an_archive_is_unpacked_once(server, source, tmp_path):
     server.serve(data=tar(tmp_path / "a", ("s/normal.aligned", b"a\n"), ("s/simple.aligned", b"b\n")).read_bytes())
     aligned = replace(source, file="f.tar.gz", kind="aligned")
     folder = fetch_unpacked(aligned, tmp_path / "cache", patience=QUICK)
@@ -551,7 +545,7 @@ def test_an_archive_is_unpacked_once(server: Server, source: Source, tmp_path: P
     assert files(folder) == ["s/normal.aligned", "s/simple.aligned"]
 
 
-def test_what_comes_next(source: Source, tmp_path: Path) -> None:
+def test_what_comes_next(source, tmp_path):
     (tmp_path / "narrow.txt").write_text("a 1\n")
     (tmp_path / "wide.txt").write_text("a 1 2 3\n")
     (tmp_path / "my ppdb.txt").write_text("")
@@ -561,9 +555,7 @@ def test_what_comes_next(source: Source, tmp_path: Path) -> None:
     assert "make a text file of it" in next_command(replace(source, kind="binary"), tmp_path)
 
 
-def test_the_command(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(server, tmp_path, caplog, capsys):
     data = gzip.compress(b"[X] ||| a ||| b ||| ||| 0-0\n")
     server.serve(data=data)
     line = ["ppdb-2.0-s-phrasal", "--cache", str(tmp_path), "--url", server.url("/f.gz")]
@@ -584,7 +576,7 @@ def test_the_command(
         run_fetch(Fetch(("glove-6b", "glove-840b"), cache=tmp_path, url="file:///x"))
 
 
-def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("PARAEMBED_CACHE", str(tmp_path))
     assert default_cache() == tmp_path
     monkeypatch.delenv("PARAEMBED_CACHE")
@@ -592,7 +584,7 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert default_cache() == tmp_path / ".cache" / "paraembed"
 
 
-def test_the_table() -> None:
+def test_the_table():
     assert len({source.file for source in SOURCES.values()}) == len(SOURCES)
     assert all(name == source.name and "/" not in source.file for name, source in SOURCES.items())
     assert {source.url.split(":")[0] for source in SOURCES.values()} <= {"http", "https"}
@@ -604,7 +596,7 @@ def test_the_table() -> None:
     assert find_source("ppdb-2.0-xxxl-all").url == "http://nlpgrid.seas.upenn.edu/PPDB/eng/ppdb-2.0-xxxl-all.gz"
 
 
-def test_a_killed_fetch_goes_on(server: Server, source: Source, tmp_path: Path) -> None:
+def test_a_killed_fetch_goes_on(server, source, tmp_path):
     served = server.serve(stop_after=[1_000_000], stall=True)
     code = (
         "import sys; from pathlib import Path; from paraembed.pairs.public.fetch import fetch, Source;"

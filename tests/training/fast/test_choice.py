@@ -1,7 +1,6 @@
 """Which step runs, by recipe, device and number of workers."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -34,13 +33,11 @@ from paraembed.training.fast import step_kind
         ),
     ],
 )
-def test_the_fastest_step_that_can_runs(
-    changes: dict[str, Any], kinds: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fastest_step_that_can_runs(changes, kinds, monkeypatch):
     monkeypatch.setattr(fast, "COMPILED", True)
     recipe = replace(Recipe(), **changes)
 
-    def kind(device: str, world: int, **more: Any) -> str:
+    def kind(device, world, **more):
         return step_kind(recipe.encoder, recipe, device, world, **more)
 
     assert (kind("cpu", 1), kind("cpu", 2), kind("cuda", 1)) == kinds
@@ -50,7 +47,7 @@ def test_the_fastest_step_that_can_runs(
     assert kind("cpu", 1) == "plain"
 
 
-def test_a_head_trains_with_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_trains_with_plain_steps(monkeypatch):
     monkeypatch.setattr(fast, "COMPILED", True)
     recipe = SupervisedRecipe()
     kinds = [step_kind(recipe.encoder, recipe, device, world) for device in ("cpu", "cuda") for world in (1, 2)]

@@ -4,8 +4,6 @@ import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -17,7 +15,6 @@ from paraembed.compiled import COMPILED
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import GruConfig, SumConfig
 from paraembed.recipe import Recipe
-from paraembed.text.ragged import Ragged
 from paraembed.training.fast import cpu as additive
 from paraembed.training.step import Step
 from tests.training.conftest import encoder_of, make_pairs
@@ -27,7 +24,7 @@ pytestmark = pytest.mark.skipif(not COMPILED, reason="numba is not installed")
 
 BASE = Recipe(batch_size=50, learning_rate=0.01, margin=0.4)
 MakeEncoder = Callable[[Recipe], Encoder]
-CHANGES: list[dict[str, Any]] = [
+CHANGES = [
     {},
     {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0},
     {"similarity": "dot", "optimiser": "adagrad", "learning_rate": 0.05},
@@ -41,16 +38,14 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
-def trained(encoder: Encoder, recipe: Recipe, pairs: Ragged, **how: Any) -> torch.Tensor:
+def trained(encoder, recipe, pairs, **how):
     step = Step(encoder, recipe, pairs, **how)
     losses = [step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]
     return torch.stack(losses)
 
 
 @pytest.mark.parametrize("changes", CHANGES)
-def test_the_compiled_step_is_that_of_autograd(
-    make_encoder: MakeEncoder, pairs: Ragged, changes: dict[str, Any]
-) -> None:
+def test_the_compiled_step_is_that_of_autograd(make_encoder, pairs, changes):
     recipe = replace(BASE, **changes)
     ours, theirs = make_encoder(recipe), make_encoder(recipe)
     start = ours.matrix.detach().clone()
@@ -61,7 +56,7 @@ def test_the_compiled_step_is_that_of_autograd(
     assert (ours.matrix - start).abs().max() > 0.02
 
 
-def test_a_text_whose_vector_is_zero_moves_as_in_autograd(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_a_text_whose_vector_is_zero_moves_as_in_autograd(make_encoder, pairs):
     recipe = replace(BASE, optimiser="sgd", learning_rate=1e-9)  # the gradient of a zero vector's cosine is 1e8 wide
     ends = []
     for compiled in (True, False):
@@ -77,14 +72,14 @@ def test_a_text_whose_vector_is_zero_moves_as_in_autograd(make_encoder: MakeEnco
     assert ends[0][1][:10].abs().max() > 1e-3
 
 
-def test_a_loss_that_is_no_number_is_told(make_encoder: MakeEncoder, pairs: Ragged) -> None:
+def test_a_loss_that_is_no_number_is_told(make_encoder, pairs):
     encoder = make_encoder(BASE)
     with torch.no_grad():
         encoder.matrix[:] = np.nan
     assert torch.isnan(trained(encoder, BASE, pairs.slice(0, 100))[:, 0]).all()
 
 
-def _shared_pool(rank: int, folder: Path) -> None:
+def _shared_pool(rank, folder):
     for name, recipe in SHARED.items():
         encoder = encoder_of(recipe)
         losses = trained(encoder, recipe, make_pairs(), rank=rank, world=2)
@@ -99,7 +94,7 @@ SHARED = {
 }
 
 
-def test_two_workers_that_share_the_pool_do_what_one_with_the_whole_step_does(tmp_path: Path) -> None:
+def test_two_workers_that_share_the_pool_do_what_one_with_the_whole_step_does(tmp_path):
     in_two_processes(_shared_pool, tmp_path)
     for name, recipe in SHARED.items():
         one, other = (torch.load(tmp_path / f"{name}{rank}", weights_only=True) for rank in (0, 1))
@@ -112,7 +107,7 @@ def test_two_workers_that_share_the_pool_do_what_one_with_the_whole_step_does(tm
             torch.testing.assert_close(ours, whole.detach(), rtol=0, atol=1e-4)
 
 
-def _own_pool(rank: int, folder: Path) -> None:
+def _own_pool(rank, folder):
     ends = []
     for recipe, num_pairs in OWN:
         for compiled in (True, False):
@@ -125,7 +120,7 @@ def _own_pool(rank: int, folder: Path) -> None:
 OWN = [(replace(BASE, batch_size=20, **changes), 81 + number % 4) for number, changes in enumerate(CHANGES)]
 
 
-def test_two_workers_with_pools_of_their_own_do_in_compiled_loops_what_they_do_by_autograd(tmp_path: Path) -> None:
+def test_two_workers_with_pools_of_their_own_do_in_compiled_loops_what_they_do_by_autograd(tmp_path):
     """The last of three steps has one pair, which is left alone; or two or three, none for the second worker."""
     in_two_processes(_own_pool, tmp_path)
     one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
@@ -137,7 +132,7 @@ def test_two_workers_with_pools_of_their_own_do_in_compiled_loops_what_they_do_b
         assert torch.equal(ours[1], theirs[1])
 
 
-def _shared_and_sent(rank: int, folder: Path) -> None:
+def _shared_and_sent(rank, folder):
     ends = []
     for recipe, num_pairs in OWN:
         for several_machines in (False, True):
@@ -152,14 +147,14 @@ def _shared_and_sent(rank: int, folder: Path) -> None:
     torch.save(ends, folder / f"out{rank}")
 
 
-def test_workers_on_one_machine_get_the_bits_of_workers_on_several(tmp_path: Path) -> None:
+def test_workers_on_one_machine_get_the_bits_of_workers_on_several(tmp_path):
     in_two_processes(_shared_and_sent, tmp_path)
     one, other = (torch.load(tmp_path / f"out{rank}", weights_only=True) for rank in (0, 1))
     for shared, sent in [*zip(one[::2], one[1::2], strict=True), *zip(other[::2], other[1::2], strict=True)]:
         assert all(torch.equal(*both) for both in zip(shared, sent, strict=True))
 
 
-def _lets_go(rank: int, folder: Path) -> None:
+def _lets_go(rank, folder):
     recipe = replace(BASE, word_penalty=0.1)
     encoder = encoder_of(recipe)
     own = encoder.matrix.detach().numpy().copy()
@@ -175,6 +170,6 @@ def _lets_go(rank: int, folder: Path) -> None:
     (folder / f"out{rank}").write_text("done")
 
 
-def test_workers_that_share_the_words_let_go_of_their_own(tmp_path: Path) -> None:
+def test_workers_that_share_the_words_let_go_of_their_own(tmp_path):
     in_two_processes(_lets_go, tmp_path)
     assert len(list(tmp_path.glob("out*"))) == 2

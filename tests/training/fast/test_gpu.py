@@ -5,15 +5,14 @@ import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paraembed.encoders import ENCODERS, Encoder, config_from_dict
+from paraembed.encoders import ENCODERS, config_from_dict
 from paraembed.encoders.configs import (
     AvgConfig,
     BiLstmAvgConfig,
@@ -32,7 +31,6 @@ from paraembed.training.best import Evaluation
 from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast import step_kind
 from paraembed.training.fast.gpu import DeviceStep
-from paraembed.training.loop import Report
 from paraembed.training.loop import train as whole_training
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
@@ -40,7 +38,7 @@ from tests.training.conftest import encoder_of
 from tests.training.fast.test_gpu_pairs import host_may_not_wait
 
 BASE = Recipe(batch_size=20, learning_rate=0.002)
-CHANGES: list[dict[str, Any]] = [
+CHANGES = [
     *({"encoder": config_from_dict({"name": name})} for name in ENCODERS),
     {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0, "optimiser": "sgd"},
     {"pool": "same_side", "optimiser": "adagrad", "learning_rate": 0.05, "clip": 0.05, "negatives": "mix"},
@@ -58,7 +56,7 @@ CHANGES: list[dict[str, Any]] = [
     {"encoder": RnnConfig(), "objective": "contrastive", "contrast_phrases": 5, "similarity": "dot"},
     {"encoder": ProjConfig(), "objective": "squared_l2"},
 ]
-ON_A_GPU: list[dict[str, Any]] = [
+ON_A_GPU = [
     {"dropout": 0.2, "word_dropout": 0.1},
     {"precision": "bfloat16", "encoder": LstmAvgConfig()},
     {"batch_size": 2048},
@@ -67,12 +65,12 @@ NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA devic
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
 
 
-def name_of(changes: dict[str, Any]) -> str:
+def name_of(changes):
     return "-".join(str(value).split("Config")[0] for value in changes.values())
 
 
 @pytest.fixture
-def pairs() -> Ragged:
+def pairs():
     """90 pairs of texts of 1 to 9 tokens, and a text of 25: four steps of 20 pairs, and one of 10."""
     generator = np.random.default_rng(5)
     lengths = generator.integers(1, 10, 180)
@@ -82,22 +80,20 @@ def pairs() -> Ragged:
 
 
 @pytest.fixture(params=[True, False], ids=["padded", "exact"])
-def padded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def padded(request, monkeypatch):
     """Whether recurrent encoders get padded batches."""
     if not request.param:
         monkeypatch.setattr(device_pairs_module, "_MOST_SLOTS", 0)
     return bool(request.param)
 
 
-def train(step: DeviceStep | Step, pairs: Ragged) -> torch.Tensor:
+def train(step, pairs):
     return torch.stack([step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]).cpu()
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("changes", CHANGES, ids=name_of)
-def test_the_step_on_a_device_is_that_of_the_cpu(
-    pairs: Ragged, changes: dict[str, Any], padded: bool, device: str
-) -> None:
+def test_the_step_on_a_device_is_that_of_the_cpu(pairs, changes, padded, device):
     recipe = replace(BASE, **changes)
     ours, theirs = encoder_of(recipe).to(device), encoder_of(recipe)
     if ours.composition.reads_trees:  # left-branching ones
@@ -121,7 +117,7 @@ def test_the_step_on_a_device_is_that_of_the_cpu(
 
 @pytest.mark.parametrize("changes", [{"dropout": 0.4}, {"word_dropout": 0.3}, {"dropout": 0.2, "word_dropout": 0.2}])
 @pytest.mark.parametrize("encoder", [AvgConfig(), LstmAvgConfig()])
-def test_what_dropout_draws_is_the_steps(pairs: Ragged, encoder: Any, changes: dict[str, Any]) -> None:
+def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
     """Drawn for padding, too, so not the numbers of the CPU: the same in every run, others in every step."""
     recipe = replace(BASE, encoder=encoder, **changes)
     ends = []
@@ -148,7 +144,7 @@ class AsksNothing(TorchDispatchMode):
         f"aten::{name}" for name in ("_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "is_nonzero", "equal")
     }
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         assert function.name().split(".")[0] not in self.asking, function
         return function(*args, **(kwargs or {}))
 
@@ -156,7 +152,7 @@ class AsksNothing(TorchDispatchMode):
 @pytest.mark.parametrize(
     "changes", [*CHANGES, {"dropout": 0.2, "word_dropout": 0.1, "encoder": Gran4Config()}], ids=name_of
 )
-def test_nothing_is_asked_of_the_device(pairs: Ragged, changes: dict[str, Any], padded: bool) -> None:
+def test_nothing_is_asked_of_the_device(pairs, changes, padded):
     recipe = replace(BASE, **changes)
     step = DeviceStep(encoder_of(recipe), recipe, pairs)
     steps = 0
@@ -168,7 +164,7 @@ def test_nothing_is_asked_of_the_device(pairs: Ragged, changes: dict[str, Any], 
     assert steps > 1
 
 
-def test_what_is_asked_is_noticed(pairs: Ragged) -> None:
+def test_what_is_asked_is_noticed(pairs):
     recipe = replace(BASE, encoder=ProjConfig())
     step = Step(encoder_of(recipe), recipe, pairs, compiled=False)
     with AsksNothing(), pytest.raises(AssertionError, match="_local_scalar_dense"):
@@ -176,7 +172,7 @@ def test_what_is_asked_is_noticed(pairs: Ragged) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_zero_vectors_stay_finite_and_padding_moves_nothing(pairs: Ragged, device: str) -> None:
+def test_zero_vectors_stay_finite_and_padding_moves_nothing(pairs, device):
     encoder = encoder_of(BASE).to(device)
     with torch.no_grad():
         encoder.matrix[:10] = 0.0
@@ -193,7 +189,7 @@ def test_zero_vectors_stay_finite_and_padding_moves_nothing(pairs: Ragged, devic
 
 
 @pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig(), LstmAvgConfig()])
-def test_bfloat16_is_near_to_float32_and_leaves_words_and_moments_in_it(pairs: Ragged, encoder: Any) -> None:
+def test_bfloat16_is_near_to_float32_and_leaves_words_and_moments_in_it(pairs, encoder):
     recipe = replace(BASE, encoder=encoder, optimiser="sgd", learning_rate=0.05)
     exact, rough = encoder_of(recipe), encoder_of(recipe)
     losses = train(DeviceStep(exact, recipe, pairs), pairs)
@@ -204,7 +200,7 @@ def test_bfloat16_is_near_to_float32_and_leaves_words_and_moments_in_it(pairs: R
     assert {tensor.dtype for tensor in [*rough.parameters(), *with_bfloat16.state().values()]} == {torch.float32}
 
 
-def test_bfloat16_decides_no_threshold(pairs: Ragged) -> None:
+def test_bfloat16_decides_no_threshold(pairs):
     """Rounded, the least violating candidate is no violation for every seventh text; avg has no other product."""
     recipe = replace(BASE, negatives="min_violation")
     exact, rough = (
@@ -217,7 +213,7 @@ def test_bfloat16_decides_no_threshold(pairs: Ragged) -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"encoder": LstmAvgConfig()}, {"mega_batches": 2}], ids=name_of)
-def test_a_finished_step_leaves_the_memory_at_once(pairs: Ragged, changes: dict[str, Any]) -> None:
+def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
     """Without a garbage collection, which does not know how large a GPU's tensors are."""
     recipe = replace(BASE, **changes)
     kinds = [Step] if recipe.mega_batches > 1 else [Step, DeviceStep]
@@ -233,7 +229,7 @@ def test_a_finished_step_leaves_the_memory_at_once(pairs: Ragged, changes: dict[
         gc.enable()
 
 
-def test_bfloat16_is_refused_on_a_cpu(pairs: Ragged) -> None:
+def test_bfloat16_is_refused_on_a_cpu(pairs):
     recipe = replace(BASE, precision="bfloat16")
     with pytest.raises(ValueError, match="precision is 'bfloat16', and the training is on a CPU"):
         step_for(encoder_of(recipe), recipe, pairs)
@@ -242,9 +238,7 @@ def test_bfloat16_is_refused_on_a_cpu(pairs: Ragged) -> None:
 @pytest.mark.gpu
 @NO_GPU
 @pytest.mark.parametrize("changes", [*CHANGES, *ON_A_GPU], ids=name_of)
-def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(
-    pairs: Ragged, changes: dict[str, Any], padded: bool
-) -> None:
+def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(pairs, changes, padded):
     recipe = replace(BASE, **{"batch_size": 9, **changes})
     if recipe.batch_size > 90:
         pairs = joined(*[pairs] * 46)
@@ -267,19 +261,19 @@ class BrokenOffError(Exception):
 
 @pytest.mark.gpu
 @NO_GPU
-def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs: Ragged, tmp_path: Path) -> None:
+def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs, tmp_path):
     recipe = replace(BASE, batch_size=9, epochs=40, dropout=0.2, word_dropout=0.1)
     encoders = [encoder_of(recipe).to("cuda") for _ in range(3)]
     unbroken, broken, resumed = encoders
 
-    def run(encoder: Encoder, checkpoints: Checkpoints | None, on_report: Any = lambda _: None) -> list[int]:
+    def run(encoder, checkpoints, on_report=lambda _: None):
         evaluation = Evaluation(lambda _: -encoder.matrix.detach().norm().item(), every=7.3)
         counters = whole_training(
             encoder, pairs, recipe, checkpoints=checkpoints, evaluation=evaluation, on_report=on_report
         )
         return [step for step, *_ in counters.scores]
 
-    def break_off(report: Report) -> None:
+    def break_off(report):
         if report.step == 200:
             raise BrokenOffError
 
@@ -292,7 +286,7 @@ def test_a_run_on_a_gpu_that_is_broken_off_ends_as_an_unbroken_one(pairs: Ragged
 
 @pytest.mark.gpu
 @NO_GPU
-def test_torchs_lstm_on_a_gpu_is_in_float32() -> None:
+def test_torchs_lstm_on_a_gpu_is_in_float32():
     """TF32 has 10 bits: at width 300 states would be off by 1e-4 and more."""
     generator = torch.Generator().manual_seed(1)
     composition = LstmAvgConfig(peepholes=False).build(300, generator)

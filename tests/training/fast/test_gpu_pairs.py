@@ -1,5 +1,4 @@
 import warnings
-from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -12,11 +11,11 @@ from hypothesis import strategies as st
 from paraembed.encoders.packed import pack
 from paraembed.text.ragged import Ragged
 from paraembed.training.fast import gpu_pairs as device_pairs_module
-from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs
-from paraembed.training.pairs import Batch, epoch_batches, num_steps
+from paraembed.training.fast.gpu_pairs import DevicePairs
+from paraembed.training.pairs import epoch_batches, num_steps
 
 
-def ragged(lengths: list[int]) -> Ragged:
+def ragged(lengths):
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     ids = np.arange(1, offsets[-1] + 1, dtype=np.int32)
     for array in (ids, offsets):  # as mapped arrays are
@@ -24,7 +23,7 @@ def ragged(lengths: list[int]) -> Ragged:
     return Ragged(ids, offsets)
 
 
-def assert_same(found: DeviceBatch, expected: Batch) -> None:
+def assert_same(found, expected):
     texts = expected.texts
     num_texts, num_tokens = len(texts), len(texts.ids)
     assert (len(found.texts), found.total) == (num_texts, expected.total)
@@ -54,9 +53,7 @@ def assert_same(found: DeviceBatch, expected: Batch) -> None:
     slots=st.sampled_from([0, 80, 10_000]),
     recurrent=st.booleans(),
 )
-def test_batches_are_those_of_the_cpu(
-    lengths: list[tuple[int, int]], batch_size: int, first_pair: int, chunk: int, slots: int, recurrent: bool
-) -> None:
+def test_batches_are_those_of_the_cpu(lengths, batch_size, first_pair, chunk, slots, recurrent):
     pairs = ragged([length for pair in lengths for length in pair])
     on_device = DevicePairs(pairs, "cpu", recurrent=recurrent)
     with patch.multiple(device_pairs_module, _CHUNK_PAIRS=chunk, _MOST_SLOTS=slots, _MOST_COUNTS=10 * chunk):
@@ -77,9 +74,7 @@ def test_batches_are_those_of_the_cpu(
     chunk=st.integers(1, 20),
     data=st.data(),
 )
-def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(
-    lengths: list[tuple[int, int]], batch_size: int, chunk: int, data: st.DataObject
-) -> None:
+def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(lengths, batch_size, chunk, data):
     """What dropout draws depends on them."""
     on_device = DevicePairs(ragged([length for pair in lengths for length in pair]), "cpu")
     done = data.draw(st.integers(0, (len(lengths) - 1) // batch_size))
@@ -98,7 +93,7 @@ def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(
     backward=st.booleans(),
     padded=st.booleans(),
 )
-def test_the_layout_made_on_a_device_is_that_of_the_host(lengths: list[int], backward: bool, padded: bool) -> None:
+def test_the_layout_made_on_a_device_is_that_of_the_host(lengths, backward, padded):
     """Where it is padded, each text still reads its tokens in order; the last text stands for padding."""
     lengths = lengths[: len(lengths) // 2 * 2]
     numbers = np.arange(len(lengths))[None]
@@ -123,7 +118,7 @@ def test_the_layout_made_on_a_device_is_that_of_the_host(lengths: list[int], bac
             assert packed.last[text] == (length - 1) * width + text
 
 
-def test_shapes_repeat_and_hold_little_padding() -> None:
+def test_shapes_repeat_and_hold_little_padding():
     lengths = np.random.default_rng(0).poisson(3, 40_000) + 1
     batches = list(DevicePairs(ragged(lengths.tolist()), "cpu", recurrent=True).epoch(epoch=0, seed=1, batch_size=100))
     sizes = [len(batch.ids_T) for batch in batches]
@@ -134,7 +129,7 @@ def test_shapes_repeat_and_hold_little_padding() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_forms_them_without_the_host_waiting() -> None:
+def test_a_gpu_forms_them_without_the_host_waiting():
     lengths = np.random.default_rng(0).poisson(3, 60_000) + 1
     pairs = ragged(lengths.tolist())
     on_device = DevicePairs(pairs, "cuda", recurrent=True)
@@ -148,7 +143,7 @@ def test_a_gpu_forms_them_without_the_host_waiting() -> None:
 
 
 @contextmanager
-def host_may_not_wait() -> Iterator[None]:
+def host_may_not_wait():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch calls this mode a prototype
         torch.cuda.set_sync_debug_mode("error")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memo
 SHAPES = [(3, 4), (5,)]
 
 
-def _write(rank: int, folder: Path) -> None:
+def _write(rank, folder):
     tensors = shared_zeros(SHAPES, rank, 2)
     assert tensors is not None
     assert [tuple(one.shape) for one in tensors] == SHAPES
@@ -31,22 +31,22 @@ def _write(rank: int, folder: Path) -> None:
     assert all(line.endswith("(deleted)") for line in mapped)  # it has no name, and is gone with its workers
 
 
-def test_workers_see_what_the_others_write(tmp_path: Path) -> None:
+def test_workers_see_what_the_others_write(tmp_path):
     in_two_processes(_write, tmp_path)
     assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["4.0 [0.0, 2.0, 0.0, 0.0, 0.0]"] * 2
 
 
-def _elsewhere(rank: int, folder: Path) -> None:
+def _elsewhere(rank, folder):
     with patch.object(shared, "gather_texts", return_value=["/proc/0/fd/3 none"]):  # as another machine sees the path
         (folder / f"out{rank}").write_text(str(shared_zeros(SHAPES, rank, 2)))
 
 
-def test_workers_on_several_machines_share_none(tmp_path: Path) -> None:
+def test_workers_on_several_machines_share_none(tmp_path):
     in_two_processes(_elsewhere, tmp_path)
     assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["None"] * 2
 
 
-def test_other_memory_at_the_same_path_is_told_by_its_token() -> None:
+def test_other_memory_at_the_same_path_is_told_by_its_token():
     made = shared._made(200, "a" * 64)
     assert made is not None
     path = f"/proc/{os.getpid()}/fd/{made[0]}"
