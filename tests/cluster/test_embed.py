@@ -3,7 +3,6 @@ import json
 import os
 import random
 import re
-import runpy
 import shutil
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from paraembed.cluster import embed_parts as module
 from paraembed.cluster.embed import dry_run, embed
 from paraembed.cluster.embed_parts import Progress
 from paraembed.cluster.embed_tracking import recorded
+from paraembed.commands import embed as job
 from paraembed.commands.job import user_error
 from paraembed.embedding import inputs
 from paraembed.embedding.part import PartReport
@@ -533,7 +533,6 @@ def test_prices_that_no_machine_has(price, tiny_encoder_folder, corpus, tmp_path
 
 
 def test_flags_that_would_be_ignored_are_refused(tiny_encoder_folder, corpus, tmp_path):
-    job = runpy.run_path(str(JOBS / "embed.py"))
     for values, message in (
         ({"price_per_hour": 1.0}, "--price-per-hour is 1.0, but a cost is printed with --dry-run alone"),
         ({"input": ("",)}, "--input is ''; give a path or a URI, or . for the working folder"),
@@ -541,7 +540,7 @@ def test_flags_that_would_be_ignored_are_refused(tiny_encoder_folder, corpus, tm
     ):
         flags = {"encoder": tiny_encoder_folder, "input": (str(corpus),), "out": str(tmp_path / "out"), **values}
         with pytest.raises(ValueError, match=re.escape(message)):
-            job["main"](job["Flags"](**flags))
+            job.main(job.Flags(**flags))
     assert not (tmp_path / "out").exists()
 
 
