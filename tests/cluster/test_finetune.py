@@ -305,7 +305,7 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
     assert "0 examples to train on (of 300; the others have a text without a token)" in call(*plain, *words)
     prior = (*plain[:-3], data, "--out", tmp_path / "out", "--mode", "universal", "--prior", tiny_encoder_folder)
     assert "max_tokens is 3, and --prior decides it: None; leave it out" in call(*prior, "--max-tokens", "3")
-    assert "the recipe trains the encoder lstm, and `prior` is avg" in call(*prior, "--encoder", "lstm")
+    assert "the recipe trains the encoder lstm, and --prior is avg" in call(*prior, "--encoder", "lstm")
     turney = ("--task", "turney", *plain[2:-3], data, "--out", tmp_path / "out", *words)
     assert "turney asks for the order of two words" in call(*turney, "--scramble", "0.5")
     assert "nothing is left to train; set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")
