@@ -17,10 +17,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from paraembed.encoders.configs import MAX_WIDTH
 from paraembed.options import check_fields
 from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED
 
-MAX_WIDTH = 65_536  # of word vectors, as in ``encoders.base``, which imports torch
 TEXTS = {"sentences": 15.0, "phrases": 4.0}
 """Mean tokens of a text; 4 is close to the phrases of PPDB XXL."""
 MEGA_BATCH_SIZE = 20

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from paraembed.encoders.base import Composition
 
-_MAX_WIDTH = 65_536  # longest text vector: a matrix of its square fits in memory
-_RANGES = {"width": (1, _MAX_WIDTH), "filters": (1, _MAX_WIDTH), "layers": (1, 4)}
+MAX_WIDTH = 65_536  # longest text vector: a matrix of its square fits in memory
+_RANGES = {"width": (1, MAX_WIDTH), "filters": (1, MAX_WIDTH), "layers": (1, 4)}
 BoundaryTokens = Literal["none", "start", "end", "both"]
 Pool = Literal["mean", "last", "last_by_length"]
 """A text's vector from those of its tokens: their mean, the last, or the last by the number of tokens."""

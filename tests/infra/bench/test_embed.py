@@ -6,13 +6,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from infra.bench.command import EMBED_PROGRAMS, MAX_WIDTH, Embed
+from infra.bench.command import EMBED_PROGRAMS, Embed
 from infra.bench.embed import SIZES, STAGES, notes, show_tables, start_program, write_inputs
 from infra.bench.on_ray import JobRound
 from infra.bench.rounds import Result, Round, measure
 from paraembed import checkpoint
 from paraembed.embedding.settings import Settings
-from paraembed.encoders import base
 from paraembed.text.vocabulary import UNKNOWN
 
 SMALL = Embed(
@@ -43,7 +42,7 @@ def lines(folder):
 
 
 def test_the_defaults_are_those_of_the_core():
-    assert (Embed().part_rows, MAX_WIDTH) == (Settings().part_rows, base.MAX_WIDTH)
+    assert Embed().part_rows == Settings().part_rows
 
 
 def test_lines_begin_again_and_the_encoder_has_their_most_frequent_words(tmp_path):
