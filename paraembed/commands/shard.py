@@ -49,9 +49,9 @@ class Shard:
 def main(flags: Shard) -> None:
     """Shard, then say what was kept and what comes next."""
     check_workers(flags.workers)
+    out = absolute(flags.out, "--out")
     places = [to_place(text) for text in flags.input]
     inputs = [existing(place, "--input") if isinstance(place, Path) else place for place in places]
-    out = absolute(flags.out, "--out")
     words = existing(flags.words, "--words") if flags.words else None
     from paraembed.cluster.shard import shard_pairs
 
