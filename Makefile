@@ -59,10 +59,10 @@ fuzz: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target fuzz-tables fuzz-others
 
 fuzz-tables: $(STAMP)
-	$(BIN)/python -m pytest -m fuzz tests/data tests/embedding
+	$(BIN)/python -m pytest -m fuzz tests/pairs tests/text tests/embedding
 
 fuzz-others: $(STAMP)
-	$(BIN)/python -m pytest -m fuzz --ignore=tests/data --ignore=tests/embedding
+	$(BIN)/python -m pytest -m fuzz --ignore=tests/pairs --ignore=tests/text --ignore=tests/embedding
 
 test-all: lint
 	$(BIN)/python -m pytest
