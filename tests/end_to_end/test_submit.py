@@ -115,6 +115,7 @@ def submit(client, *command):
     )
 
 
+@pytest.mark.timeout(900)  # five jobs, each with a Ray driver of its own: 60 s to 5 min
 def test_jobs_run_by_submission(client, tmp_path):
     sample = tmp_path / "sample"
     write_sample(sample, lines=3000, dimension=20, sentences=500, test_pairs=200, ppdb_version="2.0")
