@@ -1,4 +1,4 @@
-"""Ray: the only folder that imports it. Its settings stand here, before any of it; what the user has set stays."""
+"""Jobs on Ray, the only folder that imports it; variables that Ray reads at import are set here, unless the user did."""
 
 import os
 

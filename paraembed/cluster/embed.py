@@ -213,7 +213,7 @@ def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartRepo
 
 
 def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
-    """The run to go on with, or a new one; ``overwrite`` goes on only with what an equal ``overwrite`` began."""
+    """Return the run to resume, or a new one; ``overwrite`` resumes only what an equal ``overwrite`` began."""
     decides = encoder.fingerprint, encoder.tokeniser
     if manifest.check_folder(store):
         try:

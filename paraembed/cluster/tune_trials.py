@@ -272,8 +272,8 @@ class LedgerSearch:
         ledger: what is known already.
         concurrent: points at a time.
         max_failures: more failed points end the sweep.
-        on_record: told of every point that ends.
-        on_epoch: told of every epoch: number of the point, epoch, score or None.
+        on_record: called with the record of every point that ends.
+        on_epoch: called at the end of every epoch with the number of the point, epoch, score or None.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class Flags:
         batch_size: Rows encoded at a time.
         compression: Of the output files.
         max_rejected: Fail once more rows than this cannot be read; by default they are listed and left out.
-        on_duplicate_id: What to do about an id that is null or stands twice: fail, or keep and count it.
+        on_duplicate_id: What to do about an id that is null or repeated: fail, or keep and count it.
         workers: Processes, a CPU each.
         overwrite: Embed everything again and replace the output at the end.
         dry_run: Print rows, parts, bytes and time instead, from two seconds of embedding.

@@ -31,7 +31,6 @@ HEURISTICS = "ppdb-heuristics"
 """Word overlap, strict and lemmatised, as two baselines; as a suite: those, on the phrases of PPDB."""
 _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
-_RUNS = "expected an encoder folder, a folder of them, or a table"
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Limits:
 
     Attributes:
         max_rejected: most rows that may be unreadable; None: any number.
-        on_duplicate_id: whether an id that is null or stands twice is to ``fail`` or be kept, and counted.
+        on_duplicate_id: whether an id that is null or repeated is to ``fail`` or be kept, and counted.
         reading: what is read of an input at most.
     """
 

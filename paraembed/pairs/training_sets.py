@@ -186,8 +186,3 @@ def judge_rows(table: pa.Table, rules: RowRules) -> tuple[pa.Table, pa.StringArr
         return table, refused
     table, without_bigram = extract_bigrams(table, rules.bigrams, rules.bigram_filters)
     return table, pc.coalesce(refused, without_bigram)
-
-
-def row_filters(options: FilterOptions, vocabulary: pa.StringArray | None = None) -> list[RowFilter]:
-    """The filters of the rows as they come, in order; all there is to ``judge_rows``, bigrams excepted."""
-    return list(row_rules(options, vocabulary).filters)

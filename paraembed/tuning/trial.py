@@ -190,7 +190,7 @@ def run_trial(
         device: cpu or cuda.
         rank: number of this worker; of several, each is told by rank 0 when to end, and the curve is rank 0's.
         world: how many workers.
-        on_epoch: told of every epoch, by rank 0.
+        on_epoch: called by rank 0 at the end of every epoch.
 
     Raises:
         Exception: of several workers, an error of one that the others cannot know of: whoever runs them must end them.

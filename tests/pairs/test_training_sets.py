@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paraembed.pairs.filters import effective_size
 from paraembed.pairs.hashing import pair_keys
 from paraembed.pairs.settings import FilterOptions, SetName
-from paraembed.pairs.training_sets import TRAINING_SETS, find_training_set, judge_rows, row_filters, row_rules
+from paraembed.pairs.training_sets import TRAINING_SETS, find_training_set, judge_rows, row_rules
 from paraembed.text.vocabulary import UNKNOWN
 
 ICLR2016 = """
@@ -329,7 +329,7 @@ def test_a_set_of_known_words_needs_a_vocabulary(name):
 
 def test_limits_come_before_the_rules_of_the_set():
     options = FilterOptions(training_set="iclr2016", min_score=2.0, max_length=3)
-    filters = row_filters(options)
+    filters = row_rules(options).filters
     assert [rule.reason for rule in filters] == [
         "equal texts",
         "no score",
@@ -337,7 +337,7 @@ def test_limits_come_before_the_rules_of_the_set():
         "too many tokens",
         "both single words",
     ]
-    assert [rule.reason for rule in row_filters(FilterOptions())] == ["equal texts"]
+    assert [rule.reason for rule in row_rules(FilterOptions()).filters] == ["equal texts"]
 
 
 @settings(max_examples=30, deadline=None)
