@@ -1,4 +1,4 @@
-"""Jobs on Ray, the only folder that imports it; variables that Ray reads at import are set here, unless the user did."""
+"""Jobs on Ray, the only folder that imports it. What Ray reads at its import is set here, unless the user set it."""
 
 import os
 
