@@ -25,7 +25,7 @@ demo: $(STAMP)
 	$(BIN)/python -m paraembed sample --out $(DEMO)/sample --lines $(LINES)
 	$(BIN)/python jobs/shard.py --input $(DEMO)/sample/ppdb-2.0-format.gz --out $(DEMO)/pairs
 	$(BIN)/python jobs/train.py --pairs $(DEMO)/pairs --words $(DEMO)/sample/vectors.txt.gz --out $(DEMO)/encoder \
-	  --tokeniser space --epochs 2 --evaluate-pairs $(DEMO)/sample/test-pairs.tsv
+	  --tokenizer space --epochs 2 --evaluate-pairs $(DEMO)/sample/test-pairs.tsv
 	$(BIN)/python jobs/evaluate.py --encoder $(DEMO)/encoder --words $(DEMO)/sample/vectors.txt.gz \
 	  --pairs $(DEMO)/sample/test-pairs.tsv --out $(DEMO)/scores
 	$(BIN)/python jobs/embed.py --encoder $(DEMO)/encoder --input $(DEMO)/sample/sentences.txt --keep text \

@@ -23,7 +23,7 @@ from paraembed.pairs.parse import parse_source, partitions_of
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.papers import RECIPES
-from paraembed.text.tokenize import TOKENISERS
+from paraembed.text.tokenize import TOKENIZERS
 from paraembed.text.trees import parse_trees
 from paraembed.text.vocabulary import Words, read_words
 from paraembed.training.pairs import pairs_to_ids
@@ -42,12 +42,12 @@ def warm(folder: Path) -> None:
     words = read_words(files.vectors)
     pairs = pairs_to_ids([pq.read_table(folder / "1.parquet")], words.vocabulary)
     for recipe in RECIPES.values():
-        encoder = Encoder(recipe.encoder, Words(words.vocabulary, words.matrix.copy()), recipe.tokeniser, recipe.seed)
+        encoder = Encoder(recipe.encoder, Words(words.vocabulary, words.matrix.copy()), recipe.tokenizer, recipe.seed)
         step = step_for(encoder, recipe, pairs)
         step(next(step.batches(pairs, 0)), 1)
     texts = files.sentences.read_text().splitlines()
-    for tokeniser in TOKENISERS:
-        Encoder(RECIPES["iclr2016/avg"].encoder, words, tokeniser).encode(texts)
+    for tokenizer in TOKENIZERS:
+        Encoder(RECIPES["iclr2016/avg"].encoder, words, tokenizer).encode(texts)
     (folder / "t.csv").write_text("".join(f'"{text}"\n' for text in ["text", *texts]))
     make_plan(list_inputs([folder / "t.csv"]), Settings("text"))
     resampled_correlations(np.arange(10.0), np.arange(10.0), 10, "warm")

@@ -1,6 +1,6 @@
 """Encoder folder ↔ encoder: safetensors and JSON, never pickle.
 
-A folder holds ``config.json`` (encoder options, tokeniser, recipe, provenance, digests of the files beside it,
+A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, digests of the files beside it,
 fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and composition) and a ``README.md``.
 """
 
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from paraembed.encoders import Encoder, config_from_dict, config_to_dict
-from paraembed.encoders.configs import BoundaryTokens
+from paraembed.encoders.configs import BosEosTokens
 from paraembed.io import folder_config
 from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import Count, Range
-from paraembed.text.tokenize import check_tokeniser
+from paraembed.text.tokenize import check_tokenizer
 from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, unknown_row
 
 FORMAT = "paraembed-encoder-2"
@@ -53,7 +53,7 @@ class _Provenance(TypedDict):
 class _Config(TypedDict):
     encoder: dict[str, Any]
     tokeniser: str
-    boundary_tokens: BoundaryTokens
+    boundary_tokens: BosEosTokens
     max_tokens: Annotated[int, Range(1, 2**31 - 1)] | None
     files: dict[str, str]
     fingerprint: str
@@ -83,7 +83,7 @@ def save(
         write_more: writes further files into the folder.
 
     Returns:
-        The fingerprint: a digest of encoder options, tokeniser, vocabulary and weights, so of all that a vector
+        The fingerprint: a digest of encoder options, tokenizer, vocabulary and weights, so of all that a vector
         depends on.
     """
     with new_folder(folder) as new:
@@ -97,8 +97,8 @@ def save(
         (new / "README.md").write_text(model_card, encoding="utf-8")
         decides = {
             "encoder": config_to_dict(encoder.config),
-            "tokeniser": encoder.tokeniser,
-            "boundary_tokens": encoder.boundary_tokens,
+            "tokeniser": encoder.tokenizer,
+            "boundary_tokens": encoder.bos_eos_tokens,
             "max_tokens": encoder.max_tokens,
         }
         return write_config(new, FORMAT, decides, _FILES, {"recipe": recipe, "provenance": provenance})
@@ -114,7 +114,7 @@ def load(folder: str | Path) -> Encoder:
     folder = Path(folder)
     config = read_config(folder)
     check_files(folder, config)
-    check_tokeniser(config["tokeniser"])
+    check_tokenizer(config["tokeniser"])
     tensors = load_tensors(folder / "model.safetensors")
     vocabulary = load_vocabulary(folder / "words.txt")
     unknown_row(vocabulary)
@@ -138,7 +138,7 @@ def load(folder: str | Path) -> Encoder:
             options,
             Words(vocabulary, matrix.numpy()),
             config["tokeniser"],
-            boundary_tokens=config["boundary_tokens"],
+            bos_eos_tokens=config["boundary_tokens"],
             max_tokens=config["max_tokens"],
         )
     encoder.load_state_dict(tensors, assign=True)

@@ -1,7 +1,7 @@
 """Where machine code is kept: by what it was made from, not by where its source lies.
 
 numba's own places go by the source's path, so that every ``ray job submit``, which runs from a new copy of the working
-folder, would compile everything again in every worker: 8 s of a core for the tokeniser alone.
+folder, would compile everything again in every worker: 8 s of a core for the tokenizer alone.
 """
 
 import hashlib

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict, encoder_name
-from paraembed.encoders.configs import AvgConfig, BoundaryTokens, IrnnConfig, WordConfig
+from paraembed.encoders.configs import AvgConfig, BosEosTokens, IrnnConfig, WordConfig
 from paraembed.io.fingerprint import read_json
+from paraembed.names import now, on_disk
 from paraembed.options import check_fields
-from paraembed.text.tokenize import check_tokeniser
+from paraembed.text.tokenize import check_tokenizer
 
 _TINY = 1e-36  # float32 ends at 3.4e38, and Adam's first step is ten times the rate
 _LARGEST = 2**31 - 1  # ids and counts are int32
@@ -20,13 +21,13 @@ _RANGES = {
     "epochs": (1, _LARGEST),
     "batch_size": (2, 1_000_000),  # negatives come from other pairs
     "margin": (_TINY, 1 / _TINY),
-    "mega_batches": (1, 10_000),
-    "mega_anneal": (0, _LARGEST),
+    "mega_batch_size": (1, 10_000),
+    "mega_batch_anneal_steps": (0, _LARGEST),
     "contrast_phrases": (1, 10_000),
     "learning_rate": (_TINY, 1 / _TINY),
-    "composition_learning_rate": (_TINY, 1 / _TINY),
-    "word_penalty": (0, 1 / _TINY),
-    "composition_penalty": (0, 1 / _TINY),
+    "encoder_learning_rate": (_TINY, 1 / _TINY),
+    "word_l2": (0, 1 / _TINY),
+    "encoder_l2": (0, 1 / _TINY),
     "clip": (_TINY, math.inf),
     "dropout": (0, 0.99),
     "word_dropout": (0, 0.99),
@@ -40,36 +41,36 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class BaseRecipe:
-    """What every training decides: architecture, optimiser, regularisers, vocabulary, seed."""
+    """What every training decides: architecture, optimizer, regularizers, vocabulary, seed."""
 
     encoder: AnyConfig = field(default_factory=AvgConfig)
     """Architecture and its options."""
-    tokeniser: str = "ptb-v1"
+    tokenizer: str = "ptb-v1"
     """How the encoder will split raw text: ptb-v1 or space. Pair shards are split already."""
-    boundary_tokens: BoundaryTokens = "none"
+    bos_eos_tokens: BosEosTokens = "none"
     """Words with a vector of their own around every text (Wieting 2017 footnote 4)."""
     max_tokens: int | None = None
     """A text is read up to this token, by the encoder that comes out, too; none: whole."""
     epochs: int = 10
-    """Passes over the pairs, or labelled examples."""
+    """Passes over the pairs, or labeled examples."""
     batch_size: int = 100
-    """Pairs, or labelled examples, a step and worker."""
+    """Pairs, or labeled examples, a step and worker."""
 
-    optimiser: Literal["adam", "adagrad", "sgd"] = "adam"
+    optimizer: Literal["adam", "adagrad", "sgd"] = "adam"
     """Adam, AdaGrad or plain SGD."""
     learning_rate: float = 0.001
     """Step size η."""
-    composition_learning_rate: float | None = None
+    encoder_learning_rate: float | None = None
     """Step size of the other parameters than the word vectors; none: the same."""
     train_words: bool = True
     """Learn the word vectors, too; off: they stay as they are."""
-    word_penalty: float = 0.0
+    word_l2: float = 0.0
     """λ_w, pulls the word vectors to their initial values."""
-    composition_penalty: float = 0.0
+    encoder_l2: float = 0.0
     """λ_c, pulls the other parameters to their target."""
-    composition_target: Literal["auto", "zero", "initial"] = "auto"
+    encoder_l2_target: Literal["auto", "zero", "initial"] = "auto"
     """Target of λ_c: zero, or their initial values; auto: initial for the encoder irnn, as in Wieting 2016."""
-    penalty_form: Literal["paper", "released"] = "paper"
+    l2_form: Literal["paper", "released"] = "paper"
     """λ‖·‖² as in the papers, or ½λ‖·‖² as in the released code."""
     clip: float | None = None
     """Largest norm of a gradient; none: no clipping."""
@@ -87,9 +88,9 @@ class BaseRecipe:
     """Mean number of swaps (Poisson) where a text is shuffled in part; none: whole."""
 
     update: Literal["sparse", "dense"] = "sparse"
-    """sparse: optimiser and λ_w act on the rows a batch touches. dense: on every row, as in the papers."""
+    """sparse: optimizer and λ_w act on the rows a batch touches. dense: on every row, as in the papers."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: matrix products are rounded to it, on a GPU; states, word vectors and optimiser stay float32."""
+    """bfloat16: matrix products are rounded to it, on a GPU; states, word vectors and optimizer stay float32."""
     max_words: int | None = None
     """Vocabulary cut of the word-vector file; none: every row."""
     new_words: Literal["unknown", "random"] = "unknown"
@@ -102,19 +103,19 @@ class BaseRecipe:
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
         check_fields(self, _RANGES)
-        check_tokeniser(self.tokeniser)
-        if isinstance(self.encoder, WordConfig) and self.boundary_tokens in {"start", "both"}:
+        check_tokenizer(self.tokenizer)
+        if isinstance(self.encoder, WordConfig) and self.bos_eos_tokens in {"start", "both"}:
             raise ValueError(
-                f"boundary_tokens is {self.boundary_tokens!r}, and the encoder word reads the first word alone: all "
+                f"bos_eos_tokens is {self.bos_eos_tokens!r}, and the encoder word reads the first word alone: all "
                 "texts would have one vector; allowed: none, end"
             )
 
     @property
     def pulls_to_initial(self) -> bool:
         """Whether λ_c pulls the composition to its initial values, not to zero."""
-        if self.composition_target == "auto":
+        if self.encoder_l2_target == "auto":
             return isinstance(self.encoder, IrnnConfig)
-        return self.composition_target == "initial"
+        return self.encoder_l2_target == "initial"
 
     @property
     def train_composition(self) -> bool:
@@ -122,9 +123,9 @@ class BaseRecipe:
         return True
 
     def to_dict(self) -> dict[str, Any]:
-        """Values for JSON; ``from_dict`` reads them back."""
-        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        return {**values, "encoder": config_to_dict(self.encoder)}
+        """Return the fields for JSON, under their names in files; ``from_dict`` reads them back."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return on_disk({**values, "encoder": config_to_dict(self.encoder)})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -135,7 +136,8 @@ class BaseRecipe:
         """
         if not isinstance(values, dict):
             raise ValueError(f"a recipe is {str(values)[:80]}; expected an object with a recipe's fields")
-        allowed = [one.name for one in dataclasses.fields(cls)]
+        values = now(values)
+        allowed = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(allowed))
         if unknown:
             raise ValueError(f"a recipe has no field {unknown[0][:80]!r}; allowed: {', '.join(allowed)}")
@@ -157,45 +159,45 @@ class Recipe(BaseRecipe):
     """k of the contrastive objective: phrases a pair, drawn from all phrases of the data."""
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
     """max: the most similar candidate; mix: that or a random one; min_violation: the least similar that counts."""
-    pool: Literal["both_sides", "same_side"] = "both_sides"
+    negative_pool: Literal["both_sides", "same_side"] = "both_sides"
     """Candidates: both texts of the other pairs (released code), or those on the same side (paper)."""
-    pool_workers: Literal["own", "all"] = "own"
+    negative_pool_workers: Literal["own", "all"] = "own"
     """Candidates come from this worker's share of the step, or from all workers'."""
-    mega_batches: int = 1
+    mega_batch_size: int = 1
     """Choose negatives from so many batches at once, before the first of them (Wieting and Gimpel 2018)."""
-    mega_anneal: int = 0
-    """Begin with one batch, and add one every so many steps up to mega_batches; 0: all from the start."""
+    mega_batch_anneal_steps: int = 0
+    """Begin with one batch, and add one every so many steps up to mega_batch_size; 0: all from the start."""
     equal_negatives: Literal["auto", "allowed", "excluded"] = "auto"
     """Candidates equal to the text itself; auto: excluded for the encoder word, as in Wieting 2015."""
     paired_negatives: Literal["allowed", "excluded"] = "allowed"
     """Candidates that the data pair with the text, or lemmas of such ("constraints", Wieting 2015 §4.1)."""
     scramble_time: Literal["before", "after"] = "before"
-    """Before or after the negatives are chosen; always after where mega_batches choose them."""
+    """Before or after the negatives are chosen; always after where mega_batch_size choose them."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
         super().__post_init__()
-        if self.mega_batches > 1 and self.pool_workers == "all":
+        if self.mega_batch_size > 1 and self.negative_pool_workers == "all":
             raise ValueError(
-                f"mega_batches is {self.mega_batches}, and pool_workers is 'all'; a worker chooses from its own mega-"
-                "batch: set pool_workers to own"
+                f"mega_batch_size is {self.mega_batch_size}, and negative_pool_workers is 'all'; a worker chooses from "
+                "its own mega-batch: set negative_pool_workers to own"
             )
 
 
-def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_penalty: float = 0.0) -> list[str]:
+def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) -> list[str]:
     """Fields that decide nothing, given the others, whatever is trained.
 
     Args:
         recipe: the fields.
         has_weights: whether other parameters of the encoder than its word vectors are trained.
-        head_penalty: of the parameters of a head.
+        head_l2: of the parameters of a head.
     """
     return named(
         {
-            "composition_penalty": not has_weights,
-            "composition_target": not has_weights or not recipe.composition_penalty,
-            "word_penalty update": not recipe.train_words,
-            "penalty_form": not (recipe.word_penalty or head_penalty or (recipe.composition_penalty and has_weights)),
+            "encoder_l2": not has_weights,
+            "encoder_l2_target": not has_weights or not recipe.encoder_l2,
+            "word_l2 update": not recipe.train_words,
+            "l2_form": not (recipe.word_l2 or head_l2 or (recipe.encoder_l2 and has_weights)),
             "clip_form": recipe.clip is None,
             "scramble_form scramble_swaps": not recipe.scramble,
             "new_words_min_count": recipe.new_words == "unknown",
@@ -207,12 +209,12 @@ def without_effect(recipe: Recipe) -> list[str]:
     """Fields that decide nothing, given the others."""
     own = {
         "similarity margin": recipe.objective == "squared_l2",
-        "mega_anneal": recipe.mega_batches == 1,
-        "negatives pool pool_workers equal_negatives paired_negatives mega_batches mega_anneal": recipe.objective
-        != "margin",
+        "mega_batch_anneal_steps": recipe.objective != "margin" or recipe.mega_batch_size == 1,
+        "mega_batch_size": recipe.objective != "margin",
+        "negatives negative_pool negative_pool_workers equal_negatives paired_negatives": recipe.objective != "margin",
         "contrast_phrases": recipe.objective != "contrastive",
-        "composition_learning_rate": not has_weights(recipe),
-        "scramble_time": not recipe.scramble or recipe.mega_batches > 1,
+        "encoder_learning_rate": not has_weights(recipe),
+        "scramble_time": not recipe.scramble or recipe.mega_batch_size > 1,
     }
     return [*dict.fromkeys([*named(own), *idle_in_any(recipe, has_weights=has_weights(recipe))])]
 
@@ -249,9 +251,9 @@ HEAD_RANGES = {"head_width": (1, 100_000), "margin": (1e-36, 1e36)}
 
 _SUPERVISED_RANGES = {
     **HEAD_RANGES,
-    "head_penalty": (0, 1e36),
+    "head_l2": (0, 1e36),
     "head_dropout": (0, 0.99),
-    "dev_every": (1, 2**31 - 1),
+    "eval_every": (1, 2**31 - 1),
     "patience": (1, 2**31 - 1),
 }
 
@@ -268,7 +270,7 @@ class SupervisedRecipe(BaseRecipe):
     """A sigmoid layer before the softmax layer (Wieting 2016); none: without it, for sentiment (Wieting 2015, CNN)."""
     head_width: int = 150
     """Width of the sigmoid layer h_s."""
-    head_penalty: float = 0.0
+    head_l2: float = 0.0
     """λ_s, pulls the head's parameters to zero."""
     head_dropout: float = 0.0
     """Share of the numbers of a text's vector that a step drops before the head."""
@@ -278,7 +280,7 @@ class SupervisedRecipe(BaseRecipe):
     """What the tasks semeval2013 and turney compare phrases by."""
     margin: float = 1.0
     """δ of these tasks' contrastive loss (Zhou 2017 §2.4)."""
-    dev_every: int | None = None
+    eval_every: int | None = None
     """Examples from one look at the development part to the next; none: an epoch."""
     patience: int | None = None
     """Stop after so many looks in a row that were no better than the best; none: train to the end."""
@@ -295,7 +297,7 @@ class SupervisedRecipe(BaseRecipe):
     @property
     def pulls_to_initial(self) -> bool:
         """Whether λ_c pulls the composition to its initial values: in the universal mode, unless it says otherwise."""
-        if self.mode == "universal" and self.composition_target == "auto":
+        if self.mode == "universal" and self.encoder_l2_target == "auto":
             return True
         return super().pulls_to_initial
 
@@ -306,7 +308,7 @@ class SupervisedRecipe(BaseRecipe):
 
     def evaluations_apart(self, num_examples: int) -> float:
         """Epochs of so many examples from one look at the development part to the next."""
-        return 1.0 if self.dev_every is None else self.dev_every / num_examples
+        return 1.0 if self.eval_every is None else self.eval_every / num_examples
 
 
 CHOICES = ("semeval2013", "turney")
@@ -336,13 +338,13 @@ def idle_fields(recipe: SupervisedRecipe, task: str) -> list[str]:
     has_head, trains_weights = task not in CHOICES, recipe.train_composition and has_weights(recipe)
     idle = {
         "similarity margin": has_head,
-        "head_layer head_width head_penalty": not has_head,
+        "head_layer head_width head_l2": not has_head,
         "head_width ": recipe.head_layer == "none",
-        "composition_learning_rate": not has_head and not trains_weights,
+        "encoder_learning_rate": not has_head and not trains_weights,
         "loss_form": task != "similarity",
         "scramble_form": task == "sentiment",  # an example is one text
         "new_words new_words_min_count max_words": recipe.mode == "features",
     }
-    penalty = recipe.head_penalty if has_head else 0.0
-    in_any = idle_in_any(recipe, has_weights=trains_weights, head_penalty=penalty)
+    penalty = recipe.head_l2 if has_head else 0.0
+    in_any = idle_in_any(recipe, has_weights=trains_weights, head_l2=penalty)
     return [*dict.fromkeys([*in_any, *named(idle)])]

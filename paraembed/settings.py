@@ -82,7 +82,7 @@ class Placement(Workers):
 class Selection:
     """How often the encoder is scored, and which one is kept."""
 
-    every: float = 1.0
+    eval_every: float = 1.0
     """Epochs from one evaluation to the next, 0.25 for instance; the end of the training has one, too."""
     select: str | None = None
     """The encoder with the highest score of this name is the result, sts/2016/mean for instance.
@@ -92,7 +92,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
-        check_fields(self, {"every": (1e-6, math.inf), "patience": (1, 2**31 - 1)})
+        check_fields(self, {"eval_every": (1e-6, math.inf), "patience": (1, 2**31 - 1)})
 
 
 @dataclass(frozen=True)

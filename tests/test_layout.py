@@ -14,6 +14,7 @@ SOURCES = sorted([*ROOT.glob("paraembed/**/*.py"), *ROOT.glob("jobs/*.py")])
 ORDER = (
     *(
         "process",
+        "names",
         "options",
         "settings",
         "compiled_cache",

@@ -19,15 +19,15 @@ def test_recipe_survives_json(recipe, tmp_path):
 def test_published_settings():
     """FACTS §4, "best found (released demo)"."""
     avg, proj = RECIPES["iclr2016/avg"], RECIPES["iclr2016/proj"]
-    assert (avg.batch_size, avg.word_penalty, avg.clip, avg.optimiser, avg.learning_rate) == (
+    assert (avg.batch_size, avg.word_l2, avg.clip, avg.optimizer, avg.learning_rate) == (
         100,
         1e-6,
         1,
         "adam",
         0.005,
     )
-    assert (proj.word_penalty, proj.composition_penalty, proj.clip, proj.learning_rate) == (1e-8, 1e-5, None, 0.0005)
-    assert {(one.margin, one.pool, one.epochs, one.penalty_form) for one in (avg, proj)} == {
+    assert (proj.word_l2, proj.encoder_l2, proj.clip, proj.learning_rate) == (1e-8, 1e-5, None, 0.0005)
+    assert {(one.margin, one.negative_pool, one.epochs, one.l2_form) for one in (avg, proj)} == {
         (0.4, "both_sides", 10, "released")
     }
 
@@ -35,14 +35,14 @@ def test_published_settings():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"margn": 1}, "no field 'margn'; allowed: encoder, tokeniser, "),
+        ({"margn": 1}, "no field 'margn'; allowed: encoder, tokenizer, "),
         ({"encoder": {"name": "bert"}}, "unknown encoder 'bert'; allowed: avg, sum, word, scaled_avg, proj"),
         ({"encoder": {"name": "proj", "depth": 2}}, "no option 'depth'; allowed: width"),
-        ({"optimiser": "lion"}, "optimiser is 'lion'; allowed: adam, adagrad, sgd"),
-        ({"tokeniser": "moses"}, "unknown tokeniser 'moses'; allowed: ptb-v1, space"),
+        ({"optimizer": "lion"}, "optimizer is 'lion'; allowed: adam, adagrad, sgd"),
+        ({"tokenizer": "moses"}, "unknown tokenizer 'moses'; allowed: ptb-v1, space"),
         ({"margin": -1.0}, "margin is -1.0; allowed: 1e-36 to 1e"),
         ({"learning_rate": float("nan")}, "learning_rate is nan; allowed: 1e-36 to"),
-        ({"word_penalty": -1e-6}, "word_penalty is -1e-06; allowed: 0 to"),
+        ({"word_l2": -1e-6}, "word_l2 is -1e-06; allowed: 0 to"),
         ({"batch_size": 1}, r"batch_size is 1; allowed: 2 to 1e\+06"),
         ({"seed": -1}, "seed is -1; allowed: 0 to"),
         ({"seed": 1.5}, "seed is 1.5; expected int"),
@@ -54,7 +54,7 @@ def test_published_settings():
         ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; expected int or none"),
         ({"clip": 0.0}, "clip is 0.0; allowed: 1e-36 to inf"),
         ({"max_tokens": 10**22}, "max_tokens is 10000000000000000000000; allowed: 1 to 2.14748e"),
-        ({"encoder": {"name": "word"}, "boundary_tokens": "start"}, "would have one vector; allowed: none, end"),
+        ({"encoder": {"name": "word"}, "bos_eos_tokens": "start"}, "would have one vector; allowed: none, end"),
     ],
 )
 def test_errors_say_what_came_and_what_is_allowed(values, message):
@@ -71,10 +71,13 @@ def test_every_field_that_differs_gives_another_dictionary():
 @pytest.mark.parametrize(
     ("changes", "idle"),
     [
-        ({"objective": "squared_l2", "similarity": "dot", "negatives": "mix"}, {"similarity", "negatives", "pool"}),
-        ({"objective": "contrastive"}, {"paired_negatives", "pool_workers"}),
-        ({"composition_penalty": 1.0}, {"composition_penalty", "composition_target"}),
-        ({"train_words": False, "encoder": ProjConfig()}, {"word_penalty", "update"}),
+        (
+            {"objective": "squared_l2", "similarity": "dot", "negatives": "mix"},
+            {"similarity", "negatives", "negative_pool"},
+        ),
+        ({"objective": "contrastive"}, {"paired_negatives", "negative_pool_workers"}),
+        ({"encoder_l2": 1.0}, {"encoder_l2", "encoder_l2_target"}),
+        ({"train_words": False, "encoder": ProjConfig()}, {"word_l2", "update"}),
         ({"scramble_swaps": 2.0, "clip_form": "global"}, {"scramble_swaps", "clip_form", "contrast_phrases"}),
     ],
 )
@@ -85,15 +88,15 @@ def test_fields_without_effect_are_known(changes, idle):
 def test_fields_with_effect_are_not_called_idle():
     recipe = replace(
         RECIPES["acl2017/gran"],
-        composition_penalty=0.1,
-        word_penalty=0.1,
+        encoder_l2=0.1,
+        word_l2=0.1,
         clip=1.0,
         new_words="random",
         scramble=0.5,
-        mega_batches=2,
+        mega_batch_size=2,
     )
     assert without_effect(recipe) == ["contrast_phrases", "scramble_time"]  # mega-batches choose by whole texts
-    assert without_effect(replace(recipe, mega_batches=1)) == ["mega_anneal", "contrast_phrases"]
+    assert without_effect(replace(recipe, mega_batch_size=1)) == ["mega_batch_anneal_steps", "contrast_phrases"]
     assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()
 
 

@@ -14,12 +14,12 @@ from tune_spaces.space import DEV_PEARSON, Selection, Space
 _RATES = (0.2, 0.4, 0.6)
 _SCRAMBLE = (0.25, 0.5, 0.75)
 _MARGIN = {"margin": (0.4, 0.6, 0.8)}
-_BOUNDARY = {"boundary_tokens": ("none", "start", "end", "both")}
+_BOS_EOS = {"bos_eos_tokens": ("none", "start", "end", "both")}
 _COMBINE = {"encoder.combine": ("sum", "tanh")}
-_UNREGULARISED = {"dropout": 0.0, "word_dropout": 0.0, "scramble": 0.0, "composition_penalty": 0.0}
+_UNREGULARIZED = {"dropout": 0.0, "word_dropout": 0.0, "scramble": 0.0, "encoder_l2": 0.0}
 
 _NONE: tuple[Mapping[str, Any], ...] = ({},)
-_L2 = tuple({"composition_penalty": one} for one in (1e-3, 1e-4, 1e-5, 1e-6))
+_L2 = tuple({"encoder_l2": one} for one in (1e-3, 1e-4, 1e-5, 1e-6))
 _DROPOUT = tuple({"dropout": rate} for rate in _RATES)
 _WORD_DROPOUT = tuple({"word_dropout": rate} for rate in _RATES)
 _SCRAMBLING = tuple({"scramble": rate} for rate in _SCRAMBLE)
@@ -31,7 +31,7 @@ _SIMPWIKI = "SimpWiki, 167,689 pairs, jobs/shard.py --training-set acl2017/simpw
 _FIRST = Space(
     source="P17 §4.1.2, table 1",
     base="acl2017/avg",
-    axes={**_MARGIN, "word_penalty": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)},
+    axes={**_MARGIN, "word_l2": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)},
     selection=Selection(("sts",), ((1, "sts/2016/mean"),), "STS 2016, mean of 5 sets"),
     tuning_data=_SIMPWIKI,
     tuning_pairs=None,
@@ -40,7 +40,7 @@ _FIRST = Space(
     final_epochs=7,
     best=("acl2017/avg",),
 )
-_RECURRENT = replace(_FIRST, tuning_epochs=3, final_epochs=3, fixed=_UNREGULARISED, best=())
+_RECURRENT = replace(_FIRST, tuning_epochs=3, final_epochs=3, fixed=_UNREGULARIZED, best=())
 
 
 def _first(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
@@ -48,7 +48,7 @@ def _first(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
 
 
 def _regularised(encoder: str, table: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Space:
-    axes = {**_MARGIN, "word_penalty": (1e-5, 0.0), "regulariser": _OF_RECURRENT, **more}
+    axes = {**_MARGIN, "word_l2": (1e-5, 0.0), "regularizer": _OF_RECURRENT, **more}
     return replace(_RECURRENT, source=f"P17 §4.2, table {table}", base=f"acl2017/{encoder}", axes=axes, best=best)
 
 
@@ -67,14 +67,14 @@ def _supervised(name: str, table: str, axes: Mapping[str, tuple[Any, ...]]) -> S
     )
 
 
-_SUPERVISED_WORDS = {"word_penalty": (1e-5, 0.0)}
+_SUPERVISED_WORDS = {"word_l2": (1e-5, 0.0)}
 _SUPERVISED_RECURRENT = _NONE + _DROPOUT + _WORD_DROPOUT + _SCRAMBLING + _BOTH
-_UNIVERSAL_WORDS = {"word_penalty": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)}
-_UNIVERSAL_AVG = {**_UNIVERSAL_WORDS, "regulariser": _DROPOUT}
+_UNIVERSAL_WORDS = {"word_l2": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)}
+_UNIVERSAL_AVG = {**_UNIVERSAL_WORDS, "regularizer": _DROPOUT}
 _UNIVERSAL = {
     **_UNIVERSAL_WORDS,
-    "composition_penalty": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 0.0),
-    "regulariser": _BOTH,
+    "encoder_l2": (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 0.0),
+    "regularizer": _BOTH,
 }
 _GRANS = ("gran", "gran2", "gran3", "gran4", "gran5")
 
@@ -82,10 +82,10 @@ SPACES = {
     "acl2017/avg": _FIRST,
     "acl2017/lstm": _first("lstm", {}),
     "acl2017/lstm_avg": _first("lstm_avg", {}),
-    "acl2017/lstm-boundary": replace(_first("lstm", _BOUNDARY), source="P17 footnote 4"),
-    "acl2017/lstm_avg-boundary": replace(_first("lstm_avg", _BOUNDARY), source="P17 footnote 4"),
+    "acl2017/lstm-boundary": replace(_first("lstm", _BOS_EOS), source="P17 footnote 4"),
+    "acl2017/lstm_avg-boundary": replace(_first("lstm_avg", _BOS_EOS), source="P17 footnote 4"),
     "acl2017/avg-regularised": replace(
-        _regularised("avg", "2", {"regulariser": _OF_AVG}, "acl2017/avg"), tuning_epochs=7, final_epochs=7
+        _regularised("avg", "2", {"regularizer": _OF_AVG}, "acl2017/avg"), tuning_epochs=7, final_epochs=7
     ),
     "acl2017/lstm-regularised": _regularised("lstm", "2", {}, "acl2017/lstm"),
     "acl2017/lstm_avg-regularised": _regularised("lstm_avg", "2", {}, "acl2017/lstm_avg"),
@@ -96,12 +96,12 @@ SPACES = {
         _regularised("gran_nogate", "3", {"encoder.activation": ("tanh", "relu")}), source="P17 footnote 2"
     ),
     "acl2017/bigran": _regularised("bigran", "3", _COMBINE),
-    "acl2017/supervised-avg": _supervised("supervised-avg", "5", {**_SUPERVISED_WORDS, "regulariser": _OF_AVG}),
+    "acl2017/supervised-avg": _supervised("supervised-avg", "5", {**_SUPERVISED_WORDS, "regularizer": _OF_AVG}),
     **{
         f"acl2017/supervised-{name}": _supervised(
             f"supervised-{name}",
             "6" if name in _GRANS[1:] else "5",
-            {**_SUPERVISED_WORDS, "regulariser": _SUPERVISED_RECURRENT},
+            {**_SUPERVISED_WORDS, "regularizer": _SUPERVISED_RECURRENT},
         )
         for name in ("lstm", "lstm_avg", *_GRANS)
     },

@@ -10,19 +10,19 @@ from typing import Any
 
 from tune_spaces.space import DEV_PEARSON, Selection, Space
 
-_WORDS_FIXED = {"train_words": False, "word_penalty": 0.0}
-_COMPOSITION_PENALTY = {"composition_penalty": (1e-3, 1e-4, 1e-5, 1e-6)}
+_WORDS_FIXED = {"train_words": False, "word_l2": 0.0}
+_ENCODER_L2 = {"encoder_l2": (1e-3, 1e-4, 1e-5, 1e-6)}
 _ACTIVATION = {"encoder.activation": ("tanh", "relu")}
-_OPTIMISER = {"optimiser": ("adagrad", "adam"), "learning_rate": (0.05, 0.005, 0.0005), "clip": (1.0, None)}
+_OPTIMIZER = {"optimizer": ("adagrad", "adam"), "learning_rate": (0.05, 0.005, 0.0005), "clip": (1.0, None)}
 
 _AVG = Space(
     source="P16 §4.2.1, footnote 9, tables 2 and 3",
     base="iclr2016/avg",
     axes={
         "batch_size": (25, 50, 100),
-        "word_penalty": (1e-5, 1e-6, 1e-7, 1e-8, _WORDS_FIXED),
+        "word_l2": (1e-5, 1e-6, 1e-7, 1e-8, _WORDS_FIXED),
         "margin": (0.4, 0.6, 0.8),
-        **_OPTIMISER,
+        **_OPTIMIZER,
         "negatives": ("max", "mix"),
     },
     selection=Selection(("phrases",), ((1, "phrases/pavlick/spearman"),), "Pavlick et al. 2015, all of it"),
@@ -43,26 +43,26 @@ def _with(encoder: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Spac
 def _projected(width: int) -> Space:
     """``proj`` of a greater width, for the features of table 6."""
     axes = {
-        "composition_penalty": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8),
-        "word_penalty": _AVG.axes["word_penalty"],
-        **_OPTIMISER,
+        "encoder_l2": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8),
+        "word_l2": _AVG.axes["word_l2"],
+        **_OPTIMIZER,
     }
     fixed = {"encoder.width": width, "batch_size": 100, "margin": 0.4, "negatives": "max"}
     return replace(_AVG, source="P16 footnote 18, table 6", base="iclr2016/proj", axes=axes, fixed=fixed, best=())
 
 
-# λ_s is head_penalty, the width of h_s head_width; one penalty for both where the paper ties them.
-_SCHEMES = ({"optimiser": "adagrad", "learning_rate": 0.05}, {"optimiser": "adam", "learning_rate": 0.001})
-_HEAD_PENALTY = (1e-3, 1e-4, 1e-5, 1e-6)
-_SUPERVISED_WORD_PENALTY = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+# λ_s is head_l2, the width of h_s head_width; one penalty for both where the paper ties them.
+_SCHEMES = ({"optimizer": "adagrad", "learning_rate": 0.05}, {"optimizer": "adam", "learning_rate": 0.001})
+_HEAD_L2 = (1e-3, 1e-4, 1e-5, 1e-6)
+_SUPERVISED_WORD_L2 = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 _SUPERVISED = Space(
     source="P16 §4.4, footnote 16, table 5",
     base="iclr2016/supervised-avg",
     axes={
         "batch_size": (25, 50, 100),
         "head_width": (50, 150, 300),
-        "head_penalty": _HEAD_PENALTY,
-        "word_penalty": _SUPERVISED_WORD_PENALTY,
+        "head_l2": _HEAD_L2,
+        "word_l2": _SUPERVISED_WORD_L2,
         "scheme": _SCHEMES,
     },
     selection=DEV_PEARSON,
@@ -73,12 +73,12 @@ _SUPERVISED = Space(
     final_epochs=10,
     job="finetune",
 )
-_TIED = {"head_penalty": tuple({"head_penalty": one, "composition_penalty": one} for one in _HEAD_PENALTY)}
-_UNIVERSAL = {"head_penalty": _HEAD_PENALTY, "composition_penalty": (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)}
+_TIED = {"head_l2": tuple({"head_l2": one, "encoder_l2": one} for one in _HEAD_L2)}
+_UNIVERSAL = {"head_l2": _HEAD_L2, "encoder_l2": (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)}
 
 
 def _supervised(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
-    words = {"word_penalty": (*_SUPERVISED_WORD_PENALTY, _WORDS_FIXED)}
+    words = {"word_l2": (*_SUPERVISED_WORD_L2, _WORDS_FIXED)}
     return replace(
         _SUPERVISED, base=f"iclr2016/supervised-{encoder}", axes={**_SUPERVISED.axes, **_TIED, **words, **more}
     )
@@ -96,23 +96,23 @@ _FEATURES = replace(
     _SUPERVISED,
     source="P16 §4.4.2, footnote 18, table 6",
     base="iclr2016/features",
-    axes={"head_penalty": _HEAD_PENALTY, "scheme": _SCHEMES},
+    axes={"head_l2": _HEAD_L2, "scheme": _SCHEMES},
     tuning_epochs=20,
     final_epochs=20,
 )
 
 SPACES = {
     "iclr2016/avg": _AVG,
-    "iclr2016/proj": _with("proj", _COMPOSITION_PENALTY),
-    "iclr2016/dan": _with("dan", {**_COMPOSITION_PENALTY, **_ACTIVATION, "encoder.layers": (1, 2)}),
-    "iclr2016/rnn": _with("rnn", {**_COMPOSITION_PENALTY, **_ACTIVATION}),
-    "iclr2016/irnn": _with("irnn", {"composition_penalty": (1000.0, 100.0, 10.0, 1.0)}),
-    "iclr2016/lstm": _with("lstm", {**_COMPOSITION_PENALTY, "encoder.output_gate": (True, False)}, "lstm-no-gate"),
+    "iclr2016/proj": _with("proj", _ENCODER_L2),
+    "iclr2016/dan": _with("dan", {**_ENCODER_L2, **_ACTIVATION, "encoder.layers": (1, 2)}),
+    "iclr2016/rnn": _with("rnn", {**_ENCODER_L2, **_ACTIVATION}),
+    "iclr2016/irnn": _with("irnn", {"encoder_l2": (1000.0, 100.0, 10.0, 1.0)}),
+    "iclr2016/lstm": _with("lstm", {**_ENCODER_L2, "encoder.output_gate": (True, False)}, "lstm-no-gate"),
     "iclr2016/avg-xxl": replace(
         _AVG,
         source="P16 §4.3, footnote 12, table 4",
         base="iclr2016/avg-xxl",
-        axes={"word_penalty": (1e-6, 1e-7, 1e-8), "negatives": ("max", "mix")},
+        axes={"word_l2": (1e-6, 1e-7, 1e-8), "negatives": ("max", "mix")},
         tuning_data="PPDB 1.0 XL phrasal, 3,033,753 pairs",
         tuning_pairs=None,
         tuning_epochs=10,

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from tune_spaces.space import Selection, Space
 
-_WORD_PENALTY = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
-_PARAGRAM_WORD_PENALTY = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+_WORD_L2 = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
+_PARAGRAM_WORD_L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 _WORDS = Space(
     source="P15 §5.1, §5.3, table 3",
     base="tacl2015/word",
-    axes={"word_penalty": _WORD_PENALTY, "batch_size": (100, 250, 500, 1000)},
+    axes={"word_l2": _WORD_L2, "batch_size": (100, 250, 500, 1000)},
     selection=Selection(
         ("words",),
         ((2, "words/ws353-sim/spearman"), (-1, "words/ws353-rel/spearman")),
@@ -31,8 +31,8 @@ _BIGRAMS = Space(
     source="P15 §6.1, table 5",
     base="tacl2015/recursive",
     axes={
-        "word_penalty": _WORD_PENALTY,
-        "composition_penalty": (1e-1, 1e-2, 1e-3, 0.0),
+        "word_l2": _WORD_L2,
+        "encoder_l2": (1e-1, 1e-2, 1e-3, 0.0),
         "batch_size": (100, 250, 500, 1000, 2000),
     },
     selection=Selection(
@@ -66,7 +66,7 @@ def _bigrams(kind: str) -> Space:
 
 def _from_paragram(space: Space) -> Space:
     """The space for words that begin as PARAGRAM vectors: they are held faster."""
-    return replace(space, axes={**space.axes, "word_penalty": _PARAGRAM_WORD_PENALTY})
+    return replace(space, axes={**space.axes, "word_l2": _PARAGRAM_WORD_L2})
 
 
 SPACES = {

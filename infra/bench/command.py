@@ -48,7 +48,7 @@ EMBED_PROGRAMS = {
     "many": "jobs/embed.py, few rows in many parts",
     "large": "jobs/embed.py, many rows",
     "read": "read",
-    "tokenise": "tokenize, look up",
+    "tokenize": "tokenize, look up",
     "gather": "gather",
     "write": "write",
     "part": "a whole part",
@@ -170,7 +170,7 @@ class Case(TrainingSize):
     batch_size: int = option("pairs a step and worker", 2, 1_000_000, default=100)
     encoder: str = "avg"
     epochs: int = option("epochs of a whole training, which is one round", 0, 10_000, default=0)
-    mega_batches: int = 1
+    mega_batch_size: int = 1
 
     def __post_init__(self) -> None:
         """Check the fields."""

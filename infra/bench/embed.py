@@ -52,12 +52,12 @@ from paraembed.encoders.configs import AvgConfig
 from paraembed.io.atomic import write_file
 from paraembed.io.inflate import read_blocks
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import word_ids
 
 IN_MEMORY = ("encode", "encode_1", "model2vec", "static_embedding")
 JOBS = ("float32", "float16", "few", "many", "large")
-STAGES = ("read", "tokenise", "gather", "write", "part")
+STAGES = ("read", "tokenize", "gather", "write", "part")
 SIZES = ("few_files", "many_files", "few_groups", "many_groups")
 GROUPS = (IN_MEMORY, ("float32", "float16", "floor"), ("few", "many"), ("large",), STAGES, SIZES)
 """Programs whose rounds are interleaved; ``large`` is there for its memory, and runs once."""
@@ -334,7 +334,7 @@ def _rows(plan: Plan) -> Iterator[Rows]:
 
 
 def _tokens(texts: pa.StringArray, encoder: Encoder) -> Ragged:
-    tokens = tokenise(texts, encoder.tokeniser)
+    tokens = tokenize(texts, encoder.tokenizer)
     return Ragged(word_ids(tokens.flat, encoder.vocabulary), tokens.offsets)
 
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from infra.bench.command import TEXTS, Case
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import Tokens, tokenise
+from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 ZIPF = 1.07
@@ -73,7 +73,7 @@ def draw_lines(num_texts: int, mean_tokens: float, num_words: int, seed: int) ->
 def frequent_words(lines: bytes, tokenizer: str, num_words: int, width: int, seed: int) -> Words:
     """Return the unknown word and the most frequent others, with random vectors; ties in the order of the words."""
     texts = pa.array(lines.decode("utf-8", "replace").split("\n"), pa.string())
-    counted = pc.value_counts(tokenise(texts, tokenizer).flat).flatten()
+    counted = pc.value_counts(tokenize(texts, tokenizer).flat).flatten()
     table = pa.table({"word": counted[0], "count": counted[1]})
     table = table.sort_by([("count", "descending"), ("word", "ascending")])
     frequent = table["word"].slice(0, num_words - 1).combine_chunks()

@@ -114,7 +114,7 @@ def write_inputs(clock: Clock, case: dict[str, Any], folder: str) -> None:
         for word, vector in zip(words.vocabulary.to_pylist(), words.matrix.tolist(), strict=True):
             lines.write(f"{word} {' '.join(map('{:.4g}'.format, vector))}\n")
     with ray_session(1):
-        shard_pairs([inputs / "pairs.parquet"], inputs / "pairs", ShardSettings(tokeniser="space"))
+        shard_pairs([inputs / "pairs.parquet"], inputs / "pairs", ShardSettings(tokenizer="space"))
     clock.begin()
 
 

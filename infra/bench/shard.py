@@ -238,7 +238,7 @@ def _stages(path: Path, folder: Path) -> tuple[list[Result], int]:
             _ = lines.not_utf8
         with stage("split into fields"):
             parsed = Block("ppdb", lines.first, lines, parse_ppdb(lines))
-        with stage("tokenise, filter"):
+        with stage("tokenize, filter"):
             tables.append(keep_pairs(parsed, "lines", "space", (), rules)[0])
     by_partition = folder / "by-partition.arrow"
     with by_partition.open("wb") as file, partition_writer(file, 8) as partitions:

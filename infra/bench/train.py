@@ -121,7 +121,7 @@ def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
         program: Program = import_module("infra.bench.on_ray").start_training(name, ray_workers, case, folder)
         return program
     if key == MEGA:
-        case = replace(case, mega_batches=MEGA_BATCH_SIZE)
+        case = replace(case, mega_batch_size=MEGA_BATCH_SIZE)
     ours = train_ours if key in {OURS, MEGA, WORKERS} else train_other
     seconds = 0.0 if is_whole else case.seconds
     workers = 2 if key == WORKERS else 1
@@ -145,7 +145,7 @@ def recipe(case: Case) -> Recipe:
         "space",
         epochs=case.epochs or _WITHOUT_END,
         batch_size=case.batch_size,
-        mega_batches=case.mega_batches,
+        mega_batch_size=case.mega_batch_size,
         precision=case.precision,
         seed=case.seed,
     )

@@ -214,7 +214,7 @@ def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartRepo
 
 def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
     """Return the run to resume, or a new one; ``overwrite`` resumes only what an equal ``overwrite`` began."""
-    decides = encoder.fingerprint, encoder.tokeniser
+    decides = encoder.fingerprint, encoder.tokenizer
     if manifest.check_folder(store):
         try:
             return Run(*decides, manifest.continued_plan(store, *decides, files, settings))

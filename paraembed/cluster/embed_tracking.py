@@ -89,7 +89,7 @@ def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
 
 def describe(tracked: Tracked, encoder: Path, run: Run, workers: int) -> None:
     """Log what decides the output; what a run that goes on may change is a tag."""
-    values = manifest.decides(run.encoder, run.tokeniser, run.plan.inputs, run.plan.settings)
+    values = manifest.decides(run.encoder, run.tokenizer, run.plan.inputs, run.plan.settings)
     listing = manifest.listing_digest(run.plan)
     tracked.params({**values, "inputs": listing, "num_inputs": len(run.plan.inputs), "parts": len(run.plan.parts)})
     tracked.tags({"workers": str(workers), "encoder_folder": str(encoder)})

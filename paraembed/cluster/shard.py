@@ -28,6 +28,7 @@ from paraembed.io.escape import listed
 from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, name_of, size_of, without_credentials
+from paraembed.names import on_disk
 from paraembed.options import checked
 from paraembed.pairs import shards
 from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions
@@ -77,8 +78,8 @@ def shard_pairs(
     """Write pair shards of the contract (``PAIRS`` in pairs/shards.py), a manifest and ``_SUCCESS``, last.
 
     The folder appears when it is complete. Until then the work stands in a hidden folder beside it, and the same call
-    goes on from the files that are parsed. Where the settings select several outputs (a split, halvings), each is a
-    complete folder of pair shards below ``out``.
+    resumes from the files that are parsed. Where the settings select several outputs (a split, nested subsets), each is
+    a complete folder of pair shards below ``out``.
 
     Args:
         inputs: pair files; their order breaks ties between equal ranks and orders the rows.
@@ -170,7 +171,7 @@ def shard_pairs(
 
 def _as_json(settings: ShardSettings) -> dict[str, Any]:
     """Return settings as JSON. One that is newer than the first version is left out where it has its default."""
-    values: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
+    values: dict[str, Any] = on_disk(json.loads(json.dumps(asdict(settings))))
     return values if settings.no_header else {name: value for name, value in values.items() if name != "no_header"}
 
 

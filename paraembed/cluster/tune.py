@@ -17,6 +17,7 @@ from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.console import doing, duration, say
 from paraembed.evaluation.selection import SuiteScorer, suites_digest
 from paraembed.io.resume import Work
+from paraembed.names import on_disk
 from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import Placement, SearchSettings
@@ -46,7 +47,7 @@ _FILES = re.compile(
 
 
 _KEPT_COLUMNS = ("first", "second", "score", "first_tree", "second_tree")
-_DECIDES_MEMORY = ("encoder", "optimiser", "train_words", "word_penalty", "update", "batch_size")
+_DECIDES_MEMORY = ("encoder", "optimizer", "train_words", "word_l2", "update", "batch_size")
 _STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _GIB = 2**30
 
@@ -140,8 +141,13 @@ def _identity(sweep: Sweep) -> dict[str, Any]:
     data = inputs.pop("data")
     searched = {
         "base": points.base.to_dict(),
-        "fixed": {**points.space.fixed, **points.fixed},
-        "axes": {name: list(values) for name, values in points.space.axes.items()},
+        "fixed": on_disk({**points.space.fixed, **points.fixed}),
+        "axes": on_disk(
+            {
+                name: [on_disk(value) if isinstance(value, Mapping) else value for value in values]
+                for name, values in points.space.axes.items()
+            }
+        ),
     }
     return {
         "space": points.name,
@@ -218,7 +224,7 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
     names = pq.read_schema(files[0]).names
     columns: tuple[Any, ...] = tuple(name if name in _KEPT_COLUMNS else "ignore" for name in names)
     seed = sweep.settings.seed
-    settings = ShardSettings(columns=columns, tokeniser="space", sample=sweep.sample, sample_seed=seed)
+    settings = ShardSettings(columns=columns, tokenizer="space", sample=sweep.sample, sample_seed=seed)
     shard_pairs(files, sweep.out / SAMPLE, settings, workers=concurrency(sweep))
     say(f"the trials train on {sweep.sample:,} of {data.num_pairs:,} pairs, drawn with seed {seed}")
     return replace(data, folder=sweep.out / SAMPLE)
@@ -268,7 +274,7 @@ def _check_memory(
         concurrent: trials at a time.
     """
     here = workers_here(concurrent * workers)
-    takes = {(one.optimiser, one.train_words, one.word_penalty > 0, one.update, one.max_words): one for one in recipes}
+    takes = {(one.optimizer, one.train_words, one.word_l2 > 0, one.update, one.max_words): one for one in recipes}
     needed = max(estimate(words, recipe, tokens, num, here).needed for recipe in takes.values())
     available = available_memory()
     fewer = "keep fewer words with `fixed` max_words=N, or " if isinstance(words, Path) else ""

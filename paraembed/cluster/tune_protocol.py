@@ -121,7 +121,7 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
         scores = read_config(out)["provenance"]["scores"]
         run.metrics({f"{part}/{name}": value for part, one in scores.items() for name, value in one["values"].items()})
         return Tuned(swept, out / "encoder", done.table)
-    before = untrained(data.words, recipe.max_words, recipe.tokeniser)
+    before = untrained(data.words, recipe.max_words, recipe.tokenizer)
     report = compare([trained(out), before], protocol.suites, progress=doing)
     for path in report.write(sweep.out / "scores"):
         run.artifacts(path, "scores")

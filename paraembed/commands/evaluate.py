@@ -287,14 +287,14 @@ def find_candidates(flags: Evaluation) -> "list[Candidate]":
         doing(f"reading encoder {number} of {len(flags.encoder)}")
         candidates.append(find_candidate(text))
     encoders = [one.encoder for one in candidates if isinstance(one.encoder, Encoder)]
-    tokeniser = encoders[0].tokeniser if encoders else "ptb-v1"
+    tokenizer = encoders[0].tokenizer if encoders else "ptb-v1"
     wanted = {*names_in(flags.baseline), *names_in(flags.suite)}
     if flags.words:
         doing(f"reading the words of {flags.words.name}")
-        candidates.append(untrained(flags.words, flags.max_words, tokeniser))
+        candidates.append(untrained(flags.words, flags.max_words, tokenizer))
         weighted = [name for name in MADE_OF if name in wanted]
         folder = flags.trained or next((Path(text) for text in flags.encoder if Path(text).is_dir()), None)
-        sources = Sources(flags.words, flags.counts, flags.corpus, folder, flags.max_words, tokeniser)
+        sources = Sources(flags.words, flags.counts, flags.corpus, folder, flags.max_words, tokenizer)
         candidates += baselines(weighted, sources, doing) if weighted else []
     return unique_labels([*candidates, *(overlap_candidates() if wanted & {HEURISTICS, "all"} else [])])
 

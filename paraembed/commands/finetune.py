@@ -23,9 +23,9 @@ class Finetune:
     """Train an encoder with a head on gold labels; the same command again goes on where a stopped or killed run was,
     also with another number of --workers.
 
-    Modes: scratch (from --words), universal (from a trained encoder, --prior, and pulled back to it), features (that
-    encoder stays as it is; only the head learns). The model that is best on the development part is kept; the test
-    part is scored once. Every field of the recipe is an option below.
+    Modes: scratch trains from --words; universal trains the encoder --pretrained, regularized towards its initial
+    values; features freezes that encoder and trains the head alone. The model with the best dev-set score is kept, and
+    scored once on the test set. Every field of the recipe is an option below.
     """
 
     task: TaskName
@@ -39,7 +39,7 @@ class Finetune:
     """For similarity: sick, or sts (2012 to 2015; of each set 40 % train, 10 % choose, 50 % test); none: sick."""
     words: Path | None = None
     """Word vectors: text rows 'word v1 ... vd', plain or .gz; for the mode scratch."""
-    prior: Path | None = None
+    pretrained: Path | None = None
     """Encoder folder from jobs/train.py; for the modes universal and features."""
     recipe: str = DEFAULT_RECIPE
     """A supervised recipe of the papers, or a .json file."""
@@ -58,7 +58,7 @@ def main(flags: Finetune) -> None:
     check_min_coverage(flags.min_coverage)
     data, out = existing_data(flags.data, "--data"), absolute(flags.out, "--out")
     words = existing(flags.words, "--words") if flags.words else None
-    prior = existing_encoder(flags.prior, "--prior") if flags.prior else None
+    pretrained = existing_encoder(flags.pretrained, "--pretrained") if flags.pretrained else None
     base = find_supervised_recipe(flags.recipe)
     if flags.encoder is not None:
         base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
@@ -70,7 +70,7 @@ def main(flags: Finetune) -> None:
     changed = changed_fields(flags.settings, base)
     check_gpus(flags.placement)
     labels = read_labels(
-        *(flags.settings, flags.task, flags.data_set, data, words, prior),
+        *(flags.settings, flags.task, flags.data_set, data, words, pretrained),
         asked=changed,
         min_coverage=flags.min_coverage,
     )

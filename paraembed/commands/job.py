@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar, get_args, get_origin, get_type_hints
 import tyro
 
 from paraembed.console import WithoutPasswords, say, shown_status
+from paraembed.names import current_flags
 from paraembed.process import quiet_libraries
 from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
 
@@ -50,13 +51,14 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger().handlers[0].setFormatter(_AsFlags(flags))
     quiet_libraries()
+    arguments = current_flags(sys.argv[1:])
     style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     try:
         with _stops_raise():
             if default is None:
-                values = tyro.cli(flags, config=style)
+                values = tyro.cli(flags, args=arguments, config=style)
             else:
-                values = tyro.cli(flags, config=style, default=default(sys.argv[1:]))
+                values = tyro.cli(flags, args=arguments, config=style, default=default(arguments))
             with shown_status():
                 main(values)
     except KeyboardInterrupt:

@@ -31,7 +31,7 @@ class Shard:
     input: tuple[str, ...]
     """Pair files or URIs, best first: of equal pairs the one of the lowest line stays, then the one first named."""
     out: Path
-    """Folder to write: pairs-*.parquet, manifest.json, …, _SUCCESS; for a split or halvings, such folders in it."""
+    """Folder to write: pairs-*.parquet, manifest.json, …, _SUCCESS; one such folder a split or subset."""
     settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
     words: Path | None = None
     """Word vectors, or a list of words: the vocabulary of training sets that keep known words only."""

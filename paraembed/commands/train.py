@@ -67,7 +67,7 @@ def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], se
     if bool(names) != (data is not None):
         raise ValueError("--evaluate and --data go together: --evaluate sts --data FOLDER; or --evaluate-pairs FILE")
     if selection != Selection() and not (names or files):
-        raise ValueError("--every, --select and --patience need something to score on: --evaluate or --evaluate-pairs")
+        raise ValueError("--eval-every, --select and --patience need --evaluate or --evaluate-pairs")
     suites = list(read_suites(names, existing_data(data, "--data"))) if data is not None else []
     return suites + ([read_pairs_files([existing(file, "--evaluate-pairs") for file in files])] if files else [])
 

@@ -48,11 +48,11 @@ class Tune:
     """What trials on gold labels learn, in the place of pairs; see jobs/finetune.py."""
     data_set: DataSet | None = None
     """For the task similarity: sick, or sts; none: sick."""
-    prior: Path | None = None
+    pretrained: Path | None = None
     """Encoder folder from jobs/train.py, in the place of words: for spaces named universal and features."""
     settings: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
     metric: str | None = None
-    """Maximise another score than the space's, papers-22/mean for instance."""
+    """Maximize another score than the space's, papers-22/mean for instance."""
     min_coverage: float = MIN_COVERAGE
     """Minimum fraction of the training tokens that have a word vector; 0: no minimum."""
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="[FIELD=VALUE ...]")] = ()
@@ -178,7 +178,7 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
 def _check_flags(flags: Tune, space: Space) -> None:
     """Raise ValueError for a flag that a space for gold labels, or one for pairs, has no use for."""
     is_gold = space.job == "finetune"
-    names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "prior")
+    names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "pretrained")
     idle = [name for name in names if getattr(flags, name) is not None]
     idle += ["sample"] if is_gold and flags.sample else []
     of_pairs = ("profile", "pairs_memory_gb") if is_gold else ()
@@ -203,12 +203,17 @@ def _with_absolute_paths(flags: Tune) -> Tune:
         ValueError, FileNotFoundError: a path that the space's job needs is missing.
     """
     is_gold = find_space(flags.space).job == "finetune"
-    given = {name: getattr(flags, name) for name in ("pairs", "words", "data", "prior", "final_pairs")}
+    given = {name: getattr(flags, name) for name in ("pairs", "words", "data", "pretrained", "final_pairs")}
     needed = ("data", "out") if is_gold else ("pairs", "words", "out")
     for name in needed:
         if getattr(flags, name) is None:
             raise ValueError(f"{_flag(name)} is missing; give it, or --dry-run to print the grid")
-    there = {"data": existing_data, "pairs": existing_pairs, "final_pairs": existing_pairs, "prior": existing_encoder}
+    there = {
+        "data": existing_data,
+        "pairs": existing_pairs,
+        "final_pairs": existing_pairs,
+        "pretrained": existing_encoder,
+    }
     paths: dict[str, Any] = {
         name: there.get(name, existing)(path, _flag(name)) for name, path in given.items() if path is not None
     }
@@ -235,7 +240,7 @@ def _labels(flags: Tune, points: Points) -> "tuple[Labels, Points]":
 
     assert flags.task is not None
     assert flags.data is not None
-    inputs = flags.task, flags.data_set, flags.data, flags.words, flags.prior
+    inputs = flags.task, flags.data_set, flags.data, flags.words, flags.pretrained
     labels, points = read_labels_for(points, *inputs, min_coverage=flags.min_coverage)
     for note in labels.task.notes:
         say(f"note: {note}")
@@ -274,7 +279,7 @@ def _retraining(sweep: "Sweep") -> str:
     if isinstance(sweep.data, Pairs):
         return f"train.py --pairs PAIRS --words WORDS --out ENCODER{placed}"
     labels, task = sweep.data, sweep.data.task
-    begins = f"--words {labels.words}" if labels.prior is None else f"--prior {labels.prior}"
+    begins = f"--words {labels.words}" if labels.pretrained is None else f"--pretrained {labels.pretrained}"
     return (
         f"finetune.py --task {task.name} --data-set {task.data_set} --data {labels.folder} {begins} --out MODEL{placed}"
     )

@@ -31,7 +31,7 @@ class Weight:
     """Encoder folder whose word vectors give the weights of l1."""
     max_words: int | None = None
     """Rows of the word-vector file to use; the mean of the others stands for unknown words."""
-    tokeniser: str = "ptb-v1"
+    tokenizer: str = "ptb-v1"
     """How the encoder splits raw text: ptb-v1 or space."""
     smoothing: float = SMOOTHING
     """a of sif."""
@@ -60,7 +60,7 @@ def main(flags: Weight) -> None:
     sources = Sources(
         **paths,
         max_words=flags.max_words,
-        tokeniser=flags.tokeniser,
+        tokenizer=flags.tokenizer,
         smoothing=flags.smoothing,
         removed=flags.removed,
     )

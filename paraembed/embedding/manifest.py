@@ -49,12 +49,12 @@ class Run:
 
     Attributes:
         encoder: fingerprint of the encoder folder.
-        tokeniser: its name, which changes with its rules.
+        tokenizer: its name, which changes with its rules.
         plan: inputs, settings and parts.
     """
 
     encoder: str
-    tokeniser: str
+    tokenizer: str
     plan: Plan
 
 
@@ -87,16 +87,16 @@ def check_folder(store: Store) -> bool:
 
 
 def continued_plan(
-    store: Store, encoder: str, tokeniser: str, inputs: tuple[InputFile, ...], settings: Settings
+    store: Store, encoder: str, tokenizer: str, inputs: tuple[InputFile, ...], settings: Settings
 ) -> Plan:
     """The plan of the run that was begun in a place, to go on with.
 
     Raises:
-        ValueError: it was begun with another encoder, tokeniser, setting or input: which, and both values.
+        ValueError: it was begun with another encoder, tokenizer, setting or input: which, and both values.
     """
     stored = read_run(store)
-    before = decides(stored.encoder, stored.tokeniser, stored.plan.inputs, stored.plan.settings)
-    changed = differences(before, decides(encoder, tokeniser, inputs, settings))
+    before = decides(stored.encoder, stored.tokenizer, stored.plan.inputs, stored.plan.settings)
+    changed = differences(before, decides(encoder, tokenizer, inputs, settings))
     if changed:
         raise ValueError(
             f"{store} was begun with another {changed}; go back to that, give another `out`, or {store.afresh}"
@@ -104,10 +104,10 @@ def continued_plan(
     return replace(stored.plan, inputs=inputs)  # files that moved are the same files
 
 
-def decides(encoder: str, tokeniser: str, inputs: tuple[InputFile, ...], settings: Settings) -> dict[str, Any]:
+def decides(encoder: str, tokenizer: str, inputs: tuple[InputFile, ...], settings: Settings) -> dict[str, Any]:
     """What the bytes of an output depend on, by name; where the inputs lie does not count."""
     files = inputs_identity(inputs, settings)
-    return {"tokeniser": tokeniser, "encoder": encoder, **asdict(settings), "inputs": files}
+    return {"tokeniser": tokenizer, "encoder": encoder, **asdict(settings), "inputs": files}
 
 
 def read_run(store: Store) -> Run:
@@ -136,7 +136,7 @@ def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
     with store.held():
         _sweep(store)
         if not is_there(store, PLAN):
-            value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokeniser, "plan": run.plan.to_json()}
+            value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokenizer, "plan": run.plan.to_json()}
             write_json(store, PLAN, value)
         _check_same(store, run)
         for name in (REPORTS, REJECTED):  # after the plan, by which the next run knows the folder for its own
@@ -174,7 +174,7 @@ def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
         report: PartReport = read_json(store, f"{REPORTS}/{part.name}.json", PartReport)
     except (OSError, ValueError):
         return None  # missing or damaged: the part is embedded again
-    of_this = made_of(run.encoder, run.tokeniser, run.plan.inputs[part.file], part, run.plan.settings)
+    of_this = made_of(run.encoder, run.tokenizer, run.plan.inputs[part.file], part, run.plan.settings)
     if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, of_this):
         return None
     try:
@@ -241,7 +241,7 @@ def commit(
         "id_column": settings.id_field,
         "fingerprints": {
             "encoder": run.encoder,
-            "tokeniser": run.tokeniser,
+            "tokeniser": run.tokenizer,
             "settings": digest_of(asdict(settings)),
             "inputs": listing_digest(plan),
         },
@@ -285,7 +285,7 @@ def _is_there_still(store: Store, report: PartReport) -> bool:
 def _identity(run: Run) -> dict[str, Any]:
     """What two runs that may write to one place have in common."""
     parts = digest_of([asdict(part) for part in run.plan.parts])
-    return {**decides(run.encoder, run.tokeniser, run.plan.inputs, run.plan.settings), "parts": parts}
+    return {**decides(run.encoder, run.tokenizer, run.plan.inputs, run.plan.settings), "parts": parts}
 
 
 def _read_schema(store: Store, part: str) -> pa.Schema:

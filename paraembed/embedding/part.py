@@ -84,9 +84,9 @@ class PartReport:
     longest_first: int = 0
 
 
-def made_of(encoder: str, tokeniser: str, source: InputFile, part: Part, settings: Settings) -> str:
+def made_of(encoder: str, tokenizer: str, source: InputFile, part: Part, settings: Settings) -> str:
     """Digest of everything that the bytes of a part depend on; ``encoder`` is its fingerprint."""
-    return digest_of([encoder, tokeniser, inputs_identity((source,), settings), part.to_json(), asdict(settings)])
+    return digest_of([encoder, tokenizer, inputs_identity((source,), settings), part.to_json(), asdict(settings)])
 
 
 @dataclass
@@ -164,7 +164,7 @@ def embed_part(
         longest_first=found.multi_line.line,
         stamp=store.stamp(part.name),
         size=size,
-        made_of=made_of(encoder.fingerprint, encoder.tokeniser, source, part, settings),
+        made_of=made_of(encoder.fingerprint, encoder.tokenizer, source, part, settings),
         **counts,
     )
     write_json(store, f"{REPORTS}/{part.name}.json", asdict(report))

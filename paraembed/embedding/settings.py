@@ -30,7 +30,7 @@ class Settings:
         dtype: of the vectors. ``float16`` clips values to ±65504. ``int8`` rounds to 127 steps: vector = ``scale`` ·
             ``embedding``, with a float32 column ``scale`` that is the row's largest absolute value / 127.
         normalize: divide each vector by its Euclidean length; zeros stay zeros.
-        dim: keep the first ``dim`` numbers of a vector, before it is normalised; None: all. No encoder here is trained
+        dim: keep the first ``dim`` numbers of a vector, before it is normalized; None: all. No encoder here is trained
             to put more into its first numbers: of ``avg``, this is the encoder of word vectors cut to ``dim``.
         compression: of the Parquet files.
     """

@@ -1,4 +1,4 @@
-"""From an encoder's vectors to those of the output: cut, normalised, in the number format that was asked for."""
+"""From an encoder's vectors to those of the output: cut, normalized, in the number format that was asked for."""
 
 from dataclasses import dataclass
 
@@ -26,10 +26,10 @@ class Finished:
 
 
 def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
-    """Cut, normalise and convert vectors [n, H] as ``settings`` say; each row by itself, whatever stands beside it."""
+    """Cut, normalize and convert vectors [n, H] as ``settings`` say; each row by itself, whatever stands beside it."""
     vectors = vectors_NH[:, : settings.dim]
     if settings.normalize:
-        vectors = _normalised(vectors)
+        vectors = _normalized(vectors)
     if settings.dtype == "float32":
         return Finished([_column(vectors)], 0)
     if settings.dtype == "float16":
@@ -41,7 +41,7 @@ def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
     return Finished([_column(steps), pa.array(scale)], 0)
 
 
-def _normalised(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _normalized(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Divided by the largest number first, so that no square overflows or vanishes."""
     scaled = _divided(vectors, _largest(vectors))
     return _divided(scaled, np.sqrt(np.square(scaled).sum(axis=1)))

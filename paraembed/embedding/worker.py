@@ -15,7 +15,7 @@ from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Store, open_store
 from paraembed.encoders import Encoder
-from paraembed.encoders.configs import BoundaryTokens, EncoderConfig
+from paraembed.encoders.configs import BosEosTokens, EncoderConfig
 from paraembed.io.places import to_place
 from paraembed.process import use_one_thread
 from paraembed.text.vocabulary import Words
@@ -27,8 +27,8 @@ class Weights:
 
     Attributes:
         config: the encoder's options.
-        tokeniser: its name.
-        boundary_tokens: as ``Encoder`` has it.
+        tokenizer: its name.
+        bos_eos_tokens: as ``Encoder`` has it.
         max_tokens: as ``Encoder`` has it.
         fingerprint: of the encoder folder.
         vocabulary: string array [V].
@@ -36,8 +36,8 @@ class Weights:
     """
 
     config: EncoderConfig
-    tokeniser: str
-    boundary_tokens: BoundaryTokens
+    tokenizer: str
+    bos_eos_tokens: BosEosTokens
     max_tokens: int | None
     fingerprint: str
     vocabulary: pa.StringArray
@@ -47,7 +47,7 @@ class Weights:
     def of(cls, encoder: Encoder) -> "Weights":
         """The weights of an encoder, not copied."""
         tensors = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
-        options = encoder.config, encoder.tokeniser, encoder.boundary_tokens, encoder.max_tokens, encoder.fingerprint
+        options = encoder.config, encoder.tokenizer, encoder.bos_eos_tokens, encoder.max_tokens, encoder.fingerprint
         return cls(*options, encoder.vocabulary, tensors)
 
     def encoder(self) -> Encoder:
@@ -56,7 +56,7 @@ class Weights:
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
             words = Words(self.vocabulary, self.tensors["matrix"])
             made = Encoder(
-                self.config, words, self.tokeniser, boundary_tokens=self.boundary_tokens, max_tokens=self.max_tokens
+                self.config, words, self.tokenizer, bos_eos_tokens=self.bos_eos_tokens, max_tokens=self.max_tokens
             )
             made.load_state_dict({name: torch.from_numpy(array) for name, array in self.tensors.items()}, assign=True)
         made.requires_grad_(False).eval()

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders.added import add_words
-from paraembed.encoders.configs import BoundaryTokens, EncoderConfig
+from paraembed.encoders.configs import BosEosTokens, EncoderConfig
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import END, START, Words, unknown_row, word_ids, word_row
@@ -33,7 +33,7 @@ BATCH_SIZE = 32_768
 _ADDED_AT_ONCE = 4096
 """Of texts whose words are only added up: their ids stay in a core's cache."""
 _BYTES_AT_ONCE = 256 << 20
-"""Of texts of any length: tokenising triples them at most, and an Arrow string array holds less than 2 GiB."""
+"""Of texts of any length: tokenizing triples them at most, and an Arrow string array holds less than 2 GiB."""
 
 log = logging.getLogger(__name__)
 
@@ -109,14 +109,14 @@ class Embedded:
 
 
 class Encoder(nn.Module):
-    """Texts to vectors: tokeniser, vocabulary, word matrix and composition.
+    """Texts to vectors: tokenizer, vocabulary, word matrix and composition.
 
     ``words.matrix`` is taken over, not copied: training the encoder changes it.
 
     Attributes:
         config: the encoder's options.
-        tokeniser: name of the tokeniser.
-        boundary_tokens: which of the words ``START`` and ``END`` are put around every text (Wieting 2017 footnote 4).
+        tokenizer: name of the tokenizer.
+        bos_eos_tokens: which of the words ``START`` and ``END`` are put around every text (Wieting 2017 footnote 4).
         max_tokens: a text is read up to here; None: whole.
         vocabulary: string array [V].
         matrix: word matrix W_w, parameter [V, D].
@@ -129,19 +129,19 @@ class Encoder(nn.Module):
         self,
         config: EncoderConfig,
         words: Words,
-        tokeniser: str,
+        tokenizer: str,
         seed: int = 0,
         *,
-        boundary_tokens: BoundaryTokens = "none",
+        bos_eos_tokens: BosEosTokens = "none",
         max_tokens: int | None = None,
     ) -> None:
         super().__init__()
         self.config = config
-        self.tokeniser = tokeniser
-        self.boundary_tokens, self.max_tokens = boundary_tokens, max_tokens
+        self.tokenizer = tokenizer
+        self.bos_eos_tokens, self.max_tokens = bos_eos_tokens, max_tokens
         self.vocabulary = words.vocabulary
-        self._start = word_row(words.vocabulary, START) if boundary_tokens in {"start", "both"} else None
-        self._end = word_row(words.vocabulary, END) if boundary_tokens in {"end", "both"} else None
+        self._start = word_row(words.vocabulary, START) if bos_eos_tokens in {"start", "both"} else None
+        self._end = word_row(words.vocabulary, END) if bos_eos_tokens in {"end", "both"} else None
         self.matrix = nn.Parameter(torch.from_numpy(words.matrix))
         self.composition = config.build(words.matrix.shape[1], torch.Generator().manual_seed(seed))
         self.composition.for_vocabulary(len(words.vocabulary))
@@ -289,7 +289,7 @@ class Encoder(nn.Module):
             return first[0] + second[0], first[1] + second[1]
         num_without_tree = 0
         if self.composition.reads_trees:
-            tokens, of_texts = tokenise(as_strings(some), self.tokeniser), as_strings(of_texts)
+            tokens, of_texts = tokenize(as_strings(some), self.tokenizer), as_strings(of_texts)
             read = fitting_trees(of_texts, tokens, start)
             ids, num_without_tree = word_ids(tokens.flat, self.vocabulary), read.num_missing
             ragged = Ragged(ids, tokens.offsets, read.merges)
@@ -310,7 +310,7 @@ class Encoder(nn.Module):
 
     @cached_property
     def _token_ids(self) -> TokenIds:
-        return TokenIds(self.vocabulary, self.tokeniser)
+        return TokenIds(self.vocabulary, self.tokenizer)
 
     @cached_property
     def _unknown(self) -> int:

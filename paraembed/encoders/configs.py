@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MAX_WIDTH = 65_536  # longest text vector: a matrix of its square fits in memory
 _RANGES = {"width": (1, MAX_WIDTH), "filters": (1, MAX_WIDTH), "layers": (1, 4)}
-BoundaryTokens = Literal["none", "start", "end", "both"]
+BosEosTokens = Literal["none", "start", "end", "both"]
 Pool = Literal["mean", "last", "last_by_length"]
 """A text's vector from those of its tokens: their mean, the last, or the last by the number of tokens."""
 Combine = Literal["sum", "tanh"]

@@ -33,7 +33,7 @@ from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.edits import share_of_shorter
 from paraembed.settings import MADE_OF, SMOOTHING
-from paraembed.text.tokenize import Tokens, tokenise
+from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.vocabulary import LOW_COVERAGE, Words, read_words, unknown_row, word_ids
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Sources:
         corpus: text file, a text a line, from which common components are fitted.
         trained: encoder folder whose word vectors give the weights of ``l1``.
         max_words: rows of the word-vector file to use; None: all.
-        tokeniser: of the encoders.
+        tokenizer: of the encoders.
         smoothing: a.
         removed: how many common components to take away.
     """
@@ -63,7 +63,7 @@ class Sources:
     corpus: Path | None = None
     trained: Path | None = None
     max_words: int | None = None
-    tokeniser: str = "ptb-v1"
+    tokenizer: str = "ptb-v1"
     smoothing: float = SMOOTHING
     removed: int = 1
 
@@ -117,7 +117,7 @@ def baseline(
     progress(f"weighting the words: {name}")
     weights, how = _weights(name, sources, words.vocabulary)
     scaled = Words(words.vocabulary, (words.matrix * weights[:, None]).astype(np.float32))
-    encoder = Encoder(AvgConfig(), scaled, sources.tokeniser).requires_grad_(False).eval()
+    encoder = Encoder(AvgConfig(), scaled, sources.tokenizer).requires_grad_(False).eval()
     of = f"average of {len(words.vocabulary):,} word vectors from {sources.words.name}{how}"
     used = {"words": sources.words, **_used(name, sources)}
     if name == "sif-common":
@@ -194,7 +194,7 @@ def without_common(
         raise ValueError("no text of the corpus has a vector other than zeros; give one in the words' language")
     common_DU = axes_DD[:, -removed:]
     words = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
-    found = Encoder(ProjConfig(), words, encoder.tokeniser).requires_grad_(False).eval()
+    found = Encoder(ProjConfig(), words, encoder.tokenizer).requires_grad_(False).eval()
     weight, bias = found.composition.get_parameter("weight"), found.composition.get_parameter("bias")
     weight.copy_(torch.from_numpy(np.eye(width) - common_DU @ common_DU.T))
     bias.zero_()
@@ -255,7 +255,7 @@ class WordOverlap:
         return share_of_shorter(np.stack(found), np.stack([np.diff(side.offsets) for side in sides]))
 
     def _words(self, texts: pa.StringArray) -> Tokens:
-        tokens = tokenise(texts, "ptb-v1")
+        tokens = tokenize(texts, "ptb-v1")
         if not self.lemmatised:
             return tokens
         from simplemma import lemmatize  # noqa: PLC0415 - a second to import

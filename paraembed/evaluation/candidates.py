@@ -90,11 +90,11 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
     )
 
 
-def untrained(path: Path, max_words: int | None, tokeniser: str) -> Candidate:
+def untrained(path: Path, max_words: int | None, tokenizer: str) -> Candidate:
     """The plain average of a word-vector file; raises what ``read_words`` does."""
     words = read_words(path, max_words)
     description = f"average of {len(words.vocabulary):,} word vectors from {printable(path.name)}, untrained"
-    return Candidate("untrained", description, Encoder(AvgConfig(), words, tokeniser), is_baseline=True)
+    return Candidate("untrained", description, Encoder(AvgConfig(), words, tokenizer), is_baseline=True)
 
 
 def is_peer(name: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed.io.places import Place, open_place, open_regular
+from paraembed.names import present
 from paraembed.options import MOST_BYTES, json_value
 
 _READ_BYTES = 1 << 20
@@ -56,7 +57,7 @@ def differences(before: Any, now: Any) -> str:
     """Where two JSON values differ: ``recipe.margin (was 0.4, is 0.5); …``; empty if they are equal."""
     old, new = dict(_leaves(before)), dict(_leaves(now))
     changed = (name for name in {**new, **old} if old.get(name) != new.get(name))
-    shown = [f"{name} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed]
+    shown = [f"{present(name)} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed]
     more = [f"and {len(shown) - _DIFFERENCES:,} more"] if len(shown) > _DIFFERENCES else []
     return "; ".join([*shown[:_DIFFERENCES], *more])
 

@@ -15,7 +15,7 @@ _PAIRS_AT_A_TIME = 1 << 20
 
 
 def split_tokens(texts: pa.StringArray) -> Tokens:
-    """The tokens of n texts that are tokenised already: one space between, none at the ends."""
+    """The tokens of n texts that are tokenized already: one space between, none at the ends."""
     lists = pc.split_pattern(texts, " ")
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return Tokens(lists.flatten(), offsets - offsets[0])

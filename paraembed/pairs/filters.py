@@ -1,6 +1,6 @@
 """Rules on pairs: which rows stay, each rule with the reason that its count goes by.
 
-A rule sees tokenised rows (schema ``PAIRS``: lower-case tokens, one space between) and says which of them fail it.
+A rule sees tokenized rows (schema ``PAIRS``: lower-case tokens, one space between) and says which of them fail it.
 Rules work on whole Arrow arrays. What they cost is told where it is more than 0.2 µs a row.
 """
 

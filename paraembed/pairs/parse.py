@@ -1,4 +1,4 @@
-"""One input file → its tokenised pairs (Parquet), the same rows by partition, counts, and a sample of the refused."""
+"""One input file → its tokenized pairs (Parquet), the same rows by partition, counts, and a sample of the refused."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from paraembed.pairs.settings import PAIRS, ShardSettings
 from paraembed.pairs.shards import GROUP_ROWS, REPEATING, Mask, schema_of
 from paraembed.pairs.training_sets import RowRules, judge_rows, row_rules, set_of
 from paraembed.process import keep_memory
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import read_trees
 
 
@@ -38,7 +38,7 @@ def parse_source(
     sampled: int = SAMPLED,
     limits: ReadLimits = DEFAULT_LIMITS,
 ) -> SourceReport:
-    """Parse, tokenise and filter one source into ``out`` (Parquet, ``schema_of(settings)``), streaming.
+    """Parse, tokenize and filter one source into ``out`` (Parquet, ``schema_of(settings)``), streaming.
 
     Refused, after what the format refuses: a text without tokens, a tree that is not over the tokens of its text
     (``paraembed.text.trees``), and what the rules of the settings refuse (``paraembed.pairs.training_sets``). Beside
@@ -68,7 +68,7 @@ def parse_source(
 
     def tables() -> Iterator[pa.Table]:
         for block in read_pairs(source, reading_of(settings, limits), span):
-            table, refused = keep_pairs(block, name, _tokeniser(block, settings), settings.remove, rules)
+            table, refused = keep_pairs(block, name, _tokenizer(block, settings), settings.remove, rules)
             totals["read"] += len(block.raw)
             totals["parsed"] += table.num_rows
             totals["lines"] = block.first_row + len(block.raw)
@@ -140,14 +140,14 @@ def group_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield rest
 
 
-def _tokeniser(block: Block, settings: ShardSettings) -> str:
-    if settings.tokeniser != "auto":
-        return settings.tokeniser
+def _tokenizer(block: Block, settings: ShardSettings) -> str:
+    if settings.tokenizer != "auto":
+        return settings.tokenizer
     return "space" if block.form in {"ppdb", "words"} else "ptb-v1"
 
 
 def keep_pairs(
-    block: Block, source: str, tokeniser: str, remove: Sequence[str], rules: RowRules
+    block: Block, source: str, tokenizer: str, remove: Sequence[str], rules: RowRules
 ) -> tuple[pa.Table, pa.StringArray]:
     """Rows of a block that are pairs (schema ``PAIRS`` and what else there is), and why each other is not [n]."""
     pairs = block.pairs
@@ -156,9 +156,9 @@ def keep_pairs(
         for string in remove:
             text = pc.replace_substring(text, string, " ")  # noqa: PLW2901 - one text, step by step
         if tree.null_count == len(tree):
-            texts.append(join_tokens(text, tokeniser))
+            texts.append(join_tokens(text, tokenizer))
         else:
-            tokens = tokenise(text, tokeniser)
+            tokens = tokenize(text, tokenizer)
             texts.append(tokens.joined())
             bad_trees.append(read_trees(tree, tokens).refused)
     empty = refuse([(pc.or_(pc.equal(texts[0], ""), pc.equal(texts[1], "")), "empty text")])
@@ -177,23 +177,23 @@ def keep_pairs(
     return table.filter(pc.is_null(judged)), pc.replace_with_mask(refused, good, judged)
 
 
-def join_tokens(texts: pa.StringArray, tokeniser: str) -> pa.StringArray:
+def join_tokens(texts: pa.StringArray, tokenizer: str) -> pa.StringArray:
     """The tokens of texts [n], joined by one space.
 
-    Texts of PPDB are tokenised: where they are printable ASCII with single spaces between words, nothing but capitals
+    Texts of PPDB are tokenized: where they are printable ASCII with single spaces between words, nothing but capitals
     has to change, which is 10 times as fast.
     """
-    if tokeniser != "space":
-        return tokenise(texts, tokeniser).joined()
+    if tokenizer != "space":
+        return tokenize(texts, tokenizer).joined()
     # Buffers of its own: of empty strings in a slice, pyarrow 25's ``ascii_lower`` makes an array that is not valid.
     joined = pc.ascii_lower(pa.concat_arrays([texts]))
-    others = _not_tokenised(joined)
+    others = _not_tokenized(joined)
     if not others.any():
         return joined
-    return pc.replace_with_mask(joined, pa.array(others), tokenise(texts.filter(pa.array(others)), tokeniser).joined())
+    return pc.replace_with_mask(joined, pa.array(others), tokenize(texts.filter(pa.array(others)), tokenizer).joined())
 
 
-def _not_tokenised(texts: pa.StringArray) -> Mask:
+def _not_tokenized(texts: pa.StringArray) -> Mask:
     """Texts [n], with buffers of their own, that hold more than printable ASCII and single spaces inside."""
     others = np.zeros(len(texts), bool)
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]

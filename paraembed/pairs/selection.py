@@ -1,4 +1,4 @@
-"""Selections over all pairs that stay: sizes by rank, samples, splits, equal bins, halvings.
+"""Selections over all pairs that stay: sizes by rank, samples, splits, equal bins, nested subsets.
 
 They work on a few numbers a pair, in the order of the output, and say which rows each output has. Draws go by the hash
 of the unordered pair and a seed: the same pairs are drawn however the input is cut into files and blocks.
@@ -46,8 +46,13 @@ class Selected:
 def selects(options: FilterOptions) -> bool:
     """Whether ``select`` would do more than to take every row in one output."""
     chosen = set_of(options)
-    sizes = options.top is not None or options.sample is not None or options.match_tokens_of is not None
-    return sizes or options.halvings != "none" or bool(options.leave_out) or chosen.is_split or chosen.size is not None
+    drawn = (
+        chosen.size is not None
+        or options.top is not None
+        or options.sample is not None
+        or options.match_tokens_of is not None
+    )
+    return drawn or options.nested_subsets != "none" or bool(options.leave_out) or chosen.is_split
 
 
 def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
@@ -86,7 +91,7 @@ def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
         columns: of ``selection_columns``, all rows in the order of the output, best first, duplicates dropped.
 
     Returns:
-        One output named ""; for a split into all parts ``train``, ``dev`` and ``test``; for halvings ``1-of-1``,
+        One output named ""; for a split into all parts ``train``, ``dev`` and ``test``; for nested subsets ``1-of-1``,
         ``1-of-2``, ``1-of-4``, …, each within the one before.
 
     Raises:
@@ -100,9 +105,9 @@ def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
     chosen = set_of(options)
     parts = _split(selected, keys, options.split) if chosen.is_split else [selected]
     parts = [_resize(part, options, columns) for part in parts]
-    if options.halvings == "none":
+    if options.nested_subsets == "none":
         return parts
-    order = None if options.halvings == "ordered" else _draw_order(keys, options.sample_seed)
+    order = None if options.nested_subsets == "ordered" else _draw_order(keys, options.sample_seed)
     return list(_halve(parts[0], order))
 
 
@@ -185,10 +190,10 @@ def _halve(selected: Selected, order: npt.NDArray[np.uint64] | None) -> Iterator
     """Nested subsets of n, n/2, n/4, … rows (whole numbers below), the last one of fewer than 10."""
     total = len(selected.rows)
     ordered = selected.rows if order is None else selected.rows[np.argsort(order[selected.rows], kind="stable")]
-    for halvings in range(max(1, total.bit_length())):
-        size = total >> halvings
-        counts = {**selected.counts, "not in the subset": total - size} if halvings else selected.counts
-        yield Selected(f"1-of-{1 << halvings}", np.sort(ordered[:size]), counts)
+    for level in range(max(1, total.bit_length())):
+        size = total >> level
+        counts = {**selected.counts, "not in the subset": total - size} if level else selected.counts
+        yield Selected(f"1-of-{1 << level}", np.sort(ordered[:size]), counts)
         if size < _FEWEST:
             break
 

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from paraembed.text.tokenize import check_tokeniser
+from paraembed.text.tokenize import check_tokenizer
 
 PAIRS = pa.schema(
     [
@@ -45,7 +45,7 @@ SetName = Literal[
     "acl2017/simpwiki",
     "acl2017/ppdb-matched",
 ]
-Halvings = Literal["none", "ordered", "random"]
+NestedSubsets = Literal["none", "ordered", "random"]
 Split = Literal["all", "train", "dev", "test"]
 
 
@@ -64,8 +64,8 @@ class FilterOptions:
     sample: int | None = None
     """Only so many pairs, drawn with sample_seed; from the top ones where both are given."""
     sample_seed: int = 1
-    """Decides what sample, halvings random and acl2017/ppdb-matched draw."""
-    halvings: Halvings = "none"
+    """Decides what sample, nested_subsets random and acl2017/ppdb-matched draw."""
+    nested_subsets: NestedSubsets = "none"
     """Nested subsets of 1/2, 1/4, … of the pairs, down to fewer than 10 (P16 figure 1): the first ones, or drawn."""
     split: Split = "all"
     """pgru2017 only: the part to write. Default: all three, 80, 10 and 10 %, a folder each."""
@@ -76,7 +76,7 @@ class FilterOptions:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, or for two that do not go together."""
-        for name, kind in (("training_set", SetName), ("halvings", Halvings), ("split", Split)):
+        for name, kind in (("training_set", SetName), ("nested_subsets", NestedSubsets), ("split", Split)):
             value = getattr(self, name)
             if value not in get_args(kind) and not (name == "training_set" and value is None):
                 raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(kind))}")
@@ -91,8 +91,8 @@ class FilterOptions:
     def _check_together(self) -> None:
         if self.split != "all" and self.training_set != "pgru2017":
             raise ValueError(f"split is {self.split}, but only the training set pgru2017 is split")
-        if self.halvings != "none" and self.training_set == "pgru2017" and self.split == "all":
-            raise ValueError("halvings of pgru2017 need one part of it; give `split` train, dev or test")
+        if self.nested_subsets != "none" and self.training_set == "pgru2017" and self.split == "all":
+            raise ValueError("nested_subsets of pgru2017 need one part of it; give `split` train, dev or test")
         matched = self.training_set == "acl2017/ppdb-matched"
         if matched != (self.match_tokens_of is not None):
             raise ValueError(
@@ -120,8 +120,8 @@ class ShardSettings(FilterOptions):
     """Keep the word alignment of PPDB as a column."""
     non_terminals: bool = False
     """Keep syntactic rules of PPDB with non-terminals such as [NP,1]."""
-    tokeniser: str = "auto"
-    """ptb-v1, space, or auto: space for PPDB and word lists (tokenised already), ptb-v1 for the rest."""
+    tokenizer: str = "auto"
+    """ptb-v1, space, or auto: space for PPDB and word lists (tokenized already), ptb-v1 for the rest."""
     remove: tuple[str, ...] = ()
     """Strings that are cut out of the texts, such as the marker <::::> of WikiSplit."""
     rows_per_shard: int = 250_000
@@ -130,8 +130,8 @@ class ShardSettings(FilterOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
         super().__post_init__()
-        if self.tokeniser != "auto":
-            check_tokeniser(self.tokeniser)
+        if self.tokenizer != "auto":
+            check_tokenizer(self.tokenizer)
         if not 1 <= self.rows_per_shard <= 1_000_000:
             raise ValueError(f"rows_per_shard is {self.rows_per_shard}; allowed: 1 to 1,000,000")
         taken = {*PAIRS.names, "alignment"}

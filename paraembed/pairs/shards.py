@@ -1,6 +1,6 @@
 """From pair files to pair shards in three steps, each a plain function on files.
 
-1. ``parse.parse_source``: one input file → its tokenised pairs (Parquet), counts, and a sample of what was refused;
+1. ``parse.parse_source``: one input file → its tokenized pairs (Parquet), counts, and a sample of what was refused;
 2. ``duplicates.find_duplicates``: the rows, over all files, that repeat an unordered pair;
 3. ``write_shard``: an equal share of the rows that stay, in the order of the input files and of their rows.
 

@@ -171,7 +171,7 @@ def judge_rows(table: pa.Table, rules: RowRules) -> tuple[pa.Table, pa.StringArr
     """Apply rules to rows.
 
     Args:
-        table: n rows of schema ``PAIRS``, tokenised; for bigrams also ``first_pos``, ``second_pos``, ``alignment``.
+        table: n rows of schema ``PAIRS``, tokenized; for bigrams also ``first_pos``, ``second_pos``, ``alignment``.
         rules: of ``row_rules``.
 
     Returns:

@@ -22,15 +22,13 @@ from paraembed.encoders.configs import (
 )
 from paraembed.recipe import Recipe
 
-_RECURRENT = Recipe(
-    epochs=3, batch_size=100, margin=0.4, optimiser="adam", learning_rate=0.001, penalty_form="released"
-)
-_LSTM_AVG = replace(_RECURRENT, word_penalty=1e-5, scramble=0.5, dropout=0.4)
+_RECURRENT = Recipe(epochs=3, batch_size=100, margin=0.4, optimizer="adam", learning_rate=0.001, l2_form="released")
+_LSTM_AVG = replace(_RECURRENT, word_l2=1e-5, scramble=0.5, dropout=0.4)
 _GRAN = replace(_RECURRENT, scramble=0.5, dropout=0.4)
 
 RECIPES = {
     "acl2017/avg": replace(_RECURRENT, encoder=AvgConfig(), epochs=7, margin=0.6),
-    "acl2017/lstm": replace(_RECURRENT, encoder=LstmConfig(), word_penalty=1e-5, scramble=0.75, word_dropout=0.2),
+    "acl2017/lstm": replace(_RECURRENT, encoder=LstmConfig(), word_l2=1e-5, scramble=0.75, word_dropout=0.2),
     "acl2017/lstm_avg": replace(_LSTM_AVG, encoder=LstmAvgConfig()),
     "acl2017/bilstm_avg": replace(_LSTM_AVG, encoder=BiLstmAvgConfig()),
     "acl2017/gran": replace(_GRAN, encoder=GranConfig()),

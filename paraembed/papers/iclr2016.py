@@ -21,44 +21,42 @@ _TRANSFER = Recipe(
     epochs=10,
     batch_size=100,
     margin=0.4,
-    pool="both_sides",
-    optimiser="adam",
+    negative_pool="both_sides",
+    optimizer="adam",
     learning_rate=0.0005,
-    penalty_form="released",
+    l2_form="released",
 )
-_LSTM = replace(_TRANSFER, word_penalty=1e-6, composition_penalty=1e-3)
+_LSTM = replace(_TRANSFER, word_l2=1e-6, encoder_l2=1e-3)
 
 RECIPES = {
-    "iclr2016/avg": replace(_TRANSFER, encoder=AvgConfig(), learning_rate=0.005, word_penalty=1e-6, clip=1.0),
+    "iclr2016/avg": replace(_TRANSFER, encoder=AvgConfig(), learning_rate=0.005, word_l2=1e-6, clip=1.0),
     # On PPDB XXL; of λ_w {1e-6, 1e-7, 1e-8} and {MIX, MAX} the paper does not say which was taken.
-    "iclr2016/avg-xxl": replace(
-        _TRANSFER, encoder=AvgConfig(), optimiser="adagrad", learning_rate=0.05, word_penalty=1e-6
-    ),
+    "iclr2016/avg-xxl": replace(_TRANSFER, encoder=AvgConfig(), optimizer="adagrad", learning_rate=0.05, word_l2=1e-6),
     # §6, footnote 24: 10 epochs on XL; of step size and the rest the paper does not say what was taken.
     "iclr2016/scaled-avg": replace(_TRANSFER, encoder=ScaledAvgConfig(), learning_rate=0.005, train_words=False),
-    "iclr2016/proj": replace(_TRANSFER, encoder=ProjConfig(), word_penalty=1e-8, composition_penalty=1e-5),
+    "iclr2016/proj": replace(_TRANSFER, encoder=ProjConfig(), word_l2=1e-8, encoder_l2=1e-5),
     "iclr2016/dan": replace(
         _TRANSFER,
         encoder=DanConfig(layers=1, activation="tanh"),
-        optimiser="adagrad",
+        optimizer="adagrad",
         learning_rate=0.05,
-        word_penalty=1e-5,
-        composition_penalty=1e-5,
+        word_l2=1e-5,
+        encoder_l2=1e-5,
     ),
     "iclr2016/rnn": replace(
         _TRANSFER,
         encoder=RnnConfig(activation="tanh"),
         negatives="mix",
-        word_penalty=1e-6,
-        composition_penalty=1e-4,
+        word_l2=1e-6,
+        encoder_l2=1e-4,
     ),
     "iclr2016/irnn": replace(
         _TRANSFER,
         encoder=IrnnConfig(),
         learning_rate=0.005,
-        word_penalty=1e-6,
-        composition_penalty=10.0,
-        composition_target="initial",
+        word_l2=1e-6,
+        encoder_l2=10.0,
+        encoder_l2_target="initial",
         clip=1.0,
     ),
     "iclr2016/lstm": replace(_LSTM, encoder=LstmConfig(output_gate=True)),

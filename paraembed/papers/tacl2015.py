@@ -13,11 +13,11 @@ _PARAGRAM = Recipe(
     batch_size=100,
     margin=1.0,
     similarity="dot",
-    optimiser="adagrad",
+    optimizer="adagrad",
     learning_rate=0.5,
-    composition_learning_rate=0.05,
-    word_penalty=1e-5,
-    penalty_form="paper",
+    encoder_learning_rate=0.05,
+    word_l2=1e-5,
+    l2_form="paper",
 )
 _WORDS = replace(_PARAGRAM, encoder=WordConfig(), epochs=20)
 
@@ -25,5 +25,5 @@ RECIPES = {
     "tacl2015/word": replace(_WORDS),
     "tacl2015/word-constraints": replace(_WORDS, paired_negatives="excluded"),
     "tacl2015/sum": replace(_PARAGRAM, encoder=SumConfig(), epochs=5),
-    "tacl2015/recursive": replace(_PARAGRAM, encoder=RecursiveConfig(), epochs=5, composition_penalty=1e-3),
+    "tacl2015/recursive": replace(_PARAGRAM, encoder=RecursiveConfig(), epochs=5, encoder_l2=1e-3),
 }

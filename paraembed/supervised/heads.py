@@ -64,7 +64,7 @@ class ChoiceHead(nn.Module):
 
     The paper trains its GRU on a task's own training part by the contrastive max-margin loss of §2.4 and says so of
     Turney's questions, where the contrasts can only be a question's wrong options; drawn ones would train another task.
-    Of SemEval's labelled pairs it does not say what the contrasts are. Here they are the wrong phrases that the
+    Of SemEval's labeled pairs it does not say what the contrasts are. Here they are the wrong phrases that the
     data set itself puts beside a word (see ``tasks_phrases``), so nothing is drawn there either. The GRU starts
     untrained: "GRU" is apart from "GRU(PPDB)" in the paper's table 1, and word vectors stay as they are.
 
@@ -82,7 +82,7 @@ class ChoiceHead(nn.Module):
         """Similarities of the options [N, K]; the right one is number 0.
 
         Options are each of the first ``num_asked`` texts with each of the others: of turney's 7 texts (bigram,
-        reversed bigram, answer, 4 others) 2 × 5; of semeval2013's 3 (word, right phrase, wrong phrase) 2, of a labelled
+        reversed bigram, answer, 4 others) 2 × 5; of semeval2013's 3 (word, right phrase, wrong phrase) 2, of a labeled
         pair 1.
         """
         if self.similarity == "cosine":

@@ -24,7 +24,7 @@ from paraembed.supervised.readers import read_task
 from paraembed.supervised.scores import HEAD, DevScorer, model_card, saved_rows, score, score_rows
 from paraembed.supervised.step import ExampleIds, SupervisedStep, example_ids, is_filled, tree_merges
 from paraembed.supervised.tasks import Task, write_split
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Scoring
 from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
@@ -43,7 +43,7 @@ class Labels:
         task: its examples.
         folder: of the evaluation data.
         words: word-vector text file, in the mode scratch.
-        prior: folder of the pretrained encoder, in the other modes.
+        pretrained: folder of the pretrained encoder, in the other modes.
         encoder: the pretrained encoder.
         min_coverage: fraction of the training part's tokens that must have a vector of their own; it does not decide
             the result.
@@ -53,7 +53,7 @@ class Labels:
     task: Task
     folder: Path
     words: Path | None = None
-    prior: Path | None = None
+    pretrained: Path | None = None
     encoder: Encoder | None = None
     min_coverage: float = MIN_COVERAGE
 
@@ -71,7 +71,13 @@ class Labels:
     @property
     def vectors(self) -> str:
         """Name of the word-vector file, or of the pretrained encoder."""
-        return self.words.name if self.words else f"the prior {self.prior.name}" if self.prior else ""
+        return (
+            self.words.name
+            if self.words
+            else f"the pretrained encoder {self.pretrained.name}"
+            if self.pretrained
+            else ""
+        )
 
     @property
     def about(self) -> str:
@@ -108,7 +114,7 @@ class Labels:
 
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
         """Return tokens and examples of the training part, and what training begins with; see ``TrainingData``."""
-        tokens = tokenise(pa.concat_arrays(self.task.train.texts), self.recipe.tokeniser)
+        tokens = tokenize(pa.concat_arrays(self.task.train.texts), self.recipe.tokenizer)
         if self.encoder is None:
             assert self.words is not None
             return len(tokens.flat), len(self.task.train), self.words
@@ -132,7 +138,7 @@ class Labels:
                 f"the {which} part of {task.name} ({task.data_set}) has {found}: no score is defined on it; give "
                 f"larger sets in {self.folder}"
             )
-        tokens = tokenise(pa.concat_arrays(task.train.texts), recipe.tokeniser)
+        tokens = tokenize(pa.concat_arrays(task.train.texts), recipe.tokenizer)
         usable = int(is_filled(tokens, len(task.train.texts)).sum())
         if usable < max(2, recipe.batch_size * workers):
             least = f"{recipe.batch_size} for each of {workers} workers" if workers > 1 else str(recipe.batch_size)
@@ -141,7 +147,7 @@ class Labels:
                 f"and batch_size is {least}; take a smaller one, or give more examples"
             )
         if recipe.encoder.reads_trees:
-            tree_merges(task.train, tokens, recipe.tokeniser)
+            tree_merges(task.train, tokens, recipe.tokenizer)
         num_tokens, num_examples, words = self.size()
         memory = estimate(words, recipe, num_tokens, num_examples, workers_here, keeps_best=True)
         check_memory(memory, available_memory(), cuts_words=self.encoder is None)
@@ -153,15 +159,15 @@ class Labels:
         for before in checkpoint.gold_of(self.encoder.provenance):
             if before["data_set"] == self.task.data_set and before["seed"] != self.recipe.seed:
                 raise ValueError(
-                    f"`prior` was trained on a split of {self.task.data_set} that was drawn with seed "
+                    f"`pretrained` was trained on a split of {self.task.data_set} that was drawn with seed "
                     f"{before['seed']}; seed is {self.recipe.seed} here: what it has learned from would be chosen by "
-                    f"or tested on; take `seed` {before['seed']}, or another prior"
+                    f"or tested on; take `seed` {before['seed']}, or another pretrained encoder"
                 )
 
     def untrained(self) -> tuple[Supervised, Coverage]:
         """Return the model before training, and how much of the training part its words cover."""
         recipe = self.recipe
-        counts = pc.value_counts(tokenise(pa.concat_arrays(self.task.train.texts), recipe.tokeniser).flat)
+        counts = pc.value_counts(tokenize(pa.concat_arrays(self.task.train.texts), recipe.tokenizer).flat)
         if self.encoder is None:
             assert self.words is not None
             encoder, coverage = encoder_for(self.words, counts, recipe)
@@ -263,7 +269,7 @@ def read_labels(
     data_set: str | None,
     folder: Path,
     words: Path | None = None,
-    prior: Path | None = None,
+    pretrained: Path | None = None,
     *,
     asked: Sequence[str] = (),
     otherwise: str = "give `encoder` {}",
@@ -277,7 +283,7 @@ def read_labels(
         data_set: one of the task's; None: its first.
         folder: of the evaluation data.
         words: word-vector text file, in the mode scratch.
-        prior: folder of a pretrained encoder, in the other modes.
+        pretrained: folder of a pretrained encoder, in the other modes.
         asked: fields of the recipe that were changed by hand; the pretrained encoder must not decide them otherwise.
         otherwise: what to do where the architectures differ; ``{}`` stands for the pretrained encoder's.
         min_coverage: see ``Labels``.
@@ -287,34 +293,43 @@ def read_labels(
             pretrained encoder is another one than the recipe's.
     """
     if recipe.mode == "scratch":
-        if words is None or prior is not None:
-            raise ValueError("the mode scratch begins with word vectors: give `words` VECTORS, and no `prior`")
+        if words is None or pretrained is not None:
+            raise ValueError("the mode scratch begins with word vectors: give `words` VECTORS, and no `pretrained`")
         require_file(words)
-    elif prior is None or words is not None:
-        raise ValueError(f"the mode {recipe.mode} begins with a trained encoder: give `prior` ENCODER, and no `words`")
+    elif pretrained is None or words is not None:
+        raise ValueError(f"the mode {recipe.mode} needs a trained encoder: give `pretrained` ENCODER, and no `words`")
     doing(f"reading the sets of {task}")
     read = read_task(task, data_set, folder, recipe.seed)
     encoder = None
-    if prior is not None:
-        encoder = checkpoint.load(prior)
-        recipe = _of_prior(recipe, encoder, asked, otherwise)
-    return Labels(recipe, read, folder, words, prior, encoder, min_coverage)
+    if pretrained is not None:
+        encoder = checkpoint.load(pretrained)
+        recipe = _of_pretrained(recipe, encoder, asked, otherwise)
+    return Labels(recipe, read, folder, words, pretrained, encoder, min_coverage)
 
 
-def _of_prior(recipe: SupervisedRecipe, prior: Encoder, asked: Sequence[str], otherwise: str) -> SupervisedRecipe:
+def _of_pretrained(
+    recipe: SupervisedRecipe, pretrained: Encoder, asked: Sequence[str], otherwise: str
+) -> SupervisedRecipe:
     """Return the recipe with what a pretrained encoder decides: architecture, tokenizer, boundary tokens, cut."""
-    wanted, found = encoder_name(recipe.encoder), encoder_name(prior.config)
+    wanted, found = encoder_name(recipe.encoder), encoder_name(pretrained.config)
     if wanted != found:
-        raise ValueError(f"the recipe trains the encoder {wanted}, and `prior` is {found}; {otherwise.format(found)}")
+        raise ValueError(
+            f"the recipe trains the encoder {wanted}, and `pretrained` is {found}; {otherwise.format(found)}"
+        )
     decided: dict[str, Any] = {
-        "encoder": config_from_dict(config_to_dict(prior.config)),
-        "tokeniser": prior.tokeniser,
-        "boundary_tokens": prior.boundary_tokens,
-        "max_tokens": prior.max_tokens,
+        "encoder": config_from_dict(config_to_dict(pretrained.config)),
+        "tokenizer": pretrained.tokenizer,
+        "bos_eos_tokens": pretrained.bos_eos_tokens,
+        "max_tokens": pretrained.max_tokens,
     }
     for name, value in decided.items():
         if name in asked and getattr(recipe, name) != value:
-            raise ValueError(f"{name} is {getattr(recipe, name)!r}, and `prior` decides it: {value!r}; leave it out")
-    options = ", ".join(f"{name} {value}" for name, value in config_to_dict(prior.config).items())
-    say(f"the prior decides: {options}; tokeniser {prior.tokeniser}, boundary_tokens {prior.boundary_tokens}")
+            raise ValueError(
+                f"{name} is {getattr(recipe, name)!r}, and `pretrained` decides it: {value!r}; leave it out"
+            )
+    options = ", ".join(f"{name} {value}" for name, value in config_to_dict(pretrained.config).items())
+    say(
+        f"the pretrained encoder decides: {options}; tokenizer {pretrained.tokenizer}, "
+        f"bos_eos_tokens {pretrained.bos_eos_tokens}"
+    )
     return replace(recipe, **decided)

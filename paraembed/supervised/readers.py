@@ -133,7 +133,7 @@ def read_semeval2013(data: Path, seed: int) -> Task:
     there, so that their terms add up to Zhou 2017's sum over contrasts. A word that lacks either is not trained on.
 
     Dev: a drawn tenth of the words of en.trainSet, with all their pairs; test: en.testSet. Both are pairs of word and
-    phrase, labelled 1 the same or 0 not.
+    phrase, labeled 1 the same or 0 not.
 
     Args:
         data: folder with ``phrase/semeval2013_5a/``.

@@ -19,7 +19,7 @@ from paraembed.text.trees import FAULTS, parse_trees
 _NEUTRAL = 2
 _MOST_CHARACTERS = 20_000  # of a line; the longest of SST has 700, and a tree's constituents take its square
 _PARTS = ("train", "dev", "test")
-_TWO_WORDS = re.compile("\\((.) ([^\\s()]+)\xa0([^\\s()]+)\\)")  # "8\xa01\\/2" is a word there, and two to a tokeniser
+_TWO_WORDS = re.compile("\\((.) ([^\\s()]+)\xa0([^\\s()]+)\\)")  # "8\xa01\\/2" is a word there, and two to a tokenizer
 _STANDS_FOR = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 
 
@@ -38,7 +38,7 @@ def read_sst(data: Path) -> Task:
     (``colour``, ``gonna``) its very texts. Those of the neutral sentences would add 10,267. Dev and test: 872 and
     1,821.
 
-    The texts are tokenised; the tokeniser ``space`` gives the leaves of every tree, ``ptb-v1`` splits words like
+    The texts are tokenized; the tokenizer ``space`` gives the leaves of every tree, ``ptb-v1`` splits words like
     ``and/or`` and so does not fit 810 of the training trees.
 
     Args:

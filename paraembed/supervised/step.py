@@ -16,7 +16,7 @@ from paraembed.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Examples
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import Tokens, tokenise
+from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.trees import TreeError, fitting_trees
 from paraembed.text.vocabulary import word_ids
 from paraembed.training.fast import step_kind
@@ -70,10 +70,10 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
         ValueError: a tree does not fit its text.
     """
     encoder, num_texts = model.encoder, len(examples.texts)
-    tokens = tokenise(pa.concat_arrays(examples.texts), encoder.tokeniser)
+    tokens = tokenize(pa.concat_arrays(examples.texts), encoder.tokenizer)
     merges = None
     if encoder.composition.reads_trees:
-        merges = tree_merges(examples, tokens, encoder.tokeniser)
+        merges = tree_merges(examples, tokens, encoder.tokenizer)
     sides = Ragged(word_ids(tokens.flat, encoder.vocabulary), tokens.offsets, merges)
     kept = np.flatnonzero(is_filled(tokens, num_texts))
     texts = sides.take((kept[:, None] + np.arange(num_texts) * len(examples)).reshape(-1))
@@ -94,13 +94,13 @@ def is_filled(tokens: Tokens, num_texts: int) -> npt.NDArray[np.bool_]:
     return filled
 
 
-def tree_merges(examples: Examples, tokens: Tokens, tokeniser: str) -> npt.NDArray[np.int32]:
+def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArray[np.int32]:
     """What the trees of the examples join, as ``Ragged`` holds it; a text without a tree gets the right-branching one.
 
     Args:
         examples: n of them.
         tokens: first texts of all examples, then second ones, and so on.
-        tokeniser: by which they were split.
+        tokenizer: by which they were split.
 
     Raises:
         ValueError: a tree does not fit its text.
@@ -109,7 +109,7 @@ def tree_merges(examples: Examples, tokens: Tokens, tokeniser: str) -> npt.NDArr
     try:
         return fitting_trees(pa.concat_arrays(trees), tokens).merges
     except TreeError as error:
-        hint = "" if tokeniser == "space" else "; trees stand over tokens split at spaces: take `tokeniser` space"
+        hint = "" if tokenizer == "space" else "; trees stand over tokens split at spaces: take `tokenizer` space"
         raise ValueError(f"training part, {error}{hint}") from None
 
 
@@ -140,7 +140,7 @@ class SupervisedStep:
     """The step of a recipe on an encoder and its head.
 
     Attributes:
-        update: owns the optimisers' state.
+        update: owns the optimizers' state.
         skipped_pairs: none; every example has a label.
     """
 
@@ -159,7 +159,7 @@ class SupervisedStep:
         config, matrix = model.encoder.config, model.matrix
         compiled = step_kind(config, recipe, matrix.device.type, world, dtype=matrix.dtype) == "compiled"
         self.update = Update(
-            model.encoder, recipe, world, compiled, head=[*model.head.parameters()], head_penalty=recipe.head_penalty
+            model.encoder, recipe, world, compiled, head=[*model.head.parameters()], head_l2=recipe.head_l2
         )
 
     def batches(

@@ -68,7 +68,7 @@ class Task:
         notes: what a reader of the scores must know: sets that are missing, files that are not the known ones, parts
             that are not as published.
         split: where the parts were drawn here: what must be saved beside the result.
-        threshold: of semeval2013, the labelled pairs behind ``train``: dev and test are pairs like them, and from
+        threshold: of semeval2013, the labeled pairs behind ``train``: dev and test are pairs like them, and from
             which similarity on a pair is called the same is chosen on these for dev, on these and dev for test.
     """
 

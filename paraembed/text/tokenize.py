@@ -1,8 +1,8 @@
 """Tokenise text: the one definition that training, evaluation and embedding share.
 
-Two tokenisers, chosen by a name that is part of every fingerprint (a changed rule gets a new name):
+Two tokenizers, chosen by a name that is part of every fingerprint (a changed rule gets a new name):
 
-``space``  lower-case, split at Unicode white space. For text that is tokenised already, as PPDB is.
+``space``  lower-case, split at Unicode white space. For text that is tokenized already, as PPDB is.
 
 ``ptb-v1``  lower-case, then split as the Penn Treebank does where that is decidable by regular expressions:
 
@@ -15,7 +15,7 @@ Two tokenisers, chosen by a name that is part of every fingerprint (a changed ru
 * every Han, Hiragana or Katakana character is a token (there is no segmenter); other scripts split at white space;
 * control and format characters and variation selectors (NUL, soft hyphen, zero-width joiner) count as white space.
 
-Tokens joined by spaces and tokenised again are the same tokens.
+Tokens joined by spaces and tokenized again are the same tokens.
 Everything runs as Arrow compute over whole arrays; Python sees only the few texts with stacked clitics.
 Where word ids are all that is wanted, ``paraembed.text.tokens`` finds those of the same tokens in a fifth of the time.
 """
@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TOKENISERS = ("ptb-v1", "space")
+TOKENIZERS = ("ptb-v1", "space")
 
 NO_TEXT = r"[\pC\x{FE00}-\x{FE0F}]"
 """Characters that count as white space (RE2)."""
@@ -77,28 +77,28 @@ class Tokens:
         return pc.binary_join(lists, " ")
 
 
-def check_tokeniser(name: str) -> None:
-    """Raise ValueError, with the names that are allowed, unless ``name`` is a tokeniser."""
-    if name not in TOKENISERS:
-        raise ValueError(f"unknown tokeniser {name[:80]!r}; allowed: {', '.join(TOKENISERS)}")
+def check_tokenizer(name: str) -> None:
+    """Raise ValueError, with the names that are allowed, unless ``name`` is a tokenizer."""
+    if name not in TOKENIZERS:
+        raise ValueError(f"unknown tokenizer {name[:80]!r}; allowed: {', '.join(TOKENIZERS)}")
 
 
-def tokenise(texts: pa.StringArray, tokeniser: str) -> Tokens:
+def tokenize(texts: pa.StringArray, tokenizer: str) -> Tokens:
     """Split n texts into lower-case tokens.
 
     Args:
         texts: string array [n] of valid UTF-8; null counts as empty.
-        tokeniser: one of ``TOKENISERS``.
+        tokenizer: one of ``TOKENIZERS``.
 
     Returns:
         The tokens; a text without any has an empty range.
 
     Raises:
-        ValueError: the tokeniser is unknown.
+        ValueError: the tokenizer is unknown.
     """
-    check_tokeniser(tokeniser)
+    check_tokenizer(tokenizer)
     texts = pc.utf8_lower(pc.fill_null(texts, ""))
-    if tokeniser == "ptb-v1":
+    if tokenizer == "ptb-v1":
         texts = _mark_token_borders(texts)
     lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts))
     offsets = lists.offsets.to_numpy().astype(np.int64)

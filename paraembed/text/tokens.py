@@ -1,4 +1,4 @@
-"""Texts to word ids in one pass over their bytes: ``tokenise`` and ``word_ids``, compiled.
+"""Texts to word ids in one pass over their bytes: ``tokenize`` and ``word_ids``, compiled.
 
 ``text.tokenize`` defines what a token is; the loops of ``text.scan`` find the same ones, without making strings of
 them, in a fifth of the time. What the definition's regular expressions say of single characters is asked of them, once,
@@ -28,7 +28,7 @@ from paraembed.text.scan import (
     fill_slots,
     scan,
 )
-from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, check_tokeniser, tokenise
+from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, check_tokenizer, tokenize
 from paraembed.text.vocabulary import unknown_row, word_ids
 
 _REACHES = (0x10000, 0x110000)
@@ -40,16 +40,16 @@ class TokenIds:
 
     Args:
         vocabulary: string array [V].
-        tokeniser: one of ``paraembed.text.tokenize.TOKENISERS``.
+        tokenizer: one of ``paraembed.text.tokenize.TOKENIZERS``.
 
     Raises:
-        ValueError: the tokeniser is unknown, or the vocabulary has no unknown word or is no string array.
+        ValueError: the tokenizer is unknown, or the vocabulary has no unknown word or is no string array.
     """
 
-    def __init__(self, vocabulary: pa.StringArray, tokeniser: str) -> None:
-        check_tokeniser(tokeniser)
+    def __init__(self, vocabulary: pa.StringArray, tokenizer: str) -> None:
+        check_tokenizer(tokenizer)
         vocabulary = vocabulary.cast(pa.string())  # what index_in, in the definition, compares tokens with
-        self.vocabulary, self.tokeniser = vocabulary, tokeniser
+        self.vocabulary, self.tokenizer = vocabulary, tokenizer
         self._unknown = unknown_row(vocabulary)
         if COMPILED:
             self._eights, self._places, self._slots = _word_table(vocabulary)
@@ -64,7 +64,7 @@ class TokenIds:
             ValueError: a text is not UTF-8.
         """
         if not COMPILED:
-            tokens = tokenise(as_strings(texts), self.tokeniser)
+            tokens = tokenize(as_strings(texts), self.tokenizer)
             return Ragged(word_ids(tokens.flat, self.vocabulary), tokens.offsets)
         if not pa.types.is_large_string(texts.type):
             texts = texts.cast(pa.string())
@@ -75,7 +75,7 @@ class TokenIds:
         offsets = np.zeros(len(places), np.int64)
         done = 0
         for reach in _REACHES:
-            lower, kind_of = _characters(self.tokeniser, reach)
+            lower, kind_of = _characters(self.tokenizer, reach)
             of_line = lower, kind_of, line, kinds, _eights(line), _eights(kinds)
             of_words = self._eights, self._places, self._slots, self._unknown
             done = scan(octets, places, *of_line, *of_words, ids, offsets)
@@ -137,7 +137,7 @@ def _eights(octets: Octets) -> Eights:
 
 
 @lru_cache(maxsize=4)
-def _characters(tokeniser: str, reach: int) -> tuple[Points, Octets]:
+def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
     """What the characters below ``reach`` become, int32 [reach], and of what kind they are then, uint8 [reach]."""
     points = np.arange(reach, dtype=np.int32)
     points[0xD800:0xE000] = ord(" ")  # surrogates are no characters
@@ -156,7 +156,7 @@ def _characters(tokeniser: str, reach: int) -> tuple[Points, Octets]:
     is_space = are_lost(pc.binary_join(pc.utf8_split_whitespace(every), ""))
     kinds = np.full(reach, LETTER, np.uint8)
     changed = lower.copy()
-    if tokeniser == "space":
+    if tokenizer == "space":
         kinds[is_space] = SPACE
         return changed, kinds
     kinds[(lower < 0x80) & ~match("[a-z0-9_]")] = MARK

@@ -1,8 +1,8 @@
 r"""Bracketed binary trees over the tokens of texts, as constituency parsers write them.
 
-A tree is labelled, ``(NP (DT the) (NN cat))``, or not, ``((the black) cat)``; a text of one word may be the bare word.
+A tree is labeled, ``(NP (DT the) (NN cat))``, or not, ``((the black) cat)``; a text of one word may be the bare word.
 ``(x y)`` can be a label with its word, or two words. Where a whole tree reads both ways, it is without labels if that
-makes as many leaves as the text has tokens, else labelled.
+makes as many leaves as the text has tokens, else labeled.
 
 * A node has two children. A node with one (a preterminal, a unary chain, an outer pair of brackets) is taken for its
   child. Labels are dropped.
@@ -164,19 +164,19 @@ def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Par
 
     Args:
         trees: string array [n], no null.
-        num_tokens: int64 [n], tokens of their texts: what decides where a tree reads both ways; -1: it is labelled.
+        num_tokens: int64 [n], tokens of their texts: what decides where a tree reads both ways; -1: it is labeled.
     """
     octets, offsets = _octets(trees)
     faults, num_leaves, num_nodes = (np.zeros(len(trees), np.int64) for _ in range(3))
-    labelled = np.zeros(len(trees), np.bool_)
+    labeled = np.zeros(len(trees), np.bool_)
     most_deep = int(np.diff(offsets).max(initial=0)) + 1
-    _check(octets, offsets, num_tokens, np.zeros((most_deep, 2), np.int32), faults, labelled, num_leaves, num_nodes)
+    _check(octets, offsets, num_tokens, np.zeros((most_deep, 2), np.int32), faults, labeled, num_leaves, num_nodes)
     leaf_offsets, node_offsets = (np.concatenate(([0], np.cumsum(counts))) for counts in (num_leaves, num_nodes))
     words = np.zeros((leaf_offsets[-1], 2), np.int64)
     merges = np.zeros(leaf_offsets[-1], np.int32)
     nodes = np.zeros((node_offsets[-1], 6), np.int64)
     stack = np.zeros((most_deep, 5), np.int64)
-    _read(octets, offsets, faults, labelled, stack, leaf_offsets, words, merges, node_offsets, nodes)
+    _read(octets, offsets, faults, labeled, stack, leaf_offsets, words, merges, node_offsets, nodes)
     return Parsed(_strings(octets, words[:, 0], words[:, 1]), leaf_offsets, merges, nodes, node_offsets, faults)
 
 
@@ -196,11 +196,11 @@ def _check(
     num_tokens: npt.NDArray[np.int64],
     stack: npt.NDArray[np.int32],  # of a node: words and nodes right inside it, whether the first of them is a word
     faults: npt.NDArray[np.int64],
-    labelled: npt.NDArray[np.bool_],
+    labeled: npt.NDArray[np.bool_],
     num_leaves: npt.NDArray[np.int64],
     num_nodes: npt.NDArray[np.int64],
 ) -> None:
-    """What is wrong with each tree, whether it is labelled, and how many leaves and nodes it has."""
+    """What is wrong with each tree, whether it is labeled, and how many leaves and nodes it has."""
     for text in range(len(faults)):
         depth = roots = words = nodes = labels = num_empty = num_not_plain = num_label_alone = num_several = (
             num_wide
@@ -240,8 +240,8 @@ def _check(
         ):
             faults[text] = fault if wrong else faults[text]
         if faults[text] == 0:
-            labelled[text] = fits_labels and (num_not_plain > 0 or words != num_tokens[text])
-            num_leaves[text] = words - labels if labelled[text] else words
+            labeled[text] = fits_labels and (num_not_plain > 0 or words != num_tokens[text])
+            num_leaves[text] = words - labels if labeled[text] else words
             num_nodes[text] = nodes
 
 
@@ -250,7 +250,7 @@ def _read(
     octets: npt.NDArray[np.uint8],
     offsets: npt.NDArray[np.int64],
     faults: npt.NDArray[np.int64],
-    labelled: npt.NDArray[np.bool_],
+    labeled: npt.NDArray[np.bool_],
     stack: npt.NDArray[np.int64],  # of a node: its start, its label's start and stop, its first leaf, its children
     leaf_offsets: npt.NDArray[np.int64],
     words: npt.NDArray[np.int64],
@@ -270,7 +270,7 @@ def _read(
             if kind == _WORD:
                 while end < stop and _KINDS[octets[end]] == _WORD:
                     end += 1
-                if labelled[text] and before == _OPEN:
+                if labeled[text] and before == _OPEN:
                     stack[depth, 1], stack[depth, 2] = at - start, end - start
                 else:
                     words[leaf, 0], words[leaf, 1] = at, end

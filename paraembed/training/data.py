@@ -221,7 +221,7 @@ class Pairs:
         select = chosen_metric(self.selection.select, self.suites)
         decides = {"sets": suites_digest(self.suites), "select": select}
         scorer = SuiteScorer(tuple(self.suites), ((1, select),))
-        return Scoring(scorer, select, self.selection.every, self.selection.patience, decides)
+        return Scoring(scorer, select, self.selection.eval_every, self.selection.patience, decides)
 
     def scoring(self, num: int) -> Scoring | None:  # noqa: ARG002
         """Return what the encoder is scored by; see ``TrainingData``."""
@@ -238,7 +238,7 @@ class Pairs:
         identity = {"recipe": self.recipe.to_dict(), **self.inputs()}
         if self._scoring is None:
             return identity
-        every = {"every": self.selection.every, "patience": self.selection.patience}
+        every = {"every": self.selection.eval_every, "patience": self.selection.patience}
         return {**identity, "evaluation": {**self._scoring.decides, **every}}
 
     def identity_at(self, out: Path) -> dict[str, Any]:

@@ -101,9 +101,9 @@ def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -
 
 
 _REMEDIES = (
-    "split the texts with the tokenizer that the words were made with (`tokeniser`, for pairs that of jobs/shard.py), "
-    "check that the texts are lower-cased, as words are when they are read, give other `words` (or another `prior`), "
-    "or give each missing word a vector of its own with `new_words` random (and `new_words_min_count`)"
+    "split the texts with the tokenizer that the words were made with (`tokenizer`, for pairs that of jobs/shard.py), "
+    "check that the texts are lower-cased, as words are when they are read, give other `words` (or another "
+    "`pretrained`), or give each missing word a vector of its own with `new_words` random (and `new_words_min_count`)"
 )
 
 
@@ -143,9 +143,9 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
     encoder = Encoder(
         recipe.encoder,
         _with_boundary_words(words, recipe),
-        recipe.tokeniser,
+        recipe.tokenizer,
         recipe.seed,
-        boundary_tokens=recipe.boundary_tokens,
+        bos_eos_tokens=recipe.bos_eos_tokens,
         max_tokens=recipe.max_tokens,
     )
     return encoder, coverage
@@ -179,9 +179,9 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
     wider = Encoder(
         encoder.config,
         words,
-        encoder.tokeniser,
+        encoder.tokenizer,
         recipe.seed,
-        boundary_tokens=encoder.boundary_tokens,
+        bos_eos_tokens=encoder.bos_eos_tokens,
         max_tokens=encoder.max_tokens,
     )
     with torch.no_grad():
@@ -193,7 +193,7 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
 
 def _with_boundary_words(words: Words, recipe: BaseRecipe) -> Words:
     """Words with the boundary words that the recipe wants: the file's vectors of <s> and </s>, else random ones."""
-    wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.boundary_tokens]
+    wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.bos_eos_tokens]
     new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]
     if not new:
         return words

@@ -12,7 +12,7 @@ from paraembed.recipe import BaseRecipe
 _SAMPLE_BYTES = 4 << 20  # of the word-vector file, from which its rows are estimated
 _WORD_BYTES = 300  # a word: in the vocabulary, and in the tables that build it
 _PROCESS_BYTES = 600 << 20  # Python with torch, numpy, pyarrow and their caches: 0.3 to 0.6 GB measured
-_DENSE_MATRICES = 4  # the gradient, and what the optimiser and λ_w compute on the way
+_DENSE_MATRICES = 4  # the gradient, and what the optimizer and λ_w compute on the way
 _OPTIMISER_MATRICES = {"adam": 2, "adagrad": 1, "sgd": 0}
 _GIB = 2**30
 
@@ -25,7 +25,7 @@ class Memory:
         num_words: rows of the word matrix, estimated.
         width: its columns.
         words: the word matrix and its vocabulary.
-        copies: what else is of the size of the matrix: optimiser state, initial values, gradients.
+        copies: what else is of the size of the matrix: optimizer state, initial values, gradients.
         pairs: ids and offsets.
         workers: how many processes there are; each holds all this, but for what is shared and for ``best``.
         are_shared: whether the processes train one matrix in common, and hold the copies once.
@@ -66,7 +66,7 @@ def estimate(
     Args:
         words: text file of word vectors, whose first rows and size tell how many rows there are; or rows and width of
             a trained encoder's matrix.
-        recipe: vocabulary cut, optimiser, penalty.
+        recipe: vocabulary cut, optimizer, penalty.
         num_tokens: of all pairs.
         num_pairs: how many.
         workers: processes on this machine.
@@ -85,7 +85,7 @@ def estimate(
     matrix = 4 * num_words * width
     matrices = 0
     if recipe.train_words:
-        matrices = _OPTIMISER_MATRICES[recipe.optimiser] + bool(recipe.word_penalty)
+        matrices = _OPTIMISER_MATRICES[recipe.optimizer] + bool(recipe.word_l2)
         matrices += _DENSE_MATRICES if recipe.update == "dense" else 0
     pairs = (8 if recipe.encoder.reads_trees else 4) * num_tokens + 16 * num_pairs
     if most_pair_bytes is not None:
@@ -104,7 +104,7 @@ def check_memory(memory: Memory, available: int, *, cuts_words: bool = True) -> 
     fewer = "keep fewer words with `max_words`, or " if cuts_words else ""
     raise ValueError(
         f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} GiB are "
-        f"available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, optimiser "
+        f"available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, optimizer "
         f"state and copies of them {memory.copies / _GIB:,.1f} GiB, the pairs {memory.pairs / _GIB:,.1f} GiB{workers}; "
         f"{fewer}use fewer workers or a larger machine"
     )

@@ -119,7 +119,7 @@ class Negatives:
 
     def __init__(self, recipe: Recipe, encoder: Encoder, pairs: Ragged, world: int) -> None:
         self.recipe = recipe
-        self.gather = recipe.pool_workers == "all" and world > 1
+        self.gather = recipe.negative_pool_workers == "all" and world > 1
         self.world, self.device = world, encoder.matrix.device
         is_word = encoder_name(encoder.config) == "word"
         self.excludes_equal = recipe.equal_negatives == "excluded" or (recipe.equal_negatives == "auto" and is_word)
@@ -181,7 +181,9 @@ class Negatives:
         generator: np.random.Generator,
     ) -> Tensor:
         recipe = self.recipe
-        similarity_NP = candidate_similarity(vectors_NH, pool_PH, recipe.pool, first=first, excluded_NP=excluded_NP)
+        similarity_NP = candidate_similarity(
+            vectors_NH, pool_PH, recipe.negative_pool, first=first, excluded_NP=excluded_NP
+        )
         draws_2N = self.draws(len(vectors_NH), generator) if recipe.negatives in {"rand", "mix"} else None
         positive_B1 = positive(vectors_NH) if recipe.negatives == "min_violation" else None
         return choose(recipe.negatives, similarity_NP, positive_B1, recipe.margin, draws_2N)
@@ -208,13 +210,13 @@ class _Lemmas:
 
 
 def mega_size(recipe: Recipe, step: int) -> int:
-    """Batches of the mega-batch that begins with a step (from 1): one more every ``mega_anneal`` steps, up to all."""
-    if not recipe.mega_anneal:
-        return recipe.mega_batches
-    return min(recipe.mega_batches, 1 + (step - 1) // recipe.mega_anneal)
+    """Return the number of batches in the mega-batch that begins with a step (from 1), by its schedule."""
+    if not recipe.mega_batch_anneal_steps:
+        return recipe.mega_batch_size
+    return min(recipe.mega_batch_size, 1 + (step - 1) // recipe.mega_batch_anneal_steps)
 
 
-def mega_batches(batches: Iterator[Batch], recipe: Recipe, first_step: int) -> Iterator[Batch]:
+def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -> Iterator[Batch]:
     """The same batches; the first of each mega-batch brings the texts of all, and only the last may be a run's last.
 
     Args:
@@ -247,7 +249,7 @@ class MegaNegatives:
     ) -> tuple[Ragged, npt.NDArray[np.int64]]:
         """The texts of a batch and its negatives, one behind the other, and the row of each text's negative among them.
 
-        -1 stands for a text without a negative. Batches come in the order of ``mega_batches``; ``vectors_of`` embeds
+        -1 stands for a text without a negative. Batches come in the order of ``mega_batch_size``; ``vectors_of`` embeds
         texts as the objective compares them, without gradient.
         """
         if batch.ahead is not None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import word_ids
 from paraembed.training.out_of_core import GrowingArray, MappedPairs, MemoryLimit, Windows
@@ -69,7 +69,7 @@ def pairs_to_ids(
 
 
 def _block_ids(block: pa.Table, vocabulary: pa.StringArray, with_trees: bool) -> Ragged:
-    tokens = tokenise(_both_sides(block, _TEXTS), "space")
+    tokens = tokenize(_both_sides(block, _TEXTS), "space")
     merges = fitting_trees(_both_sides(block, _TREES), tokens).merges if with_trees else None
     sides = Ragged(word_ids(tokens.flat, vocabulary), tokens.offsets, merges)
     return sides.take(np.arange(len(sides)).reshape(2, -1).T.reshape(-1))

@@ -103,8 +103,8 @@ def scrambled_by(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generat
         rate=recipe.scramble,
         form=recipe.scramble_form,
         swaps=recipe.scramble_swaps,
-        keep_first=recipe.boundary_tokens in {"start", "both"},
-        keep_last=recipe.boundary_tokens in {"end", "both"},
+        keep_first=recipe.bos_eos_tokens in {"start", "both"},
+        keep_last=recipe.bos_eos_tokens in {"end", "both"},
     )
 
 

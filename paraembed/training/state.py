@@ -114,7 +114,7 @@ def save_state(
     Args:
         folder: made where it is missing.
         counters: where the run stands.
-        tensors: parameters and optimiser state.
+        tensors: parameters and optimizer state.
         decides: JSON value; ``load_state`` refuses a checkpoint in which it is another.
         keep: how many to keep, at least 1.
 

@@ -17,7 +17,7 @@ from paraembed.text.ragged import Ragged, joined
 from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import STEP_DRAWS, DeviceStep
-from paraembed.training.negatives import MegaNegatives, Negatives, mega_batches
+from paraembed.training.negatives import MegaNegatives, Negatives, mega_batch_size
 from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit
 from paraembed.training.out_of_core import MappedPairs
 from paraembed.training.pairs import Batch, epoch_batches
@@ -56,7 +56,7 @@ class Step:
     """The step of a recipe on an encoder.
 
     Attributes:
-        update: owns the optimisers' state.
+        update: owns the optimizers' state.
         skipped_pairs: pairs left alone in a batch or mega-batch, for which no negative exists.
     """
 
@@ -91,7 +91,7 @@ class Step:
         self.skipped_pairs = 0
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
         self._mega = None
-        if self._negatives is not None and recipe.mega_batches > 1:
+        if self._negatives is not None and recipe.mega_batch_size > 1:
             self._mega = MegaNegatives(self._negatives)
         self._additive = None
         if self._negatives is not None and kind in {"additive", "shared"}:
@@ -115,7 +115,7 @@ class Step:
         batches = epoch_batches(
             pairs, epoch=epoch, seed=recipe.seed, batch_size=size, rank=rank, world=world, first_pair=first_pair
         )
-        return batches if self._mega is None else mega_batches(batches, recipe, first_step)
+        return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
     def __call__(self, batch: Batch, step: int) -> Tensor:
         """Train on a batch of ``batches``.

@@ -2,7 +2,7 @@
 
 Row-sparse: the batch's distinct rows of W_w are the leaf of the autograd graph, and just those rows are updated; a
 step costs what the batch holds, not what the vocabulary holds. λ_w then acts on the touched rows only. Dense: every
-row has a gradient (λ_w pulls them all) and the optimiser moves all of W_w.
+row has a gradient (λ_w pulls them all) and the optimizer moves all of W_w.
 
 Data-parallel: (row, gradient) pairs of W_w are exchanged, the gradients of W_c summed.
 """
@@ -23,7 +23,7 @@ from paraembed.training.optimizers import ROW_OPTIMISERS, Bias, bias_of
 
 
 class Update:
-    """Moves an encoder's parameters, and those of a head on it, as a recipe says; owns the optimisers' state."""
+    """Moves an encoder's parameters, and those of a head on it, as a recipe says; owns the optimizers' state."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Update:
         compiled: bool = False,
         *,
         head: Sequence[nn.Parameter] = (),
-        head_penalty: float = 0.0,
+        head_l2: float = 0.0,
     ) -> None:
         """Prepare.
 
@@ -43,7 +43,7 @@ class Update:
             world: number of workers.
             compiled: whether rows move by compiled loops.
             head: further parameters, which move as the composition does.
-            head_penalty: λ_s, pulls them to zero.
+            head_l2: λ_s, pulls them to zero.
 
         Raises:
             ValueError: the recipe leaves nothing to train.
@@ -57,19 +57,19 @@ class Update:
                 f"train_words is off, and the encoder {encoder_name(encoder.config)} has nothing but words: nothing is "
                 "left to train"
             )
-        factor = 2.0 if recipe.penalty_form == "paper" else 1.0
-        self._word_pull = factor * recipe.word_penalty
-        self._pulls = [factor * recipe.composition_penalty] * len(composition) + [factor * head_penalty] * len(head)
+        factor = 2.0 if recipe.l2_form == "paper" else 1.0
+        self._word_pull = factor * recipe.word_l2
+        self._pulls = [factor * recipe.encoder_l2] * len(composition) + [factor * head_l2] * len(head)
         self._initial = self.matrix.clone() if self._word_pull and recipe.train_words else None
         target = torch.clone if recipe.pulls_to_initial else torch.zeros_like
         self._targets = [target(one.detach()) for one in composition] + [torch.zeros_like(one) for one in head]
         self._seen = np.zeros(len(self.matrix), np.int32)
         self._leaf_RD, self._rows_R = self.matrix, torch.zeros(0)
         self._has_dense_words = recipe.train_words and recipe.update == "dense"
-        build, rate = ROW_OPTIMISERS[recipe.optimiser], recipe.learning_rate
+        build, rate = ROW_OPTIMISERS[recipe.optimizer], recipe.learning_rate
         dense = [self.matrix] if self._has_dense_words else []
         self._dense = [build(matrix, rate, False) for matrix in dense]
-        own_rate = recipe.composition_learning_rate or rate
+        own_rate = recipe.encoder_learning_rate or rate
         self._dense += [build(parameter.detach(), own_rate, False) for parameter in self.composition]
         has_rows = recipe.train_words and not self._has_dense_words
         self._rows = build(self.matrix, rate, compiled) if has_rows else None
@@ -80,7 +80,7 @@ class Update:
         return [self.matrix] if self._initial is None else [self.matrix, self._initial]
 
     def move_to(self, words: list[Tensor], moments: list[Tensor]) -> None:
-        """Go on with ``words``, and with the state of their optimiser, in memory that holds the same."""
+        """Go on with ``words``, and with the state of their optimizer, in memory that holds the same."""
         assert self._rows is not None
         self.encoder.matrix.data = words[0]
         self.matrix = self._leaf_RD = self.encoder.matrix.detach()
@@ -128,8 +128,8 @@ class Update:
         moved = [one.detach() for one in self.composition]
         if self._has_dense_words:
             moved, grads = [self.matrix, *moved], [grad_RD, *grads]
-        for parameter, grad, optimiser in zip(moved, grads, self._dense, strict=True):
-            optimiser.update(parameter, None, grad, bias)
+        for parameter, grad, optimizer in zip(moved, grads, self._dense, strict=True):
+            optimizer.update(parameter, None, grad, bias)
         for parameter in (self.encoder.matrix, *self.composition):
             parameter.grad = None
 
@@ -165,10 +165,10 @@ class Update:
             grad.mul_(factor)
 
     def state(self) -> dict[str, Tensor]:
-        """The optimisers' state, as named tensors."""
+        """The optimizers' state, as named tensors."""
         tensors = {f"rows.{name}": tensor for name, tensor in self._rows.state.items()} if self._rows else {}
-        for number, optimiser in enumerate(self._dense):
-            tensors |= {f"dense.{number}.{name}": tensor for name, tensor in optimiser.state.items()}
+        for number, optimizer in enumerate(self._dense):
+            tensors |= {f"dense.{number}.{name}": tensor for name, tensor in optimizer.state.items()}
         return tensors
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from paraembed.console import say
+from paraembed.names import now
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.settings import MIN_COVERAGE
 from paraembed.supervised.labels import Labels, read_labels
 from paraembed.tuning.points import Points
 
 _OF_ALL = ("mode", "seed")  # which inputs, and how they are split: trials share them
-_OF_PRIOR = ("encoder", "tokeniser", "boundary_tokens", "max_tokens")
+_OF_PRETRAINED = ("encoder", "tokenizer", "bos_eos_tokens", "max_tokens")
 
 
 def without_idle_axes(points: Points, task: str) -> Points:
@@ -45,7 +46,7 @@ def read_labels_for(
     data_set: str | None,
     folder: Path,
     words: Path | None,
-    prior: Path | None,
+    pretrained: Path | None,
     *,
     min_coverage: float = MIN_COVERAGE,
 ) -> tuple[Labels, Points]:
@@ -69,7 +70,7 @@ def read_labels_for(
     largest = max(recipes, key=lambda recipe: recipe.batch_size)
     otherwise = "give another one, or take another space"
     labels = read_labels(
-        *(largest, task, data_set, folder, words, prior), otherwise=otherwise, min_coverage=min_coverage
+        *(largest, task, data_set, folder, words, pretrained), otherwise=otherwise, min_coverage=min_coverage
     )
     if labels.encoder is not None:
         points = _with_what_it_decides(points, labels.recipe)
@@ -78,7 +79,7 @@ def read_labels_for(
 
 def _with_what_it_decides(points: Points, recipe: SupervisedRecipe) -> Points:
     for name in (*points.columns(), *points.space.fixed, *points.fixed):
-        if name.split(".")[0] in _OF_PRIOR:
-            raise ValueError(f"{name} is what the encoder at `prior` has; no space and no `fixed` can change it")
-    decided = recipe.to_dict()
-    return replace(points, fixed={**points.fixed, **{name: decided[name] for name in _OF_PRIOR}})
+        if name.split(".")[0] in _OF_PRETRAINED:
+            raise ValueError(f"{name} is what the encoder at `pretrained` has; no space and no `fixed` can change it")
+    decided = now(recipe.to_dict())
+    return replace(points, fixed={**points.fixed, **{name: decided[name] for name in _OF_PRETRAINED}})

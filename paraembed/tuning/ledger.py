@@ -6,12 +6,13 @@ where it was, whatever died with it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
+from paraembed.names import now, on_disk
 from paraembed.options import AnyFloat, Count, Range, checked
 
 Status = Literal["finished", "stopped", "failed"]
@@ -91,7 +92,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON; ``from_dict`` reads them back."""
-        return asdict(self)
+        return {**asdict(self), "choices": on_disk(self.choices)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "record") -> "Record":
@@ -104,7 +105,8 @@ class Record:
         Raises:
             ValueError: these are not the values of a record.
         """
-        return checked(cls, values, where)
+        record = checked(cls, values, where)
+        return replace(record, choices=now(record.choices))
 
 
 class Ledger:

@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from paraembed.names import now
 from paraembed.papers import find_recipe, find_supervised_recipe
 from paraembed.recipe import BaseRecipe, Recipe, SupervisedRecipe
 from paraembed.tuning.ledger import Record
@@ -16,7 +17,7 @@ _NOT_FIXED = {
     "epochs": "give a trial's epochs with `epochs`",
     SHARE: "no recipe has it; give the number of pairs with `sample`",
 }
-_OF_THE_JOB = ("dev_every", "patience")  # of a training on gold labels, apart from a search
+_OF_THE_JOB = ("eval_every", "patience")  # of a training on gold labels, apart from a search
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,10 @@ class Points:
         Raises:
             ValueError: a field that no recipe has, or a value that it may not have; names the space.
         """
-        values = deepcopy(self.base.to_dict())
+        values = now(deepcopy(self.base.to_dict()))
         values["epochs"] = self.space.tuning_epochs
         share, options = 1.0, dict[str, Any]()
-        for name, value in {**self.space.fields(choices), **self.fixed}.items():
+        for name, value in now({**self.space.fields(choices), **self.fixed}).items():
             if name == SHARE and self.space.job == "train":
                 share = float(value)
             elif name.startswith("encoder."):
@@ -141,5 +142,5 @@ class Points:
 
     def shown(self, recipe: Mapping[str, Any], share: float) -> dict[str, Any]:
         """The values of ``columns`` of a recipe, as ``Recipe.to_dict`` writes it."""
-        flat = {**recipe, SHARE: share, **{f"encoder.{name}": value for name, value in recipe["encoder"].items()}}
+        flat = {**now(recipe), SHARE: share, **{f"encoder.{name}": value for name, value in recipe["encoder"].items()}}
         return {name: flat[name] for name in self.columns()}

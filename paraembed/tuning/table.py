@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from paraembed.console import ProgressLine, doing, duration, say
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell
+from paraembed.names import on_disk
 from paraembed.plots import Trial, draw_sweep
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
@@ -28,7 +29,16 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
     Score and loss are those of the epoch that counts.
     """
     rows = [_row(points, record) for record in ledger.in_order()]
-    names = ["trial", "status", "score", "epochs", *points.columns(), "loss", "reason", "seconds"]
+    names = [
+        "trial",
+        "status",
+        "score",
+        "epochs",
+        *on_disk(dict.fromkeys(points.columns())),
+        "loss",
+        "reason",
+        "seconds",
+    ]
     return pa.table({name: pa.array(_alike([row[name] for row in rows])) for name in names})
 
 
@@ -109,7 +119,7 @@ def _row(points: Points, record: Record) -> dict[str, Any]:
         "status": record.status,
         "score": counted.score if counted else None,
         "epochs": len(record.curve),
-        **points.shown(record.recipe, record.share),
+        **on_disk(points.shown(record.recipe, record.share)),
         "loss": counted.loss if counted else None,
         "reason": record.reason,
         "seconds": record.seconds,

@@ -32,7 +32,7 @@ from paraembed.tuning.ledger import Epoch, Status, counting
 from paraembed.tuning.points import Point
 
 DECIDES_INPUTS = (
-    *("tokeniser", "max_words", "new_words", "new_words_min_count", "boundary_tokens", "max_tokens", "seed"),
+    *("tokenizer", "max_words", "new_words", "new_words_min_count", "bos_eos_tokens", "max_tokens", "seed"),
 )
 """Fields of a recipe that its inputs depend on, besides the encoder."""
 
@@ -96,9 +96,9 @@ class Inputs:
         encoder = Encoder(
             recipe.encoder,
             Words(self.vocabulary, self.matrix.copy()),
-            recipe.tokeniser,
+            recipe.tokenizer,
             recipe.seed,
-            boundary_tokens=recipe.boundary_tokens,
+            bos_eos_tokens=recipe.bos_eos_tokens,
             max_tokens=recipe.max_tokens,
         )
         if self.composition is not None:

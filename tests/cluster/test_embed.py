@@ -276,7 +276,7 @@ def test_another_encoder_is_refused_and_overwrite_swaps(corpus, tiny_encoder_fol
     out = tmp_path / "out"
     embed(other, [corpus], out, SMALL)
     before = digests(out)
-    with pytest.raises(ValueError, match=r"begun with another tokeniser \(was space, is ptb-v1\); encoder"):
+    with pytest.raises(ValueError, match=r"begun with another tokenizer \(was space, is ptb-v1\); encoder"):
         embed(tiny_encoder_folder, [corpus], out, SMALL)
     assert digests(out) == before
     assert embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True).embedded == 21

@@ -35,7 +35,7 @@ from paraembed.text.vocabulary import read_words
 pytestmark = pytest.mark.ray
 
 JOB = Path(__file__).parents[2] / "jobs" / "finetune.py"
-RECIPE = SupervisedRecipe(tokeniser="space", epochs=4, batch_size=20, learning_rate=0.02, head_width=10)
+RECIPE = SupervisedRecipe(tokenizer="space", epochs=4, batch_size=20, learning_rate=0.02, head_width=10)
 POSITIVE, NEGATIVE = [f"good{one}" for one in range(20)], [f"bad{one}" for one in range(20)]
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
 
@@ -131,7 +131,7 @@ def finetune(
 
 
 def test_every_task_from_words_then_universal_then_features(data, tmp_path, store, capsys):
-    order = replace(RECIPE, encoder=GruConfig(), epochs=12, optimiser="adam")
+    order = replace(RECIPE, encoder=GruConfig(), epochs=12, optimizer="adam")
     chance = {"similarity": 0.3, "entailment": 0.5, "sentiment": 0.6, "semeval2013": 0.6, "turney": 0.2}
     for task, least in chance.items():
         recipe = order if task in {"semeval2013", "turney"} else RECIPE
@@ -145,12 +145,12 @@ def test_every_task_from_words_then_universal_then_features(data, tmp_path, stor
     for task in ("similarity", "entailment"):
         assert finetune(data, tmp_path / task, task).was_finished
         assert "is finished already; nothing to do" in capsys.readouterr().err
-    prior = tmp_path / "entailment" / "encoder"
+    pretrained = tmp_path / "entailment" / "encoder"
     for mode in ("universal", "features"):
-        recipe = replace(RECIPE, mode=mode, word_penalty=0.1)
+        recipe = replace(RECIPE, mode=mode, word_l2=0.1)
         out = tmp_path / mode
-        finetune(data, out, "entailment", recipe=recipe, words=None, prior=prior)
-        same = sha256_of(out / "encoder" / "model.safetensors") == sha256_of(prior / "model.safetensors")
+        finetune(data, out, "entailment", recipe=recipe, words=None, pretrained=pretrained)
+        same = sha256_of(out / "encoder" / "model.safetensors") == sha256_of(pretrained / "model.safetensors")
         assert same == (mode == "features")
     model = load(tmp_path / "similarity")
     assert model.predict(["good1 good2"], ["good1 good2"]).dtype == np.float32
@@ -175,17 +175,17 @@ def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data, tmp_path, mode):
     trained_on = {"training": {"pairs": sha256_of(pairs / "manifest.json")}}
     chosen = {"selected": {"metric": "sts/2016/mean", "scores": [[10, 0.5]]}}
     few = read_words(data / "words.txt", max_words=30)  # so that universal adds words
-    prior = Encoder(AvgConfig(), few, "space", 3)
-    checkpoint.save(prior, tmp_path / "prior", recipe={}, provenance={**trained_on, **chosen}, model_card="")
+    pretrained = Encoder(AvgConfig(), few, "space", 3)
+    checkpoint.save(pretrained, tmp_path / "pretrained", recipe={}, provenance={**trained_on, **chosen}, model_card="")
     recipe = replace(RECIPE, mode=mode, new_words="random")
-    finetune(data, tmp_path / "m", recipe=recipe, words=None, prior=tmp_path / "prior")
+    finetune(data, tmp_path / "m", recipe=recipe, words=None, pretrained=tmp_path / "pretrained")
     encoder = trained(tmp_path / "m" / "encoder")
     assert len(encoder.encoder.vocabulary) > len(few.vocabulary) or mode == "features"
     with pytest.raises(ValueError, match=r"pairs holds the very pairs that encoder was trained on"):
         check_held_out(pairs, [encoder])
     assert encoder.chosen_by == "sts/2016/mean"
     again = replace(recipe, mode="features")
-    finetune(data, tmp_path / "n", "entailment", recipe=again, words=None, prior=tmp_path / "m" / "encoder")
+    finetune(data, tmp_path / "n", "entailment", recipe=again, words=None, pretrained=tmp_path / "m" / "encoder")
     provenance = checkpoint.read_config(tmp_path / "n" / "encoder")["provenance"]
     assert provenance["training"]["pairs"] == trained_on["training"]["pairs"]
     learned = [{"task": "similarity", "data_set": "sick", "seed": RECIPE.seed}]
@@ -198,11 +198,11 @@ def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data, tmp_path):
     rows = (f"{number % 6}\t{POSITIVE[number % 20]}\t{NEGATIVE[number % 19]}\n" for number in range(300))
     (tmp_path / "sts" / "2012" / "MSRpar.tsv").write_text("".join(rows))
     gold = {"gold": [{"task": "similarity", "data_set": "sts", "seed": 1}]}
-    prior = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 3)
-    checkpoint.save(prior, tmp_path / "prior", recipe={}, provenance={"training": gold}, model_card="")
+    pretrained = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 3)
+    checkpoint.save(pretrained, tmp_path / "pretrained", recipe={}, provenance={"training": gold}, model_card="")
     recipe = replace(RECIPE, mode="universal", seed=2)
-    plain = {"data_set": "sts", "words": None, "prior": tmp_path / "prior"}
-    with pytest.raises(ValueError, match=r"drawn with seed 1; seed is 2 here: .* take `seed` 1, or another prior"):
+    plain = {"data_set": "sts", "words": None, "pretrained": tmp_path / "pretrained"}
+    with pytest.raises(ValueError, match=r"drawn with seed 1; seed is 2 here: .* take `seed` 1"):
         finetune(tmp_path, tmp_path / "m", recipe=recipe, **plain)
     assert not (tmp_path / "m.training").exists()
     finetune(tmp_path, tmp_path / "m", recipe=replace(recipe, seed=1, epochs=1), **plain)
@@ -231,13 +231,13 @@ def test_two_workers_see_every_example(data, tmp_path):
 
 
 def command(data, out, *more):
-    paths = ["--data", str(data), "--words", str(data / "words.txt"), "--out", str(out), "--tokeniser", "space"]
+    paths = ["--data", str(data), "--words", str(data / "words.txt"), "--out", str(out), "--tokenizer", "space"]
     return [sys.executable, str(JOB), "--task", "sentiment", *paths, "--checkpoint-steps", "5", *more]
 
 
 def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data, tmp_path):
     settings = ["--epochs", "60"]
-    recipe = replace(find_supervised_recipe("iclr2016/supervised-avg"), tokeniser="space", epochs=60)
+    recipe = replace(find_supervised_recipe("iclr2016/supervised-avg"), tokenizer="space", epochs=60)
     finetune(data, tmp_path / "whole", "sentiment", name="iclr2016/supervised-avg", recipe=recipe)
     process = subprocess.Popen(command(data, tmp_path / "cut", *settings), stderr=subprocess.DEVNULL)
     try:
@@ -278,9 +278,9 @@ def test_bad_input_is_one_line(data, tmp_path, call):
     words, out = data / "words.txt", tmp_path / "out"
     plain = ("--task", "similarity", "--data", data, "--out", out)
     assert "begins with word vectors: give --words VECTORS" in call(*plain)
-    assert "begins with a trained encoder: give --prior" in call(*plain, "--words", words, "--mode", "universal")
+    assert "needs a trained encoder: give --pretrained" in call(*plain, "--words", words, "--mode", "universal")
     assert "does not exist; expected an encoder folder" in call(
-        *plain, "--prior", tmp_path / "no", "--mode", "features"
+        *plain, "--pretrained", tmp_path / "no", "--mode", "features"
     )
     assert "unknown recipe 'iclr2016/avg'; allowed: tacl2015/cnn" in call(*plain, "--recipe", "iclr2016/avg")
     assert "sick/SICK_train.txt" in call("--task", "entailment", "--data", tmp_path, "--out", out, "--words", words)
@@ -303,9 +303,18 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
     blank = ["\t".join([*row.split("\t")[:2], " ", *row.split("\t")[3:]]) for row in train[1:]]
     (tmp_path / "sick" / "SICK_train.txt").write_text("\n".join([train[0], *blank]) + "\n")
     assert "0 examples to train on (of 300; the others have a text without a token)" in call(*plain, *words)
-    prior = (*plain[:-3], data, "--out", tmp_path / "out", "--mode", "universal", "--prior", tiny_encoder_folder)
-    assert "max_tokens is 3, and --prior decides it: None; leave it out" in call(*prior, "--max-tokens", "3")
-    assert "the recipe trains the encoder lstm, and --prior is avg" in call(*prior, "--encoder", "lstm")
+    pretrained = (
+        *plain[:-3],
+        data,
+        "--out",
+        tmp_path / "out",
+        "--mode",
+        "universal",
+        "--pretrained",
+        tiny_encoder_folder,
+    )
+    assert "max_tokens is 3, and --pretrained decides it: None; leave it out" in call(*pretrained, "--max-tokens", "3")
+    assert "the recipe trains the encoder lstm, and --pretrained is avg" in call(*pretrained, "--encoder", "lstm")
     turney = ("--task", "turney", *plain[2:-3], data, "--out", tmp_path / "out", *words)
     assert "turney asks for the order of two words" in call(*turney, "--scramble", "0.5")
     assert "nothing is left to train; set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")
@@ -313,7 +322,7 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
     for name in ("train", "dev", "test"):
         (tmp_path / "sst" / f"{name}.txt.gz").write_bytes(gzip.compress(b"(4 (4 good1) (2 don't))\n(0 bad1)\n" * 30))
     trees = ("--task", "sentiment", *plain[2:], *words, "--encoder", "recursive", "--batch-size", "2")
-    assert "trees stand over tokens split at spaces: take --tokeniser space" in call(*trees)
+    assert "trees stand over tokens split at spaces: take --tokenizer space" in call(*trees)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sick", "sst"]
 
 

@@ -116,7 +116,7 @@ def test_shards_of_a_cluster_that_loses_a_machine(cluster, folder, alone):
 def test_a_training_on_two_machines_of_which_one_dies(cluster, folder, alone):
     sample = folder / "sample"
     pairs = alone("shard.py", "sample-pairs", "--input", sample / "ppdb-2.0-format.gz")
-    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokeniser", "space", "--epochs", 8]
+    arguments = ["--pairs", pairs, "--words", sample / "vectors.txt.gz", "--tokenizer", "space", "--epochs", 8]
     arguments += ["--workers", 2, "--checkpoint-minutes", 0]
     out = folder / "encoder"
     job = cluster.submit(JOBS / "train.py", *arguments, "--out", out)

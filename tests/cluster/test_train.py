@@ -35,9 +35,9 @@ from paraembed.training.data import Pairs
 pytestmark = pytest.mark.ray
 
 JOBS = Path(__file__).parents[2] / "jobs"
-RECIPE = Recipe(tokeniser="space", epochs=3, learning_rate=0.01, batch_size=50)
+RECIPE = Recipe(tokenizer="space", epochs=3, learning_rate=0.01, batch_size=50)
 HERE = Placement(workers=1)
-FIRST = Selection(every=0.4)
+FIRST = Selection(eval_every=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def model(folder):
 
 def command(sample, out, *more):
     paths = ["--pairs", sample / "pairs", "--words", sample / "sample" / "vectors.txt.gz", "--out", out]
-    settings = ["--tokeniser", "space", "--epochs", "3", "--learning-rate", "0.01", "--batch-size", "50"]
-    plain = ["--word-penalty", "0", "--clip", "None", "--penalty-form", "paper"]
+    settings = ["--tokenizer", "space", "--epochs", "3", "--learning-rate", "0.01", "--batch-size", "50"]
+    plain = ["--word-l2", "0", "--clip", "None", "--l2-form", "paper"]
     return [sys.executable, JOBS / "train.py", *paths, *settings, *plain, *more]
 
 
@@ -113,13 +113,13 @@ def test_what_is_not_read_is_said(sample, tmp_path, capsys):
     fit(
         sample,
         tmp_path / "e",
-        replace(RECIPE, epochs=1, encoder=RecursiveConfig(), max_tokens=4, boundary_tokens="end"),
+        replace(RECIPE, epochs=1, encoder=RecursiveConfig(), max_tokens=4, bos_eos_tokens="end"),
     )
     said = capsys.readouterr().err
     assert re.search(r"\d,\d{3} of \d+,\d{3} texts are cut after max_tokens = 4 tokens", said)
     assert re.search(r"\d,\d{3} of \d+,\d{3} texts have no parse: right-branching trees stand in", said)
     encoder = paraembed.load(tmp_path / "e")
-    assert (encoder.max_tokens, encoder.boundary_tokens, encoder.vocabulary[-1].as_py()) == (4, "end", END)
+    assert (encoder.max_tokens, encoder.bos_eos_tokens, encoder.vocabulary[-1].as_py()) == (4, "end", END)
     fit(sample, tmp_path / "w", replace(RECIPE, epochs=1, encoder=WordConfig()))
     assert "texts have several words: the encoder word reads the first" in capsys.readouterr().err
     fit(sample, tmp_path / "on-disk", replace(RECIPE, epochs=1), Placement(pairs_memory_gb=1e-4))
@@ -203,7 +203,9 @@ def test_training_stops_early_and_goes_on_with_its_own_evaluation_only(sample, t
     (tmp_path / "tests.tsv").write_text(
         "".join(f"{a}\t{row[1]}\t{row[2]}\n" for a, row in zip(alike, rows, strict=True))
     )
-    stopped = fit(sample, tmp_path / "avg", tests=tmp_path / "tests.tsv", selection=Selection(every=0.2, patience=3))
+    stopped = fit(
+        sample, tmp_path / "avg", tests=tmp_path / "tests.tsv", selection=Selection(eval_every=0.2, patience=3)
+    )
     assert "stopping early: the last 3 evaluations were no better" in capsys.readouterr().err
     provenance = json.loads((stopped / "config.json").read_text())["provenance"]
     assert provenance["selected"]["best"]["step"] == 24
@@ -413,7 +415,7 @@ def test_two_workers_give_the_same_bytes_twice_and_survive_a_kill(sample, tmp_pa
     one, two = (fit(sample, tmp_path / name, placement=pair, tests=tests) for name in ("one", "two"))
     assert signal.getsignal(signal.SIGINT) is on_interrupt
     assert model(one) == model(two)
-    scoring = ["--evaluate-pairs", str(tests), "--every", "0.4"]
+    scoring = ["--evaluate-pairs", str(tests), "--eval-every", "0.4"]
     flags = ["--workers", "2", "--checkpoint-minutes", "0", *scoring]
     process = subprocess.Popen([*command(sample, tmp_path / "three", *flags)])
     while not list(tmp_path.glob("three.training/checkpoints/step-*")):

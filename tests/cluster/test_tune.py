@@ -91,7 +91,7 @@ def records(out):
 def test_all_trials_end_and_the_best_is_the_highest(swept):
     rows = table(swept)
     assert [(row["trial"], row["status"], row["epochs"]) for row in rows] == [(at, "finished", 2) for at in range(4)]
-    assert [(row["margin"], row["word_penalty"]) for row in rows] == [(0.4, 1e-5), (0.4, 0), (0.6, 1e-5), (0.6, 0)]
+    assert [(row["margin"], row["word_l2"]) for row in rows] == [(0.4, 1e-5), (0.4, 0), (0.6, 1e-5), (0.6, 0)]
     best = json.loads((swept / "best.json").read_text())
     scores = [row["score"] for row in rows]
     assert len({*scores}) == 4
@@ -223,7 +223,7 @@ def run(sweep, name):
 
 
 def test_trials_that_fail_are_recorded_and_too_many_end_the_sweep(sample, tmp_path, capsys):
-    space = replace(SMOKE, axes={"learning_rate": (1e36, 0.02, 1e35)}, fixed={"tokeniser": "space"}, tuning_pairs=None)
+    space = replace(SMOKE, axes={"learning_rate": (1e36, 0.02, 1e35)}, fixed={"tokenizer": "space"}, tuning_pairs=None)
     points = Points("failing", space)
     suites = read_selection(space.selection, sample / "sample")
     pairs = Pairs(Recipe(), sample / "pairs", sample / "sample" / "vectors.txt.gz", suites)
@@ -309,7 +309,7 @@ def test_a_trial_whose_worker_dies_is_tried_again(sample, tmp_path):
 @pytest.mark.slow
 def test_a_trial_on_two_workers_is_a_group_of_ray_train(sample, tmp_path):
     axes = {"margin": (0.6,), "learning_rate": (0.02, 1e36)}
-    space = replace(SMOKE, axes=axes, fixed={"tokeniser": "space"}, tuning_pairs=None)
+    space = replace(SMOKE, axes=axes, fixed={"tokenizer": "space"}, tuning_pairs=None)
     suites = read_selection(space.selection, sample / "sample")
     words, pairs = sample / "sample" / "vectors.txt.gz", sample / "pairs"
     data = Pairs(Recipe(), pairs, words, suites)

@@ -62,7 +62,7 @@ def store(tmp_path_factory, monkeypatch):
 def flags(data, out):
     begins = {"words": data / "words.txt", "data": data, "task": "similarity", "out": out}
     few = SearchSettings("random", 4)
-    return Tune(NAME, **begins, settings=few, fixed=("tokeniser=space",), epochs=3, concurrent=2)
+    return Tune(NAME, **begins, settings=few, fixed=("tokenizer=space",), epochs=3, concurrent=2)
 
 
 def table(out):
@@ -107,18 +107,18 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
 @pytest.mark.slow
 def test_trials_on_two_workers_and_from_a_trained_encoder(data, tmp_path, ray_cluster):
     fixed = ("batch_size=20",)
-    axes = {"head_penalty": (1e-3, 1e-4)}
+    axes = {"head_l2": (1e-3, 1e-4)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SPACES, "two", replace(SPACES["iclr2016/features-proj"], axes=axes))
         plain = Tune(
-            "two", data=data, task="entailment", prior=data / "proj", out=tmp_path / "two", epochs=2, fixed=fixed
+            "two", data=data, task="entailment", pretrained=data / "proj", out=tmp_path / "two", epochs=2, fixed=fixed
         )
         tune(replace(plain, placement=Placement(workers=2), concurrent=1))
     rows = table(tmp_path / "two")
     assert [row["status"] for row in rows] == ["finished"] * 2
     recipe = find_supervised_recipe(str(tmp_path / "two" / "best-recipe.json"))
     assert recipe.encoder == ProjConfig(width=20)
-    labels = read_labels(recipe, "entailment", None, data, prior=data / "proj")
+    labels = read_labels(recipe, "entailment", None, data, pretrained=data / "proj")
     train_model(Training("best", labels, tmp_path / "m", Placement(2)))
     value = read_config(tmp_path / "m")["provenance"]["scores"]["dev"]["values"]["accuracy"]
     assert value == pytest.approx(max(row["score"] for row in rows), abs=1e-6)
@@ -127,8 +127,8 @@ def test_trials_on_two_workers_and_from_a_trained_encoder(data, tmp_path, ray_cl
 def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path, tmp_path_factory):
     points = Points("iclr2016/universal-avg", SPACES["iclr2016/universal-avg"])
 
-    def begun(prior, task="similarity", folder=data):
-        labels, of_prior = read_labels_for(points, task, None, folder, None, prior)
+    def begun(pretrained, task="similarity", folder=data):
+        labels, of_prior = read_labels_for(points, task, None, folder, None, pretrained)
         begin(Sweep(of_prior, points.space.selection, labels, tmp_path, concurrent=1), overwrite=False)
 
     begun(data / "avg")
@@ -138,7 +138,7 @@ def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path,
     other = tmp_path_factory.mktemp("other")
     encoder = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 4)
     checkpoint.save(encoder, other / "avg", recipe={}, provenance={}, model_card="tiny\n")
-    with pytest.raises(ValueError, match=r"begun with another prior \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+    with pytest.raises(ValueError, match=r"begun with another pretrained \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
         begun(other / "avg")
     (other / "sick").mkdir()
     for path in (data / "sick").iterdir():
@@ -154,11 +154,13 @@ def test_what_the_prior_decides_is_in_every_recipe(data, tmp_path):
     _, of_prior = read_labels_for(points, *given, data / "proj")
     for number in range(points.space.size):
         recipe = of_prior.at(points.space.choices(number)).recipe
-        assert (recipe.encoder, recipe.tokeniser, recipe.max_tokens) == (ProjConfig(width=20), "space", 50)
-    with pytest.raises(ValueError, match="tokeniser is what the encoder at `prior` has; no space and no `fixed` can"):
-        read_labels_for(replace(points, fixed={"tokeniser": "ptb-v1"}), *given, data / "proj")
+        assert (recipe.encoder, recipe.tokenizer, recipe.max_tokens) == (ProjConfig(width=20), "space", 50)
     with pytest.raises(
-        ValueError, match="trains the encoder proj, and `prior` is avg; give another one, or take another"
+        ValueError, match="tokenizer is what the encoder at `pretrained` has; no space and no `fixed` can"
+    ):
+        read_labels_for(replace(points, fixed={"tokenizer": "ptb-v1"}), *given, data / "proj")
+    with pytest.raises(
+        ValueError, match="trains the encoder proj, and `pretrained` is avg; give another one, or take another"
     ):
         read_labels_for(points, *given, data / "avg")
 
@@ -178,17 +180,18 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
     refused(lambda one: replace(one, metric="sts/mean"), r"--metric is of no use here: .* by its development part")
     refused(lambda one: replace(one, space="acl2017/avg"), r"--task is of no use here: .* acl2017/avg trains on pairs")
     refused(lambda one: replace(one, words=None), r"the mode scratch begins with word vectors: give `words` VECTORS")
-    refused(lambda one: replace(one, prior=data / "avg"), r"give `words` VECTORS, and no `prior`")
+    refused(lambda one: replace(one, pretrained=data / "avg"), r"give `words` VECTORS, and no `pretrained`")
     universal = "iclr2016/universal-avg"
     refused(
-        lambda one: replace(one, space=universal), r"the mode universal begins with a trained encoder: give `prior`"
+        lambda one: replace(one, space=universal),
+        r"the mode universal needs a trained encoder: give `pretrained`",
     )
     refused(lambda one: replace(one, data=None), r"--data is missing; give it, or --dry-run")
     refused(lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist; the task 'similarity' needs")
     refused(
         lambda one: replace(one, data_set="sst"), r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"
     )
-    refused(lambda one: replace(one, fixed=("dev_every=100",)), r"dev_every is 100; a trial looks at the development")
+    refused(lambda one: replace(one, fixed=("eval_every=100",)), r"eval_every is 100; a trial looks at the development")
     turney = "acl2017/supervised-gran"
     refused(lambda one: replace(one, space=turney, task="turney"), r"the space .*: scramble is 0\.\d+, and turney")
     refused(lambda one: replace(one, fixed=("head_layer=none",)), r"head_layer is none, and the task similarity has a")
@@ -219,20 +222,16 @@ def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys):
     assert without_idle_axes(points, "similarity") is points
     assert capsys.readouterr().err == ""
     space = without_idle_axes(points, "turney").space
-    assert points.space.axes.keys() - space.axes.keys() == {"head_width", "head_penalty"}
-    assert points.space.size == space.size * len(points.space.axes["head_width"]) * len(
-        points.space.axes["head_penalty"]
-    )
-    assert (
-        "not searched, for it decides nothing for the task turney: head_width, head_penalty" in capsys.readouterr().err
-    )
+    assert points.space.axes.keys() - space.axes.keys() == {"head_width", "head_l2"}
+    assert points.space.size == space.size * len(points.space.axes["head_width"]) * len(points.space.axes["head_l2"])
+    assert "not searched, for it decides nothing for the task turney: head_width, head_l2" in capsys.readouterr().err
 
 
 def test_the_drawn_split_stands_beside_the_results(data, tmp_path):
     (tmp_path / "sts" / "2012").mkdir(parents=True)
     rows = (f"{number % 6}\t{POSITIVE[number % 20]}\t{NEGATIVE[number % 19]}\n" for number in range(300))
     (tmp_path / "sts" / "2012" / "MSRpar.tsv").write_text("".join(rows))
-    points = Points(NAME, replace(SPACES[NAME], axes={}), {"tokeniser": "space"})
+    points = Points(NAME, replace(SPACES[NAME], axes={}), {"tokenizer": "space"})
     labels, points = read_labels_for(points, "similarity", "sts", tmp_path, data / "words.txt", None)
     sweep = Sweep(points, points.space.selection, labels, tmp_path / "out", concurrent=1)
     assert _retraining(sweep).endswith(f"--words {data / 'words.txt'} --out MODEL")
@@ -257,7 +256,7 @@ def test_a_killed_driver_goes_on_to_the_same_table(data, tmp_path):
     def command(out):
         paths = ["--words", str(data / "words.txt"), "--data", str(data), "--out", str(out)]
         search = ["--search", "tpe", "--trials", "4", "--asha", "--epochs", "150", "--concurrent", "1"]
-        return [sys.executable, str(JOB), NAME, "--task", "similarity", *paths, *search, "--set", "tokeniser=space"]
+        return [sys.executable, str(JOB), NAME, "--task", "similarity", *paths, *search, "--set", "tokenizer=space"]
 
     cut, trials = tmp_path / "cut", tmp_path / "cut" / "trials"
     kill_after_a_trial(command(cut), cut)

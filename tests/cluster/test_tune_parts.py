@@ -217,7 +217,7 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
     tune(Tune("acl2017/avg", dry_run=True, metric="papers-22/mean", sample=500))
     printed = capsys.readouterr()
     head, *rows = (line.split() for line in printed.out.splitlines() if line.strip("- "))
-    assert head == ["point", "margin", "word_penalty"]
+    assert head == ["point", "margin", "word_l2"]
     assert [row[0] for row in rows] == [str(number) for number in range(18)]
     assert rows[0][1:] == ["0.4", "0.0001"]
     assert "18 trials of 18 points, 7 epochs" in printed.err
@@ -225,7 +225,7 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
     tune(Tune("acl2017/avg", dry_run=True, settings=SearchSettings("random", 3)))
     assert len([line for line in capsys.readouterr().out.splitlines() if line.strip("- ")]) == 4
     tune(Tune("acl2017/universal-gran", dry_run=True))
-    assert "composition_penalty" in capsys.readouterr().out
+    assert "encoder_l2" in capsys.readouterr().out
 
 
 def test_flags_that_would_be_ignored_are_refused():
@@ -258,7 +258,7 @@ def test_the_table_has_the_finished_trials_the_best_first(tmp_path):
     for one in (record(0, [0.1]), record(1, [0.9], "stopped"), record(2, [0.3]), record(3, [], "failed")):
         ledger.add(one)
     head, rows = best_first(POINTS, ledger)
-    assert head == ["trial", "score", "margin", "word_penalty", "seconds"]
+    assert head == ["trial", "score", "margin", "word_l2", "seconds"]
     assert [row[:3] for row in rows] == [["2", "0.3000", "0.6"], ["0", "0.1000", "0.4"]]
 
 

@@ -125,7 +125,7 @@ def test_unusable_word_vectors(pairs, call, tmp_path, rows, message):
         (["--encoder", "bert"], "unknown encoder 'bert'; allowed: avg, sum, word, scaled_avg"),
         (["--margin", "-1"], "margin is -1.0; allowed: 1e-36 to"),
         (["--batch-size", "1"], "batch_size is 1; allowed: 2 to 1e+06"),
-        (["--tokeniser", "moses"], "unknown tokeniser 'moses'; allowed: ptb-v1, space"),
+        (["--tokenizer", "moses"], "unknown tokenizer 'moses'; allowed: ptb-v1, space"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--gpus"], "--gpus: PyTorch sees no GPU on this machine"),
         ([], "batch_size is 100, and there are 2 pairs to train on; give --batch-size 2 or less, or more pairs"),

@@ -270,7 +270,7 @@ def test_embedding_end_to_end(
     store,
 ):
     (tmp_path / "work").mkdir()
-    line = f"{EMBED} --programs encode float32 floor few many large read tokenise gather write part"
+    line = f"{EMBED} --programs encode float32 floor few many large read tokenize gather write part"
     assert bench(f"{line} --folder work --out new/numbers.json") == 0
     said = capsys.readouterr()
     rows = rows_of(said.out)

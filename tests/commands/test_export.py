@@ -25,7 +25,7 @@ def save(name, folder, vocabulary=VOCABULARY):
     matrix = np.random.default_rng(1).standard_normal((len(vocabulary), 3), np.float32)
     boundary = "start" if START in vocabulary else "none"
     words = Words(pa.array(vocabulary), matrix)
-    encoder = Encoder(config_from_dict({"name": name}), words, "space", boundary_tokens=boundary)
+    encoder = Encoder(config_from_dict({"name": name}), words, "space", bos_eos_tokens=boundary)
     checkpoint.save(encoder, folder, recipe={}, provenance={}, model_card="")
     return encoder
 

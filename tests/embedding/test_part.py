@@ -23,7 +23,7 @@ from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, DanConfig, LstmAvgConfig, RecursiveConfig, SumConfig, WordConfig
 from paraembed.io import parquet, tables
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 WORDS = [UNKNOWN, *(f"w{number}" for number in range(60))]
@@ -60,7 +60,7 @@ def loop(encoder, text):
     """Mean vector in float64, tokens and unknown tokens of one text, a token at a time."""
     places = {word: row for row, word in enumerate(encoder.vocabulary.to_pylist())}
     matrix = encoder.matrix.detach().numpy().astype(np.float64)
-    tokens = tokenise(pa.array([text]), encoder.tokeniser).flat.to_pylist()
+    tokens = tokenize(pa.array([text]), encoder.tokenizer).flat.to_pylist()
     rows = [places.get(token, places[UNKNOWN]) for token in tokens]
     return matrix[rows].sum(axis=0) / max(1, len(rows)), len(rows), rows.count(places[UNKNOWN])
 
@@ -221,10 +221,10 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("tokeniser", ["ptb-v1", "space"])
+@pytest.mark.parametrize("tokenizer", ["ptb-v1", "space"])
 @pytest.mark.parametrize("kind", ["txt", "txt.gz", "jsonl.zst", "csv", "tsv.bz2", "parquet"])
-def test_odd_texts_are_rows_like_others(tiny_words, out, tmp_path, kind, tokeniser):
-    encoder, edges = Encoder(AvgConfig(), tiny_words, tokeniser), list(EDGES.values())
+def test_odd_texts_are_rows_like_others(tiny_words, out, tmp_path, kind, tokenizer):
+    encoder, edges = Encoder(AvgConfig(), tiny_words, tokenizer), list(EDGES.values())
     if kind.startswith("tsv"):
         edges[1] = edges[1].replace("\t", " ")
     path = tmp_path / f"t.{kind}"

@@ -217,16 +217,16 @@ def test_another_run_that_began_in_the_same_place_is_noticed(server, texts, tiny
 def test_a_run_that_had_looked_before_another_began_takes_none_of_its_parts(server, texts, tiny_words, tmp_path):
     """Two encoders in one place: the second plans before the first has written its plan."""
     encoders = []
-    for tokeniser in ("ptb-v1", "space"):
-        folder = tmp_path / tokeniser
-        checkpoint.save(Encoder(AvgConfig(), tiny_words, tokeniser), folder, recipe={}, provenance={}, model_card="")
+    for tokenizer in ("ptb-v1", "space"):
+        folder = tmp_path / tokenizer
+        checkpoint.save(Encoder(AvgConfig(), tiny_words, tokenizer), folder, recipe={}, provenance={}, model_card="")
         encoders.append(checkpoint.load(folder))
     uri, plan = server.uri("out"), make_plan(list_inputs([texts]), SETTINGS)
-    first, second = (Run(encoder.fingerprint, encoder.tokeniser, plan) for encoder in encoders)
+    first, second = (Run(encoder.fingerprint, encoder.tokenizer, plan) for encoder in encoders)
     with begun_run(open_store(uri), first):
         embed_part(encoders[0], plan.inputs[0], plan.parts[0], SETTINGS, open_store(uri))
     with pytest.raises(
-        ValueError, match=r"another run has begun in s3://bucket/out.* with another tokeniser \(was ptb"
+        ValueError, match=r"another run has begun in s3://bucket/out.* with another tokenizer \(was ptb"
     ):
         begun_run(open_store(uri), second).__enter__()
     assert list(finished_parts(open_store(uri), first)) == PARTS[:1]

@@ -21,10 +21,10 @@ def test_weights_that_travelled_give_the_same_bits_and_are_not_copied(tiny_words
     shared = [bytes(buffer) for buffer in buffers]  # read-only, as there
     arrived = pickle.loads(sent, buffers=shared).encoder()
     assert np.array_equal(arrived.encode(TEXTS), loaded.encode(TEXTS))
-    assert (arrived.fingerprint, arrived.tokeniser, arrived.max_tokens) == (loaded.fingerprint, "ptb-v1", 5)
+    assert (arrived.fingerprint, arrived.tokenizer, arrived.max_tokens) == (loaded.fingerprint, "ptb-v1", 5)
     assert any(np.shares_memory(arrived.matrix.numpy(), np.frombuffer(buffer, np.uint8)) for buffer in shared if buffer)
 
 
 def test_boundary_tokens_travel(tiny_words, tmp_path):
     made = Encoder(AvgConfig(), tiny_words, "space")
-    assert Weights.of(made).encoder().boundary_tokens == made.boundary_tokens
+    assert Weights.of(made).encoder().bos_eos_tokens == made.bos_eos_tokens

@@ -21,7 +21,7 @@ def build(
 ):
     """Embed, or go on; returns the parts that were embedded, with their rows."""
     encoder, store = checkpoint.load(encoder_folder), open_store(out)
-    decides = encoder.fingerprint, encoder.tokeniser
+    decides = encoder.fingerprint, encoder.tokenizer
     files = list_inputs([inputs] if isinstance(inputs, Path) else inputs)
     settings = complete_settings(settings, files, encoder.config.reads_trees)
     plan = continued_plan(store, *decides, files, settings) if check_folder(store) else make_plan(files, settings)

@@ -273,7 +273,7 @@ def test_few_tokens_at_once_give_the_same(encoder, monkeypatch):
 def test_boundary_tokens_are_words_around_the_text(name, which, tiny_words):
     ends = np.random.default_rng(3).standard_normal((2, 4), dtype=np.float32)
     words = Words(pa.array([*tiny_words.vocabulary.to_pylist(), START, END]), np.concatenate([tiny_words.matrix, ends]))
-    encoder = Encoder(ENCODERS[name](), words, "space", seed=2, boundary_tokens=which)
+    encoder = Encoder(ENCODERS[name](), words, "space", seed=2, bos_eos_tokens=which)
     row = words.vocabulary.to_pylist().index
     start, end = [row(START)] * (which != "end"), [row(END)] * (which != "start")
     for text in ("the cat sat", "dog"):

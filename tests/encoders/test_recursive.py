@@ -170,7 +170,7 @@ def test_boundary_words_join_the_whole_text(tiny_words):
     words = Words(
         pa.concat_arrays([tiny_words.vocabulary, pa.array([START, END])]), np.concatenate([tiny_words.matrix, more])
     )
-    encoder = made(words, boundary_tokens="both")
+    encoder = made(words, bos_eos_tokens="both")
     tree = ((START, (("the", "cat"), "sat")), END)
     vector = encoder.encode("the cat sat", trees="((the cat) sat)")
     np.testing.assert_allclose(vector, vector_of(encoder, ids(tree, encoder)), rtol=0, atol=1e-5)

@@ -123,7 +123,7 @@ def test_jobs_run_by_submission(client, tmp_path):
     pairs = tmp_path / "pairs"
     done = submit(client, "jobs/shard.py", "--input", sample / "ppdb-2.0-format.gz", "--out", pairs)
     assert done.returncode == 0, done.stdout + done.stderr
-    settings = ["--epochs", "1", "--tokeniser", "space"]
+    settings = ["--epochs", "1", "--tokenizer", "space"]
     done = submit(client, "jobs/train.py", "--pairs", pairs, "--words", vectors, "--out", encoder, *settings)
     assert done.returncode == 0, done.stdout + done.stderr
     done = submit(client, "jobs/evaluate.py", "--encoder", encoder, "--pairs", sample / "test-pairs.tsv")

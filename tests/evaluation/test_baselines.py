@@ -37,7 +37,7 @@ def sources(tiny_words, tmp_path_factory):
     (folder / "corpus").write_text("".join(f"{text}\n" for text in CORPUS))
     trained = Words(tiny_words.vocabulary.slice(0, 10), np.random.default_rng(7).standard_normal((10, 3), np.float32))
     checkpoint.save(Encoder(AvgConfig(), trained, "space"), folder / "trained", recipe={}, provenance={}, model_card="")
-    return Sources(folder / "words", folder / "counts", folder / "corpus", folder / "trained", tokeniser="space")
+    return Sources(folder / "words", folder / "counts", folder / "corpus", folder / "trained", tokenizer="space")
 
 
 def weight_by_hand(name, word, sources):

@@ -50,7 +50,7 @@ def test_bad_flags_are_said(tmp_path):
     for names, data, files, selection, message in [
         (["sts"], None, [], Selection(), "--evaluate and --data go together"),
         ([], tmp_path, [], Selection(), "--evaluate and --data go together"),
-        ([], None, [], Selection(patience=3), "--every, --select and --patience need something to score on"),
+        ([], None, [], Selection(patience=3), "--eval-every, --select and --patience need something to score on"),
         (["sts,stsb"], tmp_path, [], Selection(), "unknown suite 'stsb'; allowed: all, sts"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -59,7 +59,10 @@ def test_bad_flags_are_said(tmp_path):
     with pytest.raises(ValueError, match=r"`select` sts/mean: .* allowed: pairs/pairs/pearson, pairs/pairs/spearman"):
         Pairs(Recipe(), tmp_path, tmp_path, [suite], Selection(select="sts/mean")).scoring(9)
     assert Pairs(Recipe(), tmp_path, tmp_path).scoring(9) is None
-    for wrong, message in [({"every": 0.0}, "every is 0.0; allowed"), ({"patience": 0}, "patience is 0; allowed: 1")]:
+    for wrong, message in [
+        ({"eval_every": 0.0}, "eval_every is 0.0; allowed"),
+        ({"patience": 0}, "patience is 0; allowed: 1"),
+    ]:
         with pytest.raises(ValueError, match=message):
             Selection(**wrong)
 

@@ -19,7 +19,7 @@ from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.evaluation.suites import read_pairs_files, read_sts
 from paraembed.papers.results import PAPERS_STS
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -210,7 +210,7 @@ def test_candidates(tiny_encoder_folder, tmp_path):
     assert encoder.encoder.fingerprint[:12] in encoder.description
     (tmp_path / "vectors.txt").write_text("cat 1 2\ndog 3 4\n")
     words = untrained(tmp_path / "vectors.txt", 1, "space")
-    assert (words.label, words.encoder.tokeniser) == ("untrained", "space")
+    assert (words.label, words.encoder.tokenizer) == ("untrained", "space")
     assert words.encoder.vocabulary.to_pylist() == ["cat", UNKNOWN]
 
 
@@ -245,7 +245,7 @@ def test_word_vectors_on_real_sets_as_in_plain_numpy(real):
         cosines, gold = [], []
         for line in path.read_text(encoding="utf-8").split("\n")[1:-1]:
             score, *sentences = line.split("\t")
-            tokens = [tokenise(pa.array([sentence]), "ptb-v1").flat.to_pylist() for sentence in sentences]
+            tokens = [tokenize(pa.array([sentence]), "ptb-v1").flat.to_pylist() for sentence in sentences]
             u, v = (np.mean([table.get(token, table[""]) for token in side], axis=0) for side in tokens)
             cosines.append(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
             gold.append(float(score))

@@ -81,7 +81,7 @@ def test_a_vector_that_is_not_finite_is_refused(tmp_path):
 def test_a_training_with_boundary_words_begins_with_those_of_the_file(tmp_path):
     (tmp_path / "v.txt").write_text("</s> 1 2\ncat 3 4\n")
     counts = pc.value_counts(pa.array(["cat"]))
-    recipe = Recipe(boundary_tokens="both")
+    recipe = Recipe(bos_eos_tokens="both")
     before, _ = encoder_for(tmp_path / "v.txt", counts, recipe)
     before.matrix.data += 1  # trained
     write_word2vec(words_of(before), tmp_path / "trained.txt")

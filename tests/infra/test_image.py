@@ -202,7 +202,7 @@ def test_its_steps_make_an_environment_in_which_its_user_runs_the_jobs(root):
     for job in sorted((root / "app" / "jobs").glob("*.py")):
         assert "usage" in run("python", job, "--help", **as_user)
     run("python", "-m", "paraembed", "sample", "--out", "sample", "--lines", "3000", "--sentences", "1000", **as_user)
-    pairs = ["--pairs", "pairs", "--words", "sample/vectors.txt.gz", "--tokeniser", "space", "--epochs", "1"]
+    pairs = ["--pairs", "pairs", "--words", "sample/vectors.txt.gz", "--tokenizer", "space", "--epochs", "1"]
     embed = ["--encoder", "encoder", "--input", "sample/sentences.txt", "--out", "embeddings"]
     for job, *flags in (
         ["shard", "--input", "sample/ppdb-2.0-format.gz", "--out", "pairs"],

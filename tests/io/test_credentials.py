@@ -122,7 +122,7 @@ def test_fuzz_no_secret_of_a_uri_is_shown_and_the_rest_is():
         "sqlite:////tmp/a@b/mlflow.db",
         "file:///data/what?.txt",
         "/data/what?.txt and /data/a@b.txt; margin=0.4; write to mail@example.org",
-        "boundary_tokens is 'sideways'; --token=x is a flag",
+        "bos_eos_tokens is 'sideways'; --token=x is a flag",
         "1 % of 5 tokens; see http://127.0.0.1:5000/#/experiments/1",
     ],
 )

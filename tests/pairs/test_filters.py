@@ -97,9 +97,9 @@ def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs, cut):
         ({"max_length": 0}, "max_length is 0; it must be at least 1"),
         ({"sample_seed": 1 << 63}, "sample_seed is 9223372036854775808"),
         ({"min_score": float("nan")}, "min_score is nan; expected a finite number"),
-        ({"halvings": "some"}, "halvings is 'some'; allowed: none, ordered, random"),
+        ({"nested_subsets": "some"}, "nested_subsets is 'some'; allowed: none, ordered, random"),
         ({"split": "train"}, "split is train, but only the training set pgru2017 is split"),
-        ({"training_set": "pgru2017", "halvings": "random"}, "halvings of pgru2017 need one part of it"),
+        ({"training_set": "pgru2017", "nested_subsets": "random"}, "nested_subsets of pgru2017 need one part of it"),
         ({"training_set": "acl2017/ppdb-matched"}, "acl2017/ppdb-matched needs `match_tokens_of`"),
         ({"match_tokens_of": "shards"}, "match_tokens_of is for the training set acl2017/ppdb-matched only"),
         (

@@ -56,7 +56,7 @@ OPTIONS = st.one_of(
         top=st.none() | st.integers(1, 70),
         sample=st.none() | st.integers(1, 70),
         sample_seed=st.integers(0, 3),
-        halvings=st.sampled_from(["none", "ordered", "random"]),
+        nested_subsets=st.sampled_from(["none", "ordered", "random"]),
     ),
     st.builds(
         FilterOptions,
@@ -68,7 +68,7 @@ OPTIONS = st.one_of(
         FilterOptions,
         training_set=st.just("pgru2017"),
         split=st.sampled_from(["train", "dev", "test"]),
-        halvings=st.sampled_from(["none", "ordered", "random"]),
+        nested_subsets=st.sampled_from(["none", "ordered", "random"]),
     ),
 )
 
@@ -79,7 +79,7 @@ def test_selections_are_unique_nested_disjoint_and_the_same_for_any_blocks(optio
     selected = run(options, pairs)
     for rows in selected.values():
         assert len({tuple(sorted(pairs[row])) for row in rows}) == len(rows)
-    if options.halvings != "none":
+    if options.nested_subsets != "none":
         nested = [set(rows) for rows in selected.values()]
         assert all(smaller < larger for larger, smaller in pairwise(nested))
         assert [len(rows) for rows in nested] == [len(nested[0]) >> step for step in range(len(nested))]
@@ -141,16 +141,16 @@ def test_halvings_go_down_to_fewer_than_ten():
     """P16 §5.3: from 3,033,753 pairs to 5."""
     columns = pa.table({"key": np.arange(3_033_753, dtype=np.uint64)})
     for kind in ("ordered", "random"):
-        sizes = [(one.name, len(one.rows)) for one in select(FilterOptions(halvings=kind), columns)]
+        sizes = [(one.name, len(one.rows)) for one in select(FilterOptions(nested_subsets=kind), columns)]
         assert sizes[0] == ("1-of-1", 3_033_753)
         assert sizes[15] == ("1-of-32768", 92)
         assert sizes[-2:] == [("1-of-262144", 11), ("1-of-524288", 5)]
-    first = run(FilterOptions(halvings="ordered"), numbered(100))
+    first = run(FilterOptions(nested_subsets="ordered"), numbered(100))
     assert first["1-of-4"] == list(range(25))
-    drawn = run(FilterOptions(halvings="random"), numbered(100))
+    drawn = run(FilterOptions(nested_subsets="random"), numbered(100))
     assert drawn["1-of-4"] == run(FilterOptions(sample=25), numbered(100))[""]
-    assert run(FilterOptions(halvings="random"), numbered(7)) == {"1-of-1": list(range(7))}
-    assert run(FilterOptions(halvings="ordered"), []) == {"1-of-1": []}
+    assert run(FilterOptions(nested_subsets="random"), numbered(7)) == {"1-of-1": list(range(7))}
+    assert run(FilterOptions(nested_subsets="ordered"), []) == {"1-of-1": []}
 
 
 PHRASES = [  # by effective size
@@ -216,7 +216,7 @@ def test_nothing_is_selected_where_nothing_is_asked():
     asked = [
         FilterOptions(top=1),
         FilterOptions(sample=1),
-        FilterOptions(halvings="ordered"),
+        FilterOptions(nested_subsets="ordered"),
         FilterOptions(leave_out=("dev",)),
         FilterOptions(training_set="pgru2017"),
         FilterOptions(training_set="tacl2015/phrases"),

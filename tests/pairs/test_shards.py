@@ -13,7 +13,7 @@ from paraembed.pairs.reports import load_report, save_report
 from paraembed.pairs.sample_pairs import ppdb_lines
 from paraembed.pairs.selection import selection_table
 from paraembed.pairs.settings import PAIRS, ShardSettings
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 
 WORD = st.sampled_from(["a", "b", "c", "d"])
 SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
@@ -25,7 +25,7 @@ def make(folder, sources, partitions=1):
         path = folder / f"in{number}.tsv"
         path.write_text("".join(f"{first}\t{second}\n" for first, second in rows))
         parsed.append(folder / f"parsed{number}.parquet")
-        reports.append(parse.parse_source(path, path.name, ShardSettings(tokeniser="space"), parsed[-1], partitions))
+        reports.append(parse.parse_source(path, path.name, ShardSettings(tokenizer="space"), parsed[-1], partitions))
     return parsed, reports
 
 
@@ -161,14 +161,14 @@ CELL = st.text(max_size=6) | st.sampled_from([" a", "a ", "a  b", "A b", "É", "
 @given(st.lists(CELL, max_size=6), st.integers(0, 2))
 def test_the_fast_way_to_join_tokens_says_the_same(texts, skip):
     array = pa.array(texts, pa.string()).slice(min(skip, len(texts)))
-    assert parse.join_tokens(array, "space").to_pylist() == tokenise(array, "space").joined().to_pylist()
+    assert parse.join_tokens(array, "space").to_pylist() == tokenize(array, "space").joined().to_pylist()
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"rows_per_shard": 0}, "allowed: 1 to 1,000,000"),
-        ({"tokeniser": "moses"}, "allowed: ptb-v1, space"),
+        ({"tokenizer": "moses"}, "allowed: ptb-v1, space"),
         ({"remove": ("",)}, "empty string"),
     ],
 )
@@ -178,7 +178,7 @@ def test_settings_say_what_is_allowed(values, message):
 
 
 def test_a_source_of_which_nothing_is_kept_has_nothing_to_select(tmp_path):
-    options = ShardSettings(tokeniser="space", top=1)
+    options = ShardSettings(tokenizer="space", top=1)
     (tmp_path / "bad.tsv").write_text("\tno first\n")
     report = parse.parse_source(tmp_path / "bad.tsv", "bad.tsv", options, tmp_path / "parsed", 1)
     assert (report.read, report.parsed) == (1, 0)

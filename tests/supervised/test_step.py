@@ -32,7 +32,7 @@ NAMES = {
     "sentiment": ("negative", "positive"),
 }
 PLAIN = SupervisedRecipe(
-    epochs=2, batch_size=10, optimiser="sgd", learning_rate=0.1, head_width=6, tokeniser="space", seed=3
+    epochs=2, batch_size=10, optimizer="sgd", learning_rate=0.1, head_width=6, tokenizer="space", seed=3
 )
 
 
@@ -91,15 +91,15 @@ def loss_by_autograd(model, task, examples, chosen):
 
 
 @pytest.mark.parametrize("task", [*NAMES])
-@pytest.mark.parametrize("penalty_form", ["paper", "released"])
-def test_a_step_moves_as_plain_autograd_does(task, penalty_form):
-    recipe = replace(PLAIN, word_penalty=0.02, head_penalty=0.03, penalty_form=penalty_form)
+@pytest.mark.parametrize("l2_form", ["paper", "released"])
+def test_a_step_moves_as_plain_autograd_does(task, l2_form):
+    recipe = replace(PLAIN, word_l2=0.02, head_l2=0.03, l2_form=l2_form)
     model, examples = model_of(task, recipe), examples_of(task)
     other = copy.deepcopy(model)
     data = example_ids(model, examples)
     step, initial = SupervisedStep(model, recipe), other.matrix.detach().clone()
     order = np.random.default_rng((recipe.seed, 0)).permutation(len(data))
-    factor = 2.0 if penalty_form == "paper" else 1.0
+    factor = 2.0 if l2_form == "paper" else 1.0
     for number, batch in enumerate(epoch_batches(data, epoch=0, seed=recipe.seed, batch_size=10)):
         found = step(batch, number + 1)
         chosen = order[10 * number : 10 * number + 10].tolist()
@@ -110,11 +110,11 @@ def test_a_step_moves_as_plain_autograd_does(task, penalty_form):
         with torch.no_grad():
             assert other.matrix.grad is not None
             touched = other.matrix.grad.abs().sum(1) > 0
-            pulled = factor * recipe.word_penalty * (other.matrix - initial) * touched[:, None]
+            pulled = factor * recipe.word_l2 * (other.matrix - initial) * touched[:, None]
             other.matrix.sub_(other.matrix.grad + pulled, alpha=recipe.learning_rate)
             for parameter in other.head.parameters():
                 assert parameter.grad is not None
-                parameter.sub_(parameter.grad + factor * recipe.head_penalty * parameter, alpha=recipe.learning_rate)
+                parameter.sub_(parameter.grad + factor * recipe.head_l2 * parameter, alpha=recipe.learning_rate)
     for one, of_other in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
         torch.testing.assert_close(one, of_other, atol=2e-5, rtol=1e-4)
 
@@ -123,7 +123,7 @@ def test_a_step_moves_as_plain_autograd_does(task, penalty_form):
 def test_every_encoder_learns_every_task(name):
     for task in NAMES:
         recipe = replace(
-            PLAIN, encoder=config_from_dict({"name": name}), epochs=8, optimiser="adam", learning_rate=0.02
+            PLAIN, encoder=config_from_dict({"name": name}), epochs=8, optimizer="adam", learning_rate=0.02
         )
         model, examples = model_of(task, recipe), examples_of(task)
         data = example_ids(model, examples)
@@ -136,7 +136,7 @@ def test_every_encoder_learns_every_task(name):
 
 
 def test_features_leave_every_bit_of_the_encoder():
-    recipe = replace(PLAIN, mode="features", encoder=config_from_dict({"name": "lstm"}), word_penalty=0.1)
+    recipe = replace(PLAIN, mode="features", encoder=config_from_dict({"name": "lstm"}), word_l2=0.1)
     model, examples = model_of("entailment", recipe), examples_of("entailment")
     before = copy.deepcopy(model.state_dict())
     trained(model, example_ids(model, examples), recipe)
@@ -152,7 +152,7 @@ def test_universal_stays_at_the_prior_as_penalties_grow_and_is_plain_initialisat
 
     def distance(penalty):
         # One rate for all; the step is stable where 2 λ times the rate is below 2.
-        recipe = replace(base, word_penalty=penalty, composition_penalty=penalty, clip=None, learning_rate=1e-3)
+        recipe = replace(base, word_l2=penalty, encoder_l2=penalty, clip=None, learning_rate=1e-3)
         moved = trained(model_of("similarity", recipe), data, recipe).encoder.state_dict()
         return max(float((moved[one] - tensor).abs().max()) for one, tensor in start.state_dict().items())
 
@@ -167,7 +167,7 @@ def test_universal_stays_at_the_prior_as_penalties_grow_and_is_plain_initialisat
 
 def test_a_run_that_is_broken_off_ends_with_the_same_bits(tmp_path):
     recipe = replace(
-        PLAIN, optimiser="adam", dropout=0.2, scramble=0.5, head_dropout=0.3, epochs=4, dev_every=25, patience=50
+        PLAIN, optimizer="adam", dropout=0.2, scramble=0.5, head_dropout=0.3, epochs=4, eval_every=25, patience=50
     )
     examples, dev = examples_of("sentiment"), examples_of("sentiment", 30, 9)
     task = Task("sentiment", "sst", examples, dev, dev, NAMES["sentiment"], 0, "accuracy")
@@ -267,7 +267,7 @@ def test_the_kind_of_a_task_is_what_is_saved():
     assert Kind.of(task) == Kind("entailment", "sick", NAMES["entailment"], 0)
 
 
-def test_trees_are_read_and_one_that_does_not_fit_says_which_tokeniser_does():
+def test_trees_are_read_and_one_that_does_not_fit_says_which_tokenizer_does():
     recipe = replace(PLAIN, encoder=config_from_dict({"name": "recursive"}))
     trees = (pa.array(["((w1 w2) w3)", None]),)
     examples = Examples((pa.array(["w1 w2 w3", "w4 w5 w6"]),), np.array([0.0, 1.0]), trees)
@@ -275,9 +275,9 @@ def test_trees_are_read_and_one_that_does_not_fit_says_which_tokeniser_does():
     assert data.texts.merges is not None
     assert data.texts.merges.tolist() == [0, 1, 1, 0, 0, 2]
     model = model_of("sentiment", recipe)
-    model.encoder.tokeniser = "ptb-v1"
+    model.encoder.tokenizer = "ptb-v1"
     split = replace(examples, texts=(pa.array(["w1 w2/w3", "w4"]),), trees=(pa.array(["(w1 w2/w3)", None]),))
-    with pytest.raises(ValueError, match=r"training part, text 0: .* take `tokeniser` space"):
+    with pytest.raises(ValueError, match=r"training part, text 0: .* take `tokenizer` space"):
         example_ids(model, split)
 
 
@@ -291,14 +291,14 @@ def test_the_head_does_not_begin_as_the_encoder_does():
 def test_fields_that_decide_nothing_are_named():
     assert {"margin", "similarity", "clip_form"} <= set(idle_fields(PLAIN, "similarity"))
     assert "loss_form" in idle_fields(PLAIN, "entailment")
-    assert {"head_width", "head_penalty"} <= set(idle_fields(PLAIN, "turney"))
+    assert {"head_width", "head_l2"} <= set(idle_fields(PLAIN, "turney"))
     assert "head_width" not in idle_fields(PLAIN, "similarity")
-    assert {"composition_penalty", "penalty_form"} <= set(idle_fields(PLAIN, "similarity"))
-    assert "penalty_form" not in idle_fields(replace(PLAIN, head_penalty=1e-3), "similarity")
-    assert "penalty_form" in idle_fields(replace(PLAIN, head_penalty=1e-3), "turney")
-    proj = replace(PLAIN, encoder=config_from_dict({"name": "proj"}), composition_penalty=1e-3)
-    assert "composition_penalty" not in idle_fields(proj, "similarity")
-    assert "composition_penalty" in idle_fields(replace(proj, mode="features"), "similarity")
+    assert {"encoder_l2", "l2_form"} <= set(idle_fields(PLAIN, "similarity"))
+    assert "l2_form" not in idle_fields(replace(PLAIN, head_l2=1e-3), "similarity")
+    assert "l2_form" in idle_fields(replace(PLAIN, head_l2=1e-3), "turney")
+    proj = replace(PLAIN, encoder=config_from_dict({"name": "proj"}), encoder_l2=1e-3)
+    assert "encoder_l2" not in idle_fields(proj, "similarity")
+    assert "encoder_l2" in idle_fields(replace(proj, mode="features"), "similarity")
     scrambled = replace(PLAIN, scramble=0.5)
     assert [task for task in ("similarity", "sentiment") if "scramble_form" in idle_fields(scrambled, task)] == [
         "sentiment"
@@ -346,7 +346,7 @@ CASES = (("similarity", "lstm", {"clip": 0.1, "clip_form": "global"}), ("sentime
 def train_shares(rank, folder):
     """A worker of two."""
     for number, (task, encoder, changes) in enumerate(CASES):
-        recipe = replace(PLAIN, encoder=config_from_dict({"name": encoder}), word_penalty=0.1, **changes)
+        recipe = replace(PLAIN, encoder=config_from_dict({"name": encoder}), word_l2=0.1, **changes)
         model = model_of(task, recipe)
         data = example_ids(model, examples_of(task))
         run_steps(model, SupervisedStep(model, recipe, rank, 2), data, len(data))
@@ -356,7 +356,7 @@ def train_shares(rank, folder):
 def test_two_workers_do_what_one_does_with_twice_the_batch(tmp_path):
     in_two_processes(train_shares, tmp_path)
     for number, (task, encoder, changes) in enumerate(CASES):
-        recipe = replace(PLAIN, encoder=config_from_dict({"name": encoder}), word_penalty=0.1, **changes)
+        recipe = replace(PLAIN, encoder=config_from_dict({"name": encoder}), word_l2=0.1, **changes)
         one = replace(recipe, batch_size=2 * recipe.batch_size)
         model = trained(model_of(task, one), example_ids(model_of(task, one), examples_of(task)), one)
         shares = [load_tensors(tmp_path / f"{number}-{rank}.safetensors") for rank in (0, 1)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paraembed.supervised.readers import read_task
 from paraembed.supervised.tasks import drawn_parts
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import read_trees
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
@@ -99,7 +99,7 @@ def test_sst_constituents_of_the_sentences_that_are_not_neutral(data):
 def assert_trees_fit(task):
     for part in (task.train, task.dev, task.test):
         assert part.trees is not None
-        read = read_trees(part.trees[0], tokenise(part.texts[0], "space"))
+        read = read_trees(part.trees[0], tokenize(part.texts[0], "space"))
         assert read.refused.null_count == len(part)
         assert read.num_missing == 0
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import FAULTS, read_trees
 from tests.fuzz import mutated, run
 
@@ -43,7 +43,7 @@ def test_trees():
     def case(draw):
         trees = [drawn(draw, draw.randint(1, 8)) for _ in range(draw.randint(1, 4))]
         texts = [" ".join(leaves_of(tree)) for tree in trees]
-        tokens = tokenise(pa.array(texts), "space")
+        tokens = tokenize(pa.array(texts), "space")
         whole = [written(tree, draw, draw.choice(("", "NP", "2"))) for tree in trees]
         changed = draw.random() < 0.7
         given = [
@@ -76,7 +76,7 @@ def test_trees_of_any_depth():
     right = "(w " * depth + "w" + ")" * depth
     text = pa.array([" ".join(words)] * 4)
     trees = pa.array([left, right, "(" * depth, "(" * depth + "w" + ")" * depth])
-    found = read_trees(trees, tokenise(text, "space"))
+    found = read_trees(trees, tokenize(text, "space"))
     assert found.refused.to_pylist() == [None, None, FAULTS[1], FAULTS[6]]
     merges = np.split(found.merges, 4)
     assert merges[0].tolist() == [0, *[1] * depth]

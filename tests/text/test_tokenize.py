@@ -1,4 +1,4 @@
-"""The tokenisers: every documented rule by example, and what must hold for any text."""
+"""The tokenizers: every documented rule by example, and what must hold for any text."""
 
 import re
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from paraembed.text.tokenize import TOKENISERS, check_tokeniser, tokenise
+from paraembed.text.tokenize import TOKENIZERS, check_tokenizer, tokenize
 
 EXAMPLES = {
     "lower-case": ("Hello WORLD ÉCOLE İ ΑΣ", "hello world école i ασ"),
@@ -55,12 +55,12 @@ EXAMPLES = {
 }
 
 
-def words(text, tokeniser="ptb-v1"):
-    return tokenise(pa.array([text], pa.string()), tokeniser).flat.to_pylist()
+def words(text, tokenizer="ptb-v1"):
+    return tokenize(pa.array([text], pa.string()), tokenizer).flat.to_pylist()
 
 
-def per_text(texts, tokeniser):
-    tokens = tokenise(texts, tokeniser)
+def per_text(texts, tokenizer):
+    tokens = tokenize(texts, tokenizer)
     flat = tokens.flat.to_pylist()
     return [flat[start:end] for start, end in zip(tokens.offsets[:-1], tokens.offsets[1:], strict=True)]
 
@@ -75,18 +75,18 @@ def test_space_splits_at_white_space_only():
     assert words("", "space") == words(" \u3000", "space") == []
 
 
-@pytest.mark.parametrize("tokeniser", TOKENISERS)
-def test_null_and_empty_texts_have_no_tokens(tokeniser):
-    tokens = tokenise(pa.array([None, "", "a b", " ", None, "c"]), tokeniser)
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_null_and_empty_texts_have_no_tokens(tokenizer):
+    tokens = tokenize(pa.array([None, "", "a b", " ", None, "c"]), tokenizer)
     assert tokens.flat.to_pylist() == ["a", "b", "c"]
     assert tokens.offsets.tolist() == [0, 0, 0, 2, 2, 2, 3]
     assert tokens.joined().to_pylist() == ["", "", "a b", "", "", "c"]
-    assert tokenise(pa.array([], pa.string()), tokeniser).offsets.tolist() == [0]
+    assert tokenize(pa.array([], pa.string()), tokenizer).offsets.tolist() == [0]
 
 
-def test_unknown_tokeniser_is_refused():
-    with pytest.raises(ValueError, match="unknown tokeniser 'ptb'; allowed: ptb-v1, space"):
-        check_tokeniser("ptb")
+def test_unknown_tokenizer_is_refused():
+    with pytest.raises(ValueError, match="unknown tokenizer 'ptb'; allowed: ptb-v1, space"):
+        check_tokenizer("ptb")
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -104,32 +104,32 @@ PIECES = st.lists(
 FEW = settings(deadline=None, max_examples=60)
 
 
-@pytest.mark.parametrize("tokeniser", TOKENISERS)
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @FEW
 @given(texts=st.lists(ANY_TEXT | PIECES, max_size=5))
 @example(texts=["can't've 's's x's's's", "www._'s", "http://a.'s"])
-def test_tokens_joined_and_split_again_are_the_same(tokeniser, texts):
-    once = tokenise(pa.array(texts, pa.string()), tokeniser).joined()
-    assert tokenise(once, tokeniser).joined().equals(once)
+def test_tokens_joined_and_split_again_are_the_same(tokenizer, texts):
+    once = tokenize(pa.array(texts, pa.string()), tokenizer).joined()
+    assert tokenize(once, tokenizer).joined().equals(once)
 
 
-@pytest.mark.parametrize("tokeniser", TOKENISERS)
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @FEW
 @given(texts=st.lists(st.none() | ANY_TEXT | PIECES, max_size=5), before=PIECES, data=st.data())
-def test_tokens_do_not_depend_on_neighbours_or_slices(tokeniser, texts, before, data):
-    alone = [per_text(pa.array([text], pa.string()), tokeniser)[0] for text in texts]
-    assert per_text(pa.array(texts, pa.string()), tokeniser) == alone
+def test_tokens_do_not_depend_on_neighbours_or_slices(tokenizer, texts, before, data):
+    alone = [per_text(pa.array([text], pa.string()), tokenizer)[0] for text in texts]
+    assert per_text(pa.array(texts, pa.string()), tokenizer) == alone
     sliced = pa.array([before, *texts, "end’s"], pa.string()).slice(1, len(texts))
-    assert per_text(sliced, tokeniser) == alone
+    assert per_text(sliced, tokenizer) == alone
     start = data.draw(st.integers(0, len(texts)))
-    assert per_text(sliced.slice(start), tokeniser) == alone[start:]
+    assert per_text(sliced.slice(start), tokenizer) == alone[start:]
 
 
-@pytest.mark.parametrize("tokeniser", TOKENISERS)
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @FEW
 @given(text=ANY_TEXT | PIECES)
-def test_tokens_are_filled_and_lower_case_and_hold_no_white_space(tokeniser, text):
-    tokens = tokenise(pa.array([text]), tokeniser)
+def test_tokens_are_filled_and_lower_case_and_hold_no_white_space(tokenizer, text):
+    tokens = tokenize(pa.array([text]), tokenizer)
     for token in tokens.flat.to_pylist():
         assert token
         assert not re.search(r"\s", token)

@@ -1,4 +1,4 @@
-"""The compiled way from texts to word ids: what ``tokenise`` and ``word_ids`` give, whatever the text."""
+"""The compiled way from texts to word ids: what ``tokenize`` and ``word_ids`` give, whatever the text."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paraembed.text import scan as token_scan
 from paraembed.text import tokens
-from paraembed.text.tokenize import TOKENISERS, tokenise
+from paraembed.text.tokenize import TOKENIZERS, tokenize
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN, word_ids
 from tests.text.test_tokenize import ANY_TEXT, EXAMPLES, PIECES
@@ -18,24 +18,24 @@ from tests.text.test_tokenize import ANY_TEXT, EXAMPLES, PIECES
 MANY = settings(deadline=None, max_examples=300)
 
 
-def check(texts, tokeniser, unknown=0):
+def check(texts, tokenizer, unknown=0):
     """That ids and offsets are those of the definition, for a vocabulary without the first ``unknown`` tokens."""
-    defined = tokenise(texts, tokeniser)
+    defined = tokenize(texts, tokenizer)
     vocabulary = pa.concat_arrays([pc.unique(defined.flat).slice(unknown).cast(pa.string()), pa.array([UNKNOWN])])
-    found = TokenIds(vocabulary, tokeniser)(texts)
+    found = TokenIds(vocabulary, tokenizer)(texts)
     np.testing.assert_array_equal(found.offsets, defined.offsets)
     np.testing.assert_array_equal(found.ids, word_ids(defined.flat, vocabulary))
     assert found.ids.dtype == np.int32
     assert found.offsets.dtype == np.int64
 
 
-@pytest.mark.parametrize("tokeniser", TOKENISERS)
-def test_the_examples_of_the_definition(tokeniser):
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_the_examples_of_the_definition(tokenizer):
     texts, expected = zip(*EXAMPLES.values(), strict=True)
-    check(pa.array([*texts, None, *expected, "", *texts]), tokeniser)
+    check(pa.array([*texts, None, *expected, "", *texts]), tokenizer)
 
 
-@pytest.mark.parametrize("tokeniser", TOKENISERS)
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @MANY
 @given(texts=st.lists(st.none() | ANY_TEXT | PIECES, max_size=5), unknown=st.integers(0, 3), start=st.integers(0, 5))
 @example(
@@ -47,18 +47,18 @@ def test_the_examples_of_the_definition(tokeniser):
 @example(
     texts=["x's-'s", "'mé ''dé –'dé 中'ré ll'llé 's½", "a.½.é.b-c", "...'--.-`'```", "a-'s a-n't"], unknown=0, start=0
 )
-def test_any_text(tokeniser, texts, unknown, start):
-    check(pa.array(texts, pa.string()), tokeniser, unknown)
-    check(pa.array(["x’s", *texts, "end"], pa.string()).slice(start), tokeniser, unknown)
+def test_any_text(tokenizer, texts, unknown, start):
+    check(pa.array(texts, pa.string()), tokenizer, unknown)
+    check(pa.array(["x’s", *texts, "end"], pa.string()).slice(start), tokenizer, unknown)
 
 
-@pytest.mark.parametrize("tokeniser", TOKENISERS)
-def test_characters_of_all_of_unicode(tokeniser):
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_characters_of_all_of_unicode(tokenizer):
     points = np.random.default_rng(0).integers(0x80, 0x110000, 6_000).tolist()
     characters = [
         chr(point) for point in [*range(0x600), *range(0x1FF0, 0x2070), *points] if not 0xD800 <= point < 0xE000
     ]
-    check(pa.array([f"{one}'s {one}{one} a{one}'d'{one}1{one}.{one}. #{one}" for one in characters]), tokeniser)
+    check(pa.array([f"{one}'s {one}{one} a{one}'d'{one}1{one}.{one}. #{one}" for one in characters]), tokenizer)
 
 
 def test_words_that_differ_in_one_place():
@@ -70,7 +70,7 @@ def test_of_equal_words_the_first_counts_as_in_the_definition():
     vocabulary = pa.array(["x", "two words", "", "a", UNKNOWN, "a", "sixteen-letters-", "x"])
     texts = pa.array(["a two words x sixteen-letters- b"])
     found = TokenIds(vocabulary, "space")(texts)
-    assert found.ids.tolist() == word_ids(tokenise(texts, "space").flat, vocabulary).tolist() == [3, 4, 4, 0, 6, 4]
+    assert found.ids.tolist() == word_ids(tokenize(texts, "space").flat, vocabulary).tolist() == [3, 4, 4, 0, 6, 4]
 
 
 @pytest.mark.parametrize("texts", [pa.array([], pa.string()), pa.nulls(3, pa.string()), pa.array(["", "  "])])
@@ -112,9 +112,9 @@ def test_the_loops_are_compiled_once_wherever_the_texts_lie():
     vocabulary = pa.array(["a", UNKNOWN])
     pq.write_table(pa.table({"text": texts}), sink := pa.BufferOutputStream())
     read = pq.read_table(pa.BufferReader(sink.getvalue()))["text"].chunk(0)
-    for tokeniser in TOKENISERS:
+    for tokenizer in TOKENIZERS:
         for words in (vocabulary, sent(vocabulary)):
-            found = TokenIds(words, tokeniser)
+            found = TokenIds(words, tokenizer)
             for some in (texts, empty, sent(texts), sent(empty), read, empty.slice(2), texts.cast(pa.large_string())):
                 assert found(some).ids.tolist() == [0, 1, 1][: 3 if len(some) == 3 else 0]
     assert len(token_scan.scan.signatures) == len(token_scan.fill_slots.signatures) == 1
@@ -140,7 +140,7 @@ def test_without_numba_the_definition_runs(monkeypatch):
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="unknown tokeniser 'ptb'; allowed: ptb-v1, space"):
+    with pytest.raises(ValueError, match="unknown tokenizer 'ptb'; allowed: ptb-v1, space"):
         TokenIds(pa.array([UNKNOWN]), "ptb")
     with pytest.raises(ValueError, match=f"no row '{UNKNOWN}'"):
         TokenIds(pa.array(["a"]), "space")

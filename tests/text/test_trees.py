@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.trees import FAULTS, TreeError, fitting_trees, parse_trees, read_trees
 from tests.encoders.oracles_recursive import leaves_of, merges_of, right_branching, tree_of, trees_over
 
@@ -19,7 +19,7 @@ TREE = trees_over(WORD)
 
 
 def tokens_of(texts):
-    return tokenise(pa.array(texts, pa.string()), "space")
+    return tokenize(pa.array(texts, pa.string()), "space")
 
 
 def read(trees, texts):
@@ -35,9 +35,9 @@ def plain(tree):
     return f"({plain(tree[0])} {plain(tree[1])})" if isinstance(tree, tuple) else tree
 
 
-def labelled(tree, draw):
-    """A labelled tree, with unary chains, and white space where it may stand."""
-    inside = " ".join(labelled(child, draw) for child in tree) if isinstance(tree, tuple) else tree
+def labeled(tree, draw):
+    """A labeled tree, with unary chains, and white space where it may stand."""
+    inside = " ".join(labeled(child, draw) for child in tree) if isinstance(tree, tuple) else tree
     text = f"(X {inside})"
     for _ in range(draw(st.integers(0, 2))):
         text = draw(st.sampled_from(["(NP {})", "(2 {} )", "( VP\n{})"])).format(text)
@@ -46,7 +46,7 @@ def labelled(tree, draw):
 
 @given(st.lists(TREE, min_size=1, max_size=8), st.data())
 def test_trees_of_either_form_and_none_at_all(trees, data):
-    forms = {"plain": plain, "labelled": lambda tree: labelled(tree, data.draw), "none": lambda _: None}
+    forms = {"plain": plain, "labeled": lambda tree: labeled(tree, data.draw), "none": lambda _: None}
     chosen = data.draw(st.lists(st.sampled_from(list(forms)), min_size=len(trees), max_size=len(trees)))
     given_trees = [forms[form](tree) for form, tree in zip(chosen, trees, strict=True)]
     texts = [" ".join(leaves_of(tree)) for tree in trees]

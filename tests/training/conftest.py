@@ -23,7 +23,7 @@ def encoder_of(recipe):
     """An encoder over 42 words; equal at every call."""
     matrix = np.random.default_rng(1).standard_normal((42, 8), dtype=np.float32)
     words = Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(39)), START, END]), matrix)
-    return Encoder(recipe.encoder, words, "space", recipe.seed, boundary_tokens=recipe.boundary_tokens)
+    return Encoder(recipe.encoder, words, "space", recipe.seed, bos_eos_tokens=recipe.bos_eos_tokens)
 
 
 @pytest.fixture

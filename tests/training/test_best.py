@@ -23,7 +23,7 @@ from tests.training.test_exchange import in_two_processes
 
 RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, dropout=0.2, negatives="mix")
 SHORT = replace(RECIPE, epochs=1)
-AVG = Recipe(batch_size=10, epochs=3, learning_rate=0.01, word_penalty=1e-3)
+AVG = Recipe(batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 MakeEncoder = Callable[[Recipe], Encoder]
 Weights = dict[str, torch.Tensor]
 Reporter = Callable[[Report], None]

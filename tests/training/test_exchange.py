@@ -19,7 +19,7 @@ from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
 
-ALL = Recipe(encoder=ProjConfig(), pool_workers="all", batch_size=5, optimiser="sgd", learning_rate=0.1)
+ALL = Recipe(encoder=ProjConfig(), negative_pool_workers="all", batch_size=5, optimizer="sgd", learning_rate=0.1)
 
 
 def in_two_processes(work, folder):
@@ -142,7 +142,7 @@ OTHERS = [
     {"objective": "contrastive", "contrast_phrases": 3, "dropout": 0.2},
     {"objective": "squared_l2", "scramble": 0.5},
     {"negatives": "mix", "word_dropout": 0.2, "equal_negatives": "excluded"},
-    {"pool_workers": "own", "clip": 1.0, "clip_form": "global", "paired_negatives": "excluded"},
+    {"negative_pool_workers": "own", "clip": 1.0, "clip_form": "global", "paired_negatives": "excluded"},
 ]
 
 

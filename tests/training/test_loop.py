@@ -16,7 +16,7 @@ from paraembed.training.loop import train
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step
 
-RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_penalty=1e-3)
+RECIPE = Recipe(encoder=ProjConfig(), batch_size=10, epochs=3, learning_rate=0.01, word_l2=1e-3)
 MakeEncoder = Callable[[Recipe], Encoder]
 Curve = list[tuple[int, float, float]]
 
@@ -46,9 +46,9 @@ def test_training_lowers_the_loss_and_reports(make_encoder, pairs):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"dropout": 0.3, "word_dropout": 0.1, "scramble": 0.5, "negatives": "mix", "boundary_tokens": "both"},
-        {"objective": "contrastive", "contrast_phrases": 4, "optimiser": "sgd", "clip": 5.0, "clip_form": "global"},
-        {"optimiser": "adagrad", "composition_learning_rate": 0.003, "update": "dense", "pool_workers": "all"},
+        {"dropout": 0.3, "word_dropout": 0.1, "scramble": 0.5, "negatives": "mix", "bos_eos_tokens": "both"},
+        {"objective": "contrastive", "contrast_phrases": 4, "optimizer": "sgd", "clip": 5.0, "clip_form": "global"},
+        {"optimizer": "adagrad", "encoder_learning_rate": 0.003, "update": "dense", "negative_pool_workers": "all"},
     ],
 )
 def test_what_a_recipe_draws_is_drawn_again_after_a_kill(make_encoder, pairs, tmp_path, changes):

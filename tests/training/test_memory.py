@@ -28,8 +28,8 @@ def test_rows_are_estimated_from_the_beginning_of_a_file(tmp_path, name, rows):
     ("recipe", "matrices"),
     [
         (Recipe(), 2),
-        (Recipe(optimiser="adagrad", word_penalty=0.1), 2),
-        (Recipe(optimiser="sgd"), 0),
+        (Recipe(optimizer="adagrad", word_l2=0.1), 2),
+        (Recipe(optimizer="sgd"), 0),
         (Recipe(update="dense"), 6),
         (Recipe(update="dense", train_words=False), 0),
     ],

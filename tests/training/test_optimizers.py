@@ -48,10 +48,10 @@ KINDS = [
 def test_on_all_rows_they_are_torchs(ours, theirs):
     tensor = torch.linspace(-1, 1, 5)
     parameter = torch.nn.Parameter(tensor.clone())
-    optimiser, torchs = ours(tensor, 0.1), theirs([parameter], lr=0.1)
+    optimizer, torchs = ours(tensor, 0.1), theirs([parameter], lr=0.1)
     for step in range(1, 21):
         parameter.grad = torch.randn(5, generator=torch.Generator().manual_seed(step))
-        optimiser.update(tensor, None, parameter.grad, bias_of(step))
+        optimizer.update(tensor, None, parameter.grad, bias_of(step))
         torchs.step()
     torch.testing.assert_close(tensor, parameter.detach(), rtol=0, atol=1e-6)
 

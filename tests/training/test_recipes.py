@@ -44,7 +44,7 @@ def sample(tmp_path_factory):
 def loss_of(encoder, recipe, pairs, num_batches):
     """Mean loss of some batches without dropout and scrambling; the rate is too small to change the encoder."""
     still = replace(
-        recipe, dropout=0.0, word_dropout=0.0, scramble=0.0, learning_rate=1e-30, composition_learning_rate=None
+        recipe, dropout=0.0, word_dropout=0.0, scramble=0.0, learning_rate=1e-30, encoder_learning_rate=None
     )
     step = Step(encoder, still, pairs)
     batches = list(epoch_batches(pairs, epoch=99, seed=recipe.seed, batch_size=recipe.batch_size))[:num_batches]
@@ -56,7 +56,7 @@ def test_a_published_recipe_lowers_its_loss(name, sample):
     recipe = RECIPES[name]
     pairs = sample.word_pairs if isinstance(recipe.encoder, WordConfig) else sample.pairs
     words = Words(sample.words.vocabulary, sample.words.matrix.copy())
-    encoder = Encoder(recipe.encoder, words, recipe.tokeniser, recipe.seed)
+    encoder = Encoder(recipe.encoder, words, recipe.tokenizer, recipe.seed)
     steps, num_batches = OF_GRU if name.startswith("pgru2017/") else (STEPS, BATCHES)
     before = loss_of(encoder, recipe, pairs, num_batches)
     step, number = Step(encoder, recipe, pairs), 0

@@ -12,7 +12,7 @@ from paraembed.evaluation.report import compare
 from paraembed.evaluation.suites import read_sts
 from paraembed.pairs.formats import Reading, read_pairs
 from paraembed.recipe import Recipe
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import read_words
 from paraembed.training.loop import train
 from paraembed.training.pairs import pairs_to_ids
@@ -22,25 +22,23 @@ PAIRS = [SHARED / "train/sentpairs" / name for name in ("qcpg.parabk2.validation
 WORDS = SHARED / "train/vectors/word2vec-googlenews-300d.subset-8000.txt.gz"
 
 
-def tokenised(texts):
-    tokens = tokenise(texts, "ptb-v1")
+def tokenized(texts):
+    tokens = tokenize(texts, "ptb-v1")
     return pa.array(
         [" ".join(words) for words in pa.LargeListArray.from_arrays(tokens.offsets, tokens.flat).to_pylist()]
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimiser", ["adam", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
 @pytest.mark.skipif(not WORDS.exists(), reason="the shared data are not here")
-def test_both_reach_the_same_sts_score(optimiser):
+def test_both_reach_the_same_sts_score(optimizer):
     """Dense Adam and λ_w on every row, as printed, against moments and λ_w on the rows a batch touches: 0.3 points."""
-    recipe = Recipe(
-        learning_rate=0.001 if optimiser == "adam" else 0.05, epochs=1, word_penalty=1e-5, optimiser=optimiser
-    )
+    recipe = Recipe(learning_rate=0.001 if optimizer == "adam" else 0.05, epochs=1, word_l2=1e-5, optimizer=optimizer)
     words = read_words(WORDS, None)
     rows = [block.pairs for path in PAIRS for block in read_pairs(path, Reading())]
     blocks = [
-        pa.table({"first": tokenised(one.first), "second": tokenised(one.second)}).filter(one.refused.is_null())
+        pa.table({"first": tokenized(one.first), "second": tokenized(one.second)}).filter(one.refused.is_null())
         for one in rows
     ]
     pairs = pairs_to_ids(blocks, words.vocabulary)

@@ -16,7 +16,7 @@ from paraembed.training.pairs import epoch_batches
 from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.step import Step
 
-ADAGRAD = Recipe(encoder=ProjConfig(), optimiser="adagrad", learning_rate=0.05, batch_size=20, clip=0.05)
+ADAGRAD = Recipe(encoder=ProjConfig(), optimizer="adagrad", learning_rate=0.05, batch_size=20, clip=0.05)
 MakeEncoder = Callable[[Recipe], Encoder]
 
 
@@ -31,14 +31,14 @@ def run(encoder, recipe, pairs, steps=30):
 
 
 @pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig(), ScaledAvgConfig()])
-@pytest.mark.parametrize("composition_penalty", [0.0, 0.01])
+@pytest.mark.parametrize("encoder_l2", [0.0, 0.01])
 def test_sparse_adagrad_steps_equal_dense_ones(
     make_encoder,
     pairs,
     encoder,
-    composition_penalty,
+    encoder_l2,
 ):
-    recipe = replace(ADAGRAD, encoder=encoder, composition_penalty=composition_penalty)
+    recipe = replace(ADAGRAD, encoder=encoder, encoder_l2=encoder_l2)
     sparse, dense = make_encoder(recipe), make_encoder(recipe)
     losses = run(sparse, recipe, pairs)
     assert losses == pytest.approx(run(dense, replace(recipe, update="dense"), pairs), abs=1e-5)
@@ -46,22 +46,22 @@ def test_sparse_adagrad_steps_equal_dense_ones(
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
 @pytest.mark.parametrize("form", ["paper", "released"])
 def test_dense_step_is_plain_autograd_with_the_papers_penalties(
     make_encoder,
     pairs,
-    optimiser,
+    optimizer,
     form,
 ):
     recipe = Recipe(
         encoder=ProjConfig(),
-        optimiser=optimiser,
+        optimizer=optimizer,
         learning_rate=0.01,
         batch_size=20,
-        word_penalty=0.1,
-        composition_penalty=0.2,
-        penalty_form=form,
+        word_l2=0.1,
+        encoder_l2=0.2,
+        l2_form=form,
         update="dense",
     )
     ours, plain = make_encoder(recipe), make_encoder(recipe)
@@ -69,21 +69,21 @@ def test_dense_step_is_plain_autograd_with_the_papers_penalties(
     initial = plain.matrix.detach().clone()
     factor = 1.0 if form == "paper" else 0.5
     kinds = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
-    optimise = kinds[optimiser](plain.parameters(), lr=0.01)
+    optimizer_of_torch = kinds[optimizer](plain.parameters(), lr=0.01)
     for batch in list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))[:10]:
         vectors = unit(plain(batch.texts))
         hinge = margin_terms(vectors, vectors, max_negatives(vectors), 0.4).sum() / 20
         composition = sum(parameter.square().sum() for parameter in plain.composition.parameters())
         loss = hinge + factor * (0.2 * composition + 0.1 * (plain.matrix - initial).square().sum())
-        optimise.zero_grad()
+        optimizer_of_torch.zero_grad()
         loss.backward()
-        optimise.step()
+        optimizer_of_torch.step()
     for one, other in zip(ours.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=2e-5)
 
 
 def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):
-    recipe = Recipe(learning_rate=0.1, batch_size=4, word_penalty=0.1)
+    recipe = Recipe(learning_rate=0.1, batch_size=4, word_l2=0.1)
     encoder = make_encoder(recipe)
     before = encoder.matrix.detach().clone()
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=4))
@@ -109,7 +109,7 @@ def test_clip_bounds_each_gradient(make_encoder, pairs):
 @pytest.mark.parametrize("update", ["sparse", "dense"])
 def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder, pairs, update):
     """After steps that left moments behind, and with penalties that pull: still nothing moves."""
-    recipe = Recipe(encoder=ProjConfig(), batch_size=4, word_penalty=0.1, composition_penalty=0.1, update=update)
+    recipe = Recipe(encoder=ProjConfig(), batch_size=4, word_l2=0.1, encoder_l2=0.1, update=update)
     encoder = make_encoder(recipe)
     step = Step(encoder, recipe, pairs)
     for number, batch in enumerate(list(epoch_batches(pairs, epoch=0, seed=1, batch_size=4))[:3], 1):
@@ -122,8 +122,8 @@ def test_a_batch_of_one_pair_is_skipped_and_counted(make_encoder, pairs, update)
         assert torch.equal(old, new.detach())
 
 
-def test_state_carries_an_optimiser_over(make_encoder, pairs):
-    for recipe in (ADAGRAD, replace(ADAGRAD, optimiser="adam"), replace(ADAGRAD, optimiser="adam", update="dense")):
+def test_state_carries_an_optimizer_over(make_encoder, pairs):
+    for recipe in (ADAGRAD, replace(ADAGRAD, optimizer="adam"), replace(ADAGRAD, optimizer="adam", update="dense")):
         whole = make_encoder(recipe)
         run(whole, recipe, pairs, steps=20)
         cut = make_encoder(recipe)
@@ -139,7 +139,7 @@ def test_state_carries_an_optimiser_over(make_encoder, pairs):
             assert torch.equal(one, other)
 
 
-SGD = Recipe(encoder=ProjConfig(), optimiser="sgd", learning_rate=1.0, batch_size=12)
+SGD = Recipe(encoder=ProjConfig(), optimizer="sgd", learning_rate=1.0, batch_size=12)
 
 
 def moved_by(encoder, recipe, pairs, batch):
@@ -153,7 +153,7 @@ def plain_loss(encoder, recipe, pairs, batch):
     """The loss of a batch from loops over its texts, in float64, with all of the word matrix as the leaf."""
 
     def vector(ids):
-        if recipe.boundary_tokens == "both":
+        if recipe.bos_eos_tokens == "both":
             ids = np.concatenate([[40], ids, [41]]).astype(np.int32)
         composed = encoder(Ragged(ids, np.array([0, len(ids)])))[0]
         return composed / composed.norm() if recipe.similarity == "cosine" else composed
@@ -176,7 +176,7 @@ def plain_loss(encoder, recipe, pairs, batch):
         scores = [
             anchor @ other
             for at, other in enumerate(vectors)
-            if at // 2 != text // 2 and (recipe.pool == "both_sides" or at % 2 == text % 2)
+            if at // 2 != text // 2 and (recipe.negative_pool == "both_sides" or at % 2 == text % 2)
         ]
         violating = [score for score in scores if score > positive_score - recipe.margin]
         chosen = max(scores) if recipe.negatives == "max" or not violating else min(violating)
@@ -188,11 +188,11 @@ def plain_loss(encoder, recipe, pairs, batch):
     "changes",
     [
         {},
-        {"pool": "same_side"},
+        {"negative_pool": "same_side"},
         {"similarity": "dot", "margin": 1.0},
         {"negatives": "min_violation"},
-        {"boundary_tokens": "both"},
-        {"boundary_tokens": "both", "encoder": RnnConfig()},
+        {"bos_eos_tokens": "both"},
+        {"bos_eos_tokens": "both", "encoder": RnnConfig()},
         {"encoder": ScaledAvgConfig(), "scramble": 1.0},
         {"objective": "contrastive", "margin": 1.0, "contrast_phrases": 5},
         {"objective": "contrastive", "similarity": "dot", "margin": 1.0, "contrast_phrases": 9},
@@ -228,9 +228,9 @@ def test_penalties_pull_to_their_targets(make_encoder, pairs):
 
     base, before, initial = second_gradient(SGD)
     for changes, factor, target in [
-        ({"composition_penalty": 0.1}, 2.0, torch.zeros_like(initial)),
-        ({"composition_penalty": 0.1, "penalty_form": "released"}, 1.0, torch.zeros_like(initial)),
-        ({"composition_penalty": 0.1, "composition_target": "initial"}, 2.0, initial),
+        ({"encoder_l2": 0.1}, 2.0, torch.zeros_like(initial)),
+        ({"encoder_l2": 0.1, "l2_form": "released"}, 1.0, torch.zeros_like(initial)),
+        ({"encoder_l2": 0.1, "encoder_l2_target": "initial"}, 2.0, initial),
     ]:
         with_penalty, *_ = second_gradient(replace(SGD, **changes))
         torch.testing.assert_close(with_penalty - base, factor * 0.1 * (before - target), rtol=0, atol=1e-12)
@@ -238,10 +238,10 @@ def test_penalties_pull_to_their_targets(make_encoder, pairs):
 
 def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder, pairs):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    recipe = replace(SGD, encoder=IrnnConfig(), composition_penalty=0.1)
-    free = moved_by(make_encoder(recipe), replace(recipe, composition_penalty=0.0), pairs, batch)
+    recipe = replace(SGD, encoder=IrnnConfig(), encoder_l2=0.1)
+    free = moved_by(make_encoder(recipe), replace(recipe, encoder_l2=0.0), pairs, batch)
     auto = moved_by(make_encoder(recipe), recipe, pairs, batch)
-    zero = moved_by(make_encoder(recipe), replace(recipe, composition_target="zero"), pairs, batch)
+    zero = moved_by(make_encoder(recipe), replace(recipe, encoder_l2_target="zero"), pairs, batch)
     assert all(torch.equal(one, other) for one, other in zip(free, auto, strict=True))  # at the identity: no pull
     pulled = [float((one - other).abs().max()) for one, other in zip(free, zero, strict=True)]
     assert sorted(pulled) == [0.0, 0.0, pytest.approx(0.2), pytest.approx(0.2)]  # words, b, W_x, W_h
@@ -263,7 +263,7 @@ def test_the_composition_may_have_its_own_rate_and_words_may_stay(make_encoder, 
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, update=update)
     words, *composition = moved_by(make_encoder(recipe), recipe, pairs, batch)
-    slower = moved_by(make_encoder(recipe), replace(recipe, composition_learning_rate=0.25), pairs, batch)
+    slower = moved_by(make_encoder(recipe), replace(recipe, encoder_learning_rate=0.25), pairs, batch)
     torch.testing.assert_close(slower[0], words)
     for one, other in zip(slower[1:], composition, strict=True):
         torch.testing.assert_close(one, other / 4, rtol=0, atol=1e-6)
@@ -325,7 +325,7 @@ def test_scrambling_happens_before_or_after_the_choice(make_encoder, pairs, time
 @pytest.mark.parametrize("form", ["paper", "released"])
 def test_the_word_penalty_of_a_sparse_step_pulls_the_rows_it_touches(make_encoder, pairs, form):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=2))
-    recipe = replace(SGD, encoder=AvgConfig(), word_penalty=0.1, penalty_form=form)
+    recipe = replace(SGD, encoder=AvgConfig(), word_l2=0.1, l2_form=form)
 
     def gradient(recipe):
         encoder = make_encoder(recipe).double()
@@ -336,7 +336,7 @@ def test_the_word_penalty_of_a_sparse_step_pulls_the_rows_it_touches(make_encode
         step(batch, 1)
         return before - encoder.matrix.detach(), encoder.matrix.detach()
 
-    pulled = gradient(recipe)[0] - gradient(replace(recipe, word_penalty=0.0))[0]
+    pulled = gradient(recipe)[0] - gradient(replace(recipe, word_l2=0.0))[0]
     expected = torch.zeros_like(pulled)
     expected[np.unique(batch.texts.ids)] = (2.0 if form == "paper" else 1.0) * 0.1 * 0.5
     torch.testing.assert_close(pulled, expected, rtol=0, atol=1e-9)
@@ -375,7 +375,7 @@ def recorded(make_encoder, recipe, pairs):
 @pytest.mark.parametrize("form", ["pair", "each"])
 def test_a_step_scrambles_as_the_recipe_says(make_encoder, pairs, form, swaps):
     recipe = replace(
-        SGD, encoder=AvgConfig(), scramble=0.5, scramble_form=form, scramble_swaps=swaps, boundary_tokens="both"
+        SGD, encoder=AvgConfig(), scramble=0.5, scramble_form=form, scramble_swaps=swaps, bos_eos_tokens="both"
     )
     before, after = recorded(make_encoder, recipe, pairs)
     assert [(text[0], text[-1]) for text in after] == [(40, 41)] * len(before)

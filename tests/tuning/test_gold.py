@@ -22,9 +22,7 @@ from paraembed.tuning.ledger import Record
 from paraembed.tuning.points import Point
 from paraembed.tuning.trial import Inputs, inputs_key, run_trial, trial_seconds
 
-RECIPE = SupervisedRecipe(
-    tokeniser="space", epochs=6, batch_size=10, learning_rate=0.05, head_width=5, word_penalty=0.01
-)
+RECIPE = SupervisedRecipe(tokenizer="space", epochs=6, batch_size=10, learning_rate=0.05, head_width=5, word_l2=0.01)
 
 
 def examples(num, seed):
@@ -91,7 +89,7 @@ def read_only(inputs):
     "recipe",
     [
         replace(RECIPE, dropout=0.4, scramble=0.5),
-        replace(RECIPE, encoder=GranConfig(), mode="universal", composition_penalty=0.1),
+        replace(RECIPE, encoder=GranConfig(), mode="universal", encoder_l2=0.1),
         replace(RECIPE, encoder=ProjConfig(), mode="features"),
     ],
     ids=["scratch", "universal", "features"],

@@ -30,7 +30,7 @@ def record(number, choices, scores, stopped=False):
 
 def utility(choices):
     """Best at margin 0.6, λ_w 1e-6."""
-    return -((choices["margin"] - 1) ** 2) - (choices["word_penalty"] - 2) ** 2
+    return -((choices["margin"] - 1) ** 2) - (choices["word_l2"] - 2) ** 2
 
 
 def run_in_turn(how, trials, concurrent=1):
@@ -76,9 +76,9 @@ def test_tpe_learns_from_scores():
 
 
 def test_failed_and_stopped_trials_do_not_stop_tpe():
-    known = [record(0, {"margin": 0, "word_penalty": 0}, []), record(1, {"margin": 1, "word_penalty": 0}, [0.1], True)]
-    known.append(record(2, {"margin": 2, "word_penalty": 0}, [0.3]))
-    earlier = [*(one.choices for one in known), {"margin": 0, "word_penalty": 3}]
+    known = [record(0, {"margin": 0, "word_l2": 0}, []), record(1, {"margin": 1, "word_l2": 0}, [0.1], True)]
+    known.append(record(2, {"margin": 2, "word_l2": 0}, [0.3]))
+    earlier = [*(one.choices for one in known), {"margin": 0, "word_l2": 3}]
     assert suggest(SPACE, SearchSettings("tpe", 10), 4, earlier, known) not in earlier
 
 
@@ -102,7 +102,7 @@ def test_one_at_a_time_is_stopped_as_by_rays_asha(curves, reduction, keeps_best)
         cuts = cut_offs(how, epochs, records)
         ours = next((epoch for epoch in range(1, epochs) if curve[epoch - 1] < cuts.get(epoch, -math.inf)), epochs)
         assert ours == theirs
-        ended = record(number, {"margin": 0, "word_penalty": 0}, list(map(float, own[:ours])), ours < epochs)
+        ended = record(number, {"margin": 0, "word_l2": 0}, list(map(float, own[:ours])), ours < epochs)
         records.append(replace(ended, keeps_best=keeps_best))
 
 

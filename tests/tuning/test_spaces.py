@@ -11,7 +11,7 @@ from tune_spaces import SPACES, find_space
 
 WORDS = 7 * 4  # λ_w, batch
 COMPOSED, FROM_PARAGRAM = 7 * 4 * 5, 8 * 4 * 5  # λ_w, λ_W, batch
-TRANSFER = 3 * 5 * 3 * 2 * 3 * 2 * 2  # batch, λ_w or fixed, δ, optimiser, rate, clip, MIX or MAX
+TRANSFER = 3 * 5 * 3 * 2 * 3 * 2 * 2  # batch, λ_w or fixed, δ, optimizer, rate, clip, MIX or MAX
 SUPERVISED = 3 * 3 * 4 * 7 * 2  # batch, width, λ_s = λ_c, λ_w or fixed, two schemes
 REGULARISED = 3 * 2 * (1 + 4 + 3 + 3 + 3 + 3 * 6)  # δ, λ_w; none, L2, dropout, word dropout, scrambling, both
 RECURRENT = 2 * (1 + 3 + 3 + 3 + 3 * 6)
@@ -77,7 +77,7 @@ def test_points_are_recipes_all_different_and_the_best_is_among_them(name):
 @pytest.mark.parametrize("name", ["smoke", "acl2017/lstm-boundary", "iclr2016/avg", "pgru2017/gru"])
 def test_few_points_have_all_combinations_of_some_fields(name):
     points = Points(name, SPACES[name])
-    fields = ["boundary_tokens", "train_words", "optimiser", "margin"]
+    fields = ["bos_eos_tokens", "train_words", "optimizer", "margin"]
 
     def combinations(some):
         return {tuple(getattr(point.recipe, field) for field in fields) for point in some}

@@ -143,7 +143,7 @@ def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path):
         "score",
         "epochs",
         "margin",
-        "word_penalty",
+        "word_l2",
         "loss",
         "reason",
         "seconds",
@@ -179,8 +179,8 @@ def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
     assert (told["score"], told["metrics"]) == (0.7, {"dev/pearson": 0.7})
     assert len(draw_results(POINTS, ledger, tmp_path, "dev/pearson")) == 3
     parameters, trials = _plotted(POINTS, ledger)
-    assert parameters == {"word_penalty": ["0", "1e-05"]}
+    assert parameters == {"word_l2": ["0", "1e-05"]}
     assert [(trial.number, trial.levels, trial.score, trial.curve) for trial in trials] == [
-        (0, {"word_penalty": 1}, 0.7, [(1, 0.1), (2, 0.7), (3, 0.3)]),
-        (1, {"word_penalty": 0}, 0.6, [(1, 0.6), (3, 0.6)]),
+        (0, {"word_l2": 1}, 0.7, [(1, 0.1), (2, 0.7), (3, 0.3)]),
+        (1, {"word_l2": 0}, 0.6, [(1, 0.6), (3, 0.6)]),
     ]

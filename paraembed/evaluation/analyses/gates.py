@@ -23,7 +23,7 @@ from paraembed.evaluation.measures import Vector
 from paraembed.io.lines import read_text
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.ragged import Ragged
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import unknown_row, word_ids
 
 HEADING = Heading("gates", "Gates of a GRAN", "Wieting 2017, tables 9 to 11")
@@ -150,7 +150,7 @@ def gates(inputs: Inputs) -> Content:
     texts = texts.take(pa.array(np.arange(0, len(texts), -(-len(texts) // MOST_TEXTS))))
     tables, panels = [], []
     for number, (label, encoder) in enumerate(grans, start=1):
-        words = tokenise(texts, encoder.tokeniser)
+        words = tokenize(texts, encoder.tokenizer)
         means = _means(encoder, words.flat, words.offsets, words.flat.to_pylist())
         kinds = [("words", "word", f"{label}: words", _ends(means))]
         if tagged is not None:
@@ -198,7 +198,7 @@ def _norms(encoder: Encoder, texts: Ragged) -> Vector:
         packed = pack(offsets, matrix.device, backward=backward)
         norms.append(_gates(reader, matrix, ids_T[packed.tokens], packed).sum(dim=1)[packed.slots].double().numpy())
     extra = len(bounded.ids) - len(texts.ids)
-    each, has_start = extra // len(texts), encoder.boundary_tokens in {"start", "both"}
+    each, has_start = extra // len(texts), encoder.bos_eos_tokens in {"start", "both"}
     inner = np.arange(len(texts.ids)) + np.repeat(each * np.arange(len(texts)) + has_start, texts.lengths)
     mean: Vector = np.mean(norms, axis=0)[inner]
     return mean

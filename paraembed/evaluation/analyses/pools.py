@@ -12,7 +12,7 @@ from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses.content import CannotMakeError, Cell, Heading, Inputs, Table
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
-from paraembed.text.tokenize import Tokens, tokenise
+from paraembed.text.tokenize import Tokens, tokenize
 
 _PHRASE = 3  # tokens
 
@@ -85,13 +85,13 @@ class Pool:
 def pools(inputs: Inputs) -> list[Pool]:
     """Sets of named groups, as the years of STS, in one pool a suite; every other set in one of its own.
 
-    Groups that the papers' means leave out are left out. Tokens are those of the first candidate with a tokeniser.
+    Groups that the papers' means leave out are left out. Tokens are those of the first candidate with a tokenizer.
 
     Raises:
         CannotMakeError: nothing was scored on graded pairs.
     """
     encoders = [candidate.encoder for candidate in inputs.candidates]
-    tokeniser = next((encoder.tokeniser for encoder in encoders if isinstance(encoder, Encoder)), "ptb-v1")
+    tokenizer = next((encoder.tokenizer for encoder in encoders if isinstance(encoder, Encoder)), "ptb-v1")
     pooled = []
     for suite in inputs.suites:
         together: list[tuple[str, ScoredPairs]] = []
@@ -100,9 +100,9 @@ def pools(inputs: Inputs) -> list[Pool]:
             if group.name and group.has_mean:
                 together += graded
             elif not group.name:
-                pooled += [_pool(inputs, name, [(name, pairs)], tokeniser) for name, pairs in graded]
+                pooled += [_pool(inputs, name, [(name, pairs)], tokenizer) for name, pairs in graded]
         if together:
-            pooled.append(_pool(inputs, suite.name, together, tokeniser))
+            pooled.append(_pool(inputs, suite.name, together, tokenizer))
     if not pooled:
         raise CannotMakeError("no set of scored pairs was asked for; add `suite` sts, or `pairs` FILE")
     return pooled
@@ -131,7 +131,7 @@ def _set_name(suite: Suite, group: Group, pairs: ScoredPairs) -> str:
     return "/".join(filter(None, (suite.name, group.name, pairs.name)))
 
 
-def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tokeniser: str) -> Pool:
+def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tokenizer: str) -> Pool:
     first = pa.concat_arrays([pairs.first for _, pairs in members])
     second = pa.concat_arrays([pairs.second for _, pairs in members])
     known = inputs.report.predictions
@@ -146,5 +146,5 @@ def _pool(inputs: Inputs, name: str, members: list[tuple[str, ScoredPairs]], tok
             np.concatenate([known.get((label, name), np.full(len(pairs), np.nan)) for name, pairs in members])
             for label in inputs.labels
         ),
-        (tokenise(first, tokeniser), tokenise(second, tokeniser)),
+        (tokenize(first, tokenizer), tokenize(second, tokenizer)),
     )

@@ -38,7 +38,7 @@ def step_kind(
         is_on_disk: whether the pairs are over the memory limit.
     """
     on_pairs = recipe if isinstance(recipe, Recipe) else None
-    is_single = on_pairs is not None and on_pairs.mega_batches == 1
+    is_single = on_pairs is not None and on_pairs.mega_batch_size == 1
     if dtype != torch.float32:
         return "plain"
     if device == "cuda":
@@ -47,7 +47,7 @@ def step_kind(
         return "plain"
     if on_pairs is None or not is_additive(config, on_pairs) or (world > 1 and not is_single):
         return "compiled"
-    return "shared" if world > 1 and on_pairs.pool_workers == "own" and recipe.clip is None else "additive"
+    return "shared" if world > 1 and on_pairs.negative_pool_workers == "own" and recipe.clip is None else "additive"
 
 
 def is_additive(config: EncoderConfig, recipe: Recipe) -> bool:

@@ -4,7 +4,7 @@
 A text's vector is the mean or the sum of its words' vectors, so that all the step needs of a text is one vector and one
 gradient: no row is gathered, no graph is built.
 
-Data-parallel: every worker holds all pairs. On one machine the word matrix and the optimiser's moments stand in memory
+Data-parallel: every worker holds all pairs. On one machine the word matrix and the optimizer's moments stand in memory
 that all workers share: each embeds the texts of its share, leaves their gradients where all see them, and moves the
 rows that it owns; nothing is sent. Workers on several machines each hold the same matrix, and compute vectors and
 gradients of the whole step, which costs less than to send them (2,000 texts: 3 ms against 2.4 MB); the choices of
@@ -148,7 +148,7 @@ class AdditiveStep:
         starts = [2 * bound for bound in bounds]
         first, last = starts[self.rank : self.rank + 2]
         own_NH, own = vectors_NH[first:last], texts.slice(first, last)
-        if self.recipe.pool_workers == "all":
+        if self.recipe.negative_pool_workers == "all":
             chosen_N = self.negatives.choose(own_NH, vectors_NH, own, texts, first, generator)
         else:
             chosen_N = self.negatives.choose(own_NH, own_NH, own, own, 0, generator)

@@ -75,7 +75,7 @@ class DeviceStep:
         return self._pairs.epoch(epoch=epoch, seed=recipe.seed, batch_size=recipe.batch_size, first_pair=first_pair)
 
     def state(self) -> dict[str, Tensor]:
-        """The optimisers' state, as named tensors: those of ``Step``."""
+        """The optimizers' state, as named tensors: those of ``Step``."""
         return self.update.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
@@ -115,7 +115,7 @@ class DeviceStep:
         return Inputs(tensors, batch.steps, self._merges(batch.texts), batch.total)
 
     def _drawn(self, batch: DeviceBatch, num_texts: int, generator: np.random.Generator) -> dict[str, Tensor]:
-        """What regularisers and negatives draw; the first ``num_texts`` texts are those of the pairs."""
+        """What regularizers and negatives draw; the first ``num_texts`` texts are those of the pairs."""
         recipe = self.recipe
         drawn: dict[str, Tensor] = {}
         if recipe.scramble:
@@ -246,7 +246,7 @@ class DeviceStep:
         is_exact = recipe.negatives == "min_violation"
         with self._autocast(enabled=not is_exact):
             excluded_NN = tensors.get("excluded")
-            similarity_NN = candidate_similarity(vectors_NH, vectors_NH, recipe.pool, excluded_NP=excluded_NN)
+            similarity_NN = candidate_similarity(vectors_NH, vectors_NH, recipe.negative_pool, excluded_NP=excluded_NN)
         positive_B1 = positive(vectors_NH) if is_exact else None
         return choose(recipe.negatives, similarity_NN, positive_B1, recipe.margin, tensors.get("draws"))
 

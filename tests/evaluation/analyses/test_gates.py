@@ -20,10 +20,10 @@ IDS = np.array([3, 1, 4, 2, 2, 5, 3, 1], np.int32)
 TEXTS = Ragged(IDS, np.array([0, 3, 4, 8]))
 
 
-def _encoder(config, boundary_tokens="none"):
+def _encoder(config, bos_eos_tokens="none"):
     matrix = np.random.default_rng(1).standard_normal((8, 6), dtype=np.float32)
     words = Words(pa.array([UNKNOWN, "a", "b", "c", "d", "e", START, END]), matrix)
-    return Encoder(config, words, "space", 3, boundary_tokens=boundary_tokens)
+    return Encoder(config, words, "space", 3, bos_eos_tokens=bos_eos_tokens)
 
 
 def _gate_by_hand(reader, words_TD, states_TD):
@@ -76,10 +76,10 @@ def test_bigran_has_the_mean_of_both_directions():
     assert np.allclose(gate_norms(encoder, ahead), (norms[0] + norms[1][::-1]) / 2, atol=1e-5)
 
 
-@pytest.mark.parametrize("boundary_tokens", ["start", "end", "both"])
-def test_boundary_tokens_are_read_and_have_no_norm(boundary_tokens):
-    encoder, plain = _encoder(GranConfig(), boundary_tokens), _encoder(GranConfig())
-    start, end = (6 if boundary_tokens != "end" else None), (7 if boundary_tokens != "start" else None)
+@pytest.mark.parametrize("bos_eos_tokens", ["start", "end", "both"])
+def test_boundary_tokens_are_read_and_have_no_norm(bos_eos_tokens):
+    encoder, plain = _encoder(GranConfig(), bos_eos_tokens), _encoder(GranConfig())
+    start, end = (6 if bos_eos_tokens != "end" else None), (7 if bos_eos_tokens != "start" else None)
     bounded = TEXTS.with_ends(start, end)
     expected = gate_norms(plain, bounded)[~np.isin(bounded.ids, [6, 7])]
     assert np.allclose(gate_norms(encoder, TEXTS), expected, atol=1e-5)

@@ -31,7 +31,7 @@ from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.papers.results import BY_LENGTH
 from paraembed.settings import AnalysisOptions
-from paraembed.text.tokenize import tokenise
+from paraembed.text.tokenize import tokenize
 
 
 def test_the_longer_text_decides_the_bin():
@@ -127,7 +127,7 @@ def test_ratios_of_a_hand_example():
         ("", "home"),
         ("", ""),
     ]
-    sides = [tokenise(pa.array([pair[at] for pair in pairs]), "space") for at in range(2)]
+    sides = [tokenize(pa.array([pair[at] for pair in pairs]), "space") for at in range(2)]
     lengths = np.stack([np.diff(side.offsets) for side in sides])
     assert length_ratio(lengths).tolist() == [0.5, 0.6, 2 / 3, 0, 1]
     assert overlap_ratio(*sides).tolist() == [1, 1 / 3, 0.5, 0, 0]

@@ -61,9 +61,9 @@ def test_a_curve_for_each_number_of_contrast_phrases():
 
 
 def test_amounts_at_the_axis():
-    halvings = [Run(3_033_753 >> at, score=1.0) for at in range(20)]
-    assert amounts_shown(score_curves(halvings)) == [3_033_753 >> at for at in range(0, 20, 3)]
-    assert amounts_shown(score_curves(halvings[:3])) == [run.pairs for run in halvings[:3]]
+    nested_subsets = [Run(3_033_753 >> at, score=1.0) for at in range(20)]
+    assert amounts_shown(score_curves(nested_subsets)) == [3_033_753 >> at for at in range(0, 20, 3)]
+    assert amounts_shown(score_curves(nested_subsets[:3])) == [run.pairs for run in nested_subsets[:3]]
 
 
 def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path, inputs):
@@ -100,11 +100,11 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path, text, message):
         read_runs(path)
 
 
-def _save(folder, words, pairs, halvings, scale):
+def _save(folder, words, pairs, nested_subsets, scale):
     encoder = Encoder(
         AvgConfig(), Words(words.vocabulary, words.matrix * np.float32(scale) + np.float32(scale - 1)), "ptb-v1"
     )
-    data = {} if pairs is None else {"data": {"pairs": pairs, "halvings": halvings}}
+    data = {} if pairs is None else {"data": {"pairs": pairs, "nested_subsets": nested_subsets}}
     checkpoint.save(encoder, folder, recipe={"objective": "margin"}, provenance=data, model_card="")
 
 

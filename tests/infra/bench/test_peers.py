@@ -34,7 +34,7 @@ def test_a_peer_trains_as_we_do(peer, update):
     chances = word_chances(60)
     pairs = draw_texts(200, 5, chances, 2)
     batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))
-    recipe = Recipe(tokeniser="space", batch_size=20, update=update)
+    recipe = Recipe(tokenizer="space", batch_size=20, update=update)
     encoder = Encoder(AvgConfig(), draw_words(60, 16, 3), "space")
     step = Step(encoder, recipe, pairs)
     ours = [float(step(batch, number)[0]) for number, batch in enumerate(batches, 1)]

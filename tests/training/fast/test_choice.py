@@ -17,8 +17,8 @@ from paraembed.training.fast import step_kind
         ({}, ("additive", "shared", "graphs")),
         ({"encoder": SumConfig(), "similarity": "dot"}, ("additive", "shared", "graphs")),
         ({"clip": 1.0}, ("additive", "additive", "graphs")),
-        ({"pool_workers": "all"}, ("additive", "additive", "graphs")),
-        ({"mega_batches": 2}, ("additive", "compiled", "plain")),
+        ({"negative_pool_workers": "all"}, ("additive", "additive", "graphs")),
+        ({"mega_batch_size": 2}, ("additive", "compiled", "plain")),
         *(
             (changes, ("compiled", "compiled", "graphs"))
             for changes in (

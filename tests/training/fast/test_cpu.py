@@ -27,14 +27,14 @@ MakeEncoder = Callable[[Recipe], Encoder]
 CHANGES = [
     {},
     {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0},
-    {"similarity": "dot", "optimiser": "adagrad", "learning_rate": 0.05},
-    {"pool": "same_side", "optimiser": "sgd", "learning_rate": 0.5},
+    {"similarity": "dot", "optimizer": "adagrad", "learning_rate": 0.05},
+    {"negative_pool": "same_side", "optimizer": "sgd", "learning_rate": 0.5},
     {"negatives": "mix", "clip": 0.05},
-    {"negatives": "rand", "word_penalty": 0.1},
-    {"negatives": "min_violation", "word_penalty": 0.1, "penalty_form": "released", "clip": 0.1, "clip_form": "global"},
-    {"boundary_tokens": "both", "equal_negatives": "excluded", "paired_negatives": "excluded"},
-    {"mega_batches": 3, "boundary_tokens": "start"},
-    {"encoder": SumConfig(), "mega_batches": 4, "mega_anneal": 2, "negatives": "mix"},
+    {"negatives": "rand", "word_l2": 0.1},
+    {"negatives": "min_violation", "word_l2": 0.1, "l2_form": "released", "clip": 0.1, "clip_form": "global"},
+    {"bos_eos_tokens": "both", "equal_negatives": "excluded", "paired_negatives": "excluded"},
+    {"mega_batch_size": 3, "bos_eos_tokens": "start"},
+    {"encoder": SumConfig(), "mega_batch_size": 4, "mega_batch_anneal_steps": 2, "negatives": "mix"},
 ]
 
 
@@ -57,7 +57,7 @@ def test_the_compiled_step_is_that_of_autograd(make_encoder, pairs, changes):
 
 
 def test_a_text_whose_vector_is_zero_moves_as_in_autograd(make_encoder, pairs):
-    recipe = replace(BASE, optimiser="sgd", learning_rate=1e-9)  # the gradient of a zero vector's cosine is 1e8 wide
+    recipe = replace(BASE, optimizer="sgd", learning_rate=1e-9)  # the gradient of a zero vector's cosine is 1e8 wide
     ends = []
     for compiled in (True, False):
         encoder = make_encoder(recipe)
@@ -88,9 +88,9 @@ def _shared_pool(rank, folder):
 
 
 SHARED = {
-    "avg": replace(BASE, batch_size=25, pool_workers="all"),
-    "gru": replace(BASE, batch_size=25, pool_workers="all", encoder=GruConfig()),
-    "excluded": replace(BASE, batch_size=25, pool_workers="all", paired_negatives="excluded"),
+    "avg": replace(BASE, batch_size=25, negative_pool_workers="all"),
+    "gru": replace(BASE, batch_size=25, negative_pool_workers="all", encoder=GruConfig()),
+    "excluded": replace(BASE, batch_size=25, negative_pool_workers="all", paired_negatives="excluded"),
 }
 
 
@@ -99,7 +99,7 @@ def test_two_workers_that_share_the_pool_do_what_one_with_the_whole_step_does(tm
     for name, recipe in SHARED.items():
         one, other = (torch.load(tmp_path / f"{name}{rank}", weights_only=True) for rank in (0, 1))
         encoder = encoder_of(recipe)
-        losses = trained(encoder, replace(recipe, batch_size=50, pool_workers="own"), make_pairs())
+        losses = trained(encoder, replace(recipe, batch_size=50, negative_pool_workers="own"), make_pairs())
         assert len(losses) > 20
         torch.testing.assert_close(one[0] + other[0], losses, rtol=0, atol=1e-5)
         for ours, theirs, whole in zip(one[1:], other[1:], encoder.parameters(), strict=True):
@@ -140,7 +140,7 @@ def _shared_and_sent(rank, folder):
             with patch.object(additive, "shared_zeros", return_value=None) if several_machines else nullcontext():
                 step = Step(encoder, recipe, pairs, rank, 2)
             shares = step._additive is not None and step._additive._grad_NH is not None
-            assert shares == (not several_machines and recipe.clip is None and recipe.mega_batches == 1)
+            assert shares == (not several_machines and recipe.clip is None and recipe.mega_batch_size == 1)
             losses = [step(batch, number) for number, batch in enumerate(step.batches(pairs, 0), 1)]
             dist.barrier()
             ends.append([torch.stack(losses), encoder.matrix.detach().clone(), *step.state().values()])
@@ -155,7 +155,7 @@ def test_workers_on_one_machine_get_the_bits_of_workers_on_several(tmp_path):
 
 
 def _lets_go(rank, folder):
-    recipe = replace(BASE, word_penalty=0.1)
+    recipe = replace(BASE, word_l2=0.1)
     encoder = encoder_of(recipe)
     own = encoder.matrix.detach().numpy().copy()
     encoder.matrix.data = torch.from_numpy(own)

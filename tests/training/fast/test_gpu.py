@@ -40,16 +40,16 @@ from tests.training.fast.test_gpu_pairs import host_may_not_wait
 BASE = Recipe(batch_size=20, learning_rate=0.002)
 CHANGES = [
     *({"encoder": config_from_dict({"name": name})} for name in ENCODERS),
-    {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0, "optimiser": "sgd"},
-    {"pool": "same_side", "optimiser": "adagrad", "learning_rate": 0.05, "clip": 0.05, "negatives": "mix"},
-    {"word_penalty": 0.1, "clip": 0.1, "clip_form": "global"},
-    {"similarity": "dot", "word_penalty": 0.1, "penalty_form": "released", "boundary_tokens": "both"},
+    {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0, "optimizer": "sgd"},
+    {"negative_pool": "same_side", "optimizer": "adagrad", "learning_rate": 0.05, "clip": 0.05, "negatives": "mix"},
+    {"word_l2": 0.1, "clip": 0.1, "clip_form": "global"},
+    {"similarity": "dot", "word_l2": 0.1, "l2_form": "released", "bos_eos_tokens": "both"},
     {"equal_negatives": "excluded", "negatives": "min_violation"},
     {"encoder": WordConfig(), "paired_negatives": "excluded", "negatives": "rand"},
-    {"encoder": LstmConfig(peepholes=False), "clip": 0.05, "clip_form": "global", "composition_penalty": 0.01},
-    {"encoder": BiLstmConfig(combine="tanh"), "optimiser": "adagrad", "composition_learning_rate": 0.02},
-    {"encoder": BiLstmAvgConfig(output_gate=False), "update": "dense", "word_penalty": 0.01, "clip": 0.1},
-    {"encoder": Gran4Config(), "scramble": 0.5, "scramble_time": "after", "boundary_tokens": "both"},
+    {"encoder": LstmConfig(peepholes=False), "clip": 0.05, "clip_form": "global", "encoder_l2": 0.01},
+    {"encoder": BiLstmConfig(combine="tanh"), "optimizer": "adagrad", "encoder_learning_rate": 0.02},
+    {"encoder": BiLstmAvgConfig(output_gate=False), "update": "dense", "word_l2": 0.01, "clip": 0.1},
+    {"encoder": Gran4Config(), "scramble": 0.5, "scramble_time": "after", "bos_eos_tokens": "both"},
     {"encoder": RnnConfig(), "scramble": 0.5, "scramble_swaps": 1.0, "scramble_form": "each", "negatives": "mix"},
     {"encoder": LstmAvgConfig(), "train_words": False},
     {"encoder": ProjConfig(), "objective": "contrastive", "contrast_phrases": 5, "scramble": 0.5},
@@ -190,7 +190,7 @@ def test_zero_vectors_stay_finite_and_padding_moves_nothing(pairs, device):
 
 @pytest.mark.parametrize("encoder", [AvgConfig(), ProjConfig(), LstmAvgConfig()])
 def test_bfloat16_is_near_to_float32_and_leaves_words_and_moments_in_it(pairs, encoder):
-    recipe = replace(BASE, encoder=encoder, optimiser="sgd", learning_rate=0.05)
+    recipe = replace(BASE, encoder=encoder, optimizer="sgd", learning_rate=0.05)
     exact, rough = encoder_of(recipe), encoder_of(recipe)
     losses = train(DeviceStep(exact, recipe, pairs), pairs)
     with_bfloat16 = DeviceStep(rough, replace(recipe, precision="bfloat16"), pairs)
@@ -212,11 +212,11 @@ def test_bfloat16_decides_no_threshold(pairs):
     assert step(next(step.batches(pairs, 0)), 1)[1] > 0.97
 
 
-@pytest.mark.parametrize("changes", [{}, {"encoder": LstmAvgConfig()}, {"mega_batches": 2}], ids=name_of)
+@pytest.mark.parametrize("changes", [{}, {"encoder": LstmAvgConfig()}, {"mega_batch_size": 2}], ids=name_of)
 def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
     """Without a garbage collection, which does not know how large a GPU's tensors are."""
     recipe = replace(BASE, **changes)
-    kinds = [Step] if recipe.mega_batches > 1 else [Step, DeviceStep]
+    kinds = [Step] if recipe.mega_batch_size > 1 else [Step, DeviceStep]
     gc.disable()
     try:
         for kind in kinds:

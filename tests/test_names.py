@@ -1,0 +1,36 @@
+"""Names of 0.1 stay readable: in files, in recipes, on the command line."""
+
+import dataclasses
+
+import pytest
+
+from paraembed.names import ON_DISK, current_flags, now, on_disk
+from paraembed.recipe import Recipe, SupervisedRecipe
+
+
+def test_a_recipe_is_written_with_the_names_of_0_1_and_read_with_either():
+    recipe = Recipe(word_l2=1e-6, tokenizer="space", negative_pool="same_side", mega_batch_size=4)
+    written = recipe.to_dict()
+    assert (written["word_penalty"], written["tokeniser"], written["pool"]) == (1e-6, "space", "same_side")
+    assert not {*ON_DISK} & {*written}
+    assert Recipe.from_dict(written) == Recipe.from_dict(now(written)) == recipe
+
+
+def test_every_name_is_of_a_field_or_says_where_it_comes_from():
+    fields = {field.name for kind in (Recipe, SupervisedRecipe) for field in dataclasses.fields(kind)}
+    assert {*ON_DISK} - fields == {"nested_subsets", "regularizer", "pretrained"}  # shard, an axis of a space, finetune
+    assert on_disk(now(dict.fromkeys(ON_DISK.values(), 1))) == dict.fromkeys(ON_DISK.values(), 1)
+
+
+def test_a_field_under_both_names_is_an_error():
+    with pytest.raises(ValueError, match="tokenizer and tokeniser are one field"):
+        now({"tokenizer": "space", "tokeniser": "space"})
+
+
+def test_old_flags_are_read_with_values_of_any_form():
+    given = ["--tokeniser", "space", "--word-penalty=1e-6", "--dev_every", "9", "--every", "0.5", "--prior", "--pool"]
+    assert current_flags(given) == [
+        *("--tokenizer", "space", "--word-l2=1e-6", "--eval-every", "9"),
+        *("--eval-every", "0.5", "--pretrained", "--negative-pool"),
+    ]
+    assert current_flags(["--pairs", "prior", "tokeniser=space"]) == ["--pairs", "prior", "tokeniser=space"]
