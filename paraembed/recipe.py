@@ -44,61 +44,61 @@ class BaseRecipe:
     """What every training decides: architecture, optimizer, regularizers, vocabulary, seed."""
 
     encoder: AnyConfig = field(default_factory=AvgConfig)
-    """Architecture and its options."""
+    """Encoder architecture and its options."""
     tokenizer: str = "ptb-v1"
-    """How the encoder will split raw text: ptb-v1 or space. Pair shards are split already."""
+    """Tokenizer of the encoder for raw text: ptb-v1 or space; pair shards are already tokenized."""
     bos_eos_tokens: BosEosTokens = "none"
-    """Words with a vector of their own around every text (Wieting 2017 footnote 4)."""
+    """Add BOS/EOS tokens, each with its own vector, around every text (Wieting 2017 footnote 4)."""
     max_tokens: int | None = None
-    """A text is read up to this token, by the encoder that comes out, too; none: whole."""
+    """Truncate texts to the first N tokens, in training and in the trained encoder; None: no limit."""
     epochs: int = 10
-    """Passes over the pairs, or labeled examples."""
+    """Passes over the training data."""
     batch_size: int = 100
-    """Pairs, or labeled examples, a step and worker."""
+    """Examples per step and worker, at least 2."""
 
     optimizer: Literal["adam", "adagrad", "sgd"] = "adam"
     """Adam, AdaGrad or plain SGD."""
     learning_rate: float = 0.001
-    """Step size η."""
+    """Learning rate η."""
     encoder_learning_rate: float | None = None
-    """Step size of the other parameters than the word vectors; none: the same."""
+    """Learning rate of the encoder parameters other than the word vectors; None: learning_rate."""
     train_words: bool = True
-    """Learn the word vectors, too; off: they stay as they are."""
+    """Train the word vectors; otherwise they keep their initial values."""
     word_l2: float = 0.0
-    """λ_w, pulls the word vectors to their initial values."""
+    """Weight λ_w of the L2 penalty that pulls the word vectors towards their initial values."""
     encoder_l2: float = 0.0
-    """λ_c, pulls the other parameters to their target."""
+    """Weight λ_c of the L2 penalty on the encoder parameters other than the word vectors."""
     encoder_l2_target: Literal["auto", "zero", "initial"] = "auto"
-    """Target of λ_c: zero, or their initial values; auto: initial for the encoder irnn, as in Wieting 2016."""
+    """Pull the encoder parameters towards zero or their initial values; auto: initial for irnn (Wieting 2016)."""
     l2_form: Literal["paper", "released"] = "paper"
-    """λ‖·‖² as in the papers, or ½λ‖·‖² as in the released code."""
+    """L2 penalty λ‖·‖² as in the papers, or ½λ‖·‖² as in the released code."""
     clip: float | None = None
-    """Largest norm of a gradient; none: no clipping."""
+    """Maximum norm of a gradient, see clip_form; None: no clipping."""
     clip_form: Literal["tensor", "global"] = "tensor"
-    """Each parameter's gradient on its own (Wieting 2016; an LSTM's gates are one), or all together (Zhou 2017)."""
+    """Per-parameter clipping (Wieting 2016; the gates of an LSTM count as one), or global-norm clipping (Zhou 2017)."""
     dropout: float = 0.0
-    """Share of the numbers of the word vectors that a step drops (Wieting 2017 §4.2)."""
+    """Dropout rate on the word vectors, 0 to 0.99 (Wieting 2017 §4.2)."""
     word_dropout: float = 0.0
-    """Share of the words that a step drops whole."""
+    """Probability, 0 to 0.99, that a step drops a whole word."""
     scramble: float = 0.0
-    """Share of the pairs whose words a step shuffles."""
+    """Fraction of the pairs, 0 to 1, whose words are shuffled in a step."""
     scramble_form: Literal["pair", "each"] = "pair"
-    """Both texts of a pair together, or each text on its own."""
+    """Shuffle both texts of a pair, or decide for each text separately."""
     scramble_swaps: float | None = None
-    """Mean number of swaps (Poisson) where a text is shuffled in part; none: whole."""
+    """Shuffle by a Poisson-distributed number of swaps with this mean; None: permute all words."""
 
     update: Literal["sparse", "dense"] = "sparse"
-    """sparse: optimizer and λ_w act on the rows a batch touches. dense: on every row, as in the papers."""
+    """sparse: update only the rows in the batch (optimizer and λ_w). dense: update every row, as in the papers."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: matrix products are rounded to it, on a GPU; states, word vectors and optimizer stay float32."""
+    """bfloat16 rounds matrix products on a GPU; hidden states, word vectors and optimizer stay float32."""
     max_words: int | None = None
-    """Vocabulary cut of the word-vector file; none: every row."""
+    """Number of rows of the word-vector file to use; None: all."""
     new_words: Literal["unknown", "random"] = "unknown"
-    """Words of the pairs without a vector: share the unknown word's vector, or get a random one each."""
+    """Training words without a word vector: share the vector of <unk>, or start from a random vector each."""
     new_words_min_count: int = 5
-    """Occurrences in the pairs from which a word gets its random vector."""
+    """Minimum count in the training pairs for a word to get a random vector."""
     seed: int = 1
-    """Decides order, initial values and every draw."""
+    """Seed of the data order, initial values and all random draws."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
@@ -150,29 +150,29 @@ class Recipe(BaseRecipe):
     """How an encoder is trained on paraphrase pairs; frozen, JSON, part of the fingerprint."""
 
     objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
-    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015), contrastive max-margin (Zhou 2017)."""
+    """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015) or contrastive max-margin (Zhou 2017)."""
     similarity: Literal["cosine", "dot"] = "cosine"
-    """What the objective compares: cosines, or dot products (Wieting 2015)."""
+    """Similarity in the objective: cosine, or dot product (Wieting 2015)."""
     margin: float = 0.4
-    """δ of the objective."""
+    """Margin δ of the objective."""
     contrast_phrases: int = 29
-    """k of the contrastive objective: phrases a pair, drawn from all phrases of the data."""
+    """k of the contrastive objective: random phrases per pair, drawn from all training phrases."""
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
-    """max: the most similar candidate; mix: that or a random one; min_violation: the least similar that counts."""
+    """max: hardest candidate; rand: random; mix: half hardest, half random; min_violation: semi-hard."""
     negative_pool: Literal["both_sides", "same_side"] = "both_sides"
-    """Candidates: both texts of the other pairs (released code), or those on the same side (paper)."""
+    """Candidates: both texts of the other pairs (released code), or the texts on the same side (paper)."""
     negative_pool_workers: Literal["own", "all"] = "own"
-    """Candidates come from this worker's share of the step, or from all workers'."""
+    """In-batch candidates of the own worker, or cross-worker candidates."""
     mega_batch_size: int = 1
-    """Choose negatives from so many batches at once, before the first of them (Wieting and Gimpel 2018)."""
+    """Number of mini-batches pooled for negative mining (mega-batching, Wieting and Gimpel 2018)."""
     mega_batch_anneal_steps: int = 0
-    """Begin with one batch, and add one every so many steps up to mega_batch_size; 0: all from the start."""
+    """Grow mega-batches from 1 by one mini-batch every N steps up to mega_batch_size; 0: full size from the start."""
     equal_negatives: Literal["auto", "allowed", "excluded"] = "auto"
-    """Candidates equal to the text itself; auto: excluded for the encoder word, as in Wieting 2015."""
+    """Candidates equal to the text itself; auto: excluded for the encoder word (Wieting 2015)."""
     paired_negatives: Literal["allowed", "excluded"] = "allowed"
-    """Candidates that the data pair with the text, or lemmas of such ("constraints", Wieting 2015 §4.1)."""
+    """False-negative filtering: candidates that are paraphrases of the text, up to lemmas (Wieting 2015 §4.1)."""
     scramble_time: Literal["before", "after"] = "before"
-    """Before or after the negatives are chosen; always after where mega_batch_size choose them."""
+    """Shuffle before or after negative selection; with mega-batching always after."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
@@ -263,27 +263,27 @@ class SupervisedRecipe(BaseRecipe):
     """Everything that decides a training of an encoder with a head on labeled examples (Wieting 2016 §4.4)."""
 
     mode: Mode = "scratch"
-    """scratch: begin with word vectors.
-    universal: begin with a trained encoder; λ_w and λ_c pull back to it (Wieting 2016 §4.4.1).
-    features: a trained encoder stays as it is, only the head learns (§4.4.2)."""
+    """scratch: start from word vectors.
+    universal: start from a pretrained encoder; λ_w and λ_c pull towards its values (Wieting 2016 §4.4.1).
+    features: freeze a pretrained encoder and train only the head (§4.4.2)."""
     head_layer: Literal["sigmoid", "none"] = "sigmoid"
-    """A sigmoid layer before the softmax layer (Wieting 2016); none: without it, for sentiment (Wieting 2015, CNN)."""
+    """Sigmoid layer before the softmax layer (Wieting 2016); none: softmax only, for sentiment (Wieting 2015)."""
     head_width: int = 150
     """Width of the sigmoid layer h_s."""
     head_l2: float = 0.0
-    """λ_s, pulls the head's parameters to zero."""
+    """Weight λ_s of the L2 penalty on the head's parameters."""
     head_dropout: float = 0.0
-    """Share of the numbers of a text's vector that a step drops before the head."""
+    """Dropout rate on a text's vector before the head, 0 to 0.99."""
     loss_form: Literal["paper", "released"] = "paper"
-    """KL divergence of similarity scores as in the papers; in the released code it is divided by their number."""
+    """KL divergence of similarity scores (papers), or divided by the number of scores (released code)."""
     similarity: Literal["cosine", "dot"] = "cosine"
-    """What the tasks semeval2013 and turney compare phrases by."""
+    """Similarity of phrases for the tasks semeval2013 and turney."""
     margin: float = 1.0
-    """δ of these tasks' contrastive loss (Zhou 2017 §2.4)."""
+    """Margin δ of the contrastive loss of semeval2013 and turney (Zhou 2017 §2.4)."""
     eval_every: int | None = None
-    """Examples from one look at the development part to the next; none: an epoch."""
+    """Evaluate on the dev set every N examples; None: once per epoch."""
     patience: int | None = None
-    """Stop after so many looks in a row that were no better than the best; none: train to the end."""
+    """Stop after N evaluations in a row without improvement; None: train all epochs."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""

@@ -39,15 +39,15 @@ class Workers:
     """Where and how a training runs."""
 
     workers: int = 1
-    """Training processes; each takes its own batches, so the step grows with them."""
+    """Number of training processes; the batch of a step is workers × batch_size."""
     gpus: bool = False
-    """Give each worker a GPU."""
+    """Use one GPU per worker."""
     checkpoint_minutes: float = 5.0
-    """Time between checkpoints; every epoch ends with one."""
+    """Minutes between checkpoints; every epoch also ends with one."""
     checkpoint_steps: int | None = None
-    """Steps between checkpoints, besides the time."""
+    """Additional checkpoint every N steps; None: by time only."""
     keep_checkpoints: int = 2
-    """How many checkpoints stay; where the last one is damaged the one before it is used."""
+    """Number of checkpoints to keep; a damaged one falls back to the one before it."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
@@ -63,9 +63,9 @@ class Placement(Workers):
     """Where and how a training on pairs runs."""
 
     pairs_memory_gb: float = 8.0
-    """Memory of a worker for the pairs, in GB; more of them stay on disk, and are shuffled in windows that fit."""
+    """Memory per worker for the pairs, in GB; larger data spill to disk and are shuffled in windows."""
     profile: bool = False
-    """Write a trace of some steps beside the encoder, for https://ui.perfetto.dev."""
+    """Write a trace of a few steps next to the encoder, for https://ui.perfetto.dev."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
@@ -83,12 +83,11 @@ class Selection:
     """How often the encoder is scored, and which one is kept."""
 
     eval_every: float = 1.0
-    """Epochs from one evaluation to the next, 0.25 for instance; the end of the training has one, too."""
+    """Epochs between evaluations, for example 0.25; the end of the training has one, too."""
     select: str | None = None
-    """The encoder with the highest score of this name is the result, sts/2016/mean for instance.
-    None: the mean of the first suite, or its first score."""
+    """Score that selects the best checkpoint, for example sts/2016/mean; None: mean of the first suite."""
     patience: int | None = None
-    """Stop after so many evaluations in a row that are no better than the best; none: train to the end."""
+    """Stop after N evaluations in a row without improvement; None: train all epochs."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
@@ -100,17 +99,17 @@ class AnalysisOptions:
     """What a user adds to the analyses of an evaluation."""
 
     neighbours_of: tuple[str, ...] = ()
-    """Words whose nearest neighbours are shown; left out, those of Wieting 2016 table 8 and common ones."""
+    """Words to list the nearest neighbors of; default: those of Wieting 2016 table 8 and frequent ones."""
     against: str | None = None
-    """Column to compare the first one with, pair by pair; left out, the second one."""
+    """Name of the encoder to compare the first one with, pair by pair; default: the second one."""
     margin_pairs: Path | None = None
-    """Pairs for the margin statistic: pair shards of jobs/shard.py."""
+    """Pair shards for the margin statistic, written by jobs/shard.py."""
     tagged: Path | None = None
-    """Tagged sentences for the gates of a GRAN: CoNLL-U, or lines of token, tag and maybe label, tab-separated."""
+    """Tagged sentences for the analysis of GRAN's gates: CoNLL-U, or lines of token, tag and optional label."""
     show_texts: bool = False
-    """Write the texts of pairs on which two encoders disagree to files and MLflow; without it, their row numbers."""
+    """Write the texts of pairs on which two encoders disagree to files and MLflow; otherwise their row numbers."""
     runs: tuple[Path, ...] = ()
-    """Runs on several amounts of data: encoder folders, or one table (.csv or .tsv; columns pairs, order, score, …)."""
+    """Results for several amounts of data: encoder folders, or a table (.csv, .tsv) with columns pairs, order, score."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +117,15 @@ class SearchSettings:
     """How a space is searched."""
 
     search: Literal["grid", "random", "tpe"] = "grid"
-    """grid: every point; random: some points, drawn; tpe: some points, where Optuna expects the best. See trials."""
+    """grid: every point; random: a random sample; tpe: points proposed by Optuna's TPE sampler."""
     trials: int | None = None
-    """Trials of random and tpe; left out, 32, or all points where these are fewer."""
+    """Number of trials of random and tpe; default: 32, at most the size of the space."""
     seed: int = 1
-    """Decides what random and tpe draw; the trainings' seed is the recipe's."""
+    """Seed of random and tpe; the seed of the trainings is part of the recipe."""
     asha: bool = False
-    """Stop trials that are not among the best of those before at the end of an epoch: 1, 3, 9, … (reduction 3)."""
+    """Stop the worst trials early at epochs 1, 3, 9, … (ASHA)."""
     reduction: int = 3
-    """Of the trials that reach such an epoch, about one in so many goes on."""
+    """Reduction factor of ASHA: about 1 of N trials continues at each of these epochs."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
