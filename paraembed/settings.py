@@ -109,7 +109,7 @@ class AnalysisOptions:
     show_texts: bool = False
     """Write the texts of pairs on which two encoders disagree to files and MLflow; otherwise their row numbers."""
     runs: tuple[Path, ...] = ()
-    """Results for several amounts of data: encoder folders, or a table (.csv, .tsv) with columns pairs, order, score."""
+    """Results for several amounts of data: encoder folders, or a .csv or .tsv table (columns pairs, order, score)."""
 
 
 @dataclass(frozen=True)

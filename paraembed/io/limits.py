@@ -12,9 +12,9 @@ class ReadLimits:
     """What is read of an input at most, so that a small file cannot fill the memory or the disk."""
 
     max_line_bytes: int = 64 << 20
-    """Most bytes of a line, a row or a text."""
+    """Maximum bytes of a line, row or text of an input file, at most 512 MiB."""
     max_inflation: int = MAX_INFLATION
-    """Times as many bytes as it has may come out of a compressed file, beyond the first GiB."""
+    """Maximum compression ratio of an input file, checked after the first GiB."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed.
@@ -32,7 +32,7 @@ class TableLimits(ReadLimits):
     """``ReadLimits``, and how far a quoted cell of CSV may reach."""
 
     max_field_lines: int = 1000
-    """Most lines of a quoted CSV cell; where a quote is not closed by then, its line is rejected."""
+    """Maximum lines of a quoted CSV cell; an unclosed quote rejects its line."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""

@@ -54,25 +54,25 @@ class FilterOptions:
     """Which pairs are taken, and how many of them."""
 
     training_set: SetName | None = None
-    """A paper's training set, by its rules: see paraembed/pairs/training_sets.py. Default: every pair."""
+    """Build the training set of a paper, see paraembed/pairs/training_sets.py; default: keep every pair."""
     min_score: float | None = None
-    """Pairs with a lower score, or with none, are refused."""
+    """Reject pairs with a lower score or none."""
     max_length: int | None = None
-    """Pairs with more tokens than this in one of their texts are refused."""
+    """Reject pairs in which a text has more than N tokens."""
     top: int | None = None
-    """Only so many pairs: the first ones, in the order of the input (PPDB is ordered by confidence)."""
+    """Keep the first N pairs in input order (PPDB is ordered by confidence)."""
     sample: int | None = None
-    """Only so many pairs, drawn with sample_seed; from the top ones where both are given."""
+    """Draw N random pairs, from the top ones if both are given."""
     sample_seed: int = 1
-    """Decides what sample, nested_subsets random and acl2017/ppdb-matched draw."""
+    """Seed of sample, of nested_subsets random and of acl2017/ppdb-matched."""
     nested_subsets: NestedSubsets = "none"
-    """Nested subsets of 1/2, 1/4, … of the pairs, down to fewer than 10 (P16 figure 1): the first ones, or drawn."""
+    """Write nested subsets of 1/2, 1/4, … of the pairs as well, down to 10 pairs (Wieting 2016 figure 1)."""
     split: Split = "all"
-    """pgru2017 only: the part to write. Default: all three, 80, 10 and 10 %, a folder each."""
+    """pgru2017 only: part to write; default: all three, 80 %, 10 % and 10 %, one folder each."""
     match_tokens_of: str | None = None
-    """acl2017/ppdb-matched only: folder of pair shards; as many pairs are drawn as it takes to have its tokens."""
+    """acl2017/ppdb-matched only: folder of pair shards whose number of tokens the sample matches."""
     leave_out: tuple[str, ...] = ()
-    """Folders of pair shards, such as development and test pairs: their pairs are left out, in either order."""
+    """Folders of pair shards, such as dev and test pairs, to exclude in either order of the texts."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed, or for two that do not go together."""
@@ -109,23 +109,23 @@ class ShardSettings(FilterOptions):
     """What decides the rows of the shards, apart from the input files."""
 
     format: Format = "auto"
-    """Format of the input: auto looks at each file's name and first line."""
+    """Input format; auto: from the name and first line of each file."""
     columns: tuple[Role, ...] = ()
-    """What the columns of TSV, CSV, Parquet or JSONL input are, in order. By default their names say it."""
+    """Roles of the columns of TSV, CSV, Parquet or JSONL input, in order; default: from the column names."""
     no_header: bool = False
-    """The first row of TSV or CSV input is a pair, even if it looks like a header."""
+    """Read the first row of TSV or CSV input as a pair, even if it looks like a header."""
     features: tuple[str, ...] = ()
-    """Features of PPDB that become columns, such as PPDB1.0Score or AGigaSim; NA is null."""
+    """Features of PPDB to write as columns, such as PPDB1.0Score or AGigaSim; NA becomes null."""
     alignment: bool = False
-    """Keep the word alignment of PPDB as a column."""
+    """Write the word alignment of PPDB as a column."""
     non_terminals: bool = False
     """Keep syntactic rules of PPDB with non-terminals such as [NP,1]."""
     tokenizer: str = "auto"
-    """ptb-v1, space, or auto: space for PPDB and word lists (tokenized already), ptb-v1 for the rest."""
+    """Tokenizer: ptb-v1, space, or auto (space for PPDB and word lists, ptb-v1 for other formats)."""
     remove: tuple[str, ...] = ()
-    """Strings that are cut out of the texts, such as the marker <::::> of WikiSplit."""
+    """Strings to remove from the texts, such as the marker <::::> of WikiSplit."""
     rows_per_shard: int = 250_000
-    """Most rows of a shard file, 1 to 1,000,000."""
+    """Maximum rows per shard file, 1 to 1,000,000."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed."""
