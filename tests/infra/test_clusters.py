@@ -74,7 +74,7 @@ def test_the_slurm_script_is_shell_and_says_what_it_needs():
     assert text.count("--dashboard-host=127.0.0.1") == text.count("--head ")
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", SBATCH, *CLUSTERS], ids=lambda path: path.name)
+@pytest.mark.parametrize("page", [ROOT / "docs" / "cluster.md", SBATCH, *CLUSTERS], ids=lambda path: path.name)
 def test_every_ray_starts_below_a_private_folder(page):
     text = page.read_text()
     commands = re.findall(r"ray start --.*", re.sub(r"\\\n|\n +(?=--)", " ", text))
