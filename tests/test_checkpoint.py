@@ -36,7 +36,7 @@ def rewrite(folder, change):
     config = read_json(folder / "config.json")
     change(config)
     config["fingerprint"] = digest_of(
-        {key: config[key] for key in ("encoder", "tokenizer", "bos_eos_tokens", "max_tokens", "files")}
+        {key: config[key] for key in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
     )
     write_json(folder / "config.json", config)
 
@@ -118,10 +118,10 @@ def test_a_changed_byte_is_found(folder, name):
         load(folder)
 
 
-@pytest.mark.parametrize("key", ["tokenizer", "encoder", "fingerprint"])
+@pytest.mark.parametrize("key", ["tokeniser", "encoder", "fingerprint"])
 def test_a_changed_setting_is_found(folder, key):
     config = json.loads((folder / "config.json").read_text())
-    config[key] = {"tokenizer": "space", "encoder": {"name": "proj", "width": 2}, "fingerprint": "0"}[key]
+    config[key] = {"tokeniser": "space", "encoder": {"name": "proj", "width": 2}, "fingerprint": "0"}[key]
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="does not match its fingerprint; it was changed"):
         load(folder)
@@ -189,10 +189,10 @@ def test_words_of_another_encoder_are_refused(folder):
     ("changes", "message"),
     [
         (
-            {"bos_eos_tokens": "sideways"},
-            r"config\.json: bos_eos_tokens is 'sideways'; allowed: none, start, end, both",
+            {"boundary_tokens": "sideways"},
+            r"config\.json: boundary_tokens is 'sideways'; allowed: none, start, end, both",
         ),
-        ({"bos_eos_tokens": 3}, r"config\.json: bos_eos_tokens is 3"),
+        ({"boundary_tokens": 3}, r"config\.json: boundary_tokens is 3"),
         ({"max_tokens": 0}, r"config\.json: max_tokens is 0; allowed: 1 to"),
         ({"max_tokens": True}, r"config\.json: max_tokens is True; expected int"),
         ({"max_tokens": float("nan")}, r"config\.json: max_tokens is nan; expected int"),
@@ -264,10 +264,10 @@ def test_a_damaged_vocabulary_is_refused_with_its_line(folder, data, message):
 
 
 def test_an_unknown_tokeniser_or_encoder_is_refused(folder):
-    rewrite(folder, lambda config: config.update(tokenizer="ptb-v9"))
+    rewrite(folder, lambda config: config.update(tokeniser="ptb-v9"))
     with pytest.raises(ValueError, match="unknown tokenizer 'ptb-v9'; allowed"):
         load(folder)
-    rewrite(folder, lambda config: config.update(tokenizer="space", encoder={"name": "gpt"}))
+    rewrite(folder, lambda config: config.update(tokeniser="space", encoder={"name": "gpt"}))
     with pytest.raises(ValueError, match="unknown encoder 'gpt'; allowed"):
         load(folder)
 

@@ -189,7 +189,7 @@ def test_encoder_folders(tmp_path, tiny_words):
     provenance = {
         "training": {"pairs": "ab", "gold": [{"task": "similarity", "data_set": "sick", "seed": 1}]},
         "selected": {"metric": "sts/mean", "scores": [[1, 0.5]]},
-        "data": {"pairs": 7, "nested_subsets": "none"},
+        "data": {"pairs": 7, "halvings": "none"},
     }
     checkpoint.save(encoder, tmp_path / "e", recipe={}, provenance=provenance, model_card="")
 
@@ -197,7 +197,7 @@ def test_encoder_folders(tmp_path, tiny_words):
         loaded = trained(tmp_path / "e").encoder
         assert loaded.encode(["the cat"]).shape == (1, 3)
 
-    sign = signed("encoder", "tokenizer", "bos_eos_tokens", "max_tokens", "files")
+    sign = signed("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")
     of_json(tmp_path / "e", "config.json", load, sign)
 
 
@@ -284,7 +284,7 @@ def test_pair_shards(tmp_path):
     entries = [{"name": name, "rows": 3, "sha256": sha256_of(tmp_path / name)} for name in names]
     counts = {"read": 7, "kept": 6, "refused": 1, "duplicates": 0, "reasons": {"short": 1}}
     sources = {"x.tsv": {"read": 7, "pairs": 6, "duplicates": 0, "refused": {"short": 1}}}
-    settings = {"nested_subsets": "none"}
+    settings = {"halvings": "none"}
     manifest = {"format": FORMAT, "settings": settings, "counts": counts, "sources": sources, "shards": entries}
     put_json(tmp_path / "manifest.json", manifest)
 
@@ -377,7 +377,7 @@ def test_weights(tmp_path, tiny_encoder_folder):
     shutil.copytree(tiny_encoder_folder, folder)
     config = json.loads((folder / "config.json").read_text())
     whole = (folder / "model.safetensors").read_bytes()
-    sign = signed("encoder", "tokenizer", "bos_eos_tokens", "max_tokens", "files")
+    sign = signed("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")
     length = int.from_bytes(whole[:8], "little")
     header = json.loads(whole[8 : 8 + length])
     dtypes = ("F64", "F16", "BF16", "I32", "U8", "BOOL", "F8_E4M3", "C64", "X")

@@ -91,7 +91,7 @@ def test_an_encoder_folder_with_a_pickle_is_refused_or_it_is_not_opened(tiny_enc
         config["files"] = {one: sha256_of(folder / one) for one in config["files"] if (folder / one).exists()} | (
             {name: sha256_of(folder / name)}
         )
-        decides = {key: config[key] for key in ("encoder", "tokenizer", "bos_eos_tokens", "max_tokens", "files")}
+        decides = {key: config[key] for key in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
         write_json(folder / "config.json", {**config, "fingerprint": digest_of(decides)})
     with pytest.raises((ValueError, OSError)):
         checkpoint.load(folder)

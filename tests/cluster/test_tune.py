@@ -91,7 +91,7 @@ def records(out):
 def test_all_trials_end_and_the_best_is_the_highest(swept):
     rows = table(swept)
     assert [(row["trial"], row["status"], row["epochs"]) for row in rows] == [(at, "finished", 2) for at in range(4)]
-    assert [(row["margin"], row["word_l2"]) for row in rows] == [(0.4, 1e-5), (0.4, 0), (0.6, 1e-5), (0.6, 0)]
+    assert [(row["margin"], row["word_penalty"]) for row in rows] == [(0.4, 1e-5), (0.4, 0), (0.6, 1e-5), (0.6, 0)]
     best = json.loads((swept / "best.json").read_text())
     scores = [row["score"] for row in rows]
     assert len({*scores}) == 4

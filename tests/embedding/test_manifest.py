@@ -255,7 +255,7 @@ def test_a_finished_run_embeds_nothing_again_and_files_may_move(tiny_encoder_fol
 def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, out):
     config = checkpoint.read_config(tiny_encoder_folder)
     inputs = list_inputs([table])
-    same = [config["fingerprint"], config["tokenizer"], inputs, SETTINGS]
+    same = [config["fingerprint"], config["tokeniser"], inputs, SETTINGS]
     assert continued_plan(Folder(out), *same).rows == 7
     for at, value, field in (
         (0, "f" * 64, "encoder"),

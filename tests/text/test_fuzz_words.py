@@ -93,7 +93,7 @@ def test_vocabularies_of_encoders(tmp_path, tiny_encoder_folder):
         data = mutated(whole, draw, TOKENS) if draw.randrange(20) else whole
         (folder / "words.txt").write_bytes(data)
         config["files"]["words.txt"] = sha256_of(folder / "words.txt")
-        decides = {name: config[name] for name in ("encoder", "tokenizer", "bos_eos_tokens", "max_tokens", "files")}
+        decides = {name: config[name] for name in ("encoder", "tokeniser", "boundary_tokens", "max_tokens", "files")}
         (folder / "config.json").write_text(json.dumps({**config, "fingerprint": digest_of(decides)}))
         vocabulary = checkpoint.load(folder).vocabulary.to_pylist()
         assert len(set(vocabulary)) == 12

@@ -117,7 +117,7 @@ def test_bad_spaces_and_settings_are_refused_before_any_trial():
         Points("x", replace(space, axes={"margin": (0.4, 0.0)})).check()
     with pytest.raises(ValueError, match=r"the space x: encoder 'avg' has no option 'layers'"):
         Points("x", replace(space, fixed={"encoder.layers": 2})).check()
-    with pytest.raises(ValueError, match=r"margin is searched by the space x; fix other fields than margin, word_pen"):
+    with pytest.raises(ValueError, match=r"margin is searched by the space x; fix other fields than margin, word_l2"):
         Points("x", space, {"margin": 0.5}).check()
     with pytest.raises(ValueError, match=r"`fixed` share: .* `sample`"):
         Points("x", space, {"share": "x"}).check()

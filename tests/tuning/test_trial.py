@@ -143,7 +143,7 @@ def test_results_pictures_and_recipe_are_written_the_same_each_time(tmp_path):
         "score",
         "epochs",
         "margin",
-        "word_l2",
+        "word_penalty",
         "loss",
         "reason",
         "seconds",

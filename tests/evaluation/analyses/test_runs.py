@@ -104,7 +104,7 @@ def _save(folder, words, pairs, nested_subsets, scale):
     encoder = Encoder(
         AvgConfig(), Words(words.vocabulary, words.matrix * np.float32(scale) + np.float32(scale - 1)), "ptb-v1"
     )
-    data = {} if pairs is None else {"data": {"pairs": pairs, "nested_subsets": nested_subsets}}
+    data = {} if pairs is None else {"data": {"pairs": pairs, "halvings": nested_subsets}}
     checkpoint.save(encoder, folder, recipe={"objective": "margin"}, provenance=data, model_card="")
 
 
