@@ -1,6 +1,7 @@
 """What a user chooses about a run besides its recipe: workers, evaluation, search; reading it needs no PyTorch."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,8 +19,19 @@ SMOOTHING = 1e-3
 """a of the weights a / (a + p(w)) of sif (Arora et al. 2017)."""
 PEERS = {"st": "sentence_transformers", "m2v": "model2vec"}
 """Prefix of a model of another library → the library."""
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
 MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
 """Baseline → the files, besides the words, that it is made of."""
+
+
+def is_peer(name: str) -> bool:
+    """Return whether an encoder is named as a model of another library: ``st:…`` or ``m2v:…``."""
+    return name.partition(":")[0] in PEERS and ":" in name
+
+
+def is_run(name: str) -> bool:
+    """Return whether an encoder is named by its MLflow run, and not a folder of that name."""
+    return bool(_RUN_ID.fullmatch(name) and not Path(name).exists())
 
 
 def check_workers(workers: int) -> None:

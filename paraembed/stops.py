@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-FAILED, STOPPED = 1, 130
+FAILED, WRONG_INPUT, STOPPED = 1, 2, 130
 STOPPED_LINE = "stopped; the same command continues from what is finished"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAST_SECONDS = 4.0
 _last_acts: list[Callable[[int], None]] = []
+
+
+class RunFailedError(ValueError):
+    """A run or a check failed although its flags and inputs could be read: the exit status is 1, not 2."""
 
 
 def guard() -> None:

@@ -29,7 +29,7 @@ _OF_RECURRENT = _NONE + _L2 + _DROPOUT + _WORD_DROPOUT + _SCRAMBLING + _BOTH
 
 _SIMPWIKI = "SimpWiki, 167,689 pairs, jobs/shard.py --training-set acl2017/simpwiki; or as many tokens of PPDB XL"
 _FIRST = Space(
-    source="P17 §4.1.2, table 1",
+    source="Wieting 2017 §4.1.2, table 1",
     base="acl2017/avg",
     axes={**_MARGIN, "word_l2": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 0.0)},
     selection=Selection(("sts",), ((1, "sts/2016/mean"),), "STS 2016, mean of 5 sets"),
@@ -49,18 +49,20 @@ def _first(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
 
 def _regularised(encoder: str, table: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Space:
     axes = {**_MARGIN, "word_l2": (1e-5, 0.0), "regularizer": _OF_RECURRENT, **more}
-    return replace(_RECURRENT, source=f"P17 §4.2, table {table}", base=f"acl2017/{encoder}", axes=axes, best=best)
+    return replace(
+        _RECURRENT, source=f"Wieting 2017 §4.2, table {table}", base=f"acl2017/{encoder}", axes=axes, best=best
+    )
 
 
 def _supervised(name: str, table: str, axes: Mapping[str, tuple[Any, ...]]) -> Space:
-    """Trained on gold scores; heads, batch and epochs, which are not printed, are those of P16 §4.4."""
+    """Trained on gold scores; heads, batch and epochs, which are not printed, are those of Wieting 2016 §4.4."""
     return replace(
         _RECURRENT,
-        source=f"P17 §4.3, table {table}",
+        source=f"Wieting 2017 §4.3, table {table}",
         base=f"acl2017/{name}",
         axes=axes,
         selection=DEV_PEARSON,
-        tuning_data="40 % of each STS set of 2012-15, or SICK's training part (epochs: not printed, those of P16 §4.4)",
+        tuning_data="40 % of each STS set of 2012-15, or SICK's training set (epochs: not printed; Wieting 2016 §4.4)",
         tuning_epochs=10,
         final_epochs=10,
         job="finetune",
@@ -82,8 +84,8 @@ SPACES = {
     "acl2017/avg": _FIRST,
     "acl2017/lstm": _first("lstm", {}),
     "acl2017/lstm_avg": _first("lstm_avg", {}),
-    "acl2017/lstm-boundary": replace(_first("lstm", _BOS_EOS), source="P17 footnote 4"),
-    "acl2017/lstm_avg-boundary": replace(_first("lstm_avg", _BOS_EOS), source="P17 footnote 4"),
+    "acl2017/lstm-boundary": replace(_first("lstm", _BOS_EOS), source="Wieting 2017 footnote 4"),
+    "acl2017/lstm_avg-boundary": replace(_first("lstm_avg", _BOS_EOS), source="Wieting 2017 footnote 4"),
     "acl2017/avg-regularised": replace(
         _regularised("avg", "2", {"regularizer": _OF_AVG}, "acl2017/avg"), tuning_epochs=7, final_epochs=7
     ),
@@ -93,7 +95,7 @@ SPACES = {
     "acl2017/gran": _regularised("gran", "3", {}, "acl2017/gran"),
     **{f"acl2017/{name}": _regularised(name, "3", {}) for name in _GRANS[1:]},
     "acl2017/gran_nogate": replace(
-        _regularised("gran_nogate", "3", {"encoder.activation": ("tanh", "relu")}), source="P17 footnote 2"
+        _regularised("gran_nogate", "3", {"encoder.activation": ("tanh", "relu")}), source="Wieting 2017 footnote 2"
     ),
     "acl2017/bigran": _regularised("bigran", "3", _COMBINE),
     "acl2017/supervised-avg": _supervised("supervised-avg", "5", {**_SUPERVISED_WORDS, "regularizer": _OF_AVG}),

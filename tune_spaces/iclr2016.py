@@ -16,7 +16,7 @@ _ACTIVATION = {"encoder.activation": ("tanh", "relu")}
 _OPTIMIZER = {"optimizer": ("adagrad", "adam"), "learning_rate": (0.05, 0.005, 0.0005), "clip": (1.0, None)}
 
 _AVG = Space(
-    source="P16 §4.2.1, footnote 9, tables 2 and 3",
+    source="Wieting 2016 §4.2.1, footnote 9, tables 2 and 3",
     base="iclr2016/avg",
     axes={
         "batch_size": (25, 50, 100),
@@ -48,7 +48,9 @@ def _projected(width: int) -> Space:
         **_OPTIMIZER,
     }
     fixed = {"encoder.width": width, "batch_size": 100, "margin": 0.4, "negatives": "max"}
-    return replace(_AVG, source="P16 footnote 18, table 6", base="iclr2016/proj", axes=axes, fixed=fixed, best=())
+    return replace(
+        _AVG, source="Wieting 2016 footnote 18, table 6", base="iclr2016/proj", axes=axes, fixed=fixed, best=()
+    )
 
 
 # λ_s is head_l2, the width of h_s head_width; one penalty for both where the paper ties them.
@@ -56,7 +58,7 @@ _SCHEMES = ({"optimizer": "adagrad", "learning_rate": 0.05}, {"optimizer": "adam
 _HEAD_L2 = (1e-3, 1e-4, 1e-5, 1e-6)
 _SUPERVISED_WORD_L2 = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 _SUPERVISED = Space(
-    source="P16 §4.4, footnote 16, table 5",
+    source="Wieting 2016 §4.4, footnote 16, table 5",
     base="iclr2016/supervised-avg",
     axes={
         "batch_size": (25, 50, 100),
@@ -87,14 +89,14 @@ def _supervised(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
 def _universal(encoder: str, more: Mapping[str, tuple[Any, ...]]) -> Space:
     axes = {**_SUPERVISED.axes, **more}
     return replace(
-        _SUPERVISED, source="P16 §4.4.1, footnote 17, table 5", base=f"iclr2016/universal-{encoder}", axes=axes
+        _SUPERVISED, source="Wieting 2016 §4.4.1, footnote 17, table 5", base=f"iclr2016/universal-{encoder}", axes=axes
     )
 
 
 # Its widths are those of the encoder that is given: 300 of avg; 1200 and 2400 of proj, see ``_projected``.
 _FEATURES = replace(
     _SUPERVISED,
-    source="P16 §4.4.2, footnote 18, table 6",
+    source="Wieting 2016 §4.4.2, footnote 18, table 6",
     base="iclr2016/features",
     axes={"head_l2": _HEAD_L2, "scheme": _SCHEMES},
     tuning_epochs=20,
@@ -110,7 +112,7 @@ SPACES = {
     "iclr2016/lstm": _with("lstm", {**_ENCODER_L2, "encoder.output_gate": (True, False)}, "lstm-no-gate"),
     "iclr2016/avg-xxl": replace(
         _AVG,
-        source="P16 §4.3, footnote 12, table 4",
+        source="Wieting 2016 §4.3, footnote 12, table 4",
         base="iclr2016/avg-xxl",
         axes={"word_l2": (1e-6, 1e-7, 1e-8), "negatives": ("max", "mix")},
         tuning_data="PPDB 1.0 XL phrasal, 3,033,753 pairs",

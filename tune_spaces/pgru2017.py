@@ -8,7 +8,7 @@ from tune_spaces.space import Selection, Space
 
 SPACES = {
     "pgru2017/gru": Space(
-        source="Z17 §3.1, figure 2",
+        source="Zhou 2017 §3.1, figure 2",
         base="pgru2017/gru",
         axes={"share": (0.01, 0.1, 1.0), "contrast_phrases": (9, 29, 99)},
         selection=Selection(

@@ -12,7 +12,7 @@ _WORD_L2 = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
 _PARAGRAM_WORD_L2 = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 _WORDS = Space(
-    source="P15 §5.1, §5.3, table 3",
+    source="Wieting 2015 §5.1, §5.3, table 3",
     base="tacl2015/word",
     axes={"word_l2": _WORD_L2, "batch_size": (100, 250, 500, 1000)},
     selection=Selection(
@@ -28,7 +28,7 @@ _WORDS = Space(
     best=("tacl2015/word",),
 )
 _BIGRAMS = Space(
-    source="P15 §6.1, table 5",
+    source="Wieting 2015 §6.1, table 5",
     base="tacl2015/recursive",
     axes={
         "word_l2": _WORD_L2,
@@ -49,7 +49,7 @@ _BIGRAMS = Space(
 )
 _PHRASES = replace(
     _BIGRAMS,
-    source="P15 §6.4, table 6",
+    source="Wieting 2015 §6.4, table 6",
     selection=Selection(
         ("phrases",),
         ((1, "phrases/annotated-ppdb/spearman"),),

@@ -30,6 +30,7 @@ from paraembed.io.atomic import locked
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
 from paraembed.settings import check_workers
+from paraembed.stops import RunFailedError
 from paraembed.tracking.spool import spool_path
 
 
@@ -115,7 +116,7 @@ def embed(
                 for report in _within(limits, settings, store, reports.values(), _reports(made, peaks)):
                     reports[report.name] = report
             if changed := changed_inputs(files):
-                raise ValueError(f"{changed[0].shown} changed while it was embedded; {home.afresh}")
+                raise RunFailedError(f"{changed[0].shown} changed while it was embedded; {home.afresh}")
             doing("checking and committing the parts")
             written = manifest.commit(store, run, reports, limits.on_duplicate_id)
             measured = {
@@ -243,13 +244,13 @@ def _within(
     for report in chain(list(before), made):
         rejected += report.n_rejected
         if limits.max_rejected is not None and rejected > limits.max_rejected:
-            raise ValueError(
+            raise RunFailedError(
                 f"{rejected:,} rows cannot be read, `max_rejected` is {limits.max_rejected}; the reasons are in "
                 f"{store}/{rejected_name(report.name)}: mend the input, or go on from the finished parts "
                 "with a larger `max_rejected`"
             )
         if report.n_null_ids and limits.on_duplicate_id == "fail":
-            raise ValueError(
+            raise RunFailedError(
                 f"{report.null_id}: {settings.id_column!r} is null; an id is needed: mend the input, or go on from the "
                 "finished parts with `on_duplicate_id` keep"
             )

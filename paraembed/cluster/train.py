@@ -21,6 +21,7 @@ from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
 from paraembed.io.resume import Work
 from paraembed.settings import Placement, Workers
+from paraembed.stops import RunFailedError
 from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
 from paraembed.training.inputs import Coverage, check_coverage
@@ -158,7 +159,7 @@ def _train(training: Training, work: Work) -> Table | None:
         result = _fit(training, run.spool)
         counters = result.counters
         if counters is None:
-            raise ValueError(result.error)
+            raise RunFailedError(result.error)
         if counters.skipped_pairs:
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
         doing(f"scoring and writing the {data.model}")

@@ -21,6 +21,7 @@ from paraembed.names import on_disk
 from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import Placement, SearchSettings
+from paraembed.stops import RunFailedError
 from paraembed.supervised.labels import Labels
 from paraembed.supervised.scores import DevScorer
 from paraembed.supervised.tasks import write_split
@@ -203,12 +204,12 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     run.metrics({"trials": len(ledger.records), "failed": len(failed)})
     first = f"; trial {failed[0].number}: {failed[0].reason}" if failed else ""
     if len(failed) > sweep.max_failures:
-        raise ValueError(
+        raise RunFailedError(
             f"{len(failed)} trials failed, `max_failures` is {sweep.max_failures}{first}; mend the cause and run the "
             "same command with `retry_failed`, or allow more"
         )
     if best is None:
-        raise ValueError(f"no trial finished{first}; mend the cause and run the same command with `retry_failed`")
+        raise RunFailedError(f"no trial finished{first}; mend the cause and run the same command with `retry_failed`")
     run.metrics({"best_score": best.score, "best_trial": best.number})
     return Swept(ledger, best)
 

@@ -1,4 +1,4 @@
-"""Embed text or tables: one vector a row, to a folder of Parquet files."""
+"""Text or tables to embeddings in Parquet: see ``python jobs/embed.py --help``."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,61 +17,66 @@ from paraembed.settings import check_workers
 DEFAULTS = Settings()
 
 
+GROUPS = {
+    "data": "id_kind tree_column max_rejected on_duplicate_id max_line_bytes max_inflation max_field_lines",
+    "output": "normalize dim part_rows compression",
+    "resources": "batch_size price_per_hour",
+}
+
+
 @dataclass(frozen=True)
-class Flags:
-    """Embed text or tables: one vector a row, to a folder of Parquet files.
+class Embed:
+    """Write one embedding for each row of text or tables, to a folder of Parquet files.
 
-    The output has the id column, the columns kept, embedding, n_tokens and n_unknown. The same command again continues
-    a run that was stopped, and mends parts that are missing or damaged.
-
-    Attributes:
-        encoder: Encoder folder, as jobs/train.py writes.
-        input: Files, folders, globs or URIs: .txt (a text a line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet.
-        out: Output folder, or URI of one (s3://, gs://): new, empty, or begun by the same command.
-        text_column: Column with the texts; needed for all but .txt.
-        id_column: Column that identifies a row; without it ids are made, as --id-kind says.
-        id_kind: Ids made: 'row' numbers the rows of all files from 0; 'file-row' is 'a.txt:17', from 0 in each file.
-        keep: Columns to carry to the output, or all, but of .jsonl each by name; for .txt 'text'.
-        tree_column: Column with binary trees of the texts, for an encoder that reads them; 'tree' where there is one.
-        dtype: Numbers of a vector; for int8 a column 'scale' is added: vector = scale * embedding.
-        normalize: Divide vectors by their length.
-        dim: Keep the first numbers of a vector, this many.
-        part_rows: Rows an output file; fewer where texts are long. Parquet inputs are cut between row groups only.
-        batch_size: Rows encoded at a time.
-        compression: Of the output files.
-        max_rejected: Fail once more rows than this cannot be read; by default they are listed and left out.
-        on_duplicate_id: What to do about an id that is null or repeated: fail, or keep and count it.
-        workers: Processes, a CPU each.
-        overwrite: Embed everything again and replace the output at the end.
-        dry_run: Print rows, parts, bytes and time instead, from two seconds of embedding.
-        price_per_hour: Price of an hour of all workers, for --dry-run to print the cost.
+    Columns: the id, the columns of --keep, embedding, n_tokens and n_unknown. The same command resumes a stopped or
+    killed run and repairs missing or damaged parts.
     """
 
     encoder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    """Encoder folder, written by jobs/train.py."""
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
+    """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet."""
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
+    """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""
     text_column: str | None = None
+    """Column with the texts; required for all formats but .txt."""
     id_column: str | None = None
+    """Column that identifies a row; default: generated ids, see --id-kind."""
     id_kind: IdKind = DEFAULTS.id_kind
+    """Generated ids. row: row number over all files, from 0; file-row: 'a.txt:17', the row number in its file."""
     keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
+    """Columns to copy to the output, or all (for .jsonl list each name); 'text' for .txt."""
     tree_column: str | None = None
+    """Column with binary trees of the texts, for an encoder that reads trees; default: 'tree' if it exists."""
     dtype: Dtype = DEFAULTS.dtype
+    """Type of the embedding values; int8 adds a column 'scale': vector = scale * embedding."""
     normalize: bool = False
+    """Divide each embedding by its Euclidean length."""
     dim: int | None = None
+    """Truncate embeddings to the first N dimensions; default: all."""
     part_rows: int = DEFAULTS.part_rows
+    """Rows per output file, fewer if texts are long; Parquet inputs are split only between row groups."""
     batch_size: int = DEFAULTS.batch_size
+    """Rows that are encoded together."""
     compression: Compression = DEFAULTS.compression
+    """Compression of the output files."""
     max_rejected: int | None = None
+    """Maximum number of unreadable rows before the run fails; default: no limit, they are listed and left out."""
     on_duplicate_id: OnDuplicateId = "fail"
+    """Fail on a null or repeated id, or keep the row and count it."""
     workers: int = 2
+    """Number of worker processes, one CPU each."""
     overwrite: bool = False
+    """Embed everything again, and replace the output when that is finished."""
     dry_run: bool = False
+    """Print the expected rows, files, bytes and time from two seconds of embedding, and exit."""
     price_per_hour: float | None = None
+    """Price of all workers per hour, for the cost estimate of --dry-run."""
     reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
 
 
-def main(flags: Flags) -> None:
-    """Embed, and say what to do next."""
+def main(flags: Embed) -> None:
+    """Embed, and print the next command."""
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_settings(settings)
     check_workers(flags.workers)
@@ -93,4 +98,4 @@ def main(flags: Flags) -> None:
 
 def command() -> int:
     """Run the job of this process's command line."""
-    return run(main, Flags)
+    return run(main, Embed, GROUPS)

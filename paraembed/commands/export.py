@@ -1,4 +1,4 @@
-"""An encoder in another program's format: see ``python jobs/export.py --help``."""
+"""An encoder to another library's format: see ``python jobs/export.py --help``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +13,18 @@ from paraembed.console import doing, say
 
 @dataclass(frozen=True)
 class Export:
-    """Write an encoder for other programs.
+    """Write an encoder in the format of another library.
 
-    word2vec: its word vectors as text, a line 'rows width', then 'word v1 ... vd', as word2vec, gensim and
-    jobs/train.py --words read it. Every value reads as the same float32. The unknown word is the row UUUNKKK, boundary
-    words are the rows <s> and </s>.
+    word2vec: word vectors as text, a line 'rows width', then lines 'word v1 ... vd', for word2vec, gensim and
+    jobs/train.py --words; values keep every bit of float32. <unk> is the row UUUNKKK, BOS and EOS are <s> and </s>.
     """
 
     encoder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
-    """Encoder folder, as jobs/train.py writes it."""
+    """Encoder folder, written by jobs/train.py."""
     to: Literal["word2vec"]
-    """Which format."""
+    """Format to write."""
     out: Path
-    """File to write; gzipped where its name ends in .gz."""
+    """File to write; compressed if its name ends in .gz."""
     overwrite: bool = False
     """Replace a file at --out."""
 

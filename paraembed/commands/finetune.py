@@ -1,4 +1,4 @@
-"""Gold labels to an encoder with a supervised head: see ``python jobs/finetune.py --help``."""
+"""Labeled examples to an encoder with a supervised head: see ``python jobs/finetune.py --help``."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,10 +8,11 @@ import tyro
 
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder
-from paraembed.commands.recipe_flags import changed_fields, recipe_flags
+from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
 from paraembed.console import print_table, say
 from paraembed.encoders import config_from_dict
 from paraembed.papers import find_supervised_recipe
+from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import SupervisedRecipe
 from paraembed.settings import MIN_COVERAGE, DataSet, TaskName, Workers, check_min_coverage
 
@@ -20,41 +21,40 @@ DEFAULT_RECIPE = "iclr2016/supervised-avg"
 
 @dataclass(frozen=True)
 class Finetune:
-    """Train an encoder with a head on gold labels; the same command again goes on where a stopped or killed run was,
-    also with another number of --workers.
+    """Train an encoder with a supervised head on labeled examples. The same command resumes a stopped or killed run.
 
-    Modes: scratch trains from --words; universal trains the encoder --pretrained, regularized towards its initial
-    values; features freezes that encoder and trains the head alone. The model with the best dev-set score is kept, and
-    scored once on the test set. Every field of the recipe is an option below.
+    The best checkpoint on the dev set is kept and scored once on the test set. --recipe sets the defaults of all flags
+    below; --list prints the recipes and encoders.
     """
 
     task: TaskName
-    """similarity: scores of sentence pairs. entailment: three classes of them. sentiment: two classes of sentences.
-    semeval2013, turney: which word means what a phrase means."""
+    """similarity and entailment: sentence pairs; sentiment: sentences; semeval2013, turney: word and phrase."""
     data: Path
-    """Folder of the sets: sick/, sts/, sst/, phrase/."""
+    """Folder of the data sets: sick/, sts/, sst/, phrase/."""
     out: Path
     """Model folder to write; its encoder/ is an encoder folder for every other job."""
     data_set: DataSet | None = None
-    """For similarity: sick, or sts (2012 to 2015; of each set 40 % train, 10 % choose, 50 % test); none: sick."""
+    """Data set of the task similarity: sick or sts (2012 to 2015: 40 % train, 10 % dev, 50 % test); default: sick."""
     words: Path | None = None
-    """Word vectors: text rows 'word v1 ... vd', plain or .gz; for the mode scratch."""
+    """Word-vector file with lines 'word v1 ... vd', plain or .gz, for the mode scratch."""
     pretrained: Path | None = None
-    """Encoder folder from jobs/train.py; for the modes universal and features."""
+    """Pretrained encoder, a folder written by jobs/train.py, for the modes universal and features."""
     recipe: str = DEFAULT_RECIPE
-    """A supervised recipe of the papers, or a .json file."""
+    """Supervised recipe of a paper, or a .json file."""
     encoder: str | None = None
-    """Take another architecture than the recipe's."""
+    """Encoder architecture; default: that of the recipe."""
     settings: Annotated[SupervisedRecipe, tyro.conf.arg(name="")] = field(default_factory=SupervisedRecipe)
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
     min_coverage: float = MIN_COVERAGE
-    """Minimum fraction of the training part's tokens that have a word vector; 0: no minimum."""
+    """Minimum fraction of the training tokens that have a word vector, 0 to 1; 0: no minimum."""
     overwrite: bool = False
-    """Replace another model at --out, and drop another training that was begun there."""
+    """Replace a model or an unfinished training at --out."""
+    list: bool = False
+    """Print the recipes and encoders with their sources, and exit."""
 
 
 def main(flags: Finetune) -> None:
-    """Train, then print the scores beside the papers', and say where the model is."""
+    """Train, and print the scores next to the papers' and the model folder."""
     check_min_coverage(flags.min_coverage)
     data, out = existing_data(flags.data, "--data"), absolute(flags.out, "--out")
     words = existing(flags.words, "--words") if flags.words else None
@@ -84,12 +84,17 @@ def main(flags: Finetune) -> None:
         say(f"wrote {flags.out}; its README.md shows how to use it; its encoder: {flags.out / 'encoder'}")
 
 
+def listing() -> list[str]:
+    """Return the lines of --list: recipes, then encoders."""
+    return ["recipes (--recipe)", *list_recipes(SUPERVISED_RECIPES), "", "encoders (--encoder)", *list_encoders()]
+
+
 def defaults(arguments: list[str]) -> Finetune:
-    """The defaults of the recipe and the encoder that the command line names."""
+    """Return the defaults of the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_supervised_recipe)
     return Finetune(tyro.MISSING, tyro.MISSING, tyro.MISSING, recipe=name, encoder=encoder, settings=settings)
 
 
 def command() -> int:
     """Run the job of this process's command line."""
-    return run(main, Finetune, defaults)
+    return run(main, Finetune, RECIPE_GROUPS, defaults, listing)

@@ -9,15 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
-from typing import Annotated, TypeVar, get_args, get_origin, get_type_hints
+from typing import TypeVar
 
-import tyro
-
-from paraembed.console import WithoutPasswords, say, shown_status
+from paraembed.commands.flags import NO_GROUPS, Groups, flag_names, parse_flags
+from paraembed.console import WithoutPasswords, say, show, shown_status
 from paraembed.names import current_flags
 from paraembed.process import quiet_libraries
-from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE
+from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED, STOPPED_LINE, WRONG_INPUT, RunFailedError
 
 Flags = TypeVar("Flags")
 
@@ -36,29 +34,36 @@ _LOST = (
 )
 
 
-def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[list[str]], Flags] | None = None) -> int:
+def run(
+    main: Callable[[Flags], None],
+    flags: type[Flags],
+    groups: Groups = NO_GROUPS,
+    default: Callable[[list[str]], Flags] | None = None,
+    listing: Callable[[], Sequence[str]] | None = None,
+) -> int:
     """Parse the command line into ``flags`` and call ``main`` with it.
 
     Args:
-        main: the job. ValueError and OSError tell the user what came, what is allowed and what to do.
-        flags: dataclass; its docstring is the help text, its fields are the options.
+        main: the job.
+        flags: dataclass; its docstring is the description of the job, its fields are the flags.
+        groups: title → flags that --help lists together.
         default: arguments → values for what the command line leaves out.
+        listing: lines that --list prints instead of running the job.
 
     Returns:
-        Exit status: 0 done, 1 failed (one line on stderr; the traceback too when PARAEMBED_TRACEBACK is set),
-        130 stopped by Ctrl-C or SIGTERM. Wrong flags exit with 2.
+        Exit status: 0 done, 1 the run or a check failed, 2 wrong flags or input (see ``exit_status``), 130 stopped by
+        Ctrl-C or SIGTERM. A failure is one line on stderr; with PARAEMBED_TRACEBACK set, a traceback.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger().handlers[0].setFormatter(_AsFlags(flags))
     quiet_libraries()
     arguments = current_flags(sys.argv[1:])
-    style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     try:
         with _stops_raise():
-            if default is None:
-                values = tyro.cli(flags, args=arguments, config=style)
-            else:
-                values = tyro.cli(flags, args=arguments, config=style, default=default(arguments))
+            if listing is not None and "--list" in arguments:
+                show(*listing())
+                return 0
+            values = parse_flags(flags, arguments, groups, default and default(arguments))
             with shown_status():
                 main(values)
     except KeyboardInterrupt:
@@ -68,9 +73,27 @@ def run(main: Callable[[Flags], None], flags: type[Flags], default: Callable[[li
         cause = explained(error)
         if cause is None or "PARAEMBED_TRACEBACK" in os.environ:
             raise
-        say(f"error: {as_flags(_in_words(cause), flags)}")
-        return FAILED
+        say(f"error: {as_flags(message_of(cause), flags)}")
+        return exit_status(cause)
     return 0
+
+
+_STATUSES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
+    ((RunFailedError,), FAILED),
+    ((ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError), WRONG_INPUT),
+    ((Exception,), FAILED),
+)
+"""Errors → exit status; the first match counts."""
+
+
+def exit_status(error: Exception) -> int:
+    """Return the exit status for an error.
+
+    - 1: the run or a check failed: a failed verification, a limit on rejected rows or failed trials, diverged training,
+      a full disk, a lost process, machine or server. The same command may succeed after the cause is removed.
+    - 2: a flag, a path or an input is wrong: the command or the file must change.
+    """
+    return next(status for kinds, status in _STATUSES if isinstance(error, kinds))
 
 
 class _AsFlags(WithoutPasswords):
@@ -92,23 +115,12 @@ def as_flags(text: str, flags: type) -> str:
         text: message of the core, which knows no command line, with names of parameters in backquotes.
         flags: dataclass of the job; a name that is none of its fields stays as it is.
     """
-    names = _flag_names(flags)
+    names = flag_names(flags)
     return re.sub(r"`(\w+)`", lambda found: names.get(found[1], found[0]), text)
 
 
-def _flag_names(flags: type) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for name, hint in get_type_hints(flags, include_extras=True).items():
-        kind, *settings = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        if isinstance(kind, type) and is_dataclass(kind):
-            names |= _flag_names(kind)
-        else:
-            own = next((setting.name for setting in settings if getattr(setting, "name", None)), name)
-            names[name] = f"--{own.replace('_', '-')}"
-    return names
-
-
-def _in_words(error: Exception) -> str:
+def message_of(error: Exception) -> str:
+    """Return the message of an error for the user."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         where = f" for {error.filename}" if error.filename else ""
         return f"no space left on the disk{where}; make room and run the same command again"

@@ -1,18 +1,58 @@
-"""What --recipe and --encoder of a command line say, before its other options are read."""
+"""The flags of a recipe: their groups in --help, and the defaults that --recipe and --encoder select."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 
 from paraembed.commands.job import flag_value
-from paraembed.encoders import check_options, config_from_dict, encoder_name
+from paraembed.encoders import ENCODERS, check_options, config_from_dict, encoder_name
+from paraembed.papers import RECIPES
+from paraembed.papers.supervised import SUPERVISED_RECIPES
 from paraembed.recipe import AnyRecipe, BaseRecipe
+
+RECIPE_GROUPS = {
+    "data": "tokenizer max_tokens max_words new_words new_words_min_count min_coverage pairs_memory_gb seed",
+    "model": "bos_eos_tokens train_words mode head_layer head_width",
+    "optimization": "batch_size optimizer learning_rate encoder_learning_rate clip clip_form objective loss_form "
+    "similarity margin contrast_phrases update precision",
+    "negatives": "negatives negative_pool negative_pool_workers mega_batch_size mega_batch_anneal_steps "
+    "equal_negatives paired_negatives",
+    "regularization": "word_l2 encoder_l2 encoder_l2_target l2_form head_l2 dropout word_dropout head_dropout scramble "
+    "scramble_form scramble_swaps scramble_time",
+    "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",
+    "evaluation": "evaluate_pairs eval_every select patience",
+    "resources": "gpus profile",
+}
+"""Groups of the flags of a training."""
+
+
+def list_recipes(recipes: Mapping[str, BaseRecipe]) -> list[str]:
+    """Return a line for each recipe: name, encoder, source."""
+    width = max(map(len, recipes))
+    return [f"  {name:<{width}}  {encoder_name(recipe.encoder):<12} {source(name)}" for name, recipe in recipes.items()]
+
+
+def list_encoders() -> list[str]:
+    """Return a line for each encoder: name, what it computes, source."""
+    papers: dict[str, str] = {}
+    for name, recipe in [*RECIPES.items(), *SUPERVISED_RECIPES.items()]:
+        papers.setdefault(encoder_name(recipe.encoder), source(name))
+    texts = {name: inspect.cleandoc(config.__doc__ or "").partition("\n")[0] for name, config in ENCODERS.items()}
+    return [f"  {name:<12} {text.replace('`', '')} {papers.get(name, '')}".rstrip() for name, text in texts.items()]
+
+
+def source(recipe: str) -> str:
+    """Return authors and year of the paper of a recipe, from the first line of its module."""
+    module = import_module(f"paraembed.papers.{recipe.partition('/')[0]}")
+    return (module.__doc__ or "").partition(', "')[0]
 
 
 def recipe_flags(
     arguments: Sequence[str], default: str, find: Callable[[str], AnyRecipe]
 ) -> tuple[str, str | None, AnyRecipe]:
-    """Name of the recipe, the encoder if one is named, and the recipe with it: the defaults of all other options.
+    """Return the recipe's name, the encoder if --encoder names one, and the recipe with it: the defaults of its flags.
 
     Raises:
         ValueError: an unknown recipe or encoder, or an option that the encoder does not have.
@@ -22,11 +62,13 @@ def recipe_flags(
     encoder = flag_value(arguments, "--encoder")
     if encoder is not None:
         settings = replace(settings, encoder=config_from_dict({"name": encoder}))
-    given = [one.removeprefix("--encoder.").split("=")[0] for one in arguments if one.startswith("--encoder.")]
-    check_options(encoder_name(settings.encoder), [one.removeprefix("no-").replace("-", "_") for one in given])
+    prefix = "--encoder."
+    options = [argument.removeprefix(prefix).split("=")[0] for argument in arguments if argument.startswith(prefix)]
+    check_options(encoder_name(settings.encoder), [name.removeprefix("no-").replace("-", "_") for name in options])
     return name, encoder, settings
 
 
 def changed_fields(recipe: BaseRecipe, base: BaseRecipe) -> tuple[str, ...]:
-    """Names of the fields that differ."""
-    return tuple(one.name for one in dataclasses.fields(recipe) if getattr(recipe, one.name) != getattr(base, one.name))
+    """Return the names of the fields that differ."""
+    names = [field.name for field in dataclasses.fields(recipe)]
+    return tuple(name for name in names if getattr(recipe, name) != getattr(base, name))

@@ -16,38 +16,44 @@ from paraembed.io.places import to_place
 from paraembed.pairs.settings import ShardSettings
 from paraembed.settings import check_workers
 
+GROUPS = {
+    "data": "format columns no_header tokenizer features alignment non_terminals remove max_line_bytes max_inflation",
+    "selection": "training_set words max_words min_score max_length top sample sample_seed nested_subsets split "
+    "match_tokens_of leave_out",
+    "output": "rows_per_shard rejected_sample",
+}
+
 
 @dataclass(frozen=True)
 class Shard:
-    """Read paraphrase pairs, count what is refused, drop duplicates, write pair shards (Parquet) for training.
+    """Read paraphrase pairs, filter and deduplicate them, and write pair shards (Parquet) for training.
 
-    Input: PPDB 1.0 or 2.0 lines; TSV or CSV with two columns, or a header that names them; Parquet or JSONL; lists of a
-    word and its paraphrases (--format words); two aligned files (--format aligned). Plain, gz, bz2 or zst; URIs such as
-    s3://bucket/file.gz. Columns tree1 and tree2 hold bracketed binary trees, for an encoder that reads them.
-
-    'shard.py fetch --list' shows the public originals, and 'shard.py fetch NAME' gets one.
+    Input: PPDB 1.0 or 2.0; TSV, CSV, Parquet or JSONL with two columns or named ones; lists of a word and its
+    paraphrases (--format words); two aligned files (--format aligned). Plain, .gz, .bz2 or .zst. Columns tree1 and
+    tree2 hold bracketed binary trees. 'shard.py fetch --list' prints the public originals that 'shard.py fetch NAME'
+    downloads.
     """
 
     input: tuple[str, ...]
-    """Pair files or URIs, best first: of equal pairs the one of the lowest line stays, then the one first named."""
+    """Pair files or URIs, best first: of duplicates the pair with the lowest line number in its file is kept."""
     out: Path
-    """Folder to write: pairs-*.parquet, manifest.json, …, _SUCCESS; one such folder a split or subset."""
+    """Folder to write: pairs-*.parquet, manifest.json and _SUCCESS; one folder for each split or subset."""
     settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
     words: Path | None = None
-    """Word vectors, or a list of words: the vocabulary of training sets that keep known words only."""
+    """Word-vector file or word list: the vocabulary of training sets that keep only known words."""
     max_words: int | None = None
-    """Only so many words of it, the first (most frequent) ones; P15: 100000."""
+    """Number of rows of --words to use, the most frequent words first; Wieting 2015: 100000."""
     workers: int = 2
-    """Files, or parts of large plain ones, parsed side by side."""
+    """Number of processes that parse files, or parts of large uncompressed files."""
     overwrite: bool = False
     """Replace pair shards of other inputs or settings."""
     rejected_sample: bool = True
-    """Write up to 100 rejected rows a reason to rejected-sample.jsonl and MLflow, and show the first three pairs."""
+    """Write up to 100 rejected rows per reason to rejected-sample.jsonl and MLflow, and print three pairs."""
     limits: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
 
 
 def main(flags: Shard) -> None:
-    """Shard, then say what was kept and what comes next."""
+    """Shard, and print the counts and the next command."""
     check_workers(flags.workers)
     out = absolute(flags.out, "--out")
     places = [to_place(text) for text in flags.input]
@@ -81,8 +87,8 @@ def main(flags: Shard) -> None:
 
 
 def command() -> int:
-    """Run the job of this process's command line; the word fetch before the flags gets public originals."""
+    """Run the job of this process's command line; ``fetch`` as its first word downloads public originals."""
     if sys.argv[1:2] == ["fetch"]:
         del sys.argv[1]
         return run(run_fetch, Fetch)
-    return run(main, Shard)
+    return run(main, Shard, GROUPS)

@@ -9,9 +9,9 @@ import tyro
 
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_pairs
-from paraembed.commands.recipe_flags import changed_fields, recipe_flags
+from paraembed.commands.recipe_flags import RECIPE_GROUPS, changed_fields, list_encoders, list_recipes, recipe_flags
 from paraembed.console import print_table, say
-from paraembed.papers import find_recipe
+from paraembed.papers import RECIPES, find_recipe
 from paraembed.recipe import Recipe, without_effect
 from paraembed.settings import MIN_COVERAGE, Placement, Selection, check_min_coverage
 
@@ -23,36 +23,36 @@ DEFAULT_RECIPE = "iclr2016/avg"
 
 @dataclass(frozen=True)
 class Train:
-    """Train an encoder on pair shards; the same command again goes on where a stopped or killed run was, also with
-    another number of --workers: every pair still comes once an epoch.
+    """Train an encoder on pair shards. The same command resumes a stopped or killed run, also with other --workers.
 
-    Every field of the recipe is an option below; the defaults shown are those of the recipe that --recipe names.
+    --recipe sets the defaults of all flags below; --list prints the recipes and encoders.
     """
 
     pairs: Path
-    """Folder of pair shards, from jobs/shard.py."""
+    """Folder of pair shards, written by jobs/shard.py."""
     words: Path
-    """Word vectors: text rows 'word v1 ... vd', plain or .gz."""
+    """Word-vector file with lines 'word v1 ... vd', plain or .gz."""
     out: Path
     """Encoder folder to write."""
     recipe: str = DEFAULT_RECIPE
-    """A recipe of the papers, or a .json file."""
+    """Recipe of a paper, or a .json file."""
     encoder: str | None = None
-    """Take another architecture than the recipe's; see the README's table, or give a wrong name for the list."""
+    """Encoder architecture; default: that of the recipe."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
     evaluate: tuple[str, ...] = ()
-    """Score the encoder before, while and after it is trained on these suites of --data, sts,phrases for instance.
-    The best one is then the result (see --select)."""
+    """Suites of --data to evaluate on during training, for example sts,phrases; the best checkpoint is kept."""
     data: Path | None = None
-    """Folder of the suites."""
+    """Folder of the evaluation suites."""
     evaluate_pairs: tuple[Path, ...] = ()
-    """Files of scored pairs to score it on, besides or instead: score, sentence1, sentence2, separated by tabs."""
+    """Tab-separated files of scored pairs to evaluate on: score, sentence1, sentence2."""
     selection: Annotated[Selection, tyro.conf.arg(name="")] = field(default_factory=Selection)
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     min_coverage: float = MIN_COVERAGE
-    """Minimum fraction of the pairs' tokens that have a word vector; 0: no minimum."""
+    """Minimum fraction of the pairs' tokens that have a word vector, 0 to 1; 0: no minimum."""
     overwrite: bool = False
-    """Replace another encoder at --out, and drop another training that was begun there."""
+    """Replace an encoder or an unfinished training at --out."""
+    list: bool = False
+    """Print the recipes and encoders with their sources, and exit."""
 
 
 def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], selection: Selection) -> "list[Suite]":
@@ -73,7 +73,7 @@ def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], se
 
 
 def main(flags: Train) -> None:
-    """Train, then say where the encoder is and what comes next."""
+    """Train, and print the scores, the encoder folder and the next command."""
     check_min_coverage(flags.min_coverage)
     pairs, words = existing_pairs(flags.pairs, "--pairs"), existing(flags.words, "--words")
     out = absolute(flags.out, "--out")
@@ -96,12 +96,17 @@ def main(flags: Train) -> None:
         say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} --suite sts --data STS_FOLDER")
 
 
+def listing() -> list[str]:
+    """Return the lines of --list: recipes, then encoders."""
+    return ["recipes (--recipe)", *list_recipes(RECIPES), "", "encoders (--encoder)", *list_encoders()]
+
+
 def defaults(arguments: list[str]) -> Train:
-    """The defaults of the recipe and the encoder that the command line names."""
+    """Return the defaults of the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
     return Train(tyro.MISSING, tyro.MISSING, tyro.MISSING, name, encoder, settings)
 
 
 def command() -> int:
     """Run the job of this process's command line."""
-    return run(main, Train, defaults)
+    return run(main, Train, RECIPE_GROUPS, defaults, listing)

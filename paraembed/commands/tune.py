@@ -17,7 +17,7 @@ from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName
 from paraembed.tuning.points import Points
-from tune_spaces import find_space
+from tune_spaces import SPACES, find_space
 from tune_spaces.space import Selection, Space
 
 if TYPE_CHECKING:
@@ -27,61 +27,72 @@ if TYPE_CHECKING:
     from paraembed.training.data import Pairs
 
 
+GROUPS = {
+    "search": "search trials seed asha reduction metric epochs sample fixed",
+    "data": "min_coverage pairs_memory_gb",
+    "labeled examples": "task data_set pretrained",
+    "protocol": "final_pairs final_epochs register",
+    "checkpoints": "checkpoint_minutes checkpoint_steps keep_checkpoints",
+    "resources": "workers gpus max_failures retry_failed profile",
+}
+
+
 @dataclass(frozen=True)
 class Tune:
-    """Train and score the recipes of a space, side by side; the same command again runs those that are left.
+    """Train and score every trial of a search space. The same command resumes a stopped or killed search.
 
-    In --out: results.parquet and .csv, best-recipe.json for the --recipe of jobs/train.py or, of spaces for gold labels
-    (supervised, universal, features), of jobs/finetune.py, pictures, and a file a trial.
+    Writes results.parquet and .csv, figures, a file for each trial and best-recipe.json, which jobs/train.py (or
+    jobs/finetune.py) reads with --recipe. --list prints the spaces.
     """
 
-    space: Annotated[str, tyro.conf.Positional]
-    """What to search, acl2017/avg for instance; a wrong name gives the list."""
+    space: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SPACE")]
+    """Search space, for example acl2017/avg."""
     pairs: Path | None = None
-    """Folder of pair shards, from jobs/shard.py; the trials' pairs are drawn from it."""
+    """Folder of pair shards to draw the training pairs from, written by jobs/shard.py."""
     words: Path | None = None
-    """Word vectors: text rows 'word v1 ... vd', plain or .gz."""
+    """Word-vector file with lines 'word v1 ... vd', plain or .gz."""
     data: Path | None = None
-    """Folder of the evaluation data, by which the best trial is chosen; of gold labels, to train on, too."""
+    """Folder of the evaluation sets that select the best trial, and of the labeled examples."""
     out: Path | None = None
     """Folder to write."""
     task: TaskName | None = None
-    """What trials on gold labels learn, in the place of pairs; see jobs/finetune.py."""
+    """Task of spaces that train on labeled examples, see jobs/finetune.py."""
     data_set: DataSet | None = None
-    """For the task similarity: sick, or sts; none: sick."""
+    """Data set of the task similarity: sick or sts; default: sick."""
     pretrained: Path | None = None
-    """Encoder folder from jobs/train.py, in the place of words: for spaces named universal and features."""
+    """Pretrained encoder, a folder written by jobs/train.py, for spaces named universal and features."""
     settings: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
     metric: str | None = None
-    """Maximize another score than the space's, papers-22/mean for instance."""
+    """Score to maximize, for example papers-22/mean; default: that of the space."""
     min_coverage: float = MIN_COVERAGE
-    """Minimum fraction of the training tokens that have a word vector; 0: no minimum."""
+    """Minimum fraction of the training tokens that have a word vector, 0 to 1; 0: no minimum."""
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="[FIELD=VALUE ...]")] = ()
-    """Fields of the recipe with another value than the space's, the same in all trials: max_words=50000."""
+    """Recipe fields to set in all trials, for example max_words=50000."""
     epochs: int | None = None
-    """Epochs of a trial; left out, the paper's."""
+    """Epochs per trial; default: those of the paper."""
     sample: int | None = None
-    """Pairs of the tuning set, drawn; left out, as many as the paper's; 0: all."""
+    """Number of pairs to draw for the trials, 0: all; default: as many as in the paper."""
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     concurrent: int | None = None
-    """Trials at a time; left out, as many as there are CPUs (with --gpus: GPUs) for."""
+    """Maximum number of trials at a time; default: as many as the CPUs, or with --gpus the GPUs, allow."""
     max_failures: int = 10
-    """More failed trials end the sweep."""
+    """Number of failed trials that are tolerated before the search fails."""
     retry_failed: bool = False
-    """Run the trials that failed before again."""
+    """Run the failed trials of an earlier run again."""
     protocol: bool = False
-    """Then train the winner on all pairs for the paper's epochs, score it on all of --data, and register it.
-    On gold labels: train it as jobs/finetune.py does, score it on the test part, and register its encoder."""
+    """After the search, train the best recipe in full as the paper does, evaluate it and register the encoder."""
     final_pairs: Path | None = None
-    """The pair shards that the winner is trained on; left out, all of --pairs."""
+    """Pair shards for the full training; default: all of --pairs."""
     final_epochs: int | None = None
-    """Epochs over them; left out, the paper's."""
+    """Epochs of the full training; default: those of the paper."""
     register: str | None = None
-    """The winner's name in the MLflow registry; left out, paraembed-SPACE, of gold labels with task and data set."""
+    """Name in the MLflow model registry; default: paraembed-SPACE, with task and data set for labeled examples."""
     dry_run: bool = False
-    """Print the grid and stop."""
+    """Print the trials, and exit."""
     overwrite: bool = False
-    """Drop another sweep that was begun in --out."""
+    """Replace an unfinished search with other settings at --out."""
+    list: bool = False
+    """Print the search spaces with their sources, and exit."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a number that is not allowed."""
@@ -94,7 +105,7 @@ class Tune:
                 raise ValueError(f"--{name.replace('_', '-')} is {value}; allowed: {low} to {high}")
 
 
-def tune(flags: Tune) -> None:
+def main(flags: Tune) -> None:
     """Sweep, print the table, say what comes next; ``smoke`` without --pairs runs on a sample of its own.
 
     Raises:
@@ -338,6 +349,12 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def listing() -> list[str]:
+    """Return the lines of --list: name, number of points, source."""
+    width = max(map(len, SPACES))
+    return [f"{name:<{width}}  {space.size:>5,} points  {space.source}" for name, space in SPACES.items()]
+
+
 def command() -> int:
     """Run the job of this process's command line."""
-    return run(tune, Tune)
+    return run(main, Tune, GROUPS, listing=listing)

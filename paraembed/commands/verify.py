@@ -1,4 +1,4 @@
-"""Read an embeddings folder again, all of it, and say whether it is what its manifest promises."""
+"""Embeddings to a table of checks: see ``python jobs/verify.py --help``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,26 +10,25 @@ from paraembed.commands.job import run
 from paraembed.commands.paths import existing_encoder
 from paraembed.console import doing, print_table
 from paraembed.io.places import to_place
+from paraembed.stops import RunFailedError
 
 
 @dataclass(frozen=True)
-class Flags:
-    """Read an embeddings folder again, all of it, and compare it with its manifest.
+class Verify:
+    """Read an embeddings folder completely and compare it with its manifest.
 
-    Prints a line a check; the exit status is 0 if all are ok, else 1.
-
-    Attributes:
-        folder: Folder or URI that jobs/embed.py wrote to.
-        encoder: Folder of the encoder; embeds a sample of the rows again and compares them. Needs --input.
-        input: Input files of the output, or folders or URIs above them. No other file is read for --encoder.
+    Prints one line per check. The exit status is 0 if all checks pass, 1 if one fails.
     """
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """Folder or URI that jobs/embed.py wrote."""
     encoder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Encoder folder: embed a sample of the rows again and compare the vectors; needs --input."""
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = ()
+    """Input files of the run, or folders or URIs that contain them; no other file is read."""
 
 
-def main(flags: Flags) -> None:
+def main(flags: Verify) -> None:
     """Verify and print."""
     if flags.input and flags.encoder is None:
         raise ValueError("--input is read for --encoder alone; give --encoder FOLDER, or leave --input out")
@@ -47,9 +46,9 @@ def main(flags: Flags) -> None:
     print_table(("check", "result", "found".ljust(width)), rows)
     failed = sum(not one.ok for one in checks)
     if failed:
-        raise ValueError(f"{failed} of {len(checks)} checks FAILED for {flags.folder}")
+        raise RunFailedError(f"{failed} of {len(checks)} checks FAILED for {flags.folder}")
 
 
 def command() -> int:
     """Run the job of this process's command line."""
-    return run(main, Flags)
+    return run(main, Verify)

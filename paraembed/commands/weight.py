@@ -14,31 +14,31 @@ from paraembed.settings import SMOOTHING
 
 @dataclass(frozen=True)
 class Weight:
-    """Write the encoder folder of a baseline; jobs/evaluate.py, embed.py and export read it as any other."""
+    """Write a baseline, the weighted average of word vectors, as an encoder folder for every other job."""
 
     words: Path
-    """Word vectors: text rows 'word v1 ... vd', plain or .gz."""
+    """Word-vector file with lines 'word v1 ... vd', plain or .gz."""
     out: Path
     """Encoder folder to write."""
     weighting: Literal["avg", "sif", "sif-common", "inverse-frequency", "l1"] = "sif"
-    """sif: a / (a + p(w)) (Arora et al. 2017); sif-common: without the first common components of --corpus, too;
-    inverse-frequency: 1 / p(w); l1: sum of the absolute values of the word's vector in --trained (Wieting 2016)."""
+    """sif: a / (a + p(w)); sif-common: and minus the common components of --corpus (Arora et al. 2017);
+    inverse-frequency: 1 / p(w); l1: L1 norm of the word's vector in --trained (Wieting 2016)."""
     counts: Path | None = None
-    """Word counts, for p(w): 'word count' a line, or 'count word', plain or .gz."""
+    """Word counts for p(w), lines 'word count' or 'count word', plain or .gz."""
     corpus: Path | None = None
-    """Text file, a text a line, from which common components are fitted."""
+    """Text file, one text per line, to fit the common components on."""
     trained: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Encoder folder whose word vectors give the weights of l1."""
     max_words: int | None = None
-    """Rows of the word-vector file to use; the mean of the others stands for unknown words."""
+    """Number of rows of the word-vector file to use; the mean of the others becomes the vector of <unk>."""
     tokenizer: str = "ptb-v1"
-    """How the encoder splits raw text: ptb-v1 or space."""
+    """Tokenizer of the encoder: ptb-v1 or space."""
     smoothing: float = SMOOTHING
-    """a of sif."""
+    """Smoothing a of sif."""
     removed: int = 1
-    """How many common components to take away."""
+    """Number of common components to remove."""
     overwrite: bool = False
-    """Replace another encoder at --out."""
+    """Replace an encoder at --out."""
 
 
 def main(flags: Weight) -> None:

@@ -28,6 +28,7 @@ from paraembed.embedding.store import Store, is_there, read_bytes, read_json, wr
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.options import checked
+from paraembed.stops import RunFailedError
 
 FORMAT = "paraembed-embeddings-2"
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
@@ -228,7 +229,7 @@ def commit(
     if settings.id_column is not None:
         duplicates, one = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
     if duplicates and on_duplicate_id == "fail":
-        raise ValueError(
+        raise RunFailedError(
             f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, {one!r} for example; mend the "
             "input, or go on from the finished parts with `on_duplicate_id` keep"
         )

@@ -97,11 +97,6 @@ def untrained(path: Path, max_words: int | None, tokenizer: str) -> Candidate:
     return Candidate("untrained", description, Encoder(AvgConfig(), words, tokenizer), is_baseline=True)
 
 
-def is_peer(name: str) -> bool:
-    """Whether a name has a peer's prefix."""
-    return name.partition(":")[0] in PEERS and ":" in name
-
-
 def peer(name: str) -> Candidate:
     """The candidate behind ``st:PATH_OR_NAME`` or ``m2v:PATH_OR_NAME``; a name is one of the Hugging Face hub.
 

@@ -19,6 +19,8 @@ from paraembed.evaluation.sets import Group, ScoredPairs, Suite
 from paraembed.io.escape import listed
 from paraembed.papers.results import PAPERS_STS
 
+HEURISTICS = "ppdb-heuristics"
+"""Two baselines: word overlap, strict and lemmatized. As a suite: the suite phrases with these baselines."""
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called
 _BENCHMARK = "STS benchmark dev: 1,129 of its 1,500 pairs are in the years' sets, too; who tunes on it has seen them."
 

@@ -266,7 +266,7 @@ def call(monkeypatch, capsys):
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["jobs/finetune.py", *map(str, arguments)])
         capsys.readouterr()
-        assert job.command() == 1
+        assert job.command() == 2
         said = capsys.readouterr().err
         assert "Traceback" not in said
         return said.splitlines()[-1]

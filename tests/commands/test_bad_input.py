@@ -24,7 +24,7 @@ def call(monkeypatch, capsys, tmp_path):
         capsys.readouterr()
         status = {"shard": shard, "train": train}[name].command()
         said = capsys.readouterr().err
-        assert status == 1, said
+        assert status == 2, said
         assert "Traceback" not in said
         assert said.count("error: ") == 1
         assert said.splitlines()[-1].startswith("error: ")

@@ -14,8 +14,8 @@ import ray
 from mlflow.tracking import MlflowClient
 
 from paraembed.commands import evaluate as job
-from paraembed.commands.evaluate import Evaluation, find_candidates
 from paraembed.evaluation.choose import check_held_out
+from paraembed.evaluation.evaluate import Request, find_candidates
 from paraembed.io.fingerprint import sha256_of
 from paraembed.tracking.runs import EXPERIMENT
 
@@ -114,7 +114,7 @@ def test_the_run_of_a_training_is_an_encoder(evaluate, folder, store, capsys):
     assert not (folder / "out" / "report.html").exists()
     capsys.readouterr()
     for run_id in (empty, "0" * 32):
-        assert evaluate(f"--encoder {run_id} --pairs test-pairs.tsv --out out") == 1
+        assert evaluate(f"--encoder {run_id} --pairs test-pairs.tsv --out out") == 2
         err = capsys.readouterr().err
         assert err.count("\n") == 1
         assert f"gives no encoder of the run {run_id}" in err
@@ -188,15 +188,15 @@ def test_names_from_outside_do_nothing_in_the_files_that_are_opened(
 
 
 def test_pairs_of_the_training_are_not_held_out(folder):
-    flags = Evaluation(encoder=("encoder",), held_out=folder / "pairs", choices=2, out=folder / "out")
+    request = Request(encoders=("encoder",), held_out=folder / "pairs", choices=2)
     (folder / "pairs").mkdir()
     (folder / "pairs" / "manifest.json").write_text("{}")
     config = json.loads((folder / "encoder" / "config.json").read_text())
     config["provenance"] = {"training": {"pairs": sha256_of(folder / "pairs" / "manifest.json")}}
     (folder / "encoder" / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"pairs holds the very pairs that encoder was trained on; give pairs that"):
-        check_held_out(flags.held_out, find_candidates(flags))
-    check_held_out(None, find_candidates(flags))
+        check_held_out(request.held_out, find_candidates(request, shutil.copytree, str))
+    check_held_out(None, find_candidates(request, shutil.copytree, str))
 
 
 def test_where_the_scores_go_unless_told(evaluate, folder):
@@ -260,7 +260,7 @@ MISTAKES = {
 @pytest.mark.parametrize(("line", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_one_clear_line(evaluate, folder, capsys, line, message):
     before = sorted(folder.rglob("*"))
-    assert evaluate(line) == 1
+    assert evaluate(line) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")
@@ -274,7 +274,7 @@ def test_a_mistake_is_one_clear_line(evaluate, folder, capsys, line, message):
 )
 def test_faulty_pairs_are_one_clear_line(evaluate, folder, capsys, data):
     (folder / "bad.tsv").write_bytes(data)
-    assert evaluate("--encoder encoder --pairs test-pairs.tsv bad.tsv") == 1
+    assert evaluate("--encoder encoder --pairs test-pairs.tsv bad.tsv") == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
@@ -284,9 +284,9 @@ def test_faulty_pairs_are_one_clear_line(evaluate, folder, capsys, data):
 def test_a_relative_path_in_a_submitted_job_is_refused(evaluate, folder, monkeypatch, capsys):
     (folder / "runtime_resources").mkdir()
     monkeypatch.chdir(folder / "runtime_resources")
-    assert evaluate(f"--words {folder}/vectors.txt --pairs {folder}/test-pairs.tsv") == 1
+    assert evaluate(f"--words {folder}/vectors.txt --pairs {folder}/test-pairs.tsv") == 2
     assert "--out is 'scores'; a submitted job runs in a temporary copy" in capsys.readouterr().err
-    assert evaluate(f"--words vectors.txt --pairs {folder}/test-pairs.tsv --out {folder}/out") == 1
+    assert evaluate(f"--words vectors.txt --pairs {folder}/test-pairs.tsv --out {folder}/out") == 2
     assert "--words is 'vectors.txt'; a submitted job" in capsys.readouterr().err
 
 

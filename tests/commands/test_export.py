@@ -61,7 +61,7 @@ def test_word2vec_text_that_train_reads(export, tmp_path, capsys):
     assert read.vocabulary.to_pylist() == ["<s>", *VOCABULARY[1:]]
     np.testing.assert_array_equal(read.matrix, encoder.matrix.detach().numpy())
 
-    assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 1
+    assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 2
     assert "is there already; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
     other = save("avg", tmp_path / "other", ["a", UNKNOWN])
     assert export("--encoder other --to word2vec --out deep/vectors.txt.gz --overwrite") == 0
@@ -83,7 +83,7 @@ def test_bad_input_is_said_in_words(export, tmp_path, capsys):
         ("--encoder encoder --to word2vec --out v.txt", "1 words that word2vec's text cannot hold, such as 'new york'"),
         ("--encoder encoder --to word2vec --out file/v.txt", "File exists"),
     ]:
-        assert export(line) == 1
+        assert export(line) == 2
         assert f"error: {message}" in (told := capsys.readouterr().err) or message in told
         assert "Traceback" not in told
     assert export("--encoder encoder --to onnx --out v.txt") == 2

@@ -28,7 +28,7 @@ def test_passwords_in_addresses_are_not_said(capsys, monkeypatch):
 
     before = logging.getLogger().handlers[:]
     monkeypatch.setattr("sys.argv", ["job"])
-    assert run(main, Flags) == 1
+    assert run(main, Flags) == 2
     logging.getLogger().handlers[:] = before
     said = capsys.readouterr().err
     assert "ecret" not in said
@@ -56,7 +56,7 @@ def test_parameters_are_named_as_flags(capsys, monkeypatch):
 
     before = logging.getLogger().handlers[:]
     monkeypatch.setattr("sys.argv", ["job"])
-    assert run(main, Named) == 1
+    assert run(main, Named) == 2
     logging.getLogger().handlers[:] = before
     assert capsys.readouterr().err.splitlines() == [expected, f"error: {expected}"]
 

@@ -26,5 +26,5 @@ def test_a_job_runs_by_its_name(tmp_path):
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "'emebd'" in unknown.stderr
     failed = run("verify", tmp_path / "nothing", folder=tmp_path)
-    assert failed.returncode == 1
+    assert failed.returncode == 2
     assert str(tmp_path / "nothing") in failed.stderr

@@ -43,7 +43,7 @@ def test_help_and_mistakes_are_answered_without_slow_imports(name, tmp_path):
     code = [sys.executable, "-c", CODE, json.dumps([name, *lines])]
     done = subprocess.run(code, capture_output=True, text=True, check=False)
     statuses, modules = json.loads(done.stdout.splitlines()[-1])
-    assert statuses == [0, 2, 1][: len(lines)]
+    assert statuses == [0, 2, 2][: len(lines)]
     if name in MISSING:
         assert f"{tmp_path}/" in done.stderr.splitlines()[-1]
         assert "does not exist" in done.stderr.splitlines()[-1]

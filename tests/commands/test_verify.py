@@ -41,9 +41,9 @@ def test_the_exit_status_tells_a_tampered_copy(tiny_encoder_folder, tmp_path, mo
     out = tmp_path / "out"
     build(tiny_encoder_folder, tmp_path / "t.txt", Settings(part_rows=3), out)
     assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder) == 1  # no row was compared
-    assert verify(monkeypatch, out, "--input", tmp_path) == 1
+    assert verify(monkeypatch, out, "--input", tmp_path) == 2
     monkeypatch.chdir(tmp_path)
-    assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder, "--input", "") == 1  # not the working folder
+    assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder, "--input", "") == 2  # not the working folder
     capsys.readouterr()
     assert verify(monkeypatch, out, "--encoder", tiny_encoder_folder, "--input", tmp_path) == 0
     table = capsys.readouterr().out

@@ -9,9 +9,10 @@ import pytest
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.candidates import Candidate, is_peer, peer
+from paraembed.evaluation.candidates import Candidate, peer
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.settings import is_peer
 from paraembed.text.vocabulary import UNKNOWN, Words
 
 WORDS = [UNKNOWN, "cat", "dog", "on", "mat", "the"]

@@ -92,7 +92,7 @@ def test_every_recipe_of_the_papers_has_a_space():
     covered = {name for space in SPACES.values() for name in (space.base, *space.best)}
     # Without a grid of their own: variants by hand.
     assert set(RECIPES) - covered <= {"tacl2015/sum", "pgru2017/gru-dot", "iclr2016/scaled-avg"}
-    # These were not searched: P15 §5.5, Z17 §3.2.
+    # These were not searched: Wieting 2015 §5.5, Zhou 2017 §3.2.
     assert set(SUPERVISED_RECIPES) - covered == {"tacl2015/cnn", "pgru2017/gru-specific"}
 
 

@@ -1,0 +1,162 @@
+"""An evaluation: candidates and suites from their names, then scores, analyses and the report as files."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from paraembed.encoders import Encoder
+from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
+from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
+from paraembed.evaluation.candidates import Candidate, peer, trained, unique_labels, untrained
+from paraembed.evaluation.choose import check_held_out, read_choose
+from paraembed.evaluation.html import write_html
+from paraembed.evaluation.report import Column, Report, compare
+from paraembed.evaluation.sets import Suite
+from paraembed.evaluation.suites import HEURISTICS, read_pairs_files, read_suites
+from paraembed.settings import MADE_OF, is_peer, is_run
+from paraembed.text.vocabulary import LOW_COVERAGE
+
+Progress = Callable[[str], object]
+FetchRun = Callable[[str, Path], Path]
+"""MLflow run id, folder → encoder folder in it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to score, and on what.
+
+    Attributes:
+        encoders: encoder folders, MLflow run ids, or models of other libraries (``st:…``, ``m2v:…``).
+        words: word-vector file, scored as a plain average, and the source of weighted baselines.
+        max_words: number of its rows to use; None: all.
+        baselines: names of ``MADE_OF`` or ``HEURISTICS``.
+        counts: file of word counts.
+        corpus: text file to fit common components on.
+        trained: encoder folder with the weights of ``l1``; None: the first of ``encoders``.
+        suites: names of suites, ``all`` or ``HEURISTICS``.
+        data: folder of the suites.
+        pairs: files of scored pairs.
+        held_out: pairs to choose paraphrases from.
+        choices: number of texts to choose from.
+        resamples: bootstrap resamples; 0: no intervals.
+        analyses: whether analyses and report.html are made.
+        options: of the analyses.
+    """
+
+    encoders: tuple[str, ...] = ()
+    words: Path | None = None
+    max_words: int | None = None
+    baselines: tuple[str, ...] = ()
+    counts: Path | None = None
+    corpus: Path | None = None
+    trained: Path | None = None
+    suites: tuple[str, ...] = ()
+    data: Path | None = None
+    pairs: tuple[Path, ...] = ()
+    held_out: Path | None = None
+    choices: int = 100
+    resamples: int = 0
+    analyses: bool = True
+    options: AnalysisOptions = field(default_factory=AnalysisOptions)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Candidates and suites, read and checked."""
+
+    candidates: Sequence[Candidate]
+    suites: Sequence[Suite]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Report of an evaluation, the files that were written, and analyses that could not be made, with the reason."""
+
+    report: Report
+    files: tuple[Path, ...]
+    missing: tuple[str, ...]
+
+
+def prepare(request: Request, fetch_run: FetchRun, progress: Progress) -> Prepared:
+    """Read the suites and the candidates, and check what can be checked before scoring.
+
+    Raises:
+        ValueError, OSError: a file or an option that cannot be used.
+    """
+    progress("reading the sets")
+    suites = read_all(request)
+    candidates = find_candidates(request, fetch_run, progress)
+    check_held_out(request.held_out, candidates)
+    check_options(request.options, [candidate.label for candidate in candidates])
+    return Prepared(candidates, suites)
+
+
+def evaluate(request: Request, prepared: Prepared, out: Path, progress: Progress) -> Outcome:
+    """Score the candidates on the suites, and write scores, analyses and the report to the folder ``out``."""
+    candidates, suites = prepared.candidates, prepared.suites
+    report = compare(candidates, suites, resamples=request.resamples, progress=progress)
+    remove_earlier(out)
+    files = report.write(out)
+    analyses: tuple[Analysis, ...] = ()
+    if request.analyses:
+        analyses = analyse(report, candidates, suites, request.options, out, progress)
+        files += tuple(path for analysis in analyses for path in analysis.files)
+        files += (write_html(report, analyses, out),)
+    missing = tuple(f"{analysis.heading.title}: {analysis.reason}" for analysis in analyses if analysis.reason)
+    return Outcome(report, files, missing)
+
+
+def read_all(request: Request) -> list[Suite]:
+    """Return the suites of an evaluation."""
+    suites: list[Suite] = []
+    if request.data:
+        names = ["phrases" if name == HEURISTICS else name for name in request.suites]
+        suites += read_suites(names, request.data)
+    if request.held_out:
+        suites.append(read_choose(request.held_out, request.choices))
+    return suites + ([read_pairs_files(request.pairs)] if request.pairs else [])
+
+
+def find_candidates(request: Request, fetch_run: FetchRun, progress: Progress) -> list[Candidate]:
+    """Return the candidates of an evaluation: encoders, the untrained average of the words, baselines."""
+    candidates = []
+    for number, name in enumerate(request.encoders, start=1):
+        progress(f"reading encoder {number} of {len(request.encoders)}")
+        candidates.append(find_candidate(name, fetch_run))
+    encoders = [candidate.encoder for candidate in candidates if isinstance(candidate.encoder, Encoder)]
+    tokenizer = encoders[0].tokenizer if encoders else "ptb-v1"
+    names = {*request.baselines, *request.suites}
+    if request.words:
+        progress(f"reading the words of {request.words.name}")
+        candidates.append(untrained(request.words, request.max_words, tokenizer))
+        weighted = [name for name in MADE_OF if name in names]
+        folder = request.trained or next((Path(name) for name in request.encoders if Path(name).is_dir()), None)
+        sources = Sources(request.words, request.counts, request.corpus, folder, request.max_words, tokenizer)
+        candidates += baselines(weighted, sources, progress) if weighted else []
+    return unique_labels([*candidates, *(overlap_candidates() if names & {HEURISTICS, "all"} else [])])
+
+
+def find_candidate(name: str, fetch_run: FetchRun) -> Candidate:
+    """Return the model of another library, the encoder of an MLflow run, or that of a folder.
+
+    Raises:
+        ValueError, OSError: no such model, run or folder.
+    """
+    if is_peer(name):
+        return peer(name)
+    if is_run(name):
+        with TemporaryDirectory() as folder:
+            return trained(fetch_run(name, Path(folder)), label=f"run {name[:8]}")
+    return trained(Path(name).absolute())
+
+
+def low_coverage(report: Report) -> list[tuple[Column, float]]:
+    """Return the candidates that lack a vector for most tokens of the sets, with the fraction that they have."""
+    low = []
+    for column in report.columns:
+        sets = [score for score in column.scores if not (score.is_mean or score.is_pooled)]
+        tokens, unknown = (sum(getattr(score, name) for score in sets) for name in ("num_tokens", "num_unknown"))
+        if tokens - unknown < LOW_COVERAGE * tokens:
+            low.append((column, 1 - unknown / tokens))
+    return low
