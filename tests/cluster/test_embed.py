@@ -540,7 +540,7 @@ def test_flags_that_would_be_ignored_are_refused(tiny_encoder_folder, corpus, tm
     ):
         flags = {"encoder": tiny_encoder_folder, "input": (str(corpus),), "out": str(tmp_path / "out"), **values}
         with pytest.raises(ValueError, match=re.escape(message)):
-            job.main(job.Flags(**flags))
+            job.main(job.Embed(**flags))
     assert not (tmp_path / "out").exists()
 
 

@@ -21,7 +21,8 @@ import paraembed
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begin, run_sweep
-from paraembed.commands.tune import Tune, tune
+from paraembed.commands.tune import Tune
+from paraembed.commands.tune import main as tune
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.fingerprint import sha256_of

@@ -15,7 +15,8 @@ import paraembed
 from paraembed import checkpoint
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begin, run_sweep, trial_inputs
-from paraembed.commands.tune import Tune, _retraining, tune
+from paraembed.commands.tune import Tune, _retraining
+from paraembed.commands.tune import main as tune
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.papers import find_supervised_recipe

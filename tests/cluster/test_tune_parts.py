@@ -17,7 +17,8 @@ from mlflow.tracking import MlflowClient
 from paraembed.cluster import tune_trials
 from paraembed.cluster.tune import Sweep, _to_probe, begin, log_trial, settled, trial_inputs
 from paraembed.cluster.tune_trials import LedgerSearch
-from paraembed.commands.tune import Tune, _protocol, tune
+from paraembed.commands.tune import Tune, _protocol
+from paraembed.commands.tune import main as tune
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import sha256_of

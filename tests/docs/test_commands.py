@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import wraps
 from importlib import import_module
 
 import pyarrow as pa
@@ -33,11 +34,11 @@ def parse(monkeypatch):
             return 0
         module = import_module(f"paraembed.commands.{name}")
         if name == "sample":
-            tyro.cli(module.Sample, args=arguments)
+            tyro.cli(wraps(module.write_sample)(lambda **_: None), args=arguments)
             return 0
 
-        def without_main(main, *others):
-            return job.run(lambda _: None, *others)
+        def without_main(main, *others, **named):
+            return job.run(lambda _: None, *others, **named)
 
         monkeypatch.setattr(module, "run", without_main)
         return module.command()

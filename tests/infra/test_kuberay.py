@@ -12,8 +12,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-import tyro
 import yaml
+
+from paraembed.commands.flags import NO_GROUPS, parse_flags
 
 ROOT = Path(__file__).parents[2]
 KUBERAY = ROOT / "infra" / "kuberay"
@@ -151,13 +152,10 @@ def test_workers_are_cpus_that_are_there(manifests):
 def flags_of(job):
     """The job's own parser of its command line."""
     module = import_module(f"paraembed.commands.{job}")
-    flags = {"shard": "Shard", "train": "Train", "tune": "Tune", "embed": "Flags"}[job]
-    style = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     default = getattr(module, "defaults", None)
 
     def parse(arguments):
-        more = {"default": default(arguments)} if default else {}
-        return tyro.cli(getattr(module, flags), args=arguments, config=style, **more)
+        return parse_flags(getattr(module, job.title()), arguments, NO_GROUPS, default and default(arguments))
 
     return parse
 
