@@ -1,4 +1,5 @@
 # Two commands: `make demo` runs the whole flow on the generated sample, `make test` checks the project.
+# `make docs` writes the site to build/site.
 
 PYTHON ?= python3
 # What pip is told to install first; on a machine with CUDA the build that fits it, with its index if need be:
@@ -10,8 +11,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo
+DOCS_STAMP := $(VENV)/.docs-installed
 
-.PHONY: demo test test-ray test-core test-all fuzz fuzz-tables fuzz-others lint clean
+.PHONY: demo docs test test-ray test-core test-all fuzz fuzz-tables fuzz-others lint clean
 
 # torch comes first: asked for by another package, pip would take the newest CUDA build.
 $(STAMP): pyproject.toml constraints.txt
@@ -37,6 +39,16 @@ demo: $(STAMP)
 	@echo "Encoder:      $(DEMO)/encoder"
 	@echo "MLflow runs:  $${MLFLOW_TRACKING_URI:-mlruns}; look at them with:"
 	@echo "              $(BIN)/mlflow ui --backend-store-uri $${MLFLOW_TRACKING_URI:-sqlite:///mlruns/mlflow.db}"
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	touch $(DOCS_STAMP)
+
+# Fails on a warning, such as a link to a page or heading that is not there; fetches nothing.
+docs: $(DOCS_STAMP)
+	$(BIN)/python infra/site.py
+	$(BIN)/zensical build --strict --clean
+	@echo "The site: build/site/index.html"
 
 lint: $(STAMP)
 	$(BIN)/ruff check
@@ -68,4 +80,4 @@ test-all: lint
 	$(BIN)/python -m pytest
 
 clean:
-	rm -rf $(VENV) $(DEMO)
+	rm -rf $(VENV) $(DEMO) build

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENCODERS", "RECIPES", "__version__", "load"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {"load": "paraembed.checkpoint", "ENCODERS": "paraembed.encoders", "RECIPES": "paraembed.papers"}
 
