@@ -19,7 +19,7 @@ from tests.docs.pages import NAMES, ROOT, blocks, job_commands, prose
 
 COMMANDS = [(name, *command) for name in NAMES for command in job_commands(name)]
 # Of Ray, Docker, pip, kubectl, curl and MLflow; --encoder.OPTION stands for the options of an encoder.
-FOREIGN = {"--index-url", "--head", "--encoder.OPTION", "--encoder.layers", "--encoder.width"}
+FOREIGN = {"--backend-store-uri", "--index-url", "--head", "--encoder.OPTION", "--encoder.layers", "--encoder.width"}
 
 
 @pytest.fixture

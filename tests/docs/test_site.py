@@ -18,7 +18,7 @@ CONFIG = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 def test_the_navigation_has_every_page():
     listed = [page for section in CONFIG["nav"] for pages in section.values() for one in pages for page in one.values()]
     assert sorted(listed) == sorted(site.site_pages().values())
-    outside = {path for path in PAGES if path.parent.name != "docs" and ".github" not in path.parts}
+    outside = {path for path in PAGES if path.parent != ROOT / "docs" and ".github" not in path.parts}
     assert {ROOT / name for name in site.OUTSIDE} == outside
 
 
