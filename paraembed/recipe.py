@@ -1,4 +1,7 @@
-"""Recipes: everything that decides a training result, apart from the data and the number of workers."""
+"""Recipes: every setting that decides a training result, apart from the data and the number of workers.
+
+Where a paper and its authors' released code differ, both forms are named values of one field.
+"""
 
 import dataclasses
 import json
@@ -41,7 +44,7 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class BaseRecipe:
-    """What every training decides: architecture, optimizer, regularizers, vocabulary, seed."""
+    """Settings of every training: architecture, optimizer, regularizers, vocabulary, seed."""
 
     encoder: AnyConfig = field(default_factory=AvgConfig)
     """Encoder architecture and its options."""
@@ -58,6 +61,12 @@ class BaseRecipe:
 
     optimizer: Literal["adam", "adagrad", "sgd"] = "adam"
     """Adam, AdaGrad or plain SGD."""
+    adam_form: Literal["paper", "released"] = "paper"
+    """Add Adam's ε after the bias correction (paper: Kingma and Ba 2015, algorithm 1) or before it (released code).
+    Scores do not differ."""
+    adagrad_form: Literal["lasagne", "matlab", "torch"] = "lasagne"
+    """Denominator of AdaGrad, which no paper prints: √(Σg²+1e-6) (lasagne: released code of 2016 and 2017), √Σg²+1e-4
+    (matlab: that of 2015), √Σg²+1e-10 (torch: version 0.1). lasagne scores 0.4 STS points above torch."""
     learning_rate: float = 0.001
     """Learning rate η."""
     encoder_learning_rate: float | None = None
@@ -74,8 +83,9 @@ class BaseRecipe:
     """L2 penalty λ‖·‖² as in the papers, or ½λ‖·‖² as in the released code."""
     clip: float | None = None
     """Maximum norm of a gradient, see clip_form; None: no clipping."""
-    clip_form: Literal["tensor", "global"] = "tensor"
-    """Per-parameter clipping (Wieting 2016; the gates of an LSTM count as one), or global-norm clipping (Zhou 2017)."""
+    clip_form: Literal["tensor", "gate", "global"] = "tensor"
+    """Per-parameter clipping (Wieting 2016; the gates of an LSTM count as one), per-gate clipping with norm + 1e-7
+    (released code; scores do not differ), or global-norm clipping (Zhou 2017)."""
     dropout: float = 0.0
     """Dropout rate on the word vectors, 0 to 0.99 (Wieting 2017 §4.2)."""
     word_dropout: float = 0.0
@@ -97,6 +107,9 @@ class BaseRecipe:
     """Training words without a word vector: share the vector of <unk>, or start from a random vector each."""
     new_words_min_count: int = 5
     """Minimum count in the training pairs for a word to get a random vector."""
+    init: Literal["ours", "released"] = "ours"
+    """Initial encoder parameters, which no paper prints: uniform within ±1/√H (ours), or as in the released code
+    (N(0, 0.1²), ±0.01 for rnn, Glorot's for proj). ours scores higher after 200 steps."""
     seed: int = 1
     """Seed of the data order, initial values and all random draws."""
 
@@ -112,24 +125,30 @@ class BaseRecipe:
 
     @property
     def pulls_to_initial(self) -> bool:
-        """Whether λ_c pulls the composition to its initial values, not to zero."""
+        """Whether λ_c pulls the encoder parameters towards their initial values, not towards zero."""
         if self.encoder_l2_target == "auto":
             return isinstance(self.encoder, IrnnConfig)
         return self.encoder_l2_target == "initial"
 
     @property
     def train_composition(self) -> bool:
-        """Whether the encoder's other parameters than the word vectors are learned."""
+        """Whether the encoder parameters (other than the word vectors) are trained."""
         return True
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON, under their names in files; ``from_dict`` reads them back."""
+    def values(self) -> dict[str, Any]:
+        """Return all fields as JSON values; ``from_dict`` reads them back."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return on_disk({**values, "encoder": config_to_dict(self.encoder)})
+        return {**values, "encoder": config_to_dict(self.encoder)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for a file, under their names in files, without the forms that 0.1 had."""
+        values = self.values()
+        old = forms_of_0_1(values)
+        return on_disk({name: value for name, value in values.items() if name not in old or old[name] != value})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The recipe that ``to_dict`` wrote; fields left out take their defaults.
+        """Return a recipe from JSON values. Missing fields take their defaults, missing forms those of 0.1.
 
         Raises:
             ValueError: unknown field, encoder, option or value, with what is allowed.
@@ -142,12 +161,28 @@ class BaseRecipe:
         if unknown:
             raise ValueError(f"a recipe has no field {unknown[0][:80]!r}; allowed: {', '.join(allowed)}")
         encoder = {"encoder": config_from_dict(values["encoder"])} if "encoder" in values else {}
-        return cls(**{**values, **encoder})
+        old = {name: value for name, value in forms_of_0_1(values).items() if name in allowed}
+        return cls(**{**old, **values, **encoder})
+
+
+def forms_of_0_1(values: dict[str, Any]) -> dict[str, str]:
+    """Return the forms that a recipe file without them means, so that results of 0.1 stay reproducible.
+
+    Args:
+        values: the other fields; AdaGrad's form is read as that of 0.1 where AdaGrad is the optimizer.
+    """
+    return {
+        "adagrad_form": "torch" if values.get("optimizer") == "adagrad" else "lasagne",
+        "adam_form": "paper",
+        "init": "ours",
+        "negative_dropout": "shared",
+        "target_form": "paper",
+    }
 
 
 @dataclass(frozen=True)
 class Recipe(BaseRecipe):
-    """How an encoder is trained on paraphrase pairs; frozen, JSON, part of the fingerprint."""
+    """Settings of a training on paraphrase pairs; frozen, JSON, part of the fingerprint."""
 
     objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
     """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015) or contrastive max-margin (Zhou 2017)."""
@@ -163,6 +198,9 @@ class Recipe(BaseRecipe):
     """Candidates: both texts of the other pairs (released code), or the texts on the same side (paper)."""
     negative_pool_workers: Literal["own", "all"] = "own"
     """In-batch candidates of the own worker, or cross-worker candidates."""
+    negative_dropout: Literal["shared", "fresh"] = "shared"
+    """A text as a negative keeps its dropout mask (shared), or is encoded again with a fresh one (released code).
+    The paper does not say; shared takes one encoding less."""
     mega_batch_size: int = 1
     """Number of mini-batches pooled for negative mining (mega-batching, Wieting and Gimpel 2018)."""
     mega_batch_anneal_steps: int = 0
@@ -182,15 +220,20 @@ class Recipe(BaseRecipe):
                 f"mega_batch_size is {self.mega_batch_size}, and negative_pool_workers is 'all'; a worker chooses from "
                 "its own mega-batch: set negative_pool_workers to own"
             )
+        if self.negative_dropout == "fresh" and self.negative_pool_workers == "all":
+            raise ValueError(
+                "negative_dropout is 'fresh', and negative_pool_workers is 'all'; a worker encodes only the texts of "
+                "its own batch again: set negative_pool_workers to own, or negative_dropout to shared"
+            )
 
 
 def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) -> list[str]:
-    """Fields that decide nothing, given the others, whatever is trained.
+    """Return the fields without effect, given the others, in a training of any kind.
 
     Args:
         recipe: the fields.
-        has_weights: whether other parameters of the encoder than its word vectors are trained.
-        head_l2: of the parameters of a head.
+        has_weights: whether encoder parameters (other than the word vectors) are trained.
+        head_l2: λ_s of the head.
     """
     return named(
         {
@@ -199,6 +242,9 @@ def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) 
             "word_l2 update": not recipe.train_words,
             "l2_form": not (recipe.word_l2 or head_l2 or (recipe.encoder_l2 and has_weights)),
             "clip_form": recipe.clip is None,
+            "adam_form": recipe.optimizer != "adam",
+            "adagrad_form": recipe.optimizer != "adagrad",
+            "init": not recipe.encoder.has_released_init,
             "scramble_form scramble_swaps": not recipe.scramble,
             "new_words_min_count": recipe.new_words == "unknown",
         }
@@ -206,11 +252,14 @@ def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) 
 
 
 def without_effect(recipe: Recipe) -> list[str]:
-    """Fields that decide nothing, given the others."""
+    """Return the fields without effect, given the others."""
     own = {
         "similarity margin": recipe.objective == "squared_l2",
         "mega_batch_anneal_steps": recipe.objective != "margin" or recipe.mega_batch_size == 1,
         "mega_batch_size": recipe.objective != "margin",
+        "negative_dropout": recipe.objective != "margin"
+        or recipe.mega_batch_size > 1
+        or not (recipe.dropout or recipe.word_dropout),
         "negatives negative_pool negative_pool_workers equal_negatives paired_negatives": recipe.objective != "margin",
         "contrast_phrases": recipe.objective != "contrastive",
         "encoder_learning_rate": not has_weights(recipe),
@@ -220,12 +269,12 @@ def without_effect(recipe: Recipe) -> list[str]:
 
 
 def has_weights(recipe: BaseRecipe) -> bool:
-    """Whether the recipe's encoder has other parameters than its word vectors."""
+    """Return whether the recipe's encoder has parameters other than its word vectors."""
     return encoder_name(recipe.encoder) not in {"avg", "sum", "word"}
 
 
 def named(idle: dict[str, bool]) -> list[str]:
-    """The names, one or several to a key, whose value is true."""
+    """Return the names whose value is true; a key holds one or more names, separated by spaces."""
     return [name for names, is_idle in idle.items() if is_idle for name in names.split()]
 
 
@@ -233,7 +282,7 @@ AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)
 
 
 def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
-    """A recipe from a JSON file.
+    """Return the recipe of a JSON file.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError: no such file, not JSON, or not a recipe.
@@ -247,7 +296,7 @@ def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
 Mode = Literal["scratch", "universal", "features"]
 
 HEAD_RANGES = {"head_width": (1, 100_000), "margin": (1e-36, 1e36)}
-"""Allowed values of what a head is built by."""
+"""Allowed values of the fields that a head is built from."""
 
 _SUPERVISED_RANGES = {
     **HEAD_RANGES,
@@ -260,7 +309,7 @@ _SUPERVISED_RANGES = {
 
 @dataclass(frozen=True)
 class SupervisedRecipe(BaseRecipe):
-    """Everything that decides a training of an encoder with a head on labeled examples (Wieting 2016 §4.4)."""
+    """Settings of a training on labeled examples: an encoder with a head (Wieting 2016 §4.4)."""
 
     mode: Mode = "scratch"
     """scratch: start from word vectors.
@@ -276,6 +325,8 @@ class SupervisedRecipe(BaseRecipe):
     """Dropout rate on a text's vector before the head, 0 to 0.99."""
     loss_form: Literal["paper", "released"] = "paper"
     """KL divergence of similarity scores (papers), or divided by the number of scores (released code)."""
+    target_form: Literal["paper", "released"] = "paper"
+    """Target distribution p of a similarity score (papers), or p + 1e-6 (released code, against log 0)."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """Similarity of phrases for the tasks semeval2013 and turney."""
     margin: float = 1.0
@@ -296,23 +347,23 @@ class SupervisedRecipe(BaseRecipe):
 
     @property
     def pulls_to_initial(self) -> bool:
-        """Whether λ_c pulls the composition to its initial values: in the universal mode, unless it says otherwise."""
+        """Whether λ_c pulls the encoder parameters towards their initial values: the default in the universal mode."""
         if self.mode == "universal" and self.encoder_l2_target == "auto":
             return True
         return super().pulls_to_initial
 
     @property
     def train_composition(self) -> bool:
-        """Whether the encoder's other parameters than the word vectors are learned."""
+        """Whether the encoder parameters (other than the word vectors) are trained."""
         return self.mode != "features"
 
     def evaluations_apart(self, num_examples: int) -> float:
-        """Epochs of so many examples from one look at the development part to the next."""
+        """Return the epochs of ``num_examples`` examples between two dev-set evaluations."""
         return 1.0 if self.eval_every is None else self.eval_every / num_examples
 
 
 CHOICES = ("semeval2013", "turney")
-"""Tasks whose answer is one of several texts; their head has no parameters."""
+"""Multiple-choice tasks, whose answer is one of several texts; their head has no parameters."""
 
 
 def check_recipe(recipe: SupervisedRecipe, task: str) -> None:
@@ -334,16 +385,17 @@ def check_recipe(recipe: SupervisedRecipe, task: str) -> None:
 
 
 def idle_fields(recipe: SupervisedRecipe, task: str) -> list[str]:
-    """Fields that decide nothing for a task, given the others."""
+    """Return the fields without effect for a task, given the others."""
     has_head, trains_weights = task not in CHOICES, recipe.train_composition and has_weights(recipe)
     idle = {
         "similarity margin": has_head,
         "head_layer head_width head_l2": not has_head,
         "head_width ": recipe.head_layer == "none",
         "encoder_learning_rate": not has_head and not trains_weights,
-        "loss_form": task != "similarity",
+        "loss_form target_form": task != "similarity",
         "scramble_form": task == "sentiment",  # an example is one text
         "new_words new_words_min_count max_words": recipe.mode == "features",
+        "init": recipe.mode != "scratch",
     }
     penalty = recipe.head_l2 if has_head else 0.0
     in_any = idle_in_any(recipe, has_weights=trains_weights, head_l2=penalty)

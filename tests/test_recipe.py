@@ -5,7 +5,7 @@ import pytest
 
 from paraembed.encoders.configs import ProjConfig
 from paraembed.papers import RECIPES, find_recipe
-from paraembed.recipe import Recipe, read_recipe, without_effect
+from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe, without_effect
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES.values(), Recipe(), Recipe(encoder=ProjConfig(width=7), clip=2.0)])
@@ -62,6 +62,45 @@ def test_errors_say_what_came_and_what_is_allowed(values, message):
         Recipe.from_dict(values)
 
 
+FORMS = {
+    "adam_form": "released",
+    "adagrad_form": "matlab",
+    "clip_form": "gate",
+    "negative_dropout": "fresh",
+    "init": "released",
+}
+
+
+def test_a_recipe_file_of_0_1_means_the_forms_of_0_1():
+    """FACTS §7: AdaGrad's constant of 0.1 was 1e-10; the other forms have kept their defaults."""
+    old = {"optimiser": "adagrad", "clip": 1.0, "dropout": 0.1}
+    assert Recipe.from_dict(old).adagrad_form == "torch"
+    assert Recipe.from_dict({**old, "adagrad_form": "lasagne"}) == Recipe(optimizer="adagrad", clip=1.0, dropout=0.1)
+    assert Recipe.from_dict({}) == Recipe()
+    written = Recipe().to_dict()
+    assert written.keys().isdisjoint(["adam_form", "adagrad_form", "negative_dropout", "init"])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+def test_forms_survive_json(optimizer):
+    for form in ("lasagne", "matlab", "torch"):
+        recipe = replace(Recipe(optimizer=optimizer), **{**FORMS, "adagrad_form": form})
+        assert Recipe.from_dict(recipe.to_dict()) == recipe
+        supervised = SupervisedRecipe(optimizer=optimizer, adagrad_form=form, target_form="released")
+        assert SupervisedRecipe.from_dict(supervised.to_dict()) == supervised
+
+
+def test_forms_without_effect_are_known():
+    assert FORMS.keys() <= set(without_effect(replace(Recipe(optimizer="sgd"), **FORMS)))
+    gran = replace(RECIPES["acl2017/gran"], clip=1.0, **{name: FORMS[name] for name in FORMS})
+    assert set(without_effect(gran)) & FORMS.keys() == {"adagrad_form"}
+
+
+def test_fresh_masks_need_the_worker_s_own_texts():
+    with pytest.raises(ValueError, match="negative_dropout is 'fresh', and negative_pool_workers is 'all'"):
+        Recipe(negative_dropout="fresh", negative_pool_workers="all")
+
+
 def test_every_field_that_differs_gives_another_dictionary():
     changed = replace(Recipe(), seed=2).to_dict()
     assert changed != Recipe().to_dict()
@@ -95,8 +134,13 @@ def test_fields_with_effect_are_not_called_idle():
         scramble=0.5,
         mega_batch_size=2,
     )
-    assert without_effect(recipe) == ["contrast_phrases", "scramble_time"]  # mega-batches choose by whole texts
-    assert without_effect(replace(recipe, mega_batch_size=1)) == ["mega_batch_anneal_steps", "contrast_phrases"]
+    idle = {"adagrad_form", "contrast_phrases"}
+    assert {*without_effect(recipe)} == {
+        *idle,
+        "scramble_time",
+        "negative_dropout",
+    }
+    assert {*without_effect(replace(recipe, mega_batch_size=1))} == {*idle, "mega_batch_anneal_steps"}
     assert set(without_effect(RECIPES["pgru2017/gru"])) & {"similarity", "margin", "clip_form"} == set()
 
 

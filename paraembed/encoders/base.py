@@ -59,6 +59,11 @@ class Composition(nn.Module):
     adds: ClassVar[Literal["mean", "sum"] | None] = None
     tokens_at_once: ClassVar[int | None] = None
 
+    def gates(self) -> list[int]:
+        """Return for each parameter the number of gates that it stacks along its first dimension, 1 for most."""
+        owners = [name.rpartition(".") for name, _ in self.named_parameters()]
+        return [getattr(self.get_submodule(owner), "stacked", {}).get(name, 1) for owner, _, name in owners]
+
     def for_vocabulary(self, num_words: int) -> None:
         """Make the parameters that each word has its own of; the encoder calls it once. Most have none."""
 
@@ -134,6 +139,7 @@ class Encoder(nn.Module):
         *,
         bos_eos_tokens: BosEosTokens = "none",
         max_tokens: int | None = None,
+        init: Literal["ours", "released"] = "ours",
     ) -> None:
         super().__init__()
         self.config = config
@@ -143,7 +149,12 @@ class Encoder(nn.Module):
         self._start = word_row(words.vocabulary, START) if bos_eos_tokens in {"start", "both"} else None
         self._end = word_row(words.vocabulary, END) if bos_eos_tokens in {"end", "both"} else None
         self.matrix = nn.Parameter(torch.from_numpy(words.matrix))
-        self.composition = config.build(words.matrix.shape[1], torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        self.composition = config.build(words.matrix.shape[1], generator)
+        if init == "released":
+            from paraembed.encoders.initial import draw_as_released  # noqa: PLC0415 - it imports encoders
+
+            draw_as_released(self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
         self.fingerprint = ""
         self.provenance: dict[str, Any] = {}

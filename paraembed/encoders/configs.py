@@ -29,11 +29,13 @@ class EncoderConfig:
         name: of the encoder.
         module: module of this folder whose function ``build`` makes the composition; empty: the encoder's name.
         reads_trees: whether the composition reads trees.
+        has_released_init: whether the released code draws other initial values (see ``encoders.initial``).
     """
 
     name: ClassVar[str]
     module: ClassVar[str] = ""
     reads_trees: ClassVar[bool] = False
+    has_released_init: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option that is not allowed."""
@@ -87,6 +89,7 @@ class ProjConfig(EncoderConfig):
     """
 
     name = "proj"
+    has_released_init = True
     width: int | None = None
 
 
@@ -116,6 +119,7 @@ class RnnConfig(EncoderConfig):
     """
 
     name = "rnn"
+    has_released_init = True
     activation: Literal["tanh", "relu"] = "tanh"
     width: int | None = None
 
@@ -137,6 +141,7 @@ class CellOptions(EncoderConfig):
     """
 
     module = "lstm"
+    has_released_init = True
     pool: ClassVar[Pool] = "mean"
     output_gate: bool = True
     peepholes: bool = True

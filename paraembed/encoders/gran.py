@@ -46,6 +46,7 @@ class Gran(Reader):
         self.state_weight = drawn(generator, bound, *shape)
         self.sum_weight = drawn(generator, bound, *shape) if form == "gran4" else None
         self.bias = nn.Parameter(torch.zeros(gates))
+        self.stacked = dict.fromkeys(("input_weight", "state_weight", "sum_weight", "bias"), gates // dimension)
 
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
         """a_t [P, D]."""

@@ -45,6 +45,7 @@ class Gru(Composition):
         self.input_weight = drawn(generator, self.width**-0.5, three, dimension)
         self.state_weight = drawn(generator, self.width**-0.5, three, self.width)
         self.bias = nn.Parameter(torch.zeros(three)) if config.bias else None
+        self.stacked = {"input_weight": 3, "state_weight": 3, "bias": 3}
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
         """Last states [N, H]."""

@@ -138,6 +138,7 @@ class Lstm(Reader):
         self.state_weight = drawn(generator, bound, gates * width, width)
         self.bias = nn.Parameter(torch.zeros(gates * width))
         self.peepholes = drawn(generator, bound, gates - 1, width) if options.peepholes else None
+        self.stacked = {"input_weight": gates, "state_weight": gates, "bias": gates, "peepholes": gates - 1}
         self._is_torchs = options.output_gate and not options.peepholes
 
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:

@@ -26,6 +26,7 @@ from paraembed.training.update import Update
 
 _CHUNK_EXAMPLES = 8_192  # brought into epoch order at a time
 _STEP_DRAWS = 3  # apart from the draws of an epoch's order
+_TARGET_EPS = 1e-6  # added to a similarity score's target distribution by the released code
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,8 @@ class SupervisedStep:
         device = self.model.matrix.device
         generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))
         targets_N = batch.targets.to(device)
+        if self.model.kind.task == "similarity" and self.recipe.target_form == "released":
+            targets_N = targets_N + _TARGET_EPS
         result = torch.zeros(2, device=device)
         if len(targets_N):
             outputs_NK = self._outputs(batch.texts, len(targets_N), generator)

@@ -147,6 +147,7 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
         recipe.seed,
         bos_eos_tokens=recipe.bos_eos_tokens,
         max_tokens=recipe.max_tokens,
+        init=recipe.init,
     )
     return encoder, coverage
 

@@ -4,6 +4,7 @@ Every draw is f(seed, step, worker), so that a resumed run draws what an unbroke
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,6 +51,25 @@ class TrainingStep(Protocol):
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take them over."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Texts of a step as the encoder reads them: the rows at hand, and the rows of the tokens among them.
+
+    Attributes:
+        rows: word vectors [R, D].
+        ids: rows of the tokens before scrambling, int32 [T].
+        texts: with BOS and EOS tokens, before scrambling.
+        read_ids: rows of the tokens after scrambling, int32 [T].
+        read: texts after scrambling.
+    """
+
+    rows: Tensor
+    ids: npt.NDArray[np.int32]
+    texts: Ragged
+    read_ids: Tensor
+    read: Ragged
 
 
 class Step:
@@ -145,7 +165,7 @@ class Step:
         elif self._negatives is not None:
             terms = self._margin(self._negatives, texts, negatives_N, generator)
         else:
-            terms = squared_l2_terms(self._encoded(texts, generator)[0])
+            terms = squared_l2_terms(self._encoded(self._reading(texts, generator), generator)[0])
         loss = terms.sum() / batch.total
         if loss.requires_grad:  # a share without pairs has no graph
             loss.backward()  # type: ignore[no-untyped-call]
@@ -169,7 +189,8 @@ class Step:
     ) -> Tensor:
         """Terms of the pairs; where negatives are chosen already, their texts stand behind those of the pairs."""
         num_texts = len(texts) if chosen_N is None else len(chosen_N)
-        vectors_MH, chosen_by_MH = self._encoded(texts, generator, num_texts)
+        reading = self._reading(texts, generator, num_texts)
+        vectors_MH, chosen_by_MH = self._encoded(reading, generator)
         if self.recipe.similarity == "cosine":
             vectors_MH, chosen_by_MH = unit(vectors_MH), unit(chosen_by_MH)
         if chosen_N is not None:
@@ -178,6 +199,9 @@ class Step:
         if not len(texts) and not negatives.gather:
             return vectors_MH.new_zeros(0, 2)
         pool_PH, negatives_N = negatives(vectors_MH, chosen_by_MH, texts, generator)
+        if self.recipe.negative_dropout == "fresh" and self._drops:
+            pool_PH = self._encoded_again(reading, negatives_N.clamp(min=0), generator)
+            negatives_N = torch.where(negatives_N < 0, -1, torch.arange(num_texts, device=self.device))
         return margin_terms(vectors_MH, pool_PH, negatives_N, self.recipe.margin)
 
     def _compared(self, texts: Ragged) -> Tensor:
@@ -194,37 +218,56 @@ class Step:
 
     def _contrastive(self, phrases: ContrastPhrases, texts: Ragged, generator: np.random.Generator) -> Tensor:
         contrast = phrases.draw(texts, generator)
-        vectors_MH, _ = self._encoded(joined(texts, contrast.texts), generator, len(texts))
+        reading = self._reading(joined(texts, contrast.texts), generator, len(texts))
+        vectors_MH, _ = self._encoded(reading, generator)
         if self.recipe.similarity == "cosine":
             vectors_MH = unit(vectors_MH)
         pairs_NH, contrast_CH = vectors_MH[: len(texts)], vectors_MH[len(texts) :]
         return contrastive_terms(pairs_NH, contrast_CH, contrast.drawn.to(self.device), self.recipe.margin)
 
-    def _encoded(
-        self, texts: Ragged, generator: np.random.Generator, num_scrambled: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Embeddings for the objective [N, H], and without gradient those that negatives are chosen by [N, H].
+    @property
+    def _drops(self) -> bool:
+        return bool(self.recipe.dropout or self.recipe.word_dropout)
 
-        Negatives are chosen without dropout (released code), and before scrambling where the recipe says so. Only
-        the first ``num_scrambled`` texts are scrambled; None: all.
-        """
-        recipe, encoder = self.recipe, self.encoder
+    def _reading(self, texts: Ragged, generator: np.random.Generator, num_scrambled: int | None = None) -> _Reading:
+        """Return the texts as the encoder reads them; only the first ``num_scrambled`` are scrambled (None: all)."""
         if len(texts):
-            texts = encoder.with_boundaries(texts)
+            texts = self.encoder.with_boundaries(texts)
         rows_RD, ids = self.update.begin(texts.ids)
         if not len(texts):
+            return _Reading(rows_RD, ids, texts, torch.from_numpy(ids), texts)
+        read, read_ids_T = scrambled_texts(self.recipe, texts, rows_RD, ids, generator, num_scrambled)
+        return _Reading(rows_RD, ids, texts, read_ids_T, read)
+
+    def _encoded(self, reading: _Reading, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Return embeddings for the objective, and embeddings without gradient for negative selection, [N, H] each.
+
+        Negatives are selected without dropout (released code), and before scrambling where the recipe says so.
+        """
+        recipe, encoder, rows_RD = self.recipe, self.encoder, reading.rows
+        if not len(reading.texts):
             nothing = torch.zeros(0, encoder.width, device=self.device, requires_grad=True)
             return nothing, nothing.detach()
-        read, ids_T = scrambled_texts(recipe, texts, rows_RD, ids, generator, num_scrambled)
-        vectors_NH = encoder.compose(*dropped(recipe, rows_RD, ids_T, generator), read)
-        drops = recipe.dropout or recipe.word_dropout
-        is_chosen_by = not drops and (not recipe.scramble or recipe.scramble_time == "before")
+        read, read_ids_T = reading.read, reading.read_ids
+        vectors_NH = encoder.compose(*dropped(recipe, rows_RD, read_ids_T, generator), read)
+        is_chosen_by = not self._drops and (not recipe.scramble or recipe.scramble_time == "before")
         if is_chosen_by or recipe.objective != "margin":
             return vectors_NH, vectors_NH.detach()
         if recipe.scramble_time == "after":
-            read, ids_T = texts, torch.from_numpy(ids).to(self.device)
+            read, read_ids_T = reading.texts, torch.from_numpy(reading.ids).to(self.device)
         with torch.no_grad():
-            return vectors_NH, encoder.compose(rows_RD.detach(), ids_T, read)
+            return vectors_NH, encoder.compose(rows_RD.detach(), read_ids_T, read)
+
+    def _encoded_again(self, reading: _Reading, numbers_N: Tensor, generator: np.random.Generator) -> Tensor:
+        """Return embeddings [N, H] of some texts of a batch, with dropout masks of their own, as the objective compares
+        them.
+        """
+        numbers = numbers_N.cpu().numpy()
+        ids = replace(reading.read, ids=reading.read_ids.cpu().numpy()).take(numbers).ids
+        ids_T = torch.from_numpy(ids).to(self.device)
+        masked = dropped(self.recipe, reading.rows, ids_T, generator)
+        vectors_NH = self.encoder.compose(*masked, reading.read.take(numbers))
+        return unit(vectors_NH) if self.recipe.similarity == "cosine" else vectors_NH
 
 
 def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> TrainingStep:

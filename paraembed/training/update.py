@@ -19,7 +19,9 @@ from paraembed.encoders import Encoder, encoder_name
 from paraembed.recipe import BaseRecipe
 from paraembed.training.exchange import exchange_rows
 from paraembed.training.fast.kernels import pull_rows
-from paraembed.training.optimizers import ROW_OPTIMISERS, Bias, bias_of
+from paraembed.training.optimizers import Bias, bias_of, optimizer_of
+
+_CLIP_EPS = 1e-7  # of the released code's clipping, Lasagne's
 
 
 class Update:
@@ -66,13 +68,14 @@ class Update:
         self._seen = np.zeros(len(self.matrix), np.int32)
         self._leaf_RD, self._rows_R = self.matrix, torch.zeros(0)
         self._has_dense_words = recipe.train_words and recipe.update == "dense"
-        build, rate = ROW_OPTIMISERS[recipe.optimizer], recipe.learning_rate
-        dense = [self.matrix] if self._has_dense_words else []
-        self._dense = [build(matrix, rate, False) for matrix in dense]
-        own_rate = recipe.encoder_learning_rate or rate
-        self._dense += [build(parameter.detach(), own_rate, False) for parameter in self.composition]
+        rate = recipe.learning_rate
+        encoder_rate = recipe.encoder_learning_rate or rate
+        self._dense = [optimizer_of(recipe, self.matrix, rate)] if self._has_dense_words else []
+        self._dense += [optimizer_of(recipe, parameter.detach(), encoder_rate) for parameter in self.composition]
         has_rows = recipe.train_words and not self._has_dense_words
-        self._rows = build(self.matrix, rate, compiled) if has_rows else None
+        self._rows = optimizer_of(recipe, self.matrix, rate, compiled) if has_rows else None
+        gates = encoder.composition.gates() if recipe.clip_form == "gate" and composition else []
+        self._gates = [*gates, *[1] * (len(head) + recipe.train_words)]  # of the gradients in ``_clip``
 
     @property
     def words(self) -> list[Tensor]:
@@ -154,14 +157,21 @@ class Update:
         return parameter.grad
 
     def _clip(self, grads: list[Tensor], counted_R1: Tensor | None) -> None:
-        """Scale gradients to a norm of at most ``clip``: each on its own, or all by one factor."""
-        if self.recipe.clip is None:
+        """Scale gradients to a norm of at most ``clip``: per parameter, per gate, or all by one factor."""
+        clip, form = self.recipe.clip, self.recipe.clip_form
+        if clip is None:
             return
         measured = grads if counted_R1 is None else [*grads[:-1], grads[-1] * counted_R1]
+        if form == "gate":
+            grads = [gate for grad, gates in zip(grads, self._gates, strict=True) for gate in grad.chunk(gates)]
+            measured = [gate for grad, gates in zip(measured, self._gates, strict=True) for gate in grad.chunk(gates)]
         norms = torch.stack([grad.norm() for grad in measured])
-        if self.recipe.clip_form == "global":
-            norms = norms.norm().expand(len(grads))
-        for grad, factor in zip(grads, (self.recipe.clip / norms.clamp(min=1e-30)).clamp(max=1.0), strict=True):
+        if form == "gate":
+            factors = norms.clamp(max=clip) / (norms + _CLIP_EPS)
+        else:
+            norms = norms.norm().expand(len(grads)) if form == "global" else norms
+            factors = (clip / norms.clamp(min=1e-30)).clamp(max=1.0)
+        for grad, factor in zip(grads, factors, strict=True):
             grad.mul_(factor)
 
     def state(self) -> dict[str, Tensor]:

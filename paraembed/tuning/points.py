@@ -88,7 +88,7 @@ class Points:
         Raises:
             ValueError: a field that no recipe has, or a value that it may not have; names the space.
         """
-        values = now(deepcopy(self.base.to_dict()))
+        values = deepcopy(self.base.values())
         values["epochs"] = self.space.tuning_epochs
         share, options = 1.0, dict[str, Any]()
         for name, value in now({**self.space.fields(choices), **self.fixed}).items():
@@ -142,5 +142,6 @@ class Points:
 
     def shown(self, recipe: Mapping[str, Any], share: float) -> dict[str, Any]:
         """The values of ``columns`` of a recipe, as ``Recipe.to_dict`` writes it."""
-        flat = {**now(recipe), SHARE: share, **{f"encoder.{name}": value for name, value in recipe["encoder"].items()}}
+        values = self.kind.from_dict(dict(recipe)).values()
+        flat = {**values, SHARE: share, **{f"encoder.{name}": value for name, value in values["encoder"].items()}}
         return {name: flat[name] for name in self.columns()}

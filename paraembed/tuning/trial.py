@@ -100,6 +100,7 @@ class Inputs:
             recipe.seed,
             bos_eos_tokens=recipe.bos_eos_tokens,
             max_tokens=recipe.max_tokens,
+            init=recipe.init,
         )
         if self.composition is not None:
             encoder.composition.load_state_dict({name: _tensor(one) for name, one in self.composition.items()})

@@ -104,11 +104,10 @@ def write_inputs(folder):
         (folder / "sick" / f"{name}.txt").write_text(head + "".join(lines_of_sick))
 
 
-def run(output, folder, out=None):
-    """Run the command of an output in a folder."""
-    return subprocess.run(
-        _command(output, out or output), cwd=folder, capture_output=True, text=True, timeout=280, check=False
-    )
+def run(output, folder, out=None, flags=()):
+    """Run the command of an output in a folder, with further flags."""
+    command = [*_command(output, out or output), *flags]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
 
 
 def run_until(output, folder, out, is_there):

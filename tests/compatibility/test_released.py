@@ -16,7 +16,12 @@ from tests.compatibility.released import COMMANDS, JOBS, RELEASED, run
 pytestmark = pytest.mark.ray
 
 FEW = ["embeddings/csv"]
-FINISHED = [pytest.param(output, marks=[] if output in FEW else pytest.mark.slow) for output in COMMANDS]
+AS_RECORDED = ["finetuned"]  # the recipe of this name has other settings now
+FINISHED = [
+    pytest.param(output, marks=[] if output in FEW else pytest.mark.slow)
+    for output in COMMANDS
+    if output not in AS_RECORDED
+]
 SHARDS, EMBEDDINGS = ([name for name in COMMANDS if name.startswith(kind)] for kind in ("shards/", "embeddings/"))
 
 
@@ -48,6 +53,21 @@ def test_what_is_finished_is_left_alone(released, output):
     assert done.returncode == 0, done.stderr
     assert state(folder) == before
     assert [(released / "sweep" / name).read_bytes() for name in tables] == tables_before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", AS_RECORDED)
+def test_a_recorded_recipe_is_read_with_the_forms_of_0_1(released, output):
+    folder = released / output
+    before = state(folder)
+    recipe = released / f"{output}.json"
+    recipe.write_text(json.dumps(json.loads((folder / "config.json").read_text())["recipe"]))
+    done = run(output, released, flags=["--recipe", recipe.name])
+    assert done.returncode == 0, done.stderr
+    assert state(folder) == before
+    refused = run(output, released)
+    assert refused.returncode != 0
+    assert "recipe.adagrad_form" in refused.stderr
 
 
 def test_an_encoder_of_every_family_gives_the_same_vectors(released):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from paraembed.encoders import Encoder
-from paraembed.encoders.configs import AvgConfig, IrnnConfig, ProjConfig, RnnConfig, ScaledAvgConfig
+from paraembed.encoders import Encoder, config_from_dict
+from paraembed.encoders.configs import AvgConfig, Gran4Config, IrnnConfig, ProjConfig, RnnConfig, ScaledAvgConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.fast import step_kind
@@ -16,12 +16,19 @@ from paraembed.training.pairs import epoch_batches
 from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.step import Step
 
-ADAGRAD = Recipe(encoder=ProjConfig(), optimizer="adagrad", learning_rate=0.05, batch_size=20, clip=0.05)
+ADAGRAD = Recipe(
+    encoder=ProjConfig(), optimizer="adagrad", adagrad_form="torch", learning_rate=0.05, batch_size=20, clip=0.05
+)
 MakeEncoder = Callable[[Recipe], Encoder]
 
 
 def max_negatives(vectors):
     return choose("max", candidate_similarity(vectors, vectors, "both_sides"), positive(vectors), 0.4)
+
+
+def encoded(step, texts):
+    generator = np.random.default_rng(1)
+    return step._encoded(step._reading(texts, generator), generator)
 
 
 def run(encoder, recipe, pairs, steps=30):
@@ -57,6 +64,7 @@ def test_dense_step_is_plain_autograd_with_the_papers_penalties(
     recipe = Recipe(
         encoder=ProjConfig(),
         optimizer=optimizer,
+        adagrad_form="torch",
         learning_rate=0.01,
         batch_size=20,
         word_l2=0.1,
@@ -258,6 +266,39 @@ def test_global_clipping_scales_all_gradients_by_one_factor(make_encoder, pairs)
     assert all(torch.equal(one, other) for one, other in zip(free, loose, strict=True))
 
 
+def test_clipping_by_gate_gives_each_gate_its_own_norm(make_encoder, pairs):
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+    recipe = replace(SGD, encoder=Gran4Config(), clip=1e-2)
+    free = moved_by(make_encoder(recipe), replace(recipe, clip=None), pairs, batch)
+    encoder = make_encoder(recipe)
+    clipped = moved_by(encoder, replace(recipe, clip_form="gate"), pairs, batch)
+    gates = [1, *encoder.composition.gates()]
+    assert sorted(gates) == [1, 2, 2, 2, 2, 3, 4, 4, 4]
+    for whole, bounded, number in zip(free, clipped, gates, strict=True):
+        for gate, limited in zip(whole.chunk(number), bounded.chunk(number), strict=True):
+            norm = float(gate.norm())
+            torch.testing.assert_close(limited, gate * min(norm, 1e-2) / (norm + 1e-7), rtol=0, atol=5e-7)
+
+
+@pytest.mark.parametrize("name", ["avg", "scaled_avg", "gran", "recursive"])
+def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, make_encoder, pairs):
+    """A negative with its own mask has a vector of its own; without dropout it is the text's vector."""
+    recipe = Recipe(encoder=config_from_dict({"name": name}), batch_size=12, negatives="mix", scramble=0.5)
+    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
+
+    def loss(**changes):
+        changed = replace(recipe, **changes)
+        encoder = make_encoder(changed)
+        return float(Step(encoder, changed, pairs)(batch, 1)[0]), encoder.matrix.detach()
+
+    shared, _ = loss(dropout=0.4)
+    fresh, moved = loss(dropout=0.4, negative_dropout="fresh")
+    again, moved_again = loss(dropout=0.4, negative_dropout="fresh")
+    assert fresh != shared
+    assert (fresh, moved.tolist()) == (again, moved_again.tolist())
+    assert loss()[0] == loss(negative_dropout="fresh")[0]
+
+
 @pytest.mark.parametrize("update", ["sparse", "dense"])
 def test_the_composition_may_have_its_own_rate_and_words_may_stay(make_encoder, pairs, update):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
@@ -300,7 +341,7 @@ def test_negatives_are_chosen_without_dropout(make_encoder, pairs, changes):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, **changes)
     encoder = make_encoder(recipe)
-    vectors, chosen_by = Step(encoder, recipe, pairs)._encoded(batch.texts, np.random.default_rng(1))
+    vectors, chosen_by = encoded(Step(encoder, recipe, pairs), batch.texts)
     torch.testing.assert_close(chosen_by, encoder(batch.texts).detach(), rtol=0, atol=1e-6)
     assert not torch.allclose(vectors.detach(), chosen_by, atol=1e-2)
 
@@ -313,12 +354,12 @@ def test_scrambling_happens_before_or_after_the_choice(make_encoder, pairs, time
     encoder = make_encoder(recipe)
     step = Step(encoder, recipe, pairs)
     plain = encoder(batch.texts).detach()
-    vectors, chosen_by = step._encoded(batch.texts, np.random.default_rng(1))
+    vectors, chosen_by = encoded(step, batch.texts)
     assert not torch.allclose(vectors.detach(), plain, atol=1e-4)
     assert torch.allclose(chosen_by, plain, atol=1e-6) == (time == "after")
     assert torch.equal(chosen_by, vectors.detach()) == (time == "before")
     bag = make_encoder(replace(recipe, encoder=AvgConfig()))
-    shuffled, _ = Step(bag, replace(recipe, encoder=AvgConfig()), pairs)._encoded(batch.texts, np.random.default_rng(1))
+    shuffled, _ = encoded(Step(bag, replace(recipe, encoder=AvgConfig()), pairs), batch.texts)
     torch.testing.assert_close(shuffled, bag(batch.texts), rtol=0, atol=1e-6)
 
 

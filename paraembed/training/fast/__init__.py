@@ -22,7 +22,7 @@ def step_kind(
 ) -> StepKind:
     """Return the fastest step that trains an encoder as a recipe says.
 
-    - plain: PyTorch's operators.
+    - plain: PyTorch's operators. On a GPU also for fresh dropout masks of negatives, whose texts the host must know.
     - compiled: the same, but rows of the word matrix move by compiled loops on a CPU.
     - additive: encoders that add up word vectors, with the margin loss, as a whole in compiled loops on a CPU; of
       several workers each computes the whole step.
@@ -42,7 +42,8 @@ def step_kind(
     if dtype != torch.float32:
         return "plain"
     if device == "cuda":
-        return "graphs" if is_single and world == 1 and not is_on_disk else "plain"
+        has_shared_masks = on_pairs is not None and on_pairs.negative_dropout == "shared"
+        return "graphs" if is_single and has_shared_masks and world == 1 and not is_on_disk else "plain"
     if device != "cpu" or not COMPILED:
         return "plain"
     if on_pairs is None or not is_additive(config, on_pairs) or (world > 1 and not is_single):

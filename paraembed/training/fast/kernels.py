@@ -260,11 +260,27 @@ def adam_rows(
 
 @compiled
 def adagrad_rows(
-    matrix_VD: Floats, sum_VD: Floats, rows_R: Ints, grad_RD: Floats, rate: np.float32, eps: np.float32
+    matrix_VD: Floats,
+    sum_VD: Floats,
+    rows_R: Ints,
+    grad_RD: Floats,
+    rate: np.float32,
+    eps_inside: np.float32,
+    eps_outside: np.float32,
 ) -> None:
-    """AdaGrad (Duchi et al. 2011) on some rows, in place: learned, summed squares, distinct rows, gradients, η, ε."""
+    """AdaGrad (Duchi et al. 2011) on some rows, in place.
+
+    Args:
+        matrix_VD: what is trained.
+        sum_VD: summed squares of its gradients.
+        rows_R: distinct rows.
+        grad_RD: their gradients.
+        rate: learning rate.
+        eps_inside: added to the sum, under the root.
+        eps_outside: added to the root.
+    """
     for place in range(len(rows_R)):
         row, grad, total = matrix_VD[rows_R[place]], grad_RD[place], sum_VD[rows_R[place]]
-        for at in range(len(grad)):
-            total[at] += grad[at] * grad[at]
-            row[at] -= rate * grad[at] / (np.sqrt(total[at]) + eps)
+        for column in range(len(grad)):
+            total[column] += grad[column] * grad[column]
+            row[column] -= rate * grad[column] / (np.sqrt(total[column] + eps_inside) + eps_outside)

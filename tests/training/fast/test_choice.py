@@ -19,6 +19,7 @@ from paraembed.training.fast import step_kind
         ({"clip": 1.0}, ("additive", "additive", "graphs")),
         ({"negative_pool_workers": "all"}, ("additive", "additive", "graphs")),
         ({"mega_batch_size": 2}, ("additive", "compiled", "plain")),
+        ({"negative_dropout": "fresh", "dropout": 0.1}, ("compiled", "compiled", "plain")),
         *(
             (changes, ("compiled", "compiled", "graphs"))
             for changes in (

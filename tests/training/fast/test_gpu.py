@@ -43,6 +43,8 @@ CHANGES = [
     {"encoder": SumConfig(), "similarity": "dot", "margin": 1.0, "optimizer": "sgd"},
     {"negative_pool": "same_side", "optimizer": "adagrad", "learning_rate": 0.05, "clip": 0.05, "negatives": "mix"},
     {"word_l2": 0.1, "clip": 0.1, "clip_form": "global"},
+    {"encoder": Gran4Config(), "adam_form": "released", "clip": 0.05, "clip_form": "gate"},
+    {"encoder": ProjConfig(), "optimizer": "adagrad", "adagrad_form": "matlab"},
     {"similarity": "dot", "word_l2": 0.1, "l2_form": "released", "bos_eos_tokens": "both"},
     {"equal_negatives": "excluded", "negatives": "min_violation"},
     {"encoder": WordConfig(), "paired_negatives": "excluded", "negatives": "rand"},
