@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from paraembed.encoders.configs import ProjConfig
-from paraembed.papers import RECIPES, find_recipe
+from paraembed.papers import RECIPES, SUPERVISED_RECIPES, find_recipe
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe, without_effect
 
 
@@ -30,6 +30,31 @@ def test_published_settings():
     assert {(one.margin, one.negative_pool, one.epochs, one.l2_form) for one in (avg, proj)} == {
         (0.4, "both_sides", 10, "released")
     }
+
+
+def test_released_settings():
+    """FACTS §7."""
+    supervised = {name: SUPERVISED_RECIPES[f"iclr2016/supervised-{name}"] for name in ("avg", "avg-entailment", "lstm")}
+    fields = ("optimizer", "learning_rate", "word_l2", "encoder_l2", "head_l2", "head_width", "batch_size")
+    assert {name: tuple(getattr(recipe, field) for field in fields) for name, recipe in supervised.items()} == {
+        "avg": ("adam", 0.001, 1e-5, 1e-6, 1e-6, 50, 25),
+        "avg-entailment": ("adagrad", 0.05, 1e-5, 1e-6, 1e-6, 150, 25),
+        "lstm": ("adam", 0.001, 1e-6, 1e-6, 1e-6, 300, 25),
+    }
+    for recipe in supervised.values():
+        assert recipe.l2_form == recipe.loss_form == recipe.target_form == "released"
+    word, words, phrases = (RECIPES[f"tacl2015/{name}"] for name in ("paragram300", "word", "recursive"))
+    assert (word.similarity, word.margin, word.negatives, word.learning_rate) == ("cosine", 0.6, "mix", 0.05)
+    assert (word.word_l2, word.batch_size, word.epochs, word.equal_negatives) == (1e-9, 50, 10, "allowed")
+    assert (words.word_l2, phrases.word_l2, phrases.encoder_l2, phrases.equal_negatives) == (1e-4, 1e-2, 0, "excluded")
+    forms = {
+        name: recipe.adagrad_form
+        for name, recipe in [*RECIPES.items(), *SUPERVISED_RECIPES.items()]
+        if recipe.optimizer == "adagrad"
+    }
+    matlab = {f"tacl2015/{name}" for name in ("word", "word-constraints", "sum", "recursive")}
+    assert forms == {name: "matlab" if name in matlab else "lasagne" for name in forms}
+    assert RECIPES["pgru2017/gru"].train_words != RECIPES["pgru2017/gru-frozen-words"].train_words
 
 
 @pytest.mark.parametrize(

@@ -123,11 +123,13 @@ SPACES = {
     ),
     "iclr2016/proj-1200": _projected(1200),
     "iclr2016/proj-2400": _projected(2400),
-    "iclr2016/supervised-avg": _SUPERVISED,
+    "iclr2016/supervised-avg": replace(
+        _SUPERVISED, best=("iclr2016/supervised-avg", "iclr2016/supervised-avg-entailment")
+    ),
     "iclr2016/supervised-proj": _supervised("proj", {}),
     "iclr2016/supervised-dan": _supervised("dan", {**_ACTIVATION, "encoder.layers": (1, 2)}),
     "iclr2016/supervised-rnn": _supervised("rnn", _ACTIVATION),
-    "iclr2016/supervised-lstm": _supervised("lstm", {}),
+    "iclr2016/supervised-lstm": replace(_supervised("lstm", {}), best=("iclr2016/supervised-lstm",)),
     "iclr2016/supervised-lstm-no-gate": _supervised("lstm-no-gate", {}),
     "iclr2016/universal-avg": _universal("avg", {}),
     "iclr2016/universal-lstm": _universal("lstm", _UNIVERSAL),

@@ -175,7 +175,9 @@ class LstmAvgConfig(LstmOptions):
 
 @dataclass(frozen=True)
 class BiLstmConfig(LstmOptions):
-    """Last states of two LSTMs, one of which reads from the end, combined.
+    """Last states of two LSTMs, one of which reads from the end, combined; an encoder of this package.
+
+    The released code of Wieting 2017 averages under this name (``bilstm_avg`` here), and its tanh variant fails.
 
     Attributes:
         combine: sum of the two, or tanh(W [h_f; h_b] + b).

@@ -1,7 +1,7 @@
 """Wieting, Bansal, Gimpel, Livescu 2016, "Towards Universal Paraphrastic Sentence Embeddings".
 
-The recipes are the best settings found, as in the released demo: PPDB XL phrasal pairs, 10 epochs, δ 0.4, MAX over
-both sides unless said, batch 100; the released penalties carry a factor ½.
+The best settings, as in the released demo (FACTS §4): PPDB XL phrasal pairs, 10 epochs, δ 0.4, MAX over both sides,
+batch 100 unless a recipe differs; halved penalties and AdaGrad in Lasagne's form, as in the released code (FACTS §7).
 """
 
 from dataclasses import replace
@@ -30,9 +30,9 @@ _LSTM = replace(_TRANSFER, word_l2=1e-6, encoder_l2=1e-3)
 
 RECIPES = {
     "iclr2016/avg": replace(_TRANSFER, encoder=AvgConfig(), learning_rate=0.005, word_l2=1e-6, clip=1.0),
-    # On PPDB XXL; of λ_w {1e-6, 1e-7, 1e-8} and {MIX, MAX} the paper does not say which was taken.
+    # On PPDB XXL. The paper searched λ_w {1e-6, 1e-7, 1e-8} and {MIX, MAX}, and does not print the best values.
     "iclr2016/avg-xxl": replace(_TRANSFER, encoder=AvgConfig(), optimizer="adagrad", learning_rate=0.05, word_l2=1e-6),
-    # §6, footnote 24: 10 epochs on XL; of step size and the rest the paper does not say what was taken.
+    # §6, footnote 24: 10 epochs on XL. The paper does not print the learning rate.
     "iclr2016/scaled-avg": replace(_TRANSFER, encoder=ScaledAvgConfig(), learning_rate=0.005, train_words=False),
     "iclr2016/proj": replace(_TRANSFER, encoder=ProjConfig(), word_l2=1e-8, encoder_l2=1e-5),
     "iclr2016/dan": replace(
