@@ -19,6 +19,7 @@ OUTSIDE = {
 }
 """Page outside docs/ → its name on the site."""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
+_CODE = re.compile(r"`[^`\n]+`")
 _BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -28,8 +29,8 @@ def site_pages() -> dict[Path, str]:
     return pages | {ROOT / name: target for name, target in OUTSIDE.items()}
 
 
-def with_links_of_the_site(path: Path, text: str, pages: dict[Path, str]) -> str:
-    """Return a page's text with links that are right on the site.
+def text_on_the_site(path: Path, text: str, pages: dict[Path, str]) -> str:
+    """Return a page's text with the links and escapes of the site.
 
     Args:
         path: of the page in the repository.
@@ -48,8 +49,12 @@ def with_links_of_the_site(path: Path, text: str, pages: dict[Path, str]) -> str
             return f"{mark}[{label}](images/{file.name})"
         return label
 
+    def page(part: str) -> str:
+        r"""Change the text between two blocks. Tables of a code host need ``\|`` in code, the generator does not."""
+        return _LINK.sub(link, _CODE.sub(lambda match: match[0].replace(r"\|", "|"), part))
+
     parts = _BLOCK.split(text)
-    return "".join(part if number % 2 else _LINK.sub(link, part) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else page(part) for number, part in enumerate(parts))
 
 
 def write_site(folder: Path) -> None:
@@ -58,7 +63,7 @@ def write_site(folder: Path) -> None:
     shutil.copytree(ROOT / "docs" / "images", folder / "images")
     pages = site_pages()
     for path, name in pages.items():
-        (folder / name).write_text(with_links_of_the_site(path, path.read_text(), pages))
+        (folder / name).write_text(text_on_the_site(path, path.read_text(), pages))
 
 
 if __name__ == "__main__":

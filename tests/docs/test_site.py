@@ -29,11 +29,11 @@ def test_links_stay_on_the_site(tmp_path):
             assert re.match(r"[a-z]+:|#", target) or (tmp_path / "pages" / target.partition("#")[0]).is_file(), target
 
 
-def test_a_link_to_a_module_becomes_text():
+def test_links_to_modules_and_escapes_become_text():
     pages = site.site_pages()
-    text = "[`avg.py`](../paraembed/encoders/avg.py), [guide](../infra/README.md#the-image)\n```bash\n[x](../y)\n```\n"
-    expected = "`avg.py`, [guide](machines.md#the-image)\n```bash\n[x](../y)\n```\n"
-    assert site.with_links_of_the_site(ROOT / "docs" / "train.md", text, pages) == expected
+    text = "[`avg.py`](../paraembed/encoders/avg.py), [guide](../infra/README.md#image), `a \\| b`\n```bash\n[x](../y)\n```\n"
+    expected = "`avg.py`, [guide](machines.md#image), `a | b`\n```bash\n[x](../y)\n```\n"
+    assert site.text_on_the_site(ROOT / "docs" / "train.md", text, pages) == expected
 
 
 def test_nothing_is_fetched():
