@@ -31,8 +31,10 @@ def test_links_stay_on_the_site(tmp_path):
 
 def test_links_to_modules_and_escapes_become_text():
     pages = site.site_pages()
-    text = "[`avg.py`](../paraembed/encoders/avg.py), [guide](../infra/README.md#image), `a \\| b`\n```bash\n[x](../y)\n```\n"
-    expected = "`avg.py`, [guide](machines.md#image), `a | b`\n```bash\n[x](../y)\n```\n"
+    text = (
+        "[`avg.py`](../paraembed/encoders/avg.py), [x](../infra/README.md#image), `a \\| b`\n```bash\n[x](../y)\n```\n"
+    )
+    expected = "`avg.py`, [x](machines.md#image), `a | b`\n```bash\n[x](../y)\n```\n"
     assert site.text_on_the_site(ROOT / "docs" / "train.md", text, pages) == expected
 
 
