@@ -116,7 +116,8 @@ def embed(
                 for report in _within(limits, settings, store, reports.values(), _reports(made, peaks)):
                     reports[report.name] = report
             if changed := changed_inputs(files):
-                raise RunFailedError(f"{changed[0].shown} changed while it was embedded; {home.afresh}")
+                remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
+                raise RunFailedError(f"{changed[0].shown} changed while it was embedded; start over with {remedy}")
             doing("checking and committing the parts")
             written = manifest.commit(store, run, reports, limits.on_duplicate_id)
             measured = {

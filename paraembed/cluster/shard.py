@@ -6,8 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,13 +22,13 @@ from ray.data.datasource import Datasource, ReadTask
 
 from paraembed.cluster.session import ray_session
 from paraembed.console import doing, say
-from paraembed.io.atomic import SUCCESS, empty_folder, foreign_file, replace_folder, work_folder, write_file, write_json
+from paraembed.io.atomic import SUCCESS, replace_folder, work_folder, write_file, write_json
 from paraembed.io.escape import listed
-from paraembed.io.fingerprint import differences, digest_of, read_json, sha256_of
+from paraembed.io.fingerprint import digest_of, read_json, sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, name_of, size_of, without_credentials
+from paraembed.io.resume import Work, check_own_files
 from paraembed.names import on_disk
-from paraembed.options import checked
 from paraembed.pairs import shards
 from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions
 from paraembed.pairs.filters import read_vocabulary
@@ -48,8 +47,9 @@ from paraembed.tracking.runs import send_left, tracked_run
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
+_JOB = "jobs/shard.py"
 _CODE = 2
-"""Of the files that a run which was cut short leaves; another code begins anew."""
+"""Version of the files in a work folder; those of another version are dropped."""
 
 _SHOWN_PAIRS, _SHOWN_CHARACTERS = 3, 60
 _SHARD = r"pairs-\d{5,}-of-\d{5,}\.parquet"
@@ -110,7 +110,7 @@ def shard_pairs(
     doing("reading the beginnings of the inputs")
     names_of_sources = names[:: len(inputs) // len(sources)]
     heads = list(map(partial(_head_of, reading=reading), sources, names_of_sources))
-    work, old = out.with_name(f".{out.name}.partial"), out.with_name(f".{out.name}.old")
+    work = out.with_name(f".{out.name}.partial")
     spans = [
         (source, name, span)
         for source, name, head in zip(sources, names_of_sources, heads, strict=True)
@@ -129,12 +129,17 @@ def shard_pairs(
         "max_line_bytes": limits.max_line_bytes,
     }
 
+    begun = {"code": _CODE, **identity, "rejected_sample": rejected_sample}
+    # Unfinished work of other inputs or settings is dropped, not kept until ``overwrite``: it is minutes of parsing.
+    unfinished = Work(out, work, "identity.json", begun, _OF_WORK, _JOB, overwrite=True)
+
     def finished() -> dict[str, Any] | None:
-        manifest = read_finished(out, identity, overwrite)
-        if manifest is not None:
-            checked(shards.FinishedManifest, manifest, f"{out}/manifest.json")
-            send_left(out)
-            say(f"{out} is complete already ({manifest['counts']['kept']:,} pairs); nothing to do")
+        output = replace(unfinished, fingerprint=identity, overwrite=overwrite)
+        if not output.is_finished(lambda folder: _identity_of(folder, identity)):
+            return None
+        manifest: dict[str, Any] = read_json(out / "manifest.json", shards.FinishedManifest)
+        send_left(out)
+        say(f"{out} is finished already, {manifest['counts']['kept']:,} pairs; nothing to do")
         return manifest
 
     before = finished()
@@ -145,27 +150,12 @@ def shard_pairs(
         before = finished()  # by another run, since
         if before is not None:
             return before, True
-        _check_ours(out, _OF_OUTPUT, may_be_link=True)
-        _check_ours(old, _OF_OUTPUT)
-        _check_ours(work, _OF_WORK)
+        check_own_files(out, _OF_OUTPUT, _JOB, may_be_link=True)
+        check_own_files(_old(out), _OF_OUTPUT, _JOB)
+        check_own_files(work, _OF_WORK, _JOB)
         _say_columns(names_of_sources, heads, with_pairs=rejected_sample)
         doing("starting Ray and MLflow")
-        with tracked_run(f"shard {out.name}", out) as run, ray_session(workers):
-            _begin(work, {**identity, "rejected_sample": rejected_sample})
-            about = {"inputs": len(inputs), "input_digest": digest_of(identity["inputs"]), **asdict(limits)}
-            run.params({**about, **identity["settings"]})
-            manifest = _shard(task, parts, work, identity)
-            result = work / "result"
-            run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
-            run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
-            shutil.rmtree(old, ignore_errors=True)
-            replace_folder(result, out, old)
-            if foreign_file(work, _OF_WORK) is None:
-                shutil.rmtree(work)
-            else:
-                say(f"{work} was not removed: it holds files that jobs/shard.py did not write")
-            for path in sorted(out.rglob("*.json*")):  # from their place, where they are read later if MLflow is away
-                run.artifacts(path, str(path.parent.relative_to(out)) if path.parent != out else None)
+        manifest = _run(task, parts, unfinished, identity)
     return manifest, False
 
 
@@ -173,17 +163,6 @@ def _as_json(settings: ShardSettings) -> dict[str, Any]:
     """Return settings as JSON. One that is newer than the first version is left out where it has its default."""
     values: dict[str, Any] = on_disk(json.loads(json.dumps(asdict(settings))))
     return values if settings.no_header else {name: value for name, value in values.items() if name != "no_header"}
-
-
-def _check_ours(folder: Path, ours: re.Pattern[str], *, may_be_link: bool = False) -> None:
-    """Raise ValueError if a folder that is to be emptied or replaced holds a file that this job did not write."""
-    is_folder = folder.is_dir() and (may_be_link or not folder.is_symlink())
-    foreign = foreign_file(folder, ours) if is_folder else folder if os.path.lexists(folder) else None
-    if foreign is not None:
-        raise ValueError(
-            f"{foreign} is not a file that jobs/shard.py wrote, and {folder} would be removed; move it away, or choose "
-            "another `out`"
-        )
 
 
 @dataclass(frozen=True)
@@ -232,27 +211,54 @@ class _Task:
     limits: ReadLimits
 
 
-def read_finished(out: Path, identity: dict[str, Any], overwrite: bool = False) -> dict[str, Any] | None:
-    """The manifest of a finished output with this identity; None where there is none and one may be made.
+def _run(task: _Task, parts: Sequence[Part], work: Work, identity: dict[str, Any]) -> dict[str, Any]:
+    """Write the output; return its manifest."""
+    out, old = work.out, _old(work.out)
+    with tracked_run(f"shard {out.name}", out) as run, ray_session(task.workers):
+        if work.is_begun():
+            say(f"resuming the work in {work.folder}")
+        else:
+            work.clear()
+            work.begin()
+        about = {
+            "inputs": len(identity["inputs"]),
+            "input_digest": digest_of(identity["inputs"]),
+            **asdict(task.limits),
+        }
+        run.params({**about, **identity["settings"]})
+        manifest = _shard(task, parts, work.folder, identity)
+        result = work.folder / "result"
+        run.metrics({name: manifest["counts"][name] for name in ("read", "kept", "refused", "duplicates")})
+        run.metrics({f"refused/{reason}": count for reason, count in manifest["counts"]["reasons"].items()})
+        shutil.rmtree(old, ignore_errors=True)
+        replace_folder(result, out, old)
+        work.remove()
+        for path in sorted(out.rglob("*.json*")):  # from their place, where they are read later if MLflow is away
+            run.artifacts(path, str(path.parent.relative_to(out)) if path.parent != out else None)
+    return manifest
+
+
+def _old(out: Path) -> Path:
+    """Where a replaced output is before it is removed."""
+    return out.with_name(f".{out.name}.old")
+
+
+def _identity_of(out: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """Return what decided the rows of a finished output: the fields of ``identity``, as its manifest has them.
 
     Raises:
-        ValueError: ``out`` holds something else, or pairs of other inputs or settings that are not to be overwritten.
+        ValueError: ``out`` holds something else.
     """
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return None
     if not out.is_dir():
-        raise ValueError(f"{out} is a file; `out` needs a folder, new or empty")
-    if not (out / SUCCESS).is_file() or not (out / "manifest.json").is_file():
-        raise ValueError(f"{out} holds something that jobs/shard.py did not write; choose another `out` or empty it")
-    manifest: dict[str, Any] = read_json(out / "manifest.json", dict[str, Any])
-    manifest.setdefault("max_line_bytes", DEFAULT_LIMITS.max_line_bytes)  # an older one has none
-    ours = manifest.get("format") in {shards.FORMAT, shards.SUBSETS_FORMAT}
-    changed = differences(*({key: one.get(key) for key in identity if key != "format"} for one in (manifest, identity)))
-    if ours and not changed:
-        return manifest
-    if ours and overwrite:
-        return None
-    raise ValueError(f"{out} holds other pairs: {changed}; choose another `out`, or replace it with `overwrite`")
+        raise ValueError(f"{out} is a file; `out` must be a folder, new or empty")
+    manifest: dict[str, Any] = {}
+    if (out / SUCCESS).is_file() and (out / "manifest.json").is_file():
+        manifest = read_json(out / "manifest.json", dict[str, Any])
+    if manifest.get("format") not in {shards.FORMAT, shards.SUBSETS_FORMAT}:
+        check_own_files(out, _OF_OUTPUT, _JOB, may_be_link=True)
+        raise ValueError(f"{out} holds no finished pair shards; choose another `out`, or empty it")
+    manifest.setdefault("max_line_bytes", DEFAULT_LIMITS.max_line_bytes)  # absent from manifests of older versions
+    return {name: manifest.get(name) for name in identity} | {"format": identity["format"]}
 
 
 def _shard(task: _Task, parts: Sequence[Part], work: Path, identity: dict[str, Any]) -> dict[str, Any]:
@@ -469,13 +475,3 @@ def _names(inputs: Sequence[Place]) -> list[str]:
         raise ValueError(f"an input is given twice: {listed(twice)}; name each once")
     names = [name_of(place) for place in inputs]
     return names if len(set(names)) == len(names) else [f"{at}/{name}" for at, name in enumerate(names)]
-
-
-def _begin(work: Path, identity: dict[str, Any]) -> None:
-    """Empty the work folder, unless it is of the same inputs and settings, and of this code."""
-    saved, now = work / "identity.json", {"code": _CODE, **identity}
-    with suppress(OSError, ValueError):  # missing or damaged: the inputs are parsed again
-        if read_json(saved) == now:
-            return
-    empty_folder(work)
-    write_json(saved, now)

@@ -24,9 +24,10 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
 from paraembed.embedding.settings import OnDuplicateId, Settings
-from paraembed.embedding.store import Store, is_there, read_bytes, read_json, write_json
+from paraembed.embedding.store import Folder, Store, is_there, read_bytes, read_json, write_json
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
+from paraembed.io.resume import foreign_work, other_work
 from paraembed.options import checked
 from paraembed.stops import RunFailedError
 
@@ -75,22 +76,22 @@ def check_folder(store: Store) -> bool:
     try:
         names = store.names()
     except NotADirectoryError:
-        message = f"{store} is a file; `out` expects a folder that is new, empty or from this job"
-        raise NotADirectoryError(message) from None
+        raise NotADirectoryError(f"{store} is a file; `out` must be a folder, new, empty or of this job") from None
     begun = PLAN in names
     ours = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS) if begun else ()
     for name in names:
         if name not in ours and not (begun and _PART.fullmatch(name)) and not _TEMPORARY.fullmatch(name):
-            raise ValueError(
-                f"{store} holds {name!r}, which is not from this job; choose a new or empty folder for `out`"
-            )
+            raise foreign_work(store, name, "jobs/embed.py")
     return begun
 
 
 def continued_plan(
     store: Store, encoder: str, tokenizer: str, inputs: tuple[InputFile, ...], settings: Settings
 ) -> Plan:
-    """The plan of the run that was begun in a place, to go on with.
+    """Return the plan of the run that was begun in a place, to resume it.
+
+    ``io.resume.Work`` is not used, only its message: the place may be an object store, the record is the plan, from
+    which the fingerprint is derived, and other work is never emptied, but replaced when the new output is complete.
 
     Raises:
         ValueError: it was begun with another encoder, tokenizer, setting or input: which, and both values.
@@ -99,9 +100,7 @@ def continued_plan(
     before = decides(stored.encoder, stored.tokenizer, stored.plan.inputs, stored.plan.settings)
     changed = differences(before, decides(encoder, tokenizer, inputs, settings))
     if changed:
-        raise ValueError(
-            f"{store} was begun with another {changed}; go back to that, give another `out`, or {store.afresh}"
-        )
+        raise other_work(store, changed, can_overwrite=isinstance(store, Folder))
     return replace(stored.plan, inputs=inputs)  # files that moved are the same files
 
 
@@ -124,7 +123,7 @@ def read_run(store: Store) -> Run:
             raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMAT!r}")
         return Run(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]))
     except ValueError as error:
-        raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start afresh") from None
+        raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start over") from None
 
 
 @contextmanager
@@ -148,9 +147,7 @@ def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
 def _check_same(store: Store, run: Run) -> None:
     """Raise ValueError unless the plan that lies in a place is this run's."""
     if changed := differences(_identity(read_run(store)), _identity(run)):
-        raise ValueError(
-            f"another run has begun in {store} meanwhile, with another {changed}; give each an `out` of its own"
-        )
+        raise ValueError(f"another run, with another {changed}, is writing to {store}; use a separate `out` for each")
 
 
 def _sweep(store: Store) -> None:

@@ -147,7 +147,7 @@ def embed_part(
             size = file.tell()
             count = found.counts["rows"] + found.counts["n_rejected"]
             if count != part.rows:
-                raise ValueError(f"{source.shown} changed: {part.name} has {count} rows of {part.rows}; start afresh")
+                raise ValueError(f"{source.shown} changed: {part.name} has {count} rows of {part.rows}; start over")
             if found.counts["n_rejected"]:
                 rejected_sha256 = _write_rejected(rejected, store, part.name)
 

@@ -38,8 +38,6 @@ class Store(Protocol):
     """Path or URI, with credentials if it has any: what ``open_store`` takes."""
     name: str
     """The last part of it."""
-    afresh: str
-    """What a user can do to embed everything again."""
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
         """Write a file, whole or not at all; returns its SHA-256, hexadecimal."""
@@ -105,8 +103,6 @@ def _resolve_for_writing(uri: str) -> tuple[pa.fs.FileSystem, str]:
 class Folder:
     """A folder on a disk or NFS."""
 
-    afresh = "start afresh with `overwrite`"
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.place, self.name = str(path.absolute()), path.name
@@ -160,8 +156,6 @@ class Folder:
 
 class Remote:
     """A part of an object store. There is no lock; two runs of one command write the same bytes."""
-
-    afresh = "start afresh with another `out`"
 
     def __init__(self, filesystem: pa.fs.FileSystem, path: str, place: str) -> None:
         self.filesystem, self.path, self.place, self.name = filesystem, path.rstrip("/"), place, name_of(place)

@@ -1,7 +1,8 @@
-"""Unfinished work in a folder, with the fingerprint of what it becomes: finished, resumed, refused or started over."""
+"""Resumable work in a folder, by the fingerprint of its result: finished, resumed, rejected or started over."""
 
 import contextlib
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -62,12 +63,7 @@ class Work:
                 return True
         elif self.folder == self.out:  # a folder of the user's, in which nothing was begun
             files = re.compile(rf"\.{re.escape(self.record)}\..*")
-        foreign = foreign_file(self.folder, files)
-        if foreign is not None:
-            raise ValueError(
-                f"{self.folder} holds something that {self.job} did not write; choose another `out`, or move it away: "
-                f"{foreign.relative_to(self.folder)}"
-            )
+        check_own_files(self.folder, files, self.job, may_be_link=True)
         return False
 
     def clear(self) -> None:
@@ -101,23 +97,49 @@ class Work:
             ValueError: the file is damaged.
         """
         try:
-            found: dict[str, Any] = read_json(self.folder / self.record, dict[str, Any])
+            recorded: dict[str, Any] = read_json(self.folder / self.record, dict[str, Any])
         except ValueError as error:
             if self.overwrite:
                 return {}
             raise ValueError(f"{error}; start over with `overwrite`") from None
-        return found
+        return recorded
 
-    def _is_same(self, place: Path, found: dict[str, Any]) -> bool:
+    def _is_same(self, place: Path, before: dict[str, Any]) -> bool:
         now = self.fingerprint
         if self.is_nested:
-            fields = (differences({name: found.get(name)}, {name: value}) for name, value in now.items())
+            fields = (differences({name: before.get(name)}, {name: value}) for name, value in now.items())
             changed = next(filter(None, fields), "")
         else:
-            changed = differences(found, now)
+            changed = differences(before, now)
         if changed and not self.overwrite:
-            raise ValueError(
-                f"{place} was begun with another {changed}; go back to that, choose another `out`, or start over with "
-                "`overwrite`"
-            )
+            raise other_work(place, changed)
         return not changed
+
+
+def other_work(place: object, changed: str, *, can_overwrite: bool = True) -> ValueError:
+    """Error for a place where the same job began with another fingerprint; ``changed`` names the differing fields."""
+    remedies = "choose another `out`, or start over with `overwrite`" if can_overwrite else "or choose another `out`"
+    return ValueError(f"{place} was begun with another {changed}; go back to that, {remedies}")
+
+
+def foreign_work(place: object, name: object, job: str) -> ValueError:
+    """Error for a place with a file that the job did not write."""
+    return ValueError(
+        f"{place} holds something that {job} did not write; choose another `out`, or move it away: {name}"
+    )
+
+
+def check_own_files(folder: Path, files: re.Pattern[str], job: str, *, may_be_link: bool = False) -> None:
+    """Raise ValueError if a folder that is to be emptied or replaced holds a file that the job did not write.
+
+    Args:
+        folder: it may be missing.
+        files: paths in the folder that the job writes.
+        job: file of the job, for messages.
+        may_be_link: whether the folder may be a symbolic link to a folder.
+    """
+    if os.path.lexists(folder) and (not folder.is_dir() or (folder.is_symlink() and not may_be_link)):
+        raise foreign_work(folder.parent, folder.name, job)
+    foreign = foreign_file(folder, files)
+    if foreign is not None:
+        raise foreign_work(folder, foreign.relative_to(folder), job)

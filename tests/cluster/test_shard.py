@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.cluster.shard import read_finished, shard_pairs
+from paraembed.cluster.shard import _identity_of, shard_pairs
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
@@ -223,9 +223,7 @@ def test_pairs_from_before_the_flag_have_lines_of_its_default(tmp_path):
     identity = {"format": "paraembed-pairs-1", "inputs": [], "max_line_bytes": DEFAULT_LIMITS.max_line_bytes}
     (tmp_path / "manifest.json").write_text('{"format": "paraembed-pairs-1", "inputs": []}')
     (tmp_path / "_SUCCESS").touch()
-    assert read_finished(tmp_path, identity) == identity
-    with pytest.raises(ValueError, match=r"holds other pairs: max_line_bytes \(was 67108864, is 7\)"):
-        read_finished(tmp_path, {**identity, "max_line_bytes": 7})
+    assert _identity_of(tmp_path, {**identity, "max_line_bytes": 7}) == identity
 
 
 @pytest.mark.ray
@@ -234,7 +232,7 @@ def test_finished_output_is_kept_or_replaced_only_on_request(ray_cluster, inputs
     shard_pairs(inputs, out, SETTINGS)
     before = contents(out)
     shard_pairs(inputs, out, SETTINGS)
-    assert "is complete already (120 pairs); nothing to do" in capsys.readouterr().err
+    assert "is finished already, 120 pairs; nothing to do" in capsys.readouterr().err
     other = ShardSettings(rows_per_shard=41)
     with pytest.raises(ValueError, match=r"settings.rows_per_shard \(was 40, is 41\); .* `overwrite`"):
         shard_pairs(inputs, out, other)
@@ -257,7 +255,7 @@ def test_files_that_a_user_put_beside_the_output_survive(inputs, tmp_path):
     for folder in (tmp_path / ".out.old", tmp_path / ".out.partial"):
         folder.mkdir()
         (folder / "chapter1.txt").write_text("dear")
-        with pytest.raises(ValueError, match=rf"{re.escape(str(folder))}/chapter1.txt is not a file that .* wrote"):
+        with pytest.raises(ValueError, match=rf"{re.escape(str(folder))} holds .*jobs/shard\.py .*: chapter1\.txt"):
             shard_pairs(inputs, tmp_path / "out", SETTINGS)
         assert (folder / "chapter1.txt").read_text() == "dear"
         assert not (tmp_path / "out").exists()
@@ -266,7 +264,7 @@ def test_files_that_a_user_put_beside_the_output_survive(inputs, tmp_path):
     for name in (".out.old", ".out.partial"):
         for target in (tmp_path, tmp_path / "empty"):
             (tmp_path / name).symlink_to(target)
-            with pytest.raises(ValueError, match=rf"{name} is not a file that jobs/shard.py wrote"):
+            with pytest.raises(ValueError, match=rf"jobs/shard\.py .*: {re.escape(name)}"):
                 shard_pairs(inputs, tmp_path / "out", SETTINGS)
             (tmp_path / name).unlink()
     assert all(path.exists() for path in inputs)
@@ -276,7 +274,7 @@ def test_files_that_a_user_put_beside_the_output_survive(inputs, tmp_path):
 def test_files_that_a_user_put_into_an_output_are_not_overwritten(ray_cluster, inputs, tmp_path):
     shard_pairs(inputs, tmp_path / "out", SETTINGS)
     (tmp_path / "out" / "notes.txt").write_text("dear")
-    with pytest.raises(ValueError, match=r"out/notes.txt is not a file that jobs/shard.py wrote"):
+    with pytest.raises(ValueError, match=r"out holds .*jobs/shard\.py .*: notes\.txt"):
         shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE, overwrite=True)
     assert (tmp_path / "out" / "notes.txt").read_text() == "dear"
     (tmp_path / "out" / "notes.txt").unlink()
@@ -411,7 +409,7 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
         read_pair_manifest(tmp_path / "out")
     assert shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")[1]
     other = ShardSettings(training_set="pgru2017", split="dev")
-    with pytest.raises(ValueError, match=r"holds other pairs: settings.split \(was all, is dev\)"):
+    with pytest.raises(ValueError, match=r"begun with another settings.split \(was all, is dev\)"):
         shard_pairs([tmp_path / "ppdb"], tmp_path / "out", other, words=tmp_path / "words")
     shard_pairs([tmp_path / "ppdb"], tmp_path / "one", other, words=tmp_path / "words")
     assert contents(tmp_path / "one")[SHARD] == contents(tmp_path / "out" / "dev")[SHARD]
