@@ -32,7 +32,7 @@ from paraembed.names import on_disk
 from paraembed.pairs import shards
 from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions
 from paraembed.pairs.filters import read_vocabulary
-from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of, spans_of
+from paraembed.pairs.formats import SPAN_BYTES, Reading, Source, read_pairs, sources_of, spans_of
 from paraembed.pairs.parse import parse_source, reading_of
 from paraembed.pairs.parts import ParsedPart, Part, about_sources, parsed_parts, reports_of
 from paraembed.pairs.reports import SAMPLED, SourceReport, load_report, save_report, sum_counts
@@ -74,6 +74,7 @@ def shard_pairs(
     overwrite: bool = False,
     rejected_sample: bool = True,
     limits: ReadLimits = DEFAULT_LIMITS,
+    span_bytes: int = SPAN_BYTES,
 ) -> tuple[dict[str, Any], bool]:
     """Write pair shards of the contract (``PAIRS`` in pairs/shards.py), a manifest and ``_SUCCESS``, last.
 
@@ -91,6 +92,7 @@ def shard_pairs(
         overwrite: replace a finished output of other inputs or settings.
         rejected_sample: keep a sample of the rows that are refused, beside the shards and in MLflow.
         limits: what is read of an input at most; ``max_line_bytes`` decides rows, so the manifest has it.
+        span_bytes: bytes of a plain file that one task parses.
 
     Returns:
         The manifest, and whether it was complete before.
@@ -114,7 +116,7 @@ def shard_pairs(
     spans = [
         (source, name, span)
         for source, name, head in zip(sources, names_of_sources, heads, strict=True)
-        for span in spans_of(source, head.form)
+        for span in spans_of(source, head.form, span_bytes=span_bytes)
     ]
     parts = [Part(*span, work / f"parsed-{number:05d}.parquet") for number, span in enumerate(spans)]
     doing(f"hashing {len(inputs):,} inputs")

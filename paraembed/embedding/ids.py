@@ -14,34 +14,36 @@ from paraembed.io.parquet import chunks_of
 from paraembed.pairs.hashing import hash_strings, mixed
 
 _ROWS = 16_384  # read at a time
-_HASHES = 1 << 25  # compared at a time: 0.25 GB, twice while they are gathered
-_COMPARED_BYTES = 256 << 20  # of ids compared letter by letter at a time, and what Arrow makes of them: about 1 GB
 _ID_BYTES = 32  # of a hash table, and of the place of a string, each id
 Hashes = npt.NDArray[np.uint64]
 
 
-def count_duplicates(store: Store, parts: Sequence[str], column: str) -> tuple[int, Any]:
-    """Rows whose id stands in an earlier row, too, and one such id; null is no id.
+def count_duplicates(
+    store: Store, parts: Sequence[str], column: str, *, max_bytes: int = 256 << 20, max_hashes: int = 1 << 25
+) -> tuple[int, Any]:
+    """Return the number of rows whose id is also in an earlier row, and one such id; null is no id.
 
-    Up to 256 MB of ids are compared as they are. Of more, 64-bit hashes are compared, 33M at a time, and the column is
-    read once for each; then it is read for the ids whose hash stands twice, and these are compared.
+    Up to ``max_bytes`` of ids are compared as they are. Of more, 64-bit hashes are compared, and the column is read
+    once for each batch of hashes; then it is read for the ids that share a hash, and these are compared.
 
     Args:
         store: the output.
         parts: names of its files.
-        column: of the ids, integers or strings.
+        column: name of the id column, integers or strings.
+        max_bytes: bytes of ids to compare at a time; Arrow takes four times as many, 1 GB.
+        max_hashes: hashes to compare at a time; 33M are 0.25 GB, twice while they are gathered.
     """
     sizes = [_size(store, part, column) for part in parts]
     rows, size = sum(count for count, _ in sizes), sum(size for _, size in sizes)
-    if size <= _COMPARED_BYTES:
-        return _compare(_read(store, parts, column))
-    some = max(1, _COMPARED_BYTES * rows // size)  # ids at a time
-    found = [
-        _compare(_with_hashes(_read(store, parts, column), shared[start : start + some]))
-        for shared in _shared_hashes(store, parts, column, 1 + rows // _HASHES)
-        for start in range(0, len(shared), some)
+    if size <= max_bytes:
+        return _compare(_read(store, parts, column), max_bytes)
+    max_ids = max(1, max_bytes * rows // size)
+    results = [
+        _compare(_with_hashes(_read(store, parts, column), shared[start : start + max_ids]), max_bytes)
+        for shared in _shared_hashes(store, parts, column, 1 + rows // max_hashes)
+        for start in range(0, len(shared), max_ids)
     ]
-    return sum(count for count, _ in found), next((one for count, one in found if count), None)
+    return sum(count for count, _ in results), next((repeated for count, repeated in results if count), None)
 
 
 def _size(store: Store, part: str, column: str) -> tuple[int, int]:
@@ -72,16 +74,16 @@ def _with_hashes(ids: Iterator[pa.Array], wanted: Hashes) -> Iterator[pa.Array]:
         yield some.filter(pa.array(wanted[at] == hashes))
 
 
-def _compare(ids: Iterator[pa.Array]) -> tuple[int, Any]:
-    """Rows that repeat an id, and one such id."""
+def _compare(ids: Iterator[pa.Array], max_bytes: int) -> tuple[int, Any]:
+    """Return the number of rows that repeat an id, and one such id."""
     waiting, size, rows, repeated = list[pa.Array](), 0, 0, None
-    for some in ids:
-        rows += len(some)
-        waiting.append(some)
-        size += some.nbytes + _ID_BYTES * len(some)
-        if size > 2 * _COMPARED_BYTES:  # the same ids over and over
+    for batch in ids:
+        rows += len(batch)
+        waiting.append(batch)
+        size += batch.nbytes + _ID_BYTES * len(batch)
+        if size > 2 * max_bytes:  # the same ids over and over
             waiting, repeated = _distinct(waiting, repeated)
-            size = sum(one.nbytes + _ID_BYTES * len(one) for one in waiting)
+            size = sum(array.nbytes + _ID_BYTES * len(array) for array in waiting)
     distinct, repeated = _distinct(waiting, repeated)
     return rows - sum(map(len, distinct)), repeated
 

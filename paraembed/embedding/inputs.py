@@ -15,10 +15,9 @@ from urllib.parse import quote, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from paraembed.io import tables
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import sha256_of
-from paraembed.io.inflate import is_compressed, read_blocks
+from paraembed.io.inflate import BLOCK_BYTES, is_compressed, read_blocks
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.parquet import is_parquet
 from paraembed.io.places import Place, locate, name_of, require_file, size_of, to_place, without_credentials
@@ -57,8 +56,9 @@ class InputFile:
         size: bytes as stored.
         sha256: of the bytes as stored.
         stamp: from before they were read: size and time of change (ns), on an object store size and ETag; to see
-            whether the file was changed since. It is not written anywhere, nor are the limits.
+            whether the file was changed since. It is not written anywhere, nor are ``limits`` and ``block_bytes``.
         limits: what is read of it at most.
+        block_bytes: bytes to read and to parse at a time.
         max_line_bytes: of CSV, limit of a row over several lines: it decides which lines are rejected.
         max_field_lines: of CSV, limit of a quoted cell: it decides that, too.
     """
@@ -72,6 +72,7 @@ class InputFile:
     sha256: str
     stamp: str = field(default="", compare=False)
     limits: TableLimits = field(default=DEFAULT_TABLE_LIMITS, compare=False)
+    block_bytes: int = field(default=BLOCK_BYTES, compare=False)
     max_line_bytes: int = DEFAULT_TABLE_LIMITS.max_line_bytes
     max_field_lines: int = DEFAULT_TABLE_LIMITS.max_field_lines
 
@@ -98,7 +99,7 @@ class InputFile:
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, without credentials, and without limits that are the default."""
         values = asdict(replace(self, path=self.shown))
-        del values["stamp"], values["limits"]
+        del values["stamp"], values["limits"], values["block_bytes"]
         others = self.other_limits()
         return {name: value for name, value in values.items() if name not in _DECIDING or name in others}
 
@@ -110,7 +111,7 @@ class InputFile:
     def cut_records(self, pieces: Iterable[bytes] | None = None, start: int = 0) -> Iterator[Records]:
         """Cut the file, or its bytes from ``start`` on, where a record begins, into records; see ``read_records``."""
         if pieces is None:
-            pieces = read_blocks(self.place, tables.BLOCK_BYTES, self.limits.max_inflation)
+            pieces = read_blocks(self.place, self.block_bytes, self.limits.max_inflation)
         most = self.max_line_bytes if self.kind == "csv" else self.limits.max_line_bytes
         table = Table(len(self.columns), self.max_field_lines, start == 0)
         return read_records(pieces, self.kind, self.shown, most, table)
@@ -120,6 +121,8 @@ def list_inputs(
     asked: Sequence[str | Path],
     limits: TableLimits = DEFAULT_TABLE_LIMITS,
     progress: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+    *,
+    block_bytes: int = BLOCK_BYTES,
 ) -> tuple[InputFile, ...]:
     """Look at the input files: there, all of one known kind, not empty, not binary.
 
@@ -129,6 +132,7 @@ def list_inputs(
             folder or glob are taken in the order of their names.
         limits: what is read of each at most.
         progress: is called with the number of files that were looked at, and of all.
+        block_bytes: bytes to read and to parse at a time.
 
     Raises:
         FileNotFoundError: as said; also a link in a folder that leads nowhere.
@@ -143,7 +147,7 @@ def list_inputs(
         raise ValueError(f"{without_credentials(str(repeated))} is given twice, or linked to; give every input once")
     files = []
     for place, name in places:
-        files.append(_look_at(place, name, limits))
+        files.append(replace(_look_at(place, name, limits), block_bytes=block_bytes))
         progress(len(files), len(places))
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:

@@ -28,7 +28,7 @@ from paraembed.io.fingerprint import digest_of
 from paraembed.text.trees import TreeError
 
 REPORTS, REJECTED = "_reports", "_rejected"
-_ROW_GROUP_BYTES = 32 << 20  # of vectors; a part is written a row group at a time
+ROW_GROUP_BYTES = 32 << 20  # of vectors; a part is written a row group at a time
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 
 
@@ -105,7 +105,14 @@ def rejected_name(part: str) -> str:
 
 
 def embed_part(
-    encoder: Encoder, source: InputFile, part: Part, settings: Settings, store: Store, *, data: bytes | None = None
+    encoder: Encoder,
+    source: InputFile,
+    part: Part,
+    settings: Settings,
+    store: Store,
+    *,
+    data: bytes | None = None,
+    row_group_bytes: int = ROW_GROUP_BYTES,
 ) -> PartReport:
     """Embed a part into ``store`` and write its report beside it; the same bytes every time.
 
@@ -125,6 +132,7 @@ def embed_part(
         settings: columns and sizes.
         store: the output; the report goes to its ``_reports``.
         data: the part's text, where ``source`` is a chain (see ``stream_parts``).
+        row_group_bytes: bytes of vectors in a row group.
 
     Raises:
         ValueError: a tree that does not fit its text, a text that is too long, an input that is not what the plan says,
@@ -138,7 +146,7 @@ def embed_part(
         found = _Found(rejected)
 
         def write(file: BinaryIO) -> None:
-            group_rows = max(1024, _ROW_GROUP_BYTES // (4 * encoder.width))
+            group_rows = max(1024, row_group_bytes // (4 * encoder.width))
             with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
                 rows = read_part(source, part, settings, data)
                 for table in _tables(_batches(encoder, rows, schema, source, settings, found), group_rows):

@@ -125,8 +125,13 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
     ]
 
 
-def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
+def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_bytes: int = MAX_PART_BYTES) -> Plan:
     """Cut the inputs into parts of about ``settings.part_rows`` rows.
+
+    Args:
+        inputs: the input files.
+        settings: columns and sizes.
+        max_part_bytes: a part of text ends early when it reaches these bytes.
 
     Raises:
         ValueError: settings that do not fit the inputs, or a row that is too long.
@@ -138,7 +143,9 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     cuts = [
         (number, cut)
         for number, file in enumerate(inputs)
-        for cut in (_cut_parquet if file.kind == "parquet" else _cut_records)(file, settings)
+        for cut in (
+            _cut_parquet(file, settings) if file.kind == "parquet" else _cut_records(file, settings, max_part_bytes)
+        )
     ]
     if not cuts:
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
@@ -151,8 +158,8 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings) -> Plan:
     return Plan(inputs, settings, tuple(parts))
 
 
-def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
-    """Parts of ``settings.part_rows`` rows, or fewer that reach ``MAX_PART_BYTES``; a header is in none."""
+def _cut_records(source: InputFile, settings: Settings, max_part_bytes: int) -> Iterator[Cut]:
+    """Parts of ``settings.part_rows`` rows, or fewer that reach ``max_part_bytes``; a header is in none."""
     has_header = source.kind in {"csv", "tsv"}
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
     breaks = before = 0  # line breaks in rows before the block, before the open part
@@ -163,7 +170,7 @@ def _cut_records(source: InputFile, settings: Settings) -> Iterator[Cut]:
             start, done, has_header = int(ends[0]), 1, False
             before = int(some.breaks[0])
         while done < len(ends):
-            by_bytes = int(np.searchsorted(ends[done:], start + MAX_PART_BYTES)) + 1
+            by_bytes = int(np.searchsorted(ends[done:], start + max_part_bytes)) + 1
             taken = min(settings.part_rows - rows, by_bytes)
             if done + taken > len(ends):
                 rows += len(ends) - done

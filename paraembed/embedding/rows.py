@@ -5,9 +5,9 @@ the text or with something else in its place, a CSV or TSV row of another number
 whose quoting is wrong (``paraembed.io.tables``). A text that is null (JSON, Parquet) counts as empty, whose
 vector is zeros. Of JSON lines, keys are read from all rows; one that a row lacks is null there.
 
-Memory: about ``BLOCK_BYTES`` of text at a time (or one text, which may have ``max_line_bytes``), some copies of it
+Memory: about ``block_bytes`` of text at a time (or one text, which may have ``max_line_bytes``), some copies of it
 while it is parsed, and the block that comes next; never a part. Of Parquet, rows are read at a time that hold about
-``BLOCK_BYTES`` on the average of a row group (``paraembed.io.parquet``).
+``block_bytes`` on the average of a row group (``paraembed.io.parquet``).
 """
 
 import json
@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.plan import Part
 from paraembed.embedding.settings import Settings
-from paraembed.io import tables
 from paraembed.io.inflate import read_blocks, read_span
 from paraembed.io.limits import MOST_LINE_BYTES
 from paraembed.io.parquet import cuts, read_batches
@@ -114,7 +113,7 @@ class _Block:
 
 def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
     """The text of some parts of a compressed file, in their order, with one pass over it."""
-    blocks = read_blocks(source.place, tables.BLOCK_BYTES, source.limits.max_inflation)
+    blocks = read_blocks(source.place, source.block_bytes, source.limits.max_inflation)
     at, block = 0, next(blocks, b"")  # the block begins at byte ``at``
     for part in parts:
         pieces = [block[max(0, part.start - at) : part.stop - at]]
@@ -125,7 +124,7 @@ def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Par
 
 
 def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[Rows]:
-    """The rows of a part, at most ``settings.batch_size`` and about ``BLOCK_BYTES`` of text at a time.
+    """The rows of a part, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
 
     Args:
         source: the part's input file.
@@ -147,7 +146,7 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
             carried.insert(0, _made_ids(source, part, settings, block.at))
         strings = {name: block.columns[column].cast(pa.large_string()) for name, column in named.items()}
         ends = _ends(strings, source)
-        for start, stop in [*cuts(ends, tables.BLOCK_BYTES, settings.batch_size)] or [(0, 0)] * bool(block.rejected):
+        for start, stop in [*cuts(ends, source.block_bytes, settings.batch_size)] or [(0, 0)] * bool(block.rejected):
             of_rows = {name: column.slice(start, stop - start).cast(pa.string()) for name, column in strings.items()}
             others = (block.rejected, block.num_replaced, block.multi_line) if start == 0 else ([], 0, NO_MULTI_LINE)
             columns = [column.slice(start, stop - start) for column in carried]
@@ -161,7 +160,7 @@ def _made_ids(source: InputFile, part: Part, settings: Settings, at: npt.NDArray
 
 
 def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
-    size = tables.BLOCK_BYTES
+    size = source.block_bytes
     if data is None:
         assert not source.is_chain
         pieces = read_span(source.place, (part.start, part.stop), size)
@@ -261,7 +260,7 @@ def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: 
     groups = range(part.start, part.stop)
     done = part.row_in_file
     options: dict[str, Any] = {"limits": source.limits, "state": source.state}
-    for batch in read_batches(source.place, wanted, batch_size, tables.BLOCK_BYTES, groups, **options):
+    for batch in read_batches(source.place, wanted, batch_size, source.block_bytes, groups, **options):
         columns: dict[str, pa.Array] = {}
         replaced = np.zeros(len(batch), bool)
         for name in wanted:

@@ -25,7 +25,8 @@ MAX_INFLATION = 200
 ALWAYS_INFLATED = 1 << 30
 _READ_BYTES = 1 << 20  # compressed, at a time
 _MEMBER_BYTES = 1 << 10  # of a gzip member, at first
-_LINE_BYTES = 1 << 16
+BLOCK_BYTES = 8 << 20
+"""Bytes that readers of text take at a time."""
 
 
 def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> Iterator[bytes]:
@@ -115,7 +116,7 @@ Span = tuple[int, int]
 """A part of a file: its first byte, and the one behind its last."""
 
 
-def cut_at_lines(place: Place, size: int) -> list[Span]:
+def cut_at_lines(place: Place, size: int, *, read_bytes: int = 1 << 16) -> list[Span]:
     """A file of plain text in spans of ``size`` bytes or a little more, each ending at the end of a line."""
     total = size_of(place)
     spans, start = [], 0
@@ -123,7 +124,7 @@ def cut_at_lines(place: Place, size: int) -> list[Span]:
         while start < total:
             at = start + size - 1  # a line that ends with the span's last byte is the span's last
             raw.seek(min(at, total))
-            while (piece := raw.read(_LINE_BYTES)) and (feed := piece.find(b"\n")) < 0:
+            while (piece := raw.read(read_bytes)) and (feed := piece.find(b"\n")) < 0:
                 at += len(piece)
             stop = at + feed + 1 if piece else total
             spans.append((start, stop))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paraembed.io.inflate import Span, ahead, read_blocks, read_span
+from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, read_blocks, read_span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, require_file
 
@@ -19,8 +19,6 @@ TOO_LONG = "longer than --max-line-bytes"
 INVALID_UTF8 = "invalid UTF-8"
 """Why a line is refused."""
 
-_BLOCK_BYTES = 8 << 20
-_SHOWN_BYTES = 1000  # what is kept of a line that is too long
 _LINE_FEED, _CARRIAGE_RETURN = 10, 13
 
 Octets = npt.NDArray[np.uint8]
@@ -131,12 +129,24 @@ def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
     return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
 
 
-def read_lines(place: Place, span: Span | None = None, limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[Lines]:
-    """Read a text file, plain or compressed (``read_blocks``), or a span of a plain one (``cut_at_lines``).
+def read_lines(
+    place: Place,
+    span: Span | None = None,
+    limits: ReadLimits = DEFAULT_LIMITS,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    shown_bytes: int = 1000,
+) -> Iterator[Lines]:
+    """Read a text file in blocks of lines, in the bounded memory of a few blocks or of ``limits.max_line_bytes``.
 
-    The lines of a span are numbered from its first.
+    The next block is read in a thread.
 
-    Memory is bounded by a few blocks of 8 MB, or by ``limits.max_line_bytes``. The next block is read in a thread.
+    Args:
+        place: the file, plain or compressed (``read_blocks``).
+        span: part of a plain file (``cut_at_lines``), whose lines are numbered from its first; default: the whole file.
+        limits: longer lines are cut.
+        block_bytes: bytes to read at a time.
+        shown_bytes: bytes to keep of a line that is too long.
 
     Raises:
         FileNotFoundError, IsADirectoryError: as said.
@@ -148,13 +158,13 @@ def read_lines(place: Place, span: Span | None = None, limits: ReadLimits = DEFA
     rest: list[bytes] = []  # of a line whose end has not come, yet: ``held`` bytes
     cut = False
     try:
-        for block in ahead(_text_blocks(place, span, limits)):
+        for block in ahead(_text_blocks(place, span, limits, block_bytes)):
             feed = block.find(b"\n")
             if not cut:
                 rest.append(block if feed < 0 else block[:feed])
                 held += len(rest[-1])
                 if held > limits.max_line_bytes + 1:  # the last may be a carriage return, of the line's end
-                    cut, rest = True, [b"".join(rest)[:_SHOWN_BYTES]]
+                    cut, rest = True, [b"".join(rest)[:shown_bytes]]
             if feed < 0:
                 continue
             last = block.rfind(b"\n") + 1
@@ -181,9 +191,9 @@ def read_text(path: Path) -> list[str]:
     return lines
 
 
-def _text_blocks(place: Place, span: Span | None, limits: ReadLimits) -> Iterator[bytes]:
+def _text_blocks(place: Place, span: Span | None, limits: ReadLimits, size: int) -> Iterator[bytes]:
     """The blocks of a text file, without its byte order mark."""
-    blocks = read_span(place, span, _BLOCK_BYTES) if span else read_blocks(place, _BLOCK_BYTES, limits.max_inflation)
+    blocks = read_span(place, span, size) if span else read_blocks(place, size, limits.max_inflation)
     head = b""
     while (not span or not span[0]) and len(head) < len(codecs.BOM_UTF8) and (block := next(blocks, None)):
         head += block

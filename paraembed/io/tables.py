@@ -34,7 +34,6 @@ from paraembed.io.lines import invalid_rows, is_utf8, read_text
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
-BLOCK_BYTES = 8 << 20  # read at a time
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LINE_FEED, CARRIAGE_RETURN, QUOTE, COMMA, TAB, SPACE = b'\n\r",\t '
 _NOT_COUNTED = 5  # bytes of a mark of byte order and a line end

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.io.inflate import BLOCK_BYTES
 from paraembed.io.lines import read_lines
 from paraembed.pairs.edits import one_edit_apart, split_tokens, word_overlap
 from paraembed.pairs.hashing import text_column
@@ -143,12 +144,13 @@ def out_of_vocabulary(vocabulary: pa.StringArray) -> RowFilter:
     return RowFilter("out of vocabulary", failed)
 
 
-def read_vocabulary(path: Path, max_words: int | None = None) -> pa.StringArray:
+def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: int = BLOCK_BYTES) -> pa.StringArray:
     """The first word of each line, lower-cased, each once, in the order of the file.
 
     Args:
         path: word-vector text file, plain or compressed, with or without a header; or one word a line.
         max_words: only so many different words, the first ones (files are ordered by frequency).
+        block_bytes: bytes to read at a time.
 
     Raises:
         FileNotFoundError, IsADirectoryError: as said.
@@ -157,7 +159,7 @@ def read_vocabulary(path: Path, max_words: int | None = None) -> pa.StringArray:
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out for every word")
     words, waiting, num_waiting = pa.array([], pa.string()), list[pa.StringArray](), 0
-    for lines in read_lines(path):
+    for lines in read_lines(path, block_bytes=block_bytes):
         text = lines.text
         if lines.first == 0 and pc.match_substring_regex(text[0], r"^\d+ \d+ *$").as_py():
             text = text.slice(1)

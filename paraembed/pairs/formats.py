@@ -4,19 +4,19 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.io.escape import listed
-from paraembed.io.inflate import Span, ahead, cut_at_lines, is_compressed, read_blocks
+from paraembed.io.inflate import BLOCK_BYTES, Span, ahead, cut_at_lines, is_compressed, read_blocks
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.lines import INVALID_UTF8, TOO_LONG, Lines, invalid_rows, read_lines
 from paraembed.io.parquet import is_parquet, open_parquet, read_batches
 from paraembed.io.places import Place, name_of, require_file, size_of
-from paraembed.io.tables import BLOCK_BYTES, Records, Table, json_object, read_records
+from paraembed.io.tables import Records, Table, json_object, read_records
 from paraembed.pairs.columns import (
     HEADER_ROWS,
     columns_of,
@@ -33,8 +33,9 @@ from paraembed.pairs.settings import Format, Role
 Source = Place | tuple[Place, Place]
 """One file; or two whose lines belong together, of format ``aligned``."""
 
-_SPAN_BYTES = 256 << 20
-_BATCH_ROWS, _BATCH_BYTES = 65_536, 8 << 20  # of Parquet
+SPAN_BYTES = 256 << 20
+"""Bytes of a plain file that one task parses."""
+_BATCH_ROWS = 65_536  # of Parquet
 _SHOWN_BYTES = 4096  # of a row of CSV that is refused
 _FEW_LINES = 100
 
@@ -52,6 +53,7 @@ class Reading:
         non_terminals: whether rules of PPDB with non-terminals are pairs.
         no_header: the first row of TSV or CSV is a pair, whatever it looks like.
         limits: what is read of a file at most.
+        block_bytes: bytes to read at a time.
     """
 
     form: Format = "auto"
@@ -61,6 +63,7 @@ class Reading:
     non_terminals: bool = False
     no_header: bool = False
     limits: ReadLimits = DEFAULT_LIMITS
+    block_bytes: int = BLOCK_BYTES
 
 
 def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
@@ -76,8 +79,8 @@ def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
     return [(inputs[at], inputs[at + 1]) for at in range(0, len(inputs), 2)]
 
 
-def spans_of(source: Source, form: str) -> list[Span] | list[None]:
-    """The parts that a source is read in, side by side: of plain PPDB lines and TSV, spans of 256 MB; else the whole.
+def spans_of(source: Source, form: str, *, span_bytes: int = SPAN_BYTES) -> list[Span] | list[None]:
+    """Return the parts that a source is read in: spans of plain PPDB lines and TSV, otherwise the whole file (None).
 
     A gzip stream has one beginning: whoever wants a later part inflates all before it. Inflating is a third of the
     work (0.9 of 2.7 µs a line of PPDB) and has a thread of its own, so several files fill several workers, and of one
@@ -85,9 +88,9 @@ def spans_of(source: Source, form: str) -> list[Span] | list[None]:
     """
     if isinstance(source, tuple) or form not in {"ppdb", "tsv"}:
         return [None]
-    if size_of(source) <= _SPAN_BYTES or is_compressed(source):
+    if size_of(source) <= span_bytes or is_compressed(source):
         return [None]
-    return cut_at_lines(source, _SPAN_BYTES)
+    return cut_at_lines(source, span_bytes)
 
 
 def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None = None) -> Iterator[Block]:
@@ -109,14 +112,15 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     if columns and not say_the_pair(columns):
         raise ValueError(f"columns are {', '.join(columns)}; they must name first and second once each, no tree twice")
     if isinstance(source, tuple):
-        yield from _read_aligned(*source, reading.limits)
+        yield from _read_aligned(*source, reading)
         return
     place = source
     require_file(place)
     if reading.form == "parquet" or (reading.form == "auto" and is_parquet(place)):
         yield from _read_parquet(place, reading)
         return
-    blocks = read_lines(place, limits=reading.limits)
+    options: dict[str, Any] = {"limits": reading.limits, "block_bytes": reading.block_bytes}
+    blocks = read_lines(place, **options)
     head = next(blocks)
     line = next((text for text in head.text.slice(0, 100).to_pylist() if text and text.strip()), "")
     if not line and pc.any(head.too_long.slice(0, 100)).as_py() and reading.form == "auto":
@@ -126,7 +130,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
         )
     form = detect_format(place, line) if reading.form == "auto" else reading.form
     heads = [head, *itertools.islice(blocks, 1 if len(head) < _FEW_LINES else 0)]  # a last line may be a block
-    lines = read_lines(place, span, reading.limits) if span else itertools.chain(heads, blocks)
+    lines = read_lines(place, span, **options) if span else itertools.chain(heads, blocks)
     match form:
         case "csv":
             yield from _read_csv(place, reading)
@@ -194,12 +198,13 @@ def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
         row += len(line)
 
 
-def _read_aligned(first: Place, second: Place, limits: ReadLimits) -> Iterator[Block]:
+def _read_aligned(first: Place, second: Place, reading: Reading) -> Iterator[Block]:
     """Pairs of the lines of two files, as SimpWiki is distributed: line i of both makes a pair.
 
     A line may begin with columns (SimpWiki 2.0: article, paragraph); the text is what stands behind its last tab.
     """
-    sides = [read_lines(place, limits=limits) for place in (first, second)]
+    limits, block_bytes = reading.limits, reading.block_bytes
+    sides = [read_lines(place, limits=limits, block_bytes=block_bytes) for place in (first, second)]
     held: list[pa.Table | None] = [None, None]
     row = 0
     while True:
@@ -257,7 +262,7 @@ def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
 
     A row with a line break inside of a field is refused: two stray quotes make one row of all lines between them.
     """
-    pieces = ahead(read_blocks(path, BLOCK_BYTES, reading.limits.max_inflation))
+    pieces = ahead(read_blocks(path, reading.block_bytes, reading.limits.max_inflation))
     table = Table(from_start=True, repairs=False)
     blocks = read_records(pieces, "csv", str(path), reading.limits.max_line_bytes, table)
     heads = list[Records]()
@@ -309,7 +314,7 @@ def _read_parquet(place: Place, reading: Reading) -> Iterator[Block]:
     with open_parquet(place) as file:
         roles = names_of_roles(place, file.schema_arrow.names, reading.columns)
     row = 0
-    for batch in read_batches(place, list(roles.values()), _BATCH_ROWS, _BATCH_BYTES, limits=reading.limits):
+    for batch in read_batches(place, list(roles.values()), _BATCH_ROWS, reading.block_bytes, limits=reading.limits):
         try:  # not ``safe``: bytes that are no UTF-8 are for the rows below
             cells: dict[Role, pa.StringArray] = {
                 role: batch[name].cast(pa.string(), safe=False) for role, name in roles.items()

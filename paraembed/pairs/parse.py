@@ -1,6 +1,7 @@
 """One input file → its tokenized pairs (Parquet), the same rows by partition, counts, and a sample of the refused."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paraembed.io.atomic import write_file
-from paraembed.io.inflate import Span
+from paraembed.io.inflate import BLOCK_BYTES, Span
 from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.pairs.deduplicate import partition_writer
 from paraembed.pairs.filters import EQUAL_TEXTS
@@ -37,6 +38,8 @@ def parse_source(
     *,
     sampled: int = SAMPLED,
     limits: ReadLimits = DEFAULT_LIMITS,
+    block_bytes: int = BLOCK_BYTES,
+    rows_per_group: int = GROUP_ROWS,
 ) -> SourceReport:
     """Parse, tokenize and filter one source into ``out`` (Parquet, ``schema_of(settings)``), streaming.
 
@@ -54,6 +57,8 @@ def parse_source(
         span: the part of the file to parse (``formats.spans_of``); ranks are counted from its beginning.
         sampled: refused rows to show, a reason.
         limits: what is read at most.
+        block_bytes: bytes to read at a time.
+        rows_per_group: rows of a row group of ``out``.
 
     Raises:
         OSError, ValueError: as ``read_pairs`` and ``row_rules``.
@@ -67,7 +72,8 @@ def parse_source(
     schema = schema_of(settings)
 
     def tables() -> Iterator[pa.Table]:
-        for block in read_pairs(source, reading_of(settings, limits), span):
+        reading = replace(reading_of(settings, limits), block_bytes=block_bytes)
+        for block in read_pairs(source, reading, span):
             table, refused = keep_pairs(block, name, _tokenizer(block, settings), settings.remove, rules)
             totals["read"] += len(block.raw)
             totals["parsed"] += table.num_rows
@@ -83,7 +89,7 @@ def parse_source(
             ) as writer,
             partition_writer(parts, partitions) as by_partition,
         ):
-            for group in group_rows(tables()):
+            for group in group_rows(tables(), rows_per_group):
                 writer.write_table(group)
                 by_partition.write(group)
                 report.groups.append(group.num_rows)
@@ -120,9 +126,8 @@ def partitions_of(parsed: Path) -> Path:
     return parsed.with_suffix(".arrow")
 
 
-def group_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The rows of tables again, as tables of ``GROUP_ROWS`` rows and a last one of fewer."""
-    rows = GROUP_ROWS
+def group_rows(tables: Iterator[pa.Table], rows: int = GROUP_ROWS) -> Iterator[pa.Table]:
+    """The same rows as tables of ``rows`` rows and a last one of fewer."""
     held: list[pa.Table] = []
     num_held = 0
     for table in tables:

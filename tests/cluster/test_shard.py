@@ -19,7 +19,6 @@ from paraembed.cluster.shard import _identity_of, shard_pairs
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
-from paraembed.pairs import formats as pairs
 from paraembed.pairs.parts import Part, about_sources, parsed_parts
 from paraembed.pairs.reports import SourceReport
 from paraembed.pairs.settings import PAIRS, ShardSettings
@@ -108,7 +107,7 @@ def test_bytes_do_not_depend_on_workers(ray_cluster, tmp_path, training_set):
 
 @pytest.mark.ray
 @pytest.mark.parametrize("header", [True, False], ids=["columns with a header", "PPDB"])
-def test_bytes_do_not_depend_on_spans(ray_cluster, tmp_path, monkeypatch, header):
+def test_bytes_do_not_depend_on_spans(ray_cluster, tmp_path, header):
     """Pairs repeat within a file and between two, and more rows are refused than the sample shows."""
     form = "{0}\t{1}\n" if header else "[X] ||| {0} ||| {1} ||| PPDB2.0Score=1 ||| 0-0\n"
     inputs = [tmp_path / "a", tmp_path / "b"]
@@ -121,8 +120,7 @@ def test_bytes_do_not_depend_on_spans(ray_cluster, tmp_path, monkeypatch, header
     assert whole["counts"]["refused"] == 360
     shown = [json.loads(line) for line in (tmp_path / "whole" / "rejected-sample.jsonl").read_text().splitlines()]
     assert [row["line"] - header for row in shown] == [*range(5, 505, 5), *range(4, 504, 5)]
-    monkeypatch.setattr(pairs, "_SPAN_BYTES", 3000)
-    shard_pairs(inputs, tmp_path / "spans", SETTINGS, workers=3)
+    shard_pairs(inputs, tmp_path / "spans", SETTINGS, workers=3, span_bytes=3000)
     assert contents(tmp_path / "spans") == contents(tmp_path / "whole")
 
 

@@ -13,7 +13,6 @@ from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import Rejected, read_part, stream_parts
 from paraembed.embedding.settings import Settings
-from paraembed.io import tables
 from paraembed.io.limits import TableLimits
 from tests import fuzz
 from tests.embedding.test_rows import LINE, PACKED, csv_rows
@@ -24,8 +23,7 @@ Read = tuple[list[tuple[object, ...]], list[Rejected]]
 
 def read(path, limits, settings, block, part_rows):
     """Every row, its number first, and every rejected row, as the parts of a plan give them."""
-    tables.BLOCK_BYTES = block
-    inputs = list_inputs([path], limits)
+    inputs = list_inputs([path], limits, block_bytes=block)
     columns = inputs[0].columns
     chosen = settings or Settings(*columns[:1], keep=columns[1:])
     rows, rejected = [], []
@@ -70,9 +68,8 @@ def decoded(cells):
 
 
 @pytest.fixture(autouse=True)
-def blocks(monkeypatch, tmp_path):
-    """The size of blocks, put back at the end; the scanner is compiled before any time limit."""
-    monkeypatch.setattr(tables, "BLOCK_BYTES", tables.BLOCK_BYTES)
+def compiled(tmp_path):
+    """The scanner is compiled before any time limit."""
     (tmp_path / "warm.csv").write_text('id\n"a"\n')
     read(tmp_path / "warm.csv", TableLimits(), None, 64, 5)
 

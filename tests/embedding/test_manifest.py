@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paraembed import checkpoint
-from paraembed.embedding import ids
+from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import (
     begun_run,
@@ -318,7 +318,7 @@ def test_an_output_whose_manifest_is_not_of_its_parts_is_not_finished(out):
     assert not is_finished(store, reports)
 
 
-def test_equal_ids_are_found_in_partitions(tiny_encoder_folder, tmp_path, monkeypatch):
+def test_equal_ids_are_found_in_partitions(tiny_encoder_folder, tmp_path):
     """Strings and integers, with 64-bit offsets and without, whatever a partition holds at a time."""
     numbers = [7 * number % 40 for number in range(50)]
     for name, keys in (
@@ -331,10 +331,9 @@ def test_equal_ids_are_found_in_partitions(tiny_encoder_folder, tmp_path, monkey
         build(tiny_encoder_folder, path, replace(SETTINGS, part_rows=9), folder, "keep")
         parts = sorted(one.name for one in folder.glob("*.parquet"))
         for size, hashes in ((1 << 30, 1 << 20), (500, 1 << 20), (500, 7), (20, 7)):
-            monkeypatch.setattr(ids, "_COMPARED_BYTES", size)
-            monkeypatch.setattr(ids, "_HASHES", hashes)
-            count, one = ids.count_duplicates(Folder(folder), parts, "key")
-            assert (count, keys.to_pylist().count(one)) == (10, 2)
+            limits = {"max_bytes": size, "max_hashes": hashes}
+            count, repeated = count_duplicates(Folder(folder), parts, "key", **limits)
+            assert (count, keys.to_pylist().count(repeated)) == (10, 2)
         assert not failed(folder)
 
 

@@ -10,7 +10,6 @@ PROGRAM = """
 import json, resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, torch
-from paraembed.io import tables
 from paraembed.embedding import part
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
@@ -22,13 +21,12 @@ from paraembed.text.vocabulary import UNKNOWN, Words
 
 torch.set_num_threads(1)  # as in a worker
 pa.set_cpu_count(1)
-tables.BLOCK_BYTES, part._ROW_GROUP_BYTES = 1 << 18, 1 << 21
 words = Words(pa.array([UNKNOWN, "the", "cat"]), np.ones((3, 512), np.float32))
 encoder, out = Encoder(AvgConfig(), words, "space"), Path(sys.argv[1])
 for path in sys.argv[2:]:
-    plan = make_plan(list_inputs([path]), Settings("body", part_rows=1_000_000, batch_size=500))
+    plan = make_plan(list_inputs([path], block_bytes=1 << 18), Settings("body", part_rows=1_000_000, batch_size=500))
     (one,) = plan.parts
-    part.embed_part(encoder, plan.inputs[0], one, plan.settings, Folder(out))
+    part.embed_part(encoder, plan.inputs[0], one, plan.settings, Folder(out), row_group_bytes=1 << 21)
     print(json.dumps([one.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
 """
 

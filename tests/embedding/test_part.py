@@ -22,7 +22,7 @@ from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, DanConfig, LstmAvgConfig, RecursiveConfig, SumConfig, WordConfig
-from paraembed.io import parquet, tables
+from paraembed.io import parquet
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN, Words
 
@@ -43,8 +43,8 @@ def out(tmp_path):
     return folder
 
 
-def embed_all(encoder, paths, settings, out):
-    made = make_plan(list_inputs(paths), settings)
+def embed_all(encoder, paths, settings, out, **options):
+    made = make_plan(list_inputs(paths, **options), settings)
     for number, source in enumerate(made.inputs):
         parts = [one for one in made.parts if one.file == number]
         for one, data in stream_parts(source, parts) if source.is_chain else ((one, None) for one in parts):
@@ -112,16 +112,15 @@ def test_parquet_carries_ids_and_columns(encoder, out, tmp_path, kind):
     assert table["n_tokens"].to_pylist()[-1] == 0
 
 
-def test_batches_are_bounded_by_bytes(encoder, out, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 1000)
+def test_batches_are_bounded_by_bytes(encoder, out, tmp_path):
     texts = ["the cat " * 200, *["a dog"] * 500, "the cat " * 200]
     pq.write_table(pa.table({"body": texts}), tmp_path / "t.parquet")
-    (source,) = inputs = list_inputs([tmp_path / "t.parquet"])
+    (source,) = inputs = list_inputs([tmp_path / "t.parquet"], block_bytes=1000)
     made = make_plan(inputs, Settings("body"))
     batches = [some.texts for some in rows.read_part(source, made.parts[0], made.settings)]
     assert [text for some in batches for text in some.to_pylist()] == texts
     assert all(len(some) == 1 or sum(map(len, some.to_pylist())) <= 1000 for some in batches)
-    assert vectors(embed_all(encoder, [tmp_path / "t.parquet"], made.settings, out)).shape == (502, 4)
+    assert vectors(embed_all(encoder, [tmp_path / "t.parquet"], made.settings, out, block_bytes=1000)).shape == (502, 4)
 
 
 def test_bytes_repeat_and_the_report_is_right(encoder, out, tmp_path):
@@ -147,8 +146,7 @@ def write_trees(path, trees, texts):
 
 @pytest.mark.parametrize("block", [40, 8 << 20])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_trees_come_from_their_column(tiny_words, out, tmp_path, monkeypatch, kind, block):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
+def test_trees_come_from_their_column(tiny_words, out, tmp_path, kind, block):
     encoder = Encoder(RecursiveConfig(), tiny_words, "ptb-v1", max_tokens=5)
     texts = ["The cat sat", "the cat sat", "a dog", None, "the dog ran home .", "a dog ran home on the mat", "cat"]
     trees = [
@@ -163,7 +161,7 @@ def test_trees_come_from_their_column(tiny_words, out, tmp_path, monkeypatch, ki
     trees[-1] = "(NN cat)"
     write_trees(tmp_path / "t.parquet", pa.array(trees).cast(kind), pa.array(texts))
     settings = Settings("body", "key", batch_size=2, tree_column="tree")
-    table = embed_all(encoder, [tmp_path / "t.parquet"], settings, out)
+    table = embed_all(encoder, [tmp_path / "t.parquet"], settings, out, block_bytes=block)
     expected = encoder.encode([text or "" for text in texts], trees=trees)
     assert np.allclose(vectors(table), expected, atol=1e-6)
     assert table.column_names == ["key", "embedding", "n_tokens", "n_unknown"]
@@ -321,7 +319,7 @@ def test_number_formats_are_read_by_others(encoder, out, tmp_path, dtype, compre
     order=st.randoms(use_true_random=False),
 )
 def test_a_vector_depends_on_text_encoder_and_dtype_alone(
-    texts, config, dtype, batch_size, part_rows, block, order, tmp_path_factory, monkeypatch
+    texts, config, dtype, batch_size, part_rows, block, order, tmp_path_factory
 ):
     """Over batches, parts, blocks and the order of rows: to the last bit for sums over words, else to 1e-6."""
     encoder = Encoder(config, wide_words(), "space")
@@ -332,10 +330,9 @@ def test_a_vector_depends_on_text_encoder_and_dtype_alone(
         ("whole", range(len(texts)), Settings(dtype=dtype, normalize=True), 8 << 20),
         ("cut", shuffled, Settings(part_rows=part_rows, batch_size=batch_size, dtype=dtype, normalize=True), block),
     ):
-        monkeypatch.setattr(tables, "BLOCK_BYTES", size)
         (tmp_path / name / "_reports").mkdir(parents=True)
         (tmp_path / f"{name}.txt").write_text("".join(f"{texts[row]}\n" for row in taken))
-        table = embed_all(encoder, [tmp_path / f"{name}.txt"], chosen, tmp_path / name)
+        table = embed_all(encoder, [tmp_path / f"{name}.txt"], chosen, tmp_path / name, block_bytes=size)
         numbers = vectors(table) if dtype == "float32" else vectors(table) * table["scale"].to_numpy()[:, None]
         made.append(numbers[np.argsort(taken)])
     if isinstance(config, AvgConfig | SumConfig | WordConfig):

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paraembed.embedding import plan, rows
+from paraembed.embedding import rows
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan, plan_from_json
 from paraembed.embedding.settings import Settings
-from paraembed.io import tables
-from paraembed.io.limits import ReadLimits
+from paraembed.io.limits import TableLimits
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=12), min_size=1, max_size=40)
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -39,13 +38,12 @@ def texts_of(the_plan):
     zipped=st.booleans(),
     block=st.integers(1, 40),
 )
-def test_every_line_once_in_order(lines, end, last_end, part_rows, zipped, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
+def test_every_line_once_in_order(lines, end, last_end, part_rows, zipped, block, tmp_path):
     last_end = last_end or not lines[-1]  # an empty last line without an end is no line
     data = (end.join(lines) + end * last_end).encode()
     path = tmp_path / ("t.txt.gz" if zipped else "t.txt")
     path.write_bytes(gzip.compress(data) if zipped else data)
-    made = make_plan(list_inputs([path]), Settings(part_rows=part_rows))
+    made = make_plan(list_inputs([path], block_bytes=block), Settings(part_rows=part_rows))
     texts = texts_of(made)
     assert [text for some in texts for text in some] == [lines[0].removeprefix("\ufeff"), *lines[1:]]
     assert [len(some) for some in texts] == [one.rows for one in made.parts]
@@ -68,19 +66,18 @@ def test_row_numbers_go_over_all_files_and_those_in_a_file_do_not(tmp_path):
     assert [one.name for one in made.parts] == [f"part-0000{number}-of-00005.parquet" for number in range(5)]
 
 
-def test_a_part_ends_early_when_its_text_is_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "MAX_PART_BYTES", 10)
+def test_a_part_ends_early_when_its_text_is_long(tmp_path):
     (tmp_path / "t.txt").write_text("four\n" * 6)
-    made = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=100))
+    made = make_plan(list_inputs([tmp_path / "t.txt"]), Settings(part_rows=100), max_part_bytes=10)
     assert [one.rows for one in made.parts] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("block", [4, 8 << 20])
-def test_a_line_that_is_too_long(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
+def test_a_line_that_is_too_long(tmp_path, block):
     (tmp_path / "t.txt").write_text("short\n" + "x" * 50 + "\n")
+    inputs = list_inputs([tmp_path / "t.txt"], TableLimits(max_line_bytes=20), block_bytes=block)
     with pytest.raises(ValueError, match=r"t\.txt.*(longer than|has 50 bytes)"):
-        texts_of(make_plan(list_inputs([tmp_path / "t.txt"], ReadLimits(max_line_bytes=20)), Settings()))
+        texts_of(make_plan(inputs, Settings()))
 
 
 def write_parquet(path, groups, first=0):

@@ -15,7 +15,6 @@ from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part, stream_parts
 from paraembed.embedding.settings import Settings
-from paraembed.io import tables
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 
 EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -27,9 +26,9 @@ PACKED = {
 }
 
 
-def read_all(paths, chosen, limits=DEFAULT_TABLE_LIMITS):
+def read_all(paths, chosen, limits=DEFAULT_TABLE_LIMITS, **options):
     """What the parts of a plan hold, a block at a time."""
-    plan = make_plan(list_inputs(paths, limits), chosen)
+    plan = make_plan(list_inputs(paths, limits, **options), chosen)
     found = []
     for part in plan.parts:
         source = plan.inputs[part.file]
@@ -63,13 +62,12 @@ CELLS = st.text(st.sampled_from('ab,"\n\r;é \t\0'), max_size=6)
     part_rows=st.integers(1, 20),
     block=st.integers(1, 60),
 )
-def test_csv_as_python_writes_it(rows, end, packed, part_rows, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
+def test_csv_as_python_writes_it(rows, end, packed, part_rows, block, tmp_path):
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([("key", "body"), *rows])
     path = tmp_path / f"t.csv{packed}"
     path.write_bytes(PACKED[packed](buffer.getvalue().encode()))
-    read = read_all([path], Settings("body", "key", part_rows=part_rows))
+    read = read_all([path], Settings("body", "key", part_rows=part_rows), block_bytes=block)
     assert list(zip(column(read, 0), texts(read), strict=True)) == rows
     assert not rejected(read)
 
@@ -86,9 +84,8 @@ def test_csv_as_python_writes_it(rows, end, packed, part_rows, block, tmp_path, 
 )
 @example(body=["a", "b", "\n", "\r"], mark="", packed="", part_rows=1, block=1, max_lines=5, max_bytes=1000)
 def test_csv_of_any_bytes_is_read_line_by_line_where_its_quotes_are_wrong(
-    body, mark, packed, part_rows, block, max_lines, max_bytes, tmp_path, monkeypatch
+    body, mark, packed, part_rows, block, max_lines, max_bytes, tmp_path
 ):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
     data = mark + '"key",body\n' + "".join(body)
     path = tmp_path / f"t.csv{packed}"
     path.write_bytes(PACKED[packed](data.encode()))
@@ -100,9 +97,9 @@ def test_csv_of_any_bytes_is_read_line_by_line_where_its_quotes_are_wrong(
             raise ValueError
     except ValueError:
         with pytest.raises(ValueError, match=r"has no rows|longer than"):
-            read_all([path], chosen, limits)
+            read_all([path], chosen, limits, block_bytes=block)
         return
-    read = read_all([path], chosen, limits)
+    read = read_all([path], chosen, limits, block_bytes=block)
     assert list(zip(column(read, 1), texts(read), strict=True)) == [tuple(cells) for cells, _ in kept]
     assert [one.line for some in read for one in some.rejected] == lines_rejected
     numbers = sorted([*column(read, 0), *(row for row, _ in rejected(read))])
@@ -174,12 +171,11 @@ JSON = st.recursive(
     part_rows=st.integers(1, 20),
     block=st.integers(1, 60),
 )
-def test_json_lines(values, packed, part_rows, block, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
+def test_json_lines(values, packed, part_rows, block, tmp_path):
     path = tmp_path / f"t.jsonl{packed}"
     lines = [json.dumps({"body": "first", "key": 0}), *map(json.dumps, values)]
     path.write_bytes(PACKED[packed](("\n".join(lines) + "\n").encode()))
-    read = read_all([path], Settings("body", keep=("key",), part_rows=part_rows))
+    read = read_all([path], Settings("body", keep=("key",), part_rows=part_rows), block_bytes=block)
     good = [
         (row, value)
         for row, value in enumerate([{"body": "first", "key": 0}, *values])
@@ -316,15 +312,16 @@ def test_a_header_whose_quotes_are_wrong_is_an_error(header, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
-def test_equal_texts_that_parquet_holds_once_are_written_out_a_slice_at_a_time(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 18)
+def test_equal_texts_that_parquet_holds_once_are_written_out_a_slice_at_a_time(kind, tmp_path):
     some = ["a" * 20_000, None, "b" * 30_000, "short"] * 500
     values = pa.array(some, pa.string())
     table = pa.table({"key": range(len(values)), "body": values.dictionary_encode().cast(kind), "twin": values})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=1500)
     written_out = values.nbytes
     del values, table
-    plan = make_plan(list_inputs([tmp_path / "t.parquet"]), Settings("body", "key", keep=("body", "twin")))
+    plan = make_plan(
+        list_inputs([tmp_path / "t.parquet"], block_bytes=1 << 18), Settings("body", "key", keep=("body", "twin"))
+    )
     before, most, read = pa.total_allocated_bytes(), 0, []
     for part in plan.parts:
         for rows in read_part(plan.inputs[0], part, plan.settings):

@@ -11,11 +11,11 @@ from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.plan import make_plan
 from paraembed.embedding.rows import read_part
 from paraembed.embedding.settings import Settings
-from paraembed.io import parquet, tables
+from paraembed.io import parquet
+from paraembed.io.inflate import BLOCK_BYTES
 from paraembed.io.limits import ReadLimits, TableLimits
 from paraembed.io.lines import TOO_LONG
 from paraembed.io.parquet import chunks_of, open_parquet, read_batches
-from paraembed.pairs import formats
 from paraembed.pairs.formats import Reading, read_pairs
 
 ROWS = {
@@ -32,8 +32,8 @@ def row_of(form, size):
     return ROWS[form].replace("@", "a" * (size - len(ROWS[form]) + 1))
 
 
-def reasons(path, form, **limits):
-    reading = Reading(form, limits=ReadLimits(**limits))
+def reasons(path, form, block_bytes=BLOCK_BYTES, **limits):
+    reading = Reading(form, limits=ReadLimits(**limits), block_bytes=block_bytes)
     return [why for block in read_pairs(path, reading) for why in block.pairs.refused.to_pylist()]
 
 
@@ -88,9 +88,9 @@ def test_a_file_that_begins_with_lines_that_are_too_long_is_said_to(tmp_path):
     assert reasons(path, "tsv", max_line_bytes=100) == [TOO_LONG] * 100
 
 
-def plan_and_read(path, limits, column):
-    """As a run that goes on where it may: its plan was made with other limits on inflation."""
-    (source,) = list_inputs([path], replace(limits, max_inflation=1 << 40))
+def plan_and_read(path, limits, column, block_bytes=BLOCK_BYTES):
+    """As a resumed run may: its plan was made with other limits on inflation."""
+    (source,) = list_inputs([path], replace(limits, max_inflation=1 << 40), block_bytes=block_bytes)
     plan = make_plan((source,), Settings(column))
     for part in plan.parts:
         list(read_part(replace(source, limits=limits), part, plan.settings))
@@ -117,24 +117,23 @@ def test_a_text_of_a_byte_too_many_is_not_embedded(form, tmp_path):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=repr)
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
 @pytest.mark.parametrize("form", ["tsv", "csv"])
-def test_neither_line_end_nor_byte_order_mark_counts(form, mark, end, last, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 7)
+def test_neither_line_end_nor_byte_order_mark_counts(form, mark, end, last, tmp_path):
     path, cell = tmp_path / f"p.{form}", {"tsv": "\t", "csv": ","}[form]
     for size in (20, 21):
         rows = [f"{'a' * 18}{cell}b", f"{'a' * (size - 2)}{cell}b"]
         path.write_text(mark + end.join(rows) + end * last, newline="")
         if size == 20:
-            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
+            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18, 7)
             if (form, end) != ("tsv", "\r"):  # of which ``shard`` knows LF and CRLF
-                assert reasons(path, form, max_line_bytes=20) == [None, None]
+                assert reasons(path, form, 7, max_line_bytes=20) == [None, None]
             continue
         with pytest.raises(ValueError, match=f"p.{form}, line 2: a row is longer than `max_line_bytes`, 20 bytes"):
-            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18)
+            plan_and_read(path, TableLimits(max_line_bytes=20), "a" * 18, 7)
         if form == "csv":
             with pytest.raises(ValueError, match=r"p\.csv, line 2: a row is longer than `max_line_bytes`, 20 bytes"):
-                reasons(path, form, max_line_bytes=20)
+                reasons(path, form, 7, max_line_bytes=20)
         elif end != "\r":
-            assert reasons(path, form, max_line_bytes=20) == [None, TOO_LONG]
+            assert reasons(path, form, 7, max_line_bytes=20) == [None, TOO_LONG]
 
 
 def test_limits_that_cannot_be_are_said():
@@ -236,15 +235,14 @@ def test_texts_of_which_most_are_different_are_read_as_they_are(tmp_path):
     assert reading == (512, ("second",))
 
 
-def test_equal_texts_of_pairs_that_parquet_holds_once_are_written_out_a_slice_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "_BATCH_BYTES", 1 << 18)
+def test_equal_texts_of_pairs_that_parquet_holds_once_are_written_out_a_slice_at_a_time(tmp_path):
     long, short = "a" * (1 << 16), "b"
     path, rows = tmp_path / "p.parquet", [long, short, None, short] * 100
     pq.write_table(pa.table({"first": rows, "second": rows}), path, row_group_size=150)
     assert path.stat().st_size < 1 << 18
     before, most = pa.total_allocated_bytes(), 0
     refused = []
-    for block in read_pairs(path, Reading(limits=ReadLimits(max_line_bytes=1000))):
+    for block in read_pairs(path, Reading(limits=ReadLimits(max_line_bytes=1000), block_bytes=1 << 18)):
         most = max(most, pa.total_allocated_bytes() - before)
         refused += block.pairs.refused.to_pylist()
     assert refused == [TOO_LONG, None, "too few fields", None] * 100

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.io import inflate, lines
 from paraembed.io.inflate import cut_at_lines
 from paraembed.io.limits import ReadLimits
 from paraembed.io.lines import read_lines
@@ -17,8 +16,8 @@ BYTES = st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
 LINE = BYTES.filter(lambda line: b"\n" not in line and b"\0" not in line and not line.endswith(b"\r"))
 
 
-def read_all(path):
-    blocks = list(read_lines(path))
+def read_all(path, block_bytes):
+    blocks = list(read_lines(path, block_bytes=block_bytes))
     for block, following in itertools.pairwise(blocks):
         assert following.first == block.first + len(block)
     text = pa.chunked_array([block.text for block in blocks], pa.string()).to_pylist()
@@ -55,9 +54,7 @@ def test_every_line_comes_once_whatever_the_blocks(
     data = ends.join(content) + (ends if last_ends else b"")
     path = tmp_path_factory.mktemp("lines") / ("text.gz" if zipped else "text")
     path.write_bytes(gzip.compress(data) if zipped else data)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_BLOCK_BYTES", block)
-        text, raw = read_all(path)
+    text, raw = read_all(path, block)
     assert raw == content
     assert text == [decoded(line) for line in content]
 
@@ -70,9 +67,7 @@ def test_spans_hold_every_line_once(tmp_path_factory, content, last_ends, size, 
         content[-1] = b"x"
     path = tmp_path_factory.mktemp("lines") / "text"
     path.write_bytes(b"\n".join(content) + b"\n" * last_ends)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inflate, "_LINE_BYTES", buffer)
-        spans = cut_at_lines(path, size)
+    spans = cut_at_lines(path, size, read_bytes=buffer)
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
     assert spans[-1][1] == path.stat().st_size
     raw = []
@@ -93,10 +88,7 @@ def test_spans_hold_every_line_once(tmp_path_factory, content, last_ends, size, 
 def test_a_line_that_is_too_long_is_one_null(tmp_path_factory, content, block):
     path = tmp_path_factory.mktemp("lines") / "text"
     path.write_bytes(b"\n".join([b"x", *content, b"y"]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_BLOCK_BYTES", block)
-        patch.setattr(lines, "_SHOWN_BYTES", 4)
-        blocks = list(read_lines(path, limits=ReadLimits(max_line_bytes=10)))
+    blocks = list(read_lines(path, limits=ReadLimits(max_line_bytes=10), block_bytes=block, shown_bytes=4))
     rows = [
         (part[row], part.too_long[row].as_py(), part.text[row].as_py()) for part in blocks for row in range(len(part))
     ]
@@ -131,15 +123,14 @@ def test_empty_binary_and_missing_files_are_refused(tmp_path):
         list(read_lines(tmp_path / "missing"))
 
 
-def test_cut_gzip_names_the_last_whole_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "_BLOCK_BYTES", 1000)
+def test_cut_gzip_names_the_last_whole_line(tmp_path):
     data = b"".join(b"line %d %d\n" % (number, number * 7919 % 1000) for number in range(20_000))
     whole = gzip.compress(data)
     path = tmp_path / "cut.gz"
     path.write_bytes(whole[: len(whole) // 2])
     blocks = []
     with pytest.raises(ValueError, match=r"not a whole gzip file .* last whole line: \d+") as caught:
-        blocks.extend(read_lines(path))  # keeps what came before the error
+        blocks.extend(read_lines(path, block_bytes=1000))  # keeps what came before the error
     seen = sum(map(len, blocks))
     assert seen > 1000
     assert str(caught.value).endswith(f"last whole line: {seen}")

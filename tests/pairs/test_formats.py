@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.io import lines
 from paraembed.io.limits import ReadLimits
 from paraembed.pairs import parse
 from paraembed.pairs.formats import Reading, read_pairs, sources_of
@@ -50,12 +49,11 @@ def test_a_word_list_makes_many_pairs_of_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
-def test_aligned_files(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(lines, "_BLOCK_BYTES", block)
+def test_aligned_files(tmp_path, block):
     one, other = tmp_path / "normal.aligned", tmp_path / "simple.aligned.gz"
     one.write_bytes(b"Cat\t0\tThe cat sat .\nDog\t3\tA dog\n\nx\xff\nlast")
     other.write_bytes(gzip.compress(b"Cat\t0\tA cat .\nDog\t1\tThe dog runs\n\ny\nend\n"))
-    assert rows_of((one, other)) == [
+    assert rows_of((one, other), block_bytes=block) == [
         (None, "The cat sat .", "A cat ."),
         (None, "A dog", "The dog runs"),
         ("empty line", "", ""),
@@ -64,7 +62,7 @@ def test_aligned_files(tmp_path, monkeypatch, block):
     ]
     one.write_bytes(b"a\nb\nc\n")
     with pytest.raises(ValueError, match=r"normal.aligned has 3 lines, .*simple.aligned.gz has more"):
-        rows_of((one, other))
+        rows_of((one, other), block_bytes=block)
     with pytest.raises(ValueError, match="3 inputs of format aligned"):
         sources_of([one, other, one], "aligned")
 
@@ -118,12 +116,12 @@ def test_parquet_and_jsonl_columns_by_flag(tmp_path):
         rows_of(tmp_path / "twice", columns=("first", "second", "ignore"))
 
 
-def test_keys_of_jsonl_that_come_late(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "_BLOCK_BYTES", 30)
+def test_keys_of_jsonl_that_come_late(tmp_path):
     rows = [{"first": "a", "second": "b"}, {"text1": "c", "second": "d"}, {"first": "e", "second": "f", "score": 2}]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert rows_of(tmp_path / "p.jsonl") == [(None, "a", "b"), ("too few fields", "", "d"), (None, "e", "f")]
-    assert [s for b in read_pairs(tmp_path / "p.jsonl") for s in b.pairs.score.to_pylist()] == [None, None, 2.0]
+    path, blocks = tmp_path / "p.jsonl", Reading(block_bytes=30)
+    assert rows_of(path, block_bytes=30) == [(None, "a", "b"), ("too few fields", "", "d"), (None, "e", "f")]
+    assert [s for b in read_pairs(path, blocks) for s in b.pairs.score.to_pylist()] == [None, None, 2.0]
 
 
 TEXT = b"".join(b"one %d\tuno %d\n" % (number, number) for number in range(5000))
@@ -181,13 +179,12 @@ ANYTHING = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES) | st.binary
 def test_any_bytes_are_read_or_refused_and_counted(tmp_path_factory, data, form, block):
     folder = tmp_path_factory.mktemp("any")
     (folder / "input").write_bytes(data)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_BLOCK_BYTES", block)
-        try:
-            report = parse.parse_source(folder / "input", "x", ShardSettings(format=form), folder / "out.parquet", 3)
-        except ValueError as error:  # unusable as a whole, in words
-            assert str(folder / "input") in str(error)  # noqa: PT017
-            return
+    try:
+        what = folder / "input", "x", ShardSettings(format=form), folder / "out.parquet", 3
+        report = parse.parse_source(*what, block_bytes=block)
+    except ValueError as error:  # unusable as a whole
+        assert str(folder / "input") in str(error)  # noqa: PT017
+        return
     assert report.read == report.parsed + sum(report.refused.values())
     assert report.parsed == pq.read_metadata(folder / "out.parquet").num_rows
     if form in {"ppdb", "jsonl"}:
@@ -195,12 +192,11 @@ def test_any_bytes_are_read_or_refused_and_counted(tmp_path_factory, data, form,
         assert report.read == text.count(b"\n") + (not text.endswith(b"\n"))
 
 
-def test_a_long_line_is_one_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "_BLOCK_BYTES", 1 << 16)
+def test_a_long_line_is_one_row(tmp_path):
     long = b"[NP] ||| a ||| " + b"b " * (1 << 20)
     (tmp_path / "p").write_bytes(b"\n".join([LINE, long, long[: 1 << 19] + b" ||| y=1", b""]))
-    limits = ReadLimits(max_line_bytes=1 << 20)
-    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet", limits=limits)
+    options = {"limits": ReadLimits(max_line_bytes=1 << 20), "block_bytes": 1 << 16}
+    report = parse.parse_source(tmp_path / "p", "p", ShardSettings(), tmp_path / "out.parquet", **options)
     assert (report.read, report.parsed, report.refused) == (3, 2, {"longer than --max-line-bytes": 1})
     assert json.dumps(report.sample).count("[NP]") == 1
 

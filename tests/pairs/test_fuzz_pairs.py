@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.io import lines
 from paraembed.io.inflate import cut_at_lines
 from paraembed.io.limits import ReadLimits
 from paraembed.io.lines import Lines
@@ -171,7 +170,7 @@ def _check_values(data, rows, form, *, swapped):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_text_formats(tmp_path, monkeypatch, form):
+def test_text_formats(tmp_path, form):
     path = tmp_path / "pairs"
     parse_ppdb(Lines.of(ppdb(random.Random(1))), ("AGigaSim",))  # compiled before the clock runs
 
@@ -180,7 +179,6 @@ def test_text_formats(tmp_path, monkeypatch, form):
         is_changed = draw.random() < 0.8
         data = mutated(whole, draw, TOKENS) if is_changed else whole
         path.write_bytes(packed(draw, data))
-        monkeypatch.setattr(lines, "_BLOCK_BYTES", draw.choice((33, 200, 8 << 20, 8 << 20)))
         features = ("PPDB2.0Score", "AGigaSim") if form == "ppdb" else ()
         columns = draw.choice(((), (), ("second", "first"))) if form in {"tsv", "csv"} else ()
         reading = Reading(
@@ -190,6 +188,7 @@ def test_text_formats(tmp_path, monkeypatch, form):
             alignment=draw.random() < 0.5,
             no_header=draw.random() < 0.5,
             limits=ReadLimits(max_line_bytes=draw.choice((60, 1 << 20))),
+            block_bytes=draw.choice((33, 200, 8 << 20, 8 << 20)),
         )
         rows = rows_of(path, reading)
         _check_counts(data, rows, reading, form)
@@ -238,7 +237,7 @@ def test_parquet(tmp_path):
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
-def test_aligned(tmp_path, monkeypatch):
+def test_aligned(tmp_path):
     places = tmp_path / "one", tmp_path / "other"
 
     def case(draw):
@@ -247,15 +246,14 @@ def test_aligned(tmp_path, monkeypatch):
             data = "".join(f"{text(draw)}\t{text(draw)}\n" for _ in range(size)).encode()
             data = mutated(data, draw, TOKENS) if draw.random() < 0.3 else data
             place.write_bytes(packed(draw, data))
-        monkeypatch.setattr(lines, "_BLOCK_BYTES", draw.choice((33, 200, 8 << 20, 8 << 20)))
-        rows = rows_of(places, Reading("aligned"))
+        rows = rows_of(places, Reading("aligned", block_bytes=draw.choice((33, 200, 8 << 20, 8 << 20))))
         return "read" if len(rows) == size else "changed"
 
     ends = run(case)
     assert min(ends["read"], ends["refused"]) > 0, ends
 
 
-def test_vocabularies(tmp_path, monkeypatch):
+def test_vocabularies(tmp_path):
     path = tmp_path / "words"
 
     def case(draw):
@@ -264,9 +262,8 @@ def test_vocabularies(tmp_path, monkeypatch):
         whole = "".join(f"{word} {draw.random():.3f} 1\n" for word in words).encode()
         changed = draw.random() < 0.5
         path.write_bytes(packed(draw, mutated(header + whole, draw, TOKENS) if changed else header + whole))
-        monkeypatch.setattr(lines, "_BLOCK_BYTES", draw.choice((33, 200, 8 << 20, 8 << 20)))
         most = draw.choice((None, 1, 5))
-        found = read_vocabulary(path, most).to_pylist()
+        found = read_vocabulary(path, most, block_bytes=draw.choice((33, 200, 8 << 20, 8 << 20))).to_pylist()
         assert len({*found}) == len(found)
         assert most is None or len(found) <= most
         if not changed:

@@ -19,13 +19,14 @@ WORD = st.sampled_from(["a", "b", "c", "d"])
 SOURCES = st.lists(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=30), min_size=1, max_size=3)
 
 
-def make(folder, sources, partitions=1):
+def make(folder, sources, partitions=1, **options):
     parsed, reports = [], []
     for number, rows in enumerate(sources):
         path = folder / f"in{number}.tsv"
         path.write_text("".join(f"{first}\t{second}\n" for first, second in rows))
         parsed.append(folder / f"parsed{number}.parquet")
-        reports.append(parse.parse_source(path, path.name, ShardSettings(tokenizer="space"), parsed[-1], partitions))
+        what = path, path.name, ShardSettings(tokenizer="space"), parsed[-1], partitions
+        reports.append(parse.parse_source(*what, **options))
     return parsed, reports
 
 
@@ -62,10 +63,9 @@ def test_shards_hold_each_unordered_pair_once_in_order(
 ):
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse, "GROUP_ROWS", group)
         if collide:  # equal keys for pairs that are not equal
             patch.setattr(duplicates, "pair_keys", lambda table: pair_keys(table) % np.uint64(3))
-        parsed, reports = make(folder, sources, partitions)
+        parsed, reports = make(folder, sources, partitions, rows_per_group=group)
         by_partition = [parse.partitions_of(path) for path in parsed]
         stays = {number: np.ones(report.parsed, bool) for number, report in enumerate(reports)}
         for partition in range(partitions):
@@ -236,10 +236,9 @@ def test_batches_are_as_many_as_the_rows_ask_for(tmp_path, partitions):
     assert duplicates.num_buckets(partitions) == 64
 
 
-def test_the_footer_of_a_parsed_file_is_read_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(parse, "GROUP_ROWS", 5)
+def test_the_footer_of_a_parsed_file_is_read_once(tmp_path):
     words = [chr(97 + row % 26) * (1 + row // 26) for row in range(400)]
-    parsed, reports = make(tmp_path, [[*zip(words, reversed(words), strict=True)]])
+    parsed, reports = make(tmp_path, [[*zip(words, reversed(words), strict=True)]], rows_per_group=5)
     plans = shards.plan_shards(reports, [np.ones(reports[0].parsed, bool)], 10)
     shards._footer.cache_clear()
     for plan in plans:
