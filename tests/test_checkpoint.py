@@ -216,7 +216,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, tiny_words, value):
     matrix[[7, 9], 2] = value
     encoder = Encoder(AvgConfig(), Words(tiny_words.vocabulary, matrix), "space")
     save(encoder, tmp_path / "e", recipe={}, provenance={}, model_card="")
-    with pytest.raises(ValueError, match=r"model\.safetensors: 'matrix' has a NaN or infinite value in its row 7"):
+    with pytest.raises(ValueError, match=r"model\.safetensors: 'matrix' has a NaN or infinite value in row 7"):
         load(tmp_path / "e")
 
 

@@ -1,4 +1,4 @@
-"""Embed files on Ray: plan, parts by actors, commit. Ray schedules; the folder's manifest says what is done."""
+"""Embed files on Ray: plan, parts by actors, commit. Ray schedules; the reports in the output say what is done."""
 
 import math
 import time
@@ -21,9 +21,9 @@ from paraembed.embedding.inputs import InputFile, changed_inputs, check_apart, l
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.part import REJECTED, PartReport, rejected_name
 from paraembed.embedding.plan import Part, Plan, make_plan, part_name
+from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings, check_dim
 from paraembed.embedding.store import Folder, Store, is_there, open_store, read_json
-from paraembed.embedding.swap import discard, fresh_folder, swap, sweep
 from paraembed.embedding.worker import Done, Weights
 from paraembed.encoders import Encoder
 from paraembed.io.atomic import locked
@@ -36,13 +36,13 @@ from paraembed.tracking.spool import spool_path
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did.
+    """Result of a run.
 
     Attributes:
-        rows: rows in the output.
-        parts: parts in the output.
+        rows: rows of the output.
+        parts: parts of the output.
         embedded: parts that this run embedded; the others were done before.
-        was_finished: nothing was left to do.
+        was_finished: whether nothing was left to do.
     """
 
     rows: int
@@ -61,33 +61,33 @@ def embed(
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Outcome:
-    """Embed input files into ``out``, or go on where an earlier run stopped.
+    """Embed input files into ``out``, or resume a stopped run.
 
     Args:
         encoder: encoder folder.
         inputs: files, folders, globs or URIs; rows are numbered in this order.
         out: output folder, or URI of one on an object store: new, empty, or begun by the same command.
-        settings: columns, kind of numbers, sizes.
-        workers: actors, a CPU each.
-        overwrite: embed everything again, beside ``out``, and put it into place at the end; for folders alone.
-        limits: what stops the run.
+        settings: columns, number type, sizes.
+        workers: number of actors, one CPU each.
+        overwrite: start over beside ``out``, and replace it at the end; only for folders.
+        limits: limits that stop the run.
 
     Raises:
-        ValueError, OSError: the inputs, the encoder or ``out`` will not do; nothing was changed then. Or an input
-            turned out bad in the middle, or a limit was passed; parts that are done stay.
+        ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
+            damaged, or a limit is exceeded; then finished parts stay.
     """
     started = time.perf_counter()
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
         raise ValueError(
-            f"`overwrite` cannot put a new output into the place of {home} in one step; give a new `out`, or remove "
-            "what is there"
+            f"`overwrite` needs a folder, and {home} is on an object store, which cannot replace an output atomically; "
+            "give a new `out`, or remove the objects there"
         )
     loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
     replaced = home if overwrite and isinstance(home, Folder) else None
-    store: Store = Folder(fresh_folder(replaced.path)) if replaced else home
+    store: Store = Folder(staging_folder(replaced.path)) if replaced else home
     doing("planning the parts")
     run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as held:
@@ -112,8 +112,8 @@ def embed(
         with recorded(store, home) as into:
             describe(into.tracked, encoder, run, workers)
             if pool is not None:
-                made = held.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
-                for report in _within(limits, settings, store, reports.values(), _reports(made, peaks)):
+                results = held.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
+                for report in _within(limits, settings, store, reports.values(), _reports(results, peaks)):
                     reports[report.name] = report
             if changed := changed_inputs(files):
                 remedy = "`overwrite`" if isinstance(home, Folder) else "another `out`"
@@ -128,7 +128,7 @@ def embed(
             if replaced:
                 if not is_held:
                     _hold(held, replaced)  # another run may have begun there meanwhile
-                swap(Path(store.place), replaced.path)
+                replace_output(Path(store.place), replaced.path)
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
     _say_multi_line(run.plan, reports)
@@ -136,7 +136,7 @@ def embed(
 
 
 def _hold(held: ExitStack, folder: Folder) -> bool:
-    """Keep other runs from a folder until ``held`` ends; False where there is none."""
+    """Lock a folder until ``held`` ends; return False if it does not exist."""
     try:
         held.enter_context(locked(folder.path))
     except FileNotFoundError:
@@ -154,7 +154,7 @@ def dry_run(
     price_per_hour: float | None = None,
     reading: TableLimits = DEFAULT_TABLE_LIMITS,
 ) -> None:
-    """Print what ``embed`` would take, from two seconds of it; nothing is written.
+    """Print an estimate of ``embed`` from two seconds of embedding; nothing is written.
 
     Raises:
         ValueError, OSError: as ``embed``.
@@ -163,24 +163,24 @@ def dry_run(
         raise ValueError(f"`price_per_hour` is {price_per_hour}; give a number from 0 on")
     loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading)
     doing("planning the parts, embedding a sample")
-    found = estimate(loaded, make_plan(files, settings), workers)
+    expected = estimate(loaded, make_plan(files, settings), workers)
     lines = [
-        ("rows", f"{found.rows:,}"),
-        ("parts", f"{found.parts:,}"),
-        ("bytes", f"{found.size:,}"),
-        ("rows/s", f"{found.rows_per_second:,.0f}"),
-        ("time", duration(found.seconds)),
+        ("rows", f"{expected.rows:,}"),
+        ("parts", f"{expected.parts:,}"),
+        ("bytes", f"{expected.size:,}"),
+        ("rows/s", f"{expected.rows_per_second:,.0f}"),
+        ("time", duration(expected.seconds)),
     ]
     if price_per_hour is not None:
-        lines.append(("cost", f"{price_per_hour * found.seconds / 3600:,.4f}"))
+        lines.append(("cost", f"{price_per_hour * expected.seconds / 3600:,.4f}"))
     print_table(("estimate", f"{workers} workers"), lines)
-    say(f"measured on {found.probed:,} rows, on one thread here; a worker needs a core of its own for as much")
+    say(f"measured on {expected.probed:,} rows, on one thread of this machine; each worker needs its own core")
 
 
 def _prepared(
     encoder: Path, inputs: Sequence[str | Path], home: Store, settings: Settings, workers: int, reading: TableLimits
 ) -> tuple[Encoder, tuple[InputFile, ...], Settings]:
-    """The encoder, the input files, and the settings with what follows from both; all are checked."""
+    """Return the encoder, the input files, and the completed settings; all are checked."""
     check_workers(workers)
     manifest.check_folder(home)
     doing(f"reading {encoder.name}")
@@ -197,9 +197,9 @@ def _show_files(done: int, total: int) -> None:
 
 
 def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartReport], workers: int) -> None:
-    """Do what a run had left to do that was killed between its commit and its end."""
+    """Finish a run that was killed after its commit."""
     if isinstance(store, Folder):
-        sweep(store.path)
+        remove_previous(store.path)
     if is_there(store, manifest.MEMO) and not is_there(store, manifest.RECORDED):
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
@@ -230,30 +230,29 @@ def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings:
     return Run(*decides, plan)
 
 
-def _reports(made: Iterable[Done], peaks: list[int]) -> Iterator[PartReport]:
-    """The reports of parts; how much memory their workers held goes to ``peaks``."""
-    for done in made:
+def _reports(results: Iterable[Done], peaks: list[int]) -> Iterator[PartReport]:
+    """Yield the reports of parts, and add the peak memory of their workers to ``peaks``."""
+    for done in results:
         peaks.append(done.peak_memory)
         yield done.report
 
 
 def _within(
-    limits: Limits, settings: Settings, store: Store, before: Iterable[PartReport], made: Iterator[PartReport]
+    limits: Limits, settings: Settings, store: Store, before: Iterable[PartReport], new: Iterator[PartReport]
 ) -> Iterator[PartReport]:
-    """Reports, those of earlier runs first, until one passes a limit."""
+    """Yield reports, those of earlier runs first; raise ValueError if a limit is exceeded."""
     rejected = 0
-    for report in chain(list(before), made):
+    for report in chain(list(before), new):
         rejected += report.n_rejected
         if limits.max_rejected is not None and rejected > limits.max_rejected:
             raise RunFailedError(
                 f"{rejected:,} rows cannot be read, `max_rejected` is {limits.max_rejected}; the reasons are in "
-                f"{store}/{rejected_name(report.name)}: mend the input, or go on from the finished parts "
-                "with a larger `max_rejected`"
+                f"{store}/{rejected_name(report.name)}: correct the input, or resume with a larger `max_rejected`"
             )
         if report.n_null_ids and limits.on_duplicate_id == "fail":
             raise RunFailedError(
-                f"{report.null_id}: {settings.id_column!r} is null; an id is needed: mend the input, or go on from the "
-                "finished parts with `on_duplicate_id` keep"
+                f"{report.null_id}: {settings.id_column!r} is null; every row needs an id: correct the input, or "
+                "resume with `on_duplicate_id` keep"
             )
         yield report
 
@@ -265,19 +264,19 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:
     parts = Counter(part.file for part in plan.parts)
     for number in dict.fromkeys(part.file for part in todo):
         if plan.inputs[number].is_chain and parts[number] > 1:
-            say(f"{plan.inputs[number].shown} is compressed: one reader inflates it, from its start")
+            say(f"{plan.inputs[number].shown} is compressed, so one process decompresses it for all workers")
 
 
 def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) -> None:
-    """What the vectors do not know of their rows, and rows that have none."""
+    """Report rows that were cut, replaced, clipped or rejected, and ids that are null or repeated."""
     rows = f"of {written['rows']:,} rows"
     for name, what in (
-        ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens; what follows was not read"),
-        ("n_without_tree", f"{rows} came without a parse; right-branching trees stand in for theirs"),
-        ("n_replaced", f"{rows} were not UTF-8; U+FFFD stands for the bytes that were not"),
-        ("n_clipped", f"{rows} have numbers outside float16; they were clipped to ±65504"),
+        ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens; further tokens were ignored"),
+        ("n_without_tree", f"{rows} have no tree; right-branching trees were used"),
+        ("n_replaced", f"{rows} were not UTF-8; invalid bytes became U+FFFD"),
+        ("n_clipped", f"{rows} have numbers outside of float16; they were clipped to ±65504"),
         ("n_null_ids", f"{rows} have no id"),
-        ("n_duplicate_ids", f"{rows} repeat the id of another"),
+        ("n_duplicate_ids", f"{rows} repeat an id"),
         ("n_rejected", f"rows of the input could not be read; the reasons are in {home}/{REJECTED}"),
     ):
         if written[name]:
@@ -285,7 +284,7 @@ def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) ->
 
 
 def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
-    """How many rows of CSV have line breaks in their cells: two stray quotes can join many lines to one legal row."""
+    """Report CSV rows with line breaks in their cells: two stray quotes can join many lines to one valid row."""
     num_rows = sum(report.n_multi_line for report in reports.values())
     if not num_rows:
         return
@@ -293,6 +292,6 @@ def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
     longest = reports[part.name]
     say(
         f"{num_rows:,} rows have line breaks inside of quoted cells; the longest has {longest.longest_lines:,} lines "
-        f"and begins in {plan.inputs[part.file].shown}, line {longest.longest_first:,}: if its quotes are stray, mend "
-        "them or give a smaller `max_field_lines`"
+        f"and begins in {plan.inputs[part.file].shown}, line {longest.longest_first:,}: if its quotes are stray, "
+        "correct them or give a smaller `max_field_lines`"
     )

@@ -1,4 +1,4 @@
-"""The parts of a plan on Ray: actors take them, a part whose worker dies is given out again."""
+"""Parts of a plan on Ray actors; a part whose worker fails is retried."""
 
 import logging
 import os
@@ -21,19 +21,19 @@ from paraembed.embedding.plan import Part, Plan
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.worker import Done, PartWorker, Weights
 
-_IN_FLIGHT = 2  # parts a worker: one at work, one ready, so that memory is bounded and no worker waits
-_TRIES = 4  # of a part whose worker dies
-_START_TRIES = 6  # of a worker; while a machine is dead and Ray does not know it, a try fails in 4 s
+_IN_FLIGHT = 2  # parts per worker: one running, one queued, so that memory is bounded and no worker waits
+_TRIES = 4  # of a part whose worker fails
+_START_TRIES = 6  # of a worker; until Ray detects that a machine failed, each try takes 4 s
 _WARN_SECONDS = 60  # without any worker
-_GIVE_UP_SECONDS = 1800  # where no other machine can come
-_PLAIN_SECONDS = 30  # between progress lines where there is no terminal
+_GIVE_UP_SECONDS = 1800  # without any worker, if no machine can join
+_PLAIN_SECONDS = 30  # between progress lines without a terminal
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """A part to embed; ``data`` is its text where the input can only be read from its start."""
+    """Part to embed; ``data`` is its text if the input is compressed."""
 
     source: InputFile
     part: Part
@@ -42,12 +42,12 @@ class _Task:
 
 @dataclass(frozen=True)
 class Workers:
-    """Actors that have been started, or are on their way.
+    """Actors that are started or starting.
 
     Attributes:
-        actors: each takes parts.
-        weights: the encoder in Ray's object store, from where it goes to every machine once.
-        starting: calls that come back when their actor is there.
+        actors: actors that embed parts.
+        weights: encoder in Ray's object store, which sends it to every machine once.
+        starting: calls that return when their actor is ready.
     """
 
     actors: list[Any]
@@ -57,40 +57,41 @@ class Workers:
 
 @contextmanager
 def started_workers(weights: Weights, count: int) -> Iterator[Workers]:
-    """Start actors, a CPU each, and do not wait for them; they are killed at the end of the block."""
-    # Ray repeats ``ready``, and so says when a worker is there again; a part that died with it is ours to repeat.
+    """Start actors, one CPU each, without waiting for them; they are killed at the end of the block."""
+    # Ray retries ``ready``, which returns when a failed worker is back; a part that failed with it is retried here.
     actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)
     shared = ray.put(weights)
     actors: list[Any] = [actor.remote() for _ in range(count)]
     try:
-        yield Workers(actors, shared, {one.ready.remote(shared): one for one in actors for _ in range(_IN_FLIGHT)})
+        starting = {worker.ready.remote(shared): worker for worker in actors for _ in range(_IN_FLIGHT)}
+        yield Workers(actors, shared, starting)
     finally:
-        for one in actors:
-            ray.kill(one)
+        for worker in actors:
+            ray.kill(worker)
 
 
 def embed_parts(
     workers: Workers, run: Run, todo: list[Part], out: str, tries: Counter[str]
 ) -> Generator[Done, None, None]:
-    """Parts in the order in which they get done; progress goes to the user.
+    """Yield parts as they are done, and show the progress.
 
     Args:
-        workers: who takes the parts.
+        workers: actors that embed the parts.
         run: inputs and settings.
         todo: the parts.
         out: path or URI of the output, which every worker must reach.
-        tries: counts, by part name, how often a worker died on it.
+        tries: counter, by part name, of workers that failed on the part.
 
     Raises:
-        ChildProcessError: workers died ``_TRIES`` times on one part, or cannot start; in a Ray of our own on this
-            machine also where none is there for half an hour. On a cluster machines may come: it is waited for them.
-        ValueError, OSError: inside Ray's wrappers: what embedding a part raised.
+        ChildProcessError: workers failed ``_TRIES`` times on one part, or cannot start, or no worker was ready for half
+            an hour on a local Ray. On a cluster the driver waits, since machines may join.
+        ValueError, OSError: embedding a part failed; wrapped by Ray.
     """
     shared = workers.weights
     progress = Progress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
-    # A slot is a call under way. An actor gets parts once it has answered, so one that finds no CPU holds up nothing.
+    # A slot is a running call. An actor gets parts once it has answered, so an actor without a CPU delays nothing.
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}
-    tasks, again = _tasks(run.plan, todo), deque[_Task]()
+    tasks, retries = _tasks(run.plan, todo), deque[_Task]()
     idle: list[Any] = []  # a worker for each slot without a call: no part was left
     left, absence = len(todo), _Absence()
     try:
@@ -103,11 +104,11 @@ def embed_parts(
                 if task is None:
                     progress.begin()
                 elif done is None:
-                    again.append(task)
+                    retries.append(task)
                     progress.retry()
                     metrics.part_failed()
-                    # The part goes to whoever answers first: the worker when it is there again, or an idle one that is.
-                    slots.update({one.ready.remote(shared): (one, None) for one in (worker, *idle)})
+                    # The part goes to the worker that answers first: the failed one when it is back, or an idle one.
+                    slots.update({free.ready.remote(shared): (free, None) for free in (worker, *idle)})
                     idle.clear()
                     continue
                 else:
@@ -115,7 +116,7 @@ def embed_parts(
                     progress.add(task.part.rows)
                     metrics.embedded(done.report.rows)
                     yield done
-                following = again.popleft() if again else next(tasks, None)
+                following = retries.popleft() if retries else next(tasks, None)
                 if following is None:
                     idle.append(worker)
                 else:
@@ -126,39 +127,39 @@ def embed_parts(
     finally:
         progress.close()
         for call in slots:
-            ray.cancel(call)  # so that the workers' end is no reason to try again, and to say so
+            ray.cancel(call)  # otherwise Ray retries the calls and warns when the workers end
 
 
 class _Absence:
-    """The time in which there is no worker: none has started, or all are gone."""
+    """Time without any worker: none has started, or all have failed."""
 
     def __init__(self) -> None:
-        self._since = self._said = time.monotonic()
+        self._since = self._warned = time.monotonic()
 
-    def check(self, somebody: bool) -> None:
-        """Say that there is no worker, when it is time.
+    def check(self, has_worker: bool) -> None:
+        """Warn about missing workers every ``_WARN_SECONDS``.
 
         Raises:
-            ChildProcessError: nobody can help: a Ray of our own on this machine, after ``_GIVE_UP_SECONDS``.
+            ChildProcessError: no worker for ``_GIVE_UP_SECONDS`` on a local Ray.
         """
         now = time.monotonic()
-        if somebody:
-            self._since = self._said = now
+        if has_worker:
+            self._since = self._warned = now
             return
         without = now - self._since
-        hopeless = without >= _GIVE_UP_SECONDS and "RAY_ADDRESS" not in os.environ  # as ``ray_session`` has it
-        if not hopeless and now - self._said < _WARN_SECONDS:
+        hopeless = without >= _GIVE_UP_SECONDS and "RAY_ADDRESS" not in os.environ  # as in ``ray_session``
+        if not hopeless and now - self._warned < _WARN_SECONDS:
             return
-        self._said = now
+        self._warned = now
         free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
-        why = f"no worker is there since {duration(without)}: each needs a CPU, and the cluster has {free:g} free"
+        why = f"no worker for {duration(without)}: each needs a CPU, and the cluster has {free:g} free"
         if hopeless:
-            raise ChildProcessError(f"{why}; parts that are done stay: run the same command again when there is one")
+            raise ChildProcessError(f"{why}; finished parts stay: run the same command again when a CPU is free")
         log.warning("%s", why)
 
 
 def _tasks(plan: Plan, todo: list[Part]) -> Iterator[_Task]:
-    """Parts with their input, and with their text where that is compressed: read here, once, as they are due."""
+    """Yield parts with their input; the text of compressed inputs is read here, once, when its part is due."""
     for number, parts in groupby(todo, key=lambda part: part.file):
         source = plan.inputs[number]
         if source.is_chain:
@@ -168,26 +169,26 @@ def _tasks(plan: Plan, todo: list[Part]) -> Iterator[_Task]:
 
 
 def _result(ref: Any, task: _Task | None, tries: Counter[str]) -> Done | None:
-    """What a call gave; None where its worker died, or was only asked whether it is ready."""
+    """Return the result of a call; None if its worker failed, or for a call of ``ready``."""
     try:
         done: Done | None = ray.get(ref)
     except (RayActorError, OutOfMemoryError) as error:
         lines = str(error).splitlines()
         why = lines[-1] if "creation task" in lines[0] else lines[0]  # the error that the actor's start raised
         if task is None:
-            raise ChildProcessError(f"workers die as they start, out of memory or disk space perhaps ({why})") from None
+            raise ChildProcessError(f"workers fail as they start, maybe without memory or disk space ({why})") from None
         tries[task.part.name] += 1
         if tries[task.part.name] == _TRIES:
             raise ChildProcessError(
-                f"a worker died {_TRIES} times on one part, {task.part.name}, out of memory perhaps; parts that are "
-                f"done stay: run the same command again, with fewer `workers` ({why})"
+                f"workers failed {_TRIES} times on one part, {task.part.name}, maybe without memory; finished parts "
+                f"stay: run the same command again, with fewer `workers` ({why})"
             ) from None
         return None
     return done
 
 
 class Progress:
-    """Rows done, as a line for the user."""
+    """Progress line of an embedding run."""
 
     def __init__(self, total: int, before: int) -> None:
         self._total, self._done, self._before, self._retried = total, before, before, 0
@@ -195,7 +196,7 @@ class Progress:
         self._line = ProgressLine(_PLAIN_SECONDS)
 
     def begin(self) -> None:
-        """The first worker is ready: its start does not count as slow rows."""
+        """Start the clock at the first worker that is ready."""
         if self._done == self._before:
             self._started = time.monotonic()
 
@@ -204,18 +205,18 @@ class Progress:
         self._done += rows
 
     def retry(self) -> None:
-        """Count a part that failed with its worker and is given out again."""
+        """Count a part that failed with its worker and is retried."""
         self._retried += 1
 
     def show(self) -> None:
-        """Show the line, when it is due."""
+        """Show the line if it is due."""
         self._line.show(self.line(time.monotonic() - self._started))
 
     def line(self, seconds: float) -> str:
-        """For example ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed, tried again``."""
+        """Return, for example, ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed, retried``."""
         rate = (self._done - self._before) / max(seconds, 1e-9)
         left = f"{duration((self._total - self._done) / rate)} left" if rate else "starting"
-        failed = f"  {self._retried} part{'s'[: self._retried > 1]} failed, tried again" if self._retried else ""
+        failed = f"  {self._retried} part{'s'[: self._retried > 1]} failed, retried" if self._retried else ""
         share = f"{self._done / self._total:.0%}"
         return f"{self._done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"
 

@@ -1,4 +1,4 @@
-"""What an embedding run tells MLflow."""
+"""MLflow run of an embedding: parameters, metrics, artifacts."""
 
 import logging
 import os
@@ -31,8 +31,8 @@ class Record:
 
     Attributes:
         tracked: the run.
-        store: the output; files among its reports are for the log when MLflow answers late.
-        scratch: folder for files of an object store on their way to the log; None where the output is a folder.
+        store: the output; its reports keep the files that MLflow gets later.
+        scratch: folder for copies of files of an object store; None if the output is a folder.
     """
 
     tracked: Tracked
@@ -46,11 +46,11 @@ class Record:
 
 @contextmanager
 def recorded(store: Store, shown: Store) -> Iterator[Record]:
-    """An MLflow run for the length of the block; a run that goes on after a kill goes on with its MLflow run, too.
+    """Open an MLflow run for the length of the block; a resumed embedding resumes its MLflow run.
 
     Args:
-        store: what is written to.
-        shown: what it will be in the end; it gives the run its name, and lies beside what MLflow misses.
+        store: store that is written to.
+        shown: final output; it names the run, and records that MLflow misses are spooled beside it.
     """
     store.delete(RECORDED)
     with _tracked(store, shown) as into:
@@ -65,9 +65,9 @@ def _tracked(store: Store, shown: Store) -> Iterator[Record]:
         with tracked_run(f"embed {out.name}", out, memo) as tracked:
             yield Record(tracked, store, None)
         return
-    out = Path.cwd() / shown.name  # MLflow's default store goes beside it, and what MLflow misses
+    out = Path.cwd() / shown.name  # MLflow's default store and the spool go beside it
     if in_submitted_job() and not os.environ.get("MLFLOW_TRACKING_URI"):
-        log.warning("MLFLOW_TRACKING_URI is not set: what this job tells MLflow goes with its temporary folder")
+        log.warning("MLFLOW_TRACKING_URI is not set: the MLflow records of this job go with its temporary folder")
     with tempfile.TemporaryDirectory() as folder:
         memo = _on_disk(store, MEMO, Path(folder))
         with tracked_run(f"embed {out.name}", out, memo) as tracked:
@@ -77,7 +77,7 @@ def _tracked(store: Store, shown: Store) -> Iterator[Record]:
 
 
 def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
-    """Where a file of the output is; one of an object store is copied."""
+    """Return the path of a file of the output; a file of an object store is copied."""
     if isinstance(store, Folder):
         return store.path / name
     assert scratch is not None
@@ -88,7 +88,7 @@ def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
 
 
 def describe(tracked: Tracked, encoder: Path, run: Run, workers: int) -> None:
-    """Log what decides the output; what a run that goes on may change is a tag."""
+    """Log what decides the output as parameters, and what a resumed run may change as tags."""
     values = manifest.decides(run.encoder, run.tokenizer, run.plan.inputs, run.plan.settings)
     listing = manifest.listing_digest(run.plan)
     tracked.params({**values, "inputs": listing, "num_inputs": len(run.plan.inputs), "parts": len(run.plan.parts)})
@@ -103,7 +103,7 @@ def record(
     reports: Iterable[PartReport],
     measured: Mapping[str, float],
 ) -> None:
-    """Log what became of it: counts, what was measured, the seconds that parts took, the manifest."""
+    """Log the result: counts, measurements, seconds per part, the manifest."""
     seconds = np.array([report.seconds for report in reports])
     counts, edges = np.histogram(seconds, bins=20)
     histogram = json_bytes({"parts": counts.tolist(), "edges_in_seconds": edges.round(4).tolist()})

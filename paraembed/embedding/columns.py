@@ -1,4 +1,4 @@
-"""Which columns of the inputs go where: texts, ids, trees, and what is carried to the output."""
+"""Columns of the inputs: texts, ids, trees, and columns carried to the output; schema of the output."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ ALL = ("all",)
 
 
 def columns_of(source: InputFile) -> pa.Schema:
-    """The columns of an input. Other kinds than Parquet have texts alone."""
+    """Return the columns of an input; those of other kinds than Parquet are strings."""
     if source.kind != "parquet":
         return pa.schema([(name, pa.string()) for name in source.columns])
     with open_parquet(source.place, state=source.state) as file:
@@ -30,21 +30,21 @@ def columns_of(source: InputFile) -> pa.Schema:
 
 
 def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_trees: bool) -> Settings:
-    """Settings with the columns that are meant.
+    """Return settings with ``keep`` and ``tree_column`` resolved to columns of the inputs.
 
-    ``keep`` of ``("all",)`` becomes every column of the first input but the id column. Where no tree column is named
-    and the encoder reads trees, it is ``tree``, if an input has it as text.
+    ``keep`` of ``("all",)`` becomes every column of the first input except the id column. If no tree column is named
+    and the encoder reads trees, it becomes ``tree``, if an input has it as text.
 
     Raises:
-        ValueError: a tree column is named, but the encoder reads no trees; all columns of JSON lines.
+        ValueError: a tree column is named and the encoder reads no trees; ``keep`` is all for JSON lines.
     """
     if settings.tree_column is not None and not reads_trees:
-        raise ValueError(f"`tree_column` is {settings.tree_column!r}, but the encoder reads no trees; leave it out")
+        raise ValueError(f"`tree_column` is {settings.tree_column!r}; the encoder reads no trees: leave it out")
     if settings.keep == ALL:
         schema = columns_of(inputs[0])
         if inputs[0].kind == "jsonl":
             known = _names(schema, _any)
-            raise ValueError(f"`keep` all needs columns that the file declares; of JSON lines name them: {known}")
+            raise ValueError(f"`keep` is all; columns of JSON lines must be named: {known}")
         settings = replace(settings, keep=tuple(name for name in schema.names if name != settings.id_column))
     is_open = reads_trees and settings.tree_column is None and settings.text_column not in {None, TREE_FIELD}
     if is_open and any(map(_has_trees, inputs)):
@@ -53,7 +53,7 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
 
 
 def _has_trees(source: InputFile) -> bool:
-    """Whether an input has trees as text under their usual name."""
+    """Return whether an input has a column of texts with the usual name of trees."""
     schema = columns_of(source)
     if TREE_FIELD in schema.names:
         return _is_text(schema.field(TREE_FIELD).type)
@@ -61,33 +61,33 @@ def _has_trees(source: InputFile) -> bool:
 
 
 def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.Field]:
-    """The id field and the kept ones, with the types that they have in the inputs.
+    """Return the id field and the kept fields, with their types in the inputs.
 
     Raises:
-        ValueError: columns that do not fit the inputs, or each other.
+        ValueError: a column is missing, has a wrong type, or would appear twice.
     """
-    made = (*OUTPUT_FIELDS, SCALE_FIELD) if settings.dtype == "int8" else OUTPUT_FIELDS
-    names = [settings.id_field, *settings.keep, *made]
+    added = (*OUTPUT_FIELDS, SCALE_FIELD) if settings.dtype == "int8" else OUTPUT_FIELDS
+    names = [settings.id_field, *settings.keep, *added]
     if repeated := _repeated(names):
         raise ValueError(f"column {repeated!r} would appear twice in the output ({listed(names)}); leave one out")
     if settings.id_kind == "file-row":
         if settings.id_column is not None:
-            raise ValueError(f"`id_kind` file-row makes ids, `id_column` {settings.id_column!r} names them; give one")
+            raise ValueError(f"`id_kind` is file-row and `id_column` is {settings.id_column!r}; give only one of them")
         if repeated := _repeated([file.name for file in inputs]):
-            raise ValueError(f"two inputs are called {repeated!r}, so their file:row ids would be; give their folder")
+            raise ValueError(f"two inputs are called {repeated!r}, so file:row ids would repeat; give their folder")
     fields = [_fields(file, settings) for file in inputs]
     for file, others in zip(inputs, fields, strict=True):
         for field, first in zip(others, fields[0], strict=True):
             if field != first:
                 raise ValueError(
                     f"{file.shown}: column {field.name!r} is {field.type}, but {first.type} in {inputs[0].shown}; "
-                    "give the files one type, or embed them apart"
+                    "convert one of the files, or embed them separately"
                 )
     return fields[0]
 
 
 def _repeated(names: Sequence[str]) -> str | None:
-    """The first name that occurs twice; None: each occurs once."""
+    """Return the first name that occurs twice, or None."""
     counts = Counter(names)
     return next((name for name, count in counts.items() if count > 1), None)
 
@@ -115,18 +115,18 @@ def _check_text(source: InputFile, settings: Settings) -> None:
     columns = {"text": settings.text_column, "id": settings.id_column, "tree": settings.tree_column}
     for option, column in ((f"`{name}_column`", column) for name, column in columns.items()):
         if column is not None:
-            raise ValueError(f"{option} is {column!r}, but {source.shown} is text without columns; leave it out")
+            raise ValueError(f"{option} is {column!r}; {source.shown} is text without columns: leave it out")
     if settings.keep not in ((), (TEXT_FIELD,)):
-        raise ValueError(f"`keep` is {listed(settings.keep)}; a text file has the column {TEXT_FIELD!r} alone")
+        raise ValueError(f"`keep` is {listed(settings.keep)}; a text file has only the column {TEXT_FIELD!r}")
 
 
 def _column(
     source: InputFile, schema: pa.Schema, option: str, name: str, allowed: Callable[[pa.DataType], bool]
 ) -> pa.Field:
-    at = schema.get_field_index(name)
-    if at < 0:
+    index = schema.get_field_index(name)
+    if index < 0:
         raise ValueError(f"{source.shown} has no column {name!r}; {option} can be: {_names(schema, allowed)}")
-    kind = schema.field(at).type
+    kind = schema.field(index).type
     if not allowed(kind):
         raise ValueError(f"{source.shown}: {option} {name!r} is {kind}; it can be: {_names(schema, allowed)}")
     return pa.field(name, kind)
@@ -137,9 +137,9 @@ def _names(schema: pa.Schema, allowed: Callable[[pa.DataType], bool]) -> str:
 
 
 def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
-    """Raise ValueError where no row of JSON lines has a key that is asked for.
+    """Raise ValueError if no row of JSON lines has a key that the settings name.
 
-    A row of every file must have the text, a row of any file each other key. Rows are read until all keys are found.
+    The text must be in a row of every file, each other key in a row of any file. Rows are read until all are found.
     """
     named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
     named += [("`keep`", name) for name in settings.keep]
@@ -147,10 +147,10 @@ def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
     missing = options.keys() - {key for file in inputs for key in file.columns}
     for file in inputs:
         text = {settings.text_column or ""} - {*file.columns}
-        found = keys_found(file, text | missing)
-        if text - found:
+        present = keys_found(file, text | missing)
+        if text - present:
             raise _no_key(file, "`text_column`", *text)
-        missing -= found
+        missing -= present
     for name in sorted(missing):
         raise _no_key(inputs[0], options[name], name)
 
@@ -161,16 +161,16 @@ def _no_key(file: InputFile, option: str, key: str) -> ValueError:
 
 
 def keys_found(source: InputFile, keys: Collection[str]) -> set[str]:
-    """Those of some keys that rows of a JSON lines file have; reads it until all are found."""
+    """Return the keys that rows of a JSON lines file have; read it until all are found."""
     forms = [b"\\", *(json.dumps(key, ensure_ascii=False).encode("utf-8", "replace") for key in keys)]
     missing = set(keys)
     if not missing:
         return set()
-    for some in source.cut_records():
-        if not any(form in some.data for form in forms):  # a key is written as it is, or with a backslash
+    for records in source.cut_records():
+        if not any(form in records.data for form in forms):  # a key is written as it is, or with a backslash
             continue
-        for start, stop in pairwise([0, *some.ends.tolist()]):
-            line = some.data[start:stop]
+        for start, stop in pairwise([0, *records.ends.tolist()]):
+            line = records.data[start:stop]
             if any(form in line for form in forms):
                 value = json_object(line.removeprefix(tables.BYTE_ORDER_MARK).decode("utf-8", "replace"))
                 missing -= set(value if isinstance(value, dict) else ())
@@ -192,20 +192,20 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def is_id(kind: pa.DataType) -> bool:
-    """Whether a column of this type can identify rows."""
+    """Return whether a column of this type can identify rows."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def embeddings_schema(
     id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int, dtype: str = "float32"
 ) -> pa.Schema:
-    """One row a text: an embeddings file, as jobs/embed.py writes.
+    """Return the schema of an embeddings file, as jobs/embed.py writes: one row per text.
 
     Args:
-        id_field: what identifies a row.
-        kept_fields: columns carried from the input.
+        id_field: field that identifies a row.
+        kept_fields: fields carried from the input.
         width: length d of a vector.
-        dtype: ``float32``, ``float16``, or ``int8``, which brings a column ``scale``: vector = scale · embedding.
+        dtype: ``float32``, ``float16`` or ``int8``; int8 adds a column ``scale``: vector = scale · embedding.
     """
     number = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}[dtype]
     scale = [pa.field("scale", pa.float32(), nullable=False)] if dtype == "int8" else []

@@ -1,4 +1,4 @@
-"""What a run will take, from two seconds of it."""
+"""Estimate of a run's rows, parts, bytes and time, from two seconds of embedding."""
 
 import io
 import time
@@ -22,15 +22,15 @@ _PARTS = 8
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take.
+    """Estimate of a run.
 
     Attributes:
         rows: rows of the input.
         parts: files of the output.
         size: bytes of the output.
-        rows_per_second: of all workers, each with a core to itself.
-        seconds: from the command to the end, without the planning.
-        probed: rows that were embedded to find out.
+        rows_per_second: rows per second of all workers, each on its own core.
+        seconds: time from the command to the end, without planning.
+        probed: rows that were embedded for the estimate.
     """
 
     rows: int
@@ -45,13 +45,13 @@ def estimate(encoder: Encoder, plan: Plan, workers: int, probe_seconds: float = 
     """Embed rows from all over the input on this thread for some seconds, and write them to memory.
 
     Args:
-        encoder: makes the vectors.
+        encoder: the encoder.
         plan: inputs, settings and parts.
-        workers: how many will embed.
-        probe_seconds: how long.
+        workers: number of workers of the run.
+        probe_seconds: seconds to embed.
     """
     started, rows = time.perf_counter(), 0
-    batches = _until(started + probe_seconds, _some(encoder, plan))
+    batches = _until(started + probe_seconds, _sample(encoder, plan))
     with io.BytesIO() as file:
         writer = None
         while group := list(islice(batches, _GROUP_BATCHES)):
@@ -66,12 +66,12 @@ def estimate(encoder: Encoder, plan: Plan, workers: int, probe_seconds: float = 
     return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, seconds, rows)
 
 
-def _some(encoder: Encoder, plan: Plan) -> Iterator[pa.RecordBatch]:
-    """Rows of parts from all over the plan, in small batches; of a file that is read from its start, the first."""
+def _sample(encoder: Encoder, plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Yield small batches of parts from all over the plan; of a compressed file only the first part is read."""
     settings = replace(plan.settings, batch_size=min(_BATCH_ROWS, plan.settings.batch_size))
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]
-    for part in dict.fromkeys(firsts[one.file] if plan.inputs[one.file].is_chain else one for one in drawn):
+    for part in dict.fromkeys(firsts[part.file] if plan.inputs[part.file].is_chain else part for part in drawn):
         source = plan.inputs[part.file]
         data = next(stream_parts(source, [part]))[1] if source.is_chain else None
         yield from embedded(encoder, source, part, settings, data=data)

@@ -1,4 +1,4 @@
-"""Ids that stand twice in an output, exactly, and in bounded memory however many and long they are."""
+"""Repeated ids of an output, counted exactly and in bounded memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -47,7 +47,7 @@ def count_duplicates(
 
 
 def _size(store: Store, part: str, column: str) -> tuple[int, int]:
-    """Rows, and bytes that the ids take; the column has no dictionary, so the footer knows."""
+    """Return rows and bytes of the ids, from the footer: the column has no dictionary."""
     with store.open(part) as raw, pq.ParquetFile(raw) as file:
         groups = chunks_of(file, range(file.num_row_groups), [column])
         rows = int(file.metadata.num_rows)
@@ -55,7 +55,7 @@ def _size(store: Store, part: str, column: str) -> tuple[int, int]:
 
 
 def _shared_hashes(store: Store, parts: Sequence[str], column: str, partitions: int) -> Iterator[Hashes]:
-    """The hashes that stand twice or more, ascending, each once; of one partition of all hashes after the other."""
+    """Yield, for each partition of all hashes, the hashes that occur more than once, ascending."""
     for partition in range(partitions):
         pieces = [np.zeros(0, np.uint64)]
         for ids in _read(store, parts, column):
@@ -67,11 +67,11 @@ def _shared_hashes(store: Store, parts: Sequence[str], column: str, partitions: 
 
 
 def _with_hashes(ids: Iterator[pa.Array], wanted: Hashes) -> Iterator[pa.Array]:
-    """The ids whose hash is one of ``wanted``, ascending and not none."""
-    for some in ids:
-        hashes = _hashes(some)
-        at = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
-        yield some.filter(pa.array(wanted[at] == hashes))
+    """Yield the ids whose hash is in ``wanted``, which is ascending and not empty."""
+    for batch in ids:
+        hashes = _hashes(batch)
+        index = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+        yield batch.filter(pa.array(wanted[index] == hashes))
 
 
 def _compare(ids: Iterator[pa.Array], max_bytes: int) -> tuple[int, Any]:
@@ -89,7 +89,7 @@ def _compare(ids: Iterator[pa.Array], max_bytes: int) -> tuple[int, Any]:
 
 
 def _distinct(ids: list[pa.Array], repeated: Any) -> tuple[list[pa.Array], Any]:
-    """The ids, each once, and one that stood twice; ``repeated`` is such a one from before."""
+    """Return the distinct ids, and an id that occurred twice; ``repeated`` is such an id of earlier batches."""
     if not ids:
         return [], repeated
     counts = pc.value_counts(pa.chunked_array(ids))
@@ -99,7 +99,7 @@ def _distinct(ids: list[pa.Array], repeated: Any) -> tuple[list[pa.Array], Any]:
 
 
 def _read(store: Store, parts: Sequence[str], column: str) -> Iterator[pa.Array]:
-    """The ids that are not null; strings with 64-bit offsets, for there may be over 2 GiB of them."""
+    """Yield the ids that are not null; strings with 64-bit offsets, since there may be over 2 GiB of them."""
     for part in parts:
         with store.open(part) as raw, pq.ParquetFile(raw) as file:
             for batch in file.iter_batches(_ROWS, columns=[column]):

@@ -1,4 +1,4 @@
-"""Find the input files: from what a user names to files of one known kind, with their digests."""
+"""Input files of an embedding run: from files, folders and globs to files of one kind, with their digests."""
 
 import logging
 import os
@@ -48,19 +48,19 @@ class InputFile:
 
     Attributes:
         path: absolute path, or URI.
-        name: path below the folder or glob that was given, or the file's name; ``file:row`` ids begin with it.
-        kind: how rows stand in it.
-        compressed: gzip, bz2 or zst: readable from the start only.
-        columns: their names; of JSON lines, the keys of the first 1,000 of its first MiB, or of its first line; of
-            Parquet none, its footer has them.
-        size: bytes as stored.
-        sha256: of the bytes as stored.
-        stamp: from before they were read: size and time of change (ns), on an object store size and ETag; to see
-            whether the file was changed since. It is not written anywhere, nor are ``limits`` and ``block_bytes``.
-        limits: what is read of it at most.
+        name: path below the given folder or glob, or the file name; ``file:row`` ids begin with it.
+        kind: format of the rows.
+        compressed: gzip, bz2 or zst; such a file can only be read from its start.
+        columns: names of the columns; of JSON lines the keys of the first 1,000 rows in the first MiB, at least of the
+            first row; empty for Parquet, whose footer has them.
+        size: bytes of the file.
+        sha256: digest of the file.
+        stamp: size and time of change (ns), on an object store size and ETag, taken before the file was read, to detect
+            changes. It is not written anywhere, nor are ``limits`` and ``block_bytes``.
+        limits: limits on reading the file.
         block_bytes: bytes to read and to parse at a time.
-        max_line_bytes: of CSV, limit of a row over several lines: it decides which lines are rejected.
-        max_field_lines: of CSV, limit of a quoted cell: it decides that, too.
+        max_line_bytes: CSV only: limit of a row of several lines; it decides which lines are rejected.
+        max_field_lines: CSV only: limit of a quoted cell; it decides that, too.
     """
 
     path: str
@@ -78,17 +78,17 @@ class InputFile:
 
     @property
     def place(self) -> Place:
-        """Where it is, for ``io.places``."""
+        """Path or URI of the file, for ``io.places``."""
         return to_place(self.path)
 
     @property
     def state(self) -> str:
-        """What changes with the file."""
+        """Value that changes with the file."""
         return f"{self.size} {self.sha256} {self.stamp}"
 
     @property
     def is_chain(self) -> bool:
-        """Whether its parts can only be read one after the other, by one reader."""
+        """Whether the parts can only be read one after the other, by one reader."""
         return self.compressed
 
     @property
@@ -97,19 +97,19 @@ class InputFile:
         return without_credentials(self.path)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, without credentials, and without limits that are the default."""
+        """Return the fields as JSON values, without credentials and without default limits."""
         values = asdict(replace(self, path=self.shown))
         del values["stamp"], values["limits"], values["block_bytes"]
         others = self.other_limits()
         return {name: value for name, value in values.items() if name not in _DECIDING or name in others}
 
     def other_limits(self) -> dict[str, int]:
-        """The limits that decide which lines are rejected, by name, where they are not the default."""
+        """Return the limits that decide which lines are rejected and are not the default, by name."""
         limits = {name: getattr(self, name) for name in _DECIDING}
         return {name: value for name, value in limits.items() if value != getattr(DEFAULT_TABLE_LIMITS, name)}
 
     def cut_records(self, pieces: Iterable[bytes] | None = None, start: int = 0) -> Iterator[Records]:
-        """Cut the file, or its bytes from ``start`` on, where a record begins, into records; see ``read_records``."""
+        """Cut the file, or ``pieces`` that begin with the record at byte ``start``, into records."""
         if pieces is None:
             pieces = read_blocks(self.place, self.block_bytes, self.limits.max_inflation)
         most = self.max_line_bytes if self.kind == "csv" else self.limits.max_line_bytes
@@ -124,68 +124,72 @@ def list_inputs(
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[InputFile, ...]:
-    """Look at the input files: there, all of one known kind, not empty, not binary.
+    """Find the input files and check that they exist, have one known kind, and are neither empty nor binary.
 
     Args:
-        asked: files, folders (all files of a known kind below, but those whose names begin with ``.`` or ``_``) and
+        asked: files, folders (all files of a known kind below, except those whose names begin with ``.`` or ``_``) and
             globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a
             folder or glob are taken in the order of their names.
-        limits: what is read of each at most.
-        progress: is called with the number of files that were looked at, and of all.
+        limits: limits on reading each file.
+        progress: called with the number of files that are checked, and of all files.
         block_bytes: bytes to read and to parse at a time.
 
     Raises:
-        FileNotFoundError: as said; also a link in a folder that leads nowhere.
-        ValueError: a file that cannot be an input, and what can; a file that is named twice, by links perhaps.
+        FileNotFoundError: a file does not exist, or a link in a folder is broken.
+        ValueError: a file cannot be an input, or is given twice (also by links).
     """
     if not asked:
-        raise ValueError(f"no input is given; expected files, folders or globs of {KNOWN}")
+        raise ValueError(f"no input; give files, folders or globs of {KNOWN}")
     places = [pair for argument in asked for pair in _find(str(argument))]
     counts = Counter(comparable(place) if isinstance(place, Path) else place for place, _ in places)
     if len(counts) < len(places):
         repeated = counts.most_common(1)[0][0]
-        raise ValueError(f"{without_credentials(str(repeated))} is given twice, or linked to; give every input once")
+        raise ValueError(f"{without_credentials(str(repeated))} is given twice, maybe by a link; give each input once")
     files = []
     for place, name in places:
         files.append(replace(_look_at(place, name, limits), block_bytes=block_bytes))
         progress(len(files), len(places))
     kinds = sorted({file.kind for file in files})
     if len(kinds) > 1:
-        raise ValueError(f"inputs of several kinds are mixed ({', '.join(kinds)}); embed each kind to its own `out`")
+        raise ValueError(f"the inputs are of several kinds ({', '.join(kinds)}); embed each kind to a separate `out`")
     return tuple(files)
 
 
 def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
-    """Raise ValueError where output and inputs lie in each other: a run would take its own parts for input.
+    """Raise ValueError if the output is inside of an input or the reverse: a run would read its own parts.
 
     Args:
-        asked: what ``files`` were found by.
-        files: the inputs.
+        asked: arguments of ``list_inputs``.
+        files: the input files.
         out: output folder.
-        part: name of a file in it.
+        part: name of a file in the output folder.
     """
     shown, target = without_credentials(str(out)), comparable(out)
     paths = {file.path for file in files}
     for argument in map(str, asked):
         if (argument if "://" in argument else str(Path(argument).absolute())) in paths:
             continue
-        folder = comparable(argument.partition("**")[0] if "**" in argument else argument)
-        if target.is_relative_to(folder) or would_find(argument, target / part):
-            raise ValueError(f"`out` {shown} lies in the input {without_credentials(argument)}; choose one beside it")
+        searched = comparable(argument.partition("**")[0] if "**" in argument else argument)
+        if target.is_relative_to(searched) or would_find(argument, target / part):
+            folder = without_credentials(argument)
+            raise ValueError(f"`out` {shown} is inside of the input {folder}; choose another `out`")
     for file in files:
         if comparable(file.place).is_relative_to(target):
-            raise ValueError(f"the input {file.shown} lies in `out` {shown}; choose another `out`")
+            raise ValueError(f"the input {file.shown} is inside of `out` {shown}; choose another `out`")
 
 
 def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
-    """The files that are no longer those that ``list_inputs`` began to read: changed, or gone."""
+    """Return the files that were changed or removed since ``list_inputs``."""
     with ThreadPoolExecutor(_LOOKERS) as pool:
         now = list(pool.map(_stamp, [file.place for file in inputs]))
     return [file for file, stamp in zip(inputs, now, strict=True) if file.stamp != stamp]
 
 
 def _stamp(place: Place) -> str:
-    """Size and time of change (ns) of a file; of an object size and ETag, for its time has seconds. Empty: none."""
+    """Return size and time of change (ns) of a file, or size and ETag of an object, whose time has only seconds.
+
+    Empty if there is no such file.
+    """
     filesystem, path = locate(str(place))
     info = filesystem.get_file_info(path)
     if info.type != pa.fs.FileType.File:
@@ -198,7 +202,7 @@ def _stamp(place: Place) -> str:
 
 
 def kind_of(name: str) -> Kind | None:
-    """What a file's name says of its kind; None: no known kind."""
+    """Return the kind of a file by its name, or None."""
     stem = name
     for suffix in _COMPRESSED:
         stem = stem.removesuffix(suffix)
@@ -207,7 +211,7 @@ def kind_of(name: str) -> Kind | None:
 
 
 def _find(text: str) -> list[tuple[Place, str]]:
-    """The files that one argument names, each with its name below what was given."""
+    """Return the files of one argument, each with its name below the given folder or glob."""
     if not text.strip():
         raise ValueError(
             f"an input is {text!r}; give a file, a folder or a glob of {KNOWN}, or . for the working folder"
@@ -217,34 +221,34 @@ def _find(text: str) -> list[tuple[Place, str]]:
     filesystem, path = locate(text)
     kind = filesystem.get_file_info(path).type
     if kind == pa.fs.FileType.Directory:
-        found = list(_below(text, re.compile(r"(?!.*(?:^|/)[._]).*", re.DOTALL)))
-        known = [(place, name) for place, name in found if kind_of(name)]
-        if len(known) < len(found):
-            other = next(name for _, name in found if not kind_of(name))
+        files = list(_below(text, re.compile(r"(?!.*(?:^|/)[._]).*", re.DOTALL)))
+        known = [(place, name) for place, name in files if kind_of(name)]
+        if len(known) < len(files):
+            other = next(name for _, name in files if not kind_of(name))
             log.warning(
                 "%s: %d of %d files are left out, their names do not end in %s; the first is %s",
-                *(shown, len(found) - len(known), len(found), KNOWN, other),
+                *(shown, len(files) - len(known), len(files), KNOWN, other),
             )
         if not known:
             raise FileNotFoundError(f"{shown} holds no file to embed; expected {KNOWN}")
         return known
     if kind == pa.fs.FileType.NotFound and (cut := _first_wildcard(text)) is not None:
         base, pattern = cut
-        found = list(_below(base, _glob(pattern), recursive="/" in pattern))
-        if not found:
+        files = list(_below(base, _glob(pattern), recursive="/" in pattern))
+        if not files:
             raise FileNotFoundError(f"{shown} matches no file; check the pattern (*, ? and **/ are known)")
-        return found
+        return files
     place = to_place(text) if "://" in text else Path(text).absolute()
     return [(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
 
 
 def _first_wildcard(text: str) -> tuple[str, str] | None:
-    """The folder in front of a glob's first wildcard, and the rest of it; None: there is no wildcard."""
+    """Return the folder before a glob's first wildcard, and the rest of the glob; None without a wildcard."""
     if "://" in text:
         path = urlsplit(text).path
-        at = path.find("*")
-        cut = path.rfind("/", 0, at) if at >= 0 else -1
-        return None if at < 0 else (_with_path(text, path[:cut]), unquote(path[cut + 1 :]))
+        star = path.find("*")
+        cut = path.rfind("/", 0, star) if star >= 0 else -1
+        return None if star < 0 else (_with_path(text, path[:cut]), unquote(path[cut + 1 :]))
     wildcard = re.search(r"[*?]", text)
     if wildcard is None:
         return None
@@ -253,7 +257,7 @@ def _first_wildcard(text: str) -> tuple[str, str] | None:
 
 
 def would_find(asked: str, path: PurePath) -> bool:
-    """Whether a glob would find a file, if it was there; ``path`` without links, of a URI as ``comparable`` has it."""
+    """Return whether a glob matches ``path``, which has the form that ``comparable`` returns."""
     cut = _first_wildcard(asked)
     if cut is None:
         return False
@@ -262,14 +266,14 @@ def would_find(asked: str, path: PurePath) -> bool:
 
 
 def comparable(place: Place) -> PurePath:
-    """A path for comparing: of a local file without links, of a URI with scheme and bucket, without its options."""
+    """Return a path to compare: of a local file without links; of a URI with scheme and bucket, without options."""
     if isinstance(place, str) and "://" in place and not place.startswith("file://"):
         return PurePosixPath(without_credentials(place).partition("?")[0])
     path = place.absolute() if isinstance(place, Path) else Path(locate(place)[1])
     try:
         return path.resolve()
     except RuntimeError:  # of pathlib, until Python 3.13
-        raise ValueError(f"{path} is a symbolic link that leads to itself; remove it, or give another path") from None
+        raise ValueError(f"{path} is a symbolic link to itself; remove it, or give another path") from None
 
 
 def _with_path(uri: str, path: str) -> str:
@@ -277,7 +281,7 @@ def _with_path(uri: str, path: str) -> str:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Names that do not begin with a dot, unless the pattern says so."""
+    """Return a glob as a regular expression; names that begin with a dot match only if the pattern has one there."""
     hidden = "" if re.search(r"(^|/)\.", pattern) else r"(?!.*(?:^|/)\.)"
     wildcards = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*\*/|\*|\?)", pattern)
@@ -285,7 +289,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[tuple[Place, str]]:
-    """The files below a folder whose path from there is one of ``names``, in the order of these."""
+    """Yield the files below a folder whose relative path matches ``names``, sorted by it."""
     filesystem, base = locate(folder)
     files, others = list[str](), list[str]()
     try:
@@ -299,7 +303,7 @@ def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> It
         others += _dangling(base, recursive=recursive)  # Arrow leaves them out
     for name in filter(names.fullmatch, others):
         if kind_of(name):
-            raise FileNotFoundError(f"{base}/{name} is no file, or a link that leads nowhere; mend or remove it")
+            raise FileNotFoundError(f"{base}/{name} is a broken link or not a file; repair or remove it")
     for name in sorted(filter(names.fullmatch, files)):
         if "://" in folder:
             yield _with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name
@@ -308,7 +312,7 @@ def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> It
 
 
 def _dangling(folder: str, *, recursive: bool) -> Iterator[str]:
-    """Paths below a folder of links that lead nowhere."""
+    """Yield the paths of broken links below a folder."""
     for path, _, names in os.walk(folder):
         for name in names:
             if not os.path.exists(f"{path}/{name}"):  # noqa: PTH110 - a Path for each takes four times as long
@@ -318,7 +322,7 @@ def _dangling(folder: str, *, recursive: bool) -> Iterator[str]:
 
 
 def _check_name(path: str) -> None:
-    """Raise ValueError for a path that is not UTF-8, which no plan can hold."""
+    """Raise ValueError for a path that is not UTF-8: a plan cannot hold it."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -346,22 +350,22 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
         columns = _columns(kind, chain([head], pieces), shown, limits)
     if len(set(columns)) < len(columns):
         repeated = Counter(columns).most_common(1)[0][0]
-        raise ValueError(f"{shown}: column {listed([repeated])!r} stands twice in the header; rename one")
-    found = size_of(place), sha256_of(place), stamp, limits
+        raise ValueError(f"{shown}: column {listed([repeated])!r} is twice in the header; rename one")
+    content = size_of(place), sha256_of(place), stamp, limits
     deciding = {name: getattr(limits, name) for name in _DECIDING} if kind == "csv" else {}
-    return InputFile(str(place), name, kind, compressed, columns, *found, **deciding)
+    return InputFile(str(place), name, kind, compressed, columns, *content, **deciding)
 
 
 def _check_head(head: bytes, shown: str) -> None:
-    """Raise ValueError where a file's first bytes say that it is empty, or no text."""
+    """Raise ValueError if a file is empty or not text, by its first bytes."""
     if not head:
         raise ValueError(f"{shown} is empty; expected {KNOWN}")
     if b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
-        raise ValueError(f"{shown} is {what}; expected UTF-8 text: name it by its kind, or convert it")
+        raise ValueError(f"{shown} is {what}; expected UTF-8 text: rename the file by its kind, or convert it")
 
 
 def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimits) -> tuple[str, ...]:
-    """Names of the columns, from the first records of a file."""
+    """Return the names of the columns, from the first records of a file."""
     if kind == "text":
         return (TEXT_FIELD,)
     table = Table(0, limits.max_field_lines, from_start=True)
@@ -377,7 +381,7 @@ def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimit
 
 
 def _header(records: Records, shown: str) -> tuple[str, ...]:
-    """The cells of the first record; names that are not UTF-8 have U+FFFD in place of the bytes."""
+    """Return the cells of the first record; bytes that are not UTF-8 become U+FFFD."""
     starts, stops = records.bounds
     if not len(records) or starts[0] == stops[0]:
         raise ValueError(f"{shown}: the first line is empty; expected the names of the columns")

@@ -1,11 +1,11 @@
-"""An output of embeddings, a folder or a part of an object store: begin, continue, commit.
+"""Output of embeddings, a folder or a prefix of an object store: begin, resume, commit.
 
-``_plan.json`` comes first, then every part with its report in ``_reports``, then ``_manifest.json``, and last
-``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done when its report names the digest of its file,
-and that of all that the file was made of; so a run that stopped anywhere, or a part that was damaged or removed later,
-is mended by the same command. On a disk the files are read again for that; an object store is asked for the size and
-ETag of each, one request a part, and a file is read only where they are not those that its report noted. What is not a
-part has a name that begins with ``_`` or ``.``: pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
+``_plan.json`` is written first, then every part with its report in ``_reports``, then ``_manifest.json``, and last
+``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done if its report has the digest of its file and of
+everything that decides the file's bytes. So the same command resumes a run that stopped anywhere, and repairs parts
+that were damaged or removed. On a disk the files are read for that; an object store is asked for size and ETag, one
+request per part, and a file is read only if they differ from its report. Names of other files begin with ``_`` or
+``.``, so pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
 """
 
 import re
@@ -33,25 +33,25 @@ from paraembed.stops import RunFailedError
 
 FORMAT = "paraembed-embeddings-2"
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
-MEMO = f"{REPORTS}/run.json"  # of the run in the tracker that a job tells about this output
-RECORDED = f"{REPORTS}/recorded.json"  # there once that was told everything
+MEMO = f"{REPORTS}/run.json"  # the MLflow run of this output
+RECORDED = f"{REPORTS}/recorded.json"  # written when everything is logged to MLflow
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
 _PART = re.compile(r"part-\d{5,}-of-\d{5,}\.parquet")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # as files.write_file names them
 _MULTI_LINE = {"n_multi_line", "n_line_breaks", "longest_lines", "longest_first"}
-_OF_A_RUN = {"seconds", "stamp", "size", "made_of", *_MULTI_LINE}  # of a report: what the manifest does not hold
+_OF_A_RUN = {"seconds", "stamp", "size", "made_of", *_MULTI_LINE}  # fields of a report that the manifest leaves out
 MOST_JSON_BYTES = 1 << 30  # of plan and manifest: some hundred bytes a part
-_LOOKERS = 16  # threads that ask for finished parts; an answer of an object store takes 20 ms and more
+_THREADS = 16  # to check parts; an answer of an object store takes 20 ms and more
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that the bytes of an output depend on.
+    """Everything that decides the bytes of an output.
 
     Attributes:
         encoder: fingerprint of the encoder folder.
-        tokenizer: its name, which changes with its rules.
+        tokenizer: name of the tokenizer, which changes with its rules.
         plan: inputs, settings and parts.
     """
 
@@ -68,10 +68,10 @@ class _PlanFile(TypedDict):
 
 
 def check_folder(store: Store) -> bool:
-    """Whether an embedding run was begun in a place; one that is missing or empty will do for a new run.
+    """Return True if an embedding run was begun in a place, False if it is missing or empty.
 
     Raises:
-        NotADirectoryError, ValueError: it holds something else.
+        NotADirectoryError, ValueError: the place holds something else.
     """
     try:
         names = store.names()
@@ -105,16 +105,16 @@ def continued_plan(
 
 
 def decides(encoder: str, tokenizer: str, inputs: tuple[InputFile, ...], settings: Settings) -> dict[str, Any]:
-    """What the bytes of an output depend on, by name; where the inputs lie does not count."""
+    """Return everything that decides the bytes of an output, by name; the paths of the inputs do not count."""
     files = inputs_identity(inputs, settings)
     return {"tokeniser": tokenizer, "encoder": encoder, **asdict(settings), "inputs": files}
 
 
 def read_run(store: Store) -> Run:
-    """The run that was begun in a place.
+    """Return the run that was begun in a place.
 
     Raises:
-        FileNotFoundError, ValueError: its plan is missing or damaged.
+        FileNotFoundError, ValueError: the plan is missing or damaged.
     """
     value = read_json(store, PLAN, most_bytes=MOST_JSON_BYTES)
     try:
@@ -128,10 +128,10 @@ def read_run(store: Store) -> Run:
 
 @contextmanager
 def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
-    """Hold a place for a run, alone; yields the reports of the parts that are done, by name.
+    """Lock a place for a run; yield the reports of the parts that are done, by name.
 
     Raises:
-        ValueError: another run is writing there, or has begun there since ``run`` was planned.
+        ValueError: another run is writing there, or began there after ``run`` was planned.
     """
     with store.held():
         _sweep(store)
@@ -139,30 +139,30 @@ def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
             value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokenizer, "plan": run.plan.to_json()}
             write_json(store, PLAN, value)
         _check_same(store, run)
-        for name in (REPORTS, REJECTED):  # after the plan, by which the next run knows the folder for its own
+        for name in (REPORTS, REJECTED):  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
         yield finished_parts(store, run)
 
 
 def _check_same(store: Store, run: Run) -> None:
-    """Raise ValueError unless the plan that lies in a place is this run's."""
+    """Raise ValueError if the plan in a place is that of another run."""
     if changed := differences(_identity(read_run(store)), _identity(run)):
         raise ValueError(f"another run, with another {changed}, is writing to {store}; use a separate `out` for each")
 
 
 def _sweep(store: Store) -> None:
-    """Remove what writers that were killed have left; one that lost touch with the driver may still rename it."""
+    """Remove temporary files of killed writers; a writer that lost its driver may still rename one meanwhile."""
     for folder in ("", f"{REPORTS}/", f"{REJECTED}/"):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
             store.delete(f"{folder}{name}")
 
 
 def finished_parts(store: Store, run: Run) -> dict[str, PartReport]:
-    """Reports, by part name, of the parts whose files are what their reports say, and were made for such a run."""
-    there = set(store.names(REPORTS))
-    with ThreadPoolExecutor(_LOOKERS) as pool:
+    """Return the reports, by part name, of the parts of this run whose files match their reports."""
+    names = set(store.names(REPORTS))
+    with ThreadPoolExecutor(_THREADS) as pool:
         done = pool.map(
-            partial(_finished, store, run), [part for part in run.plan.parts if f"{part.name}.json" in there]
+            partial(_finished, store, run), [part for part in run.plan.parts if f"{part.name}.json" in names]
         )
         return {report.name: report for report in done if report is not None}
 
@@ -172,8 +172,8 @@ def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
         report: PartReport = read_json(store, f"{REPORTS}/{part.name}.json", PartReport)
     except (OSError, ValueError):
         return None  # missing or damaged: the part is embedded again
-    of_this = made_of(run.encoder, run.tokenizer, run.plan.inputs[part.file], part, run.plan.settings)
-    if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, of_this):
+    expected = made_of(run.encoder, run.tokenizer, run.plan.inputs[part.file], part, run.plan.settings)
+    if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, expected):
         return None
     try:
         stamp = store.stamp(part.name)
@@ -183,11 +183,11 @@ def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
             same = store.sha256(rejected_name(part.name)) == report.rejected_sha256
     except (FileNotFoundError, IsADirectoryError, ValueError):  # ValueError: a FIFO, socket or device
         return None
-    return replace(report, stamp=stamp, size=size) if same else None  # of a store that it was copied to, perhaps
+    return replace(report, stamp=stamp, size=size) if same else None  # the output may be a copy, with other stamps
 
 
 def is_committed(store: Store) -> bool:
-    """Whether ``_SUCCESS`` is there and holds the manifest's digest."""
+    """Return whether ``_SUCCESS`` holds the manifest's digest."""
     try:
         return read_bytes(store, SUCCESS).decode().strip() == store.sha256(MANIFEST)
     except (FileNotFoundError, IsADirectoryError, ValueError):
@@ -195,7 +195,7 @@ def is_committed(store: Store) -> bool:
 
 
 def is_finished(store: Store, reports: dict[str, PartReport]) -> bool:
-    """Whether a place is committed, and its manifest says of the parts what their reports say."""
+    """Return whether a place is committed, and its manifest agrees with the reports of the parts."""
     if not is_committed(store):
         return False
     try:
@@ -206,29 +206,29 @@ def is_finished(store: Store, reports: dict[str, PartReport]) -> bool:
 
 
 def uncommit(store: Store) -> None:
-    """Take back ``_SUCCESS``, before parts are written again."""
+    """Remove ``_SUCCESS``, before parts are replaced."""
     store.delete(SUCCESS)
 
 
 def commit(
     store: Store, run: Run, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
 ) -> dict[str, Any]:
-    """Write ``_manifest.json``, then ``_SUCCESS``; returns the manifest. It is the same for every run of a plan.
+    """Write ``_manifest.json``, then ``_SUCCESS``; return the manifest, which is the same for every run of a plan.
 
     Raises:
-        ValueError: an id stands twice, and that is to ``fail``; the parts stay. Or a part is no longer what its report
-            says. Another run has begun there meanwhile, where nothing can be held.
+        ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts stay); a part differs from its
+            report; another run began on the same object store, which has no locks.
     """
     _check_same(store, run)
     _check_parts(store, reports)
     plan, settings = run.plan, run.plan.settings
-    duplicates, one = 0, None
+    duplicates, repeated = 0, None
     if settings.id_column is not None:
-        duplicates, one = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
+        duplicates, repeated = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
     if duplicates and on_duplicate_id == "fail":
         raise RunFailedError(
-            f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, {one!r} for example; mend the "
-            "input, or go on from the finished parts with `on_duplicate_id` keep"
+            f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, {repeated!r} for example; correct "
+            "the input, or resume with `on_duplicate_id` keep"
         )
     parts = _entries(reports)
     manifest = {
@@ -255,24 +255,24 @@ def commit(
 
 
 def _entries(reports: dict[str, PartReport]) -> list[dict[str, Any]]:
-    """What a manifest says of the parts, in their order."""
-    said = [asdict(reports[name]) for name in sorted(reports, key=lambda name: (len(name), name))]
-    return [{key: value for key, value in one.items() if key not in _OF_A_RUN} for one in said]
+    """Return the manifest's entries of the parts, in order."""
+    ordered = [asdict(reports[name]) for name in sorted(reports, key=lambda name: (len(name), name))]
+    return [{key: value for key, value in report.items() if key not in _OF_A_RUN} for report in ordered]
 
 
 def _check_parts(store: Store, reports: dict[str, PartReport]) -> None:
-    """Raise ValueError for a part that is gone or was written again since its report."""
-    with ThreadPoolExecutor(_LOOKERS) as pool:
-        right = pool.map(lambda report: _is_there_still(store, report), reports.values())
+    """Raise ValueError if a part was removed or replaced after its report."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        right = pool.map(lambda report: _is_unchanged(store, report), reports.values())
         wrong = sorted(report.name for report, is_right in zip(reports.values(), right, strict=True) if not is_right)
     if wrong:
         raise ValueError(
-            f"{wrong[0]} in {store} was removed or changed by something else ({len(wrong)} such parts); see that "
-            "nothing else writes there, and run the same command again to embed them again"
+            f"{wrong[0]} in {store} was removed or changed by another process ({len(wrong)} such parts); make sure "
+            "that nothing else writes there, and run the same command again to repair them"
         )
 
 
-def _is_there_still(store: Store, report: PartReport) -> bool:
+def _is_unchanged(store: Store, report: PartReport) -> bool:
     try:
         same = store.stamp(report.name) == report.stamp if report.stamp else store.size(report.name) == report.size
     except (FileNotFoundError, IsADirectoryError, ValueError):
@@ -281,7 +281,7 @@ def _is_there_still(store: Store, report: PartReport) -> bool:
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    """What two runs that may write to one place have in common."""
+    """Return what must be equal for two runs that write to one place."""
     parts = digest_of([asdict(part) for part in run.plan.parts])
     return {**decides(run.encoder, run.tokenizer, run.plan.inputs, run.plan.settings), "parts": parts}
 
@@ -292,10 +292,10 @@ def _read_schema(store: Store, part: str) -> pa.Schema:
 
 
 def listing_digest(plan: Plan) -> str:
-    """Digest of the inputs' sizes and contents, in their order; where they lie does not count."""
+    """Return the digest of the inputs' sizes and contents, in order; their paths do not count."""
     return digest_of(inputs_identity(plan.inputs, plan.settings))
 
 
 def columns_of(schema: pa.Schema) -> list[list[str]]:
-    """Names and types of the columns, for JSON."""
+    """Return names and types of the columns, for JSON."""
     return [[field.name, str(field.type)] for field in schema]

@@ -1,9 +1,8 @@
-"""Cut input files into parts: by rows and bytes alone, never by workers, so that any number of them can go on.
+"""Plan of an embedding run: input files cut into parts by rows and bytes, so any number of workers can resume it.
 
-A part is a run of whole rows: a byte range of text, JSON lines, CSV or TSV, or some whole row groups of Parquet. A
-compressed file cannot be entered in the middle: its parts are byte ranges of the decompressed stream, a chain that one
-reader goes through once. A row of CSV may hold line ends; where rows end is found by reading the file from its
-beginning, once, and then its parts can be entered like those of text.
+A part is a run of whole rows: a byte range of text, JSON lines, CSV or TSV, or whole row groups of Parquet. The parts
+of a compressed file are byte ranges of the decompressed stream, which one reader reads once, from its start. A row of
+CSV may hold line ends, so the planner reads the file from its beginning once; then its parts can be read separately.
 """
 
 from collections.abc import Iterator
@@ -18,9 +17,10 @@ from paraembed.embedding.settings import Settings, check_settings
 from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
-MAX_PART_BYTES = 64 << 20  # text of a part: what the reader of a compressed file hands over in one piece
+MAX_PART_BYTES = 64 << 20
+"""Default maximum bytes of text of a part: the reader of a compressed file passes a part on in one piece."""
 Cut = tuple[int, int, int, int]
-"""Of a part: its first byte or row group, the one behind its last, its rows, and line breaks before it in rows."""
+"""First byte or row group of a part, the one after its last, its rows, and the line breaks in cells before it."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Part:
     """One output file and where its rows come from.
 
     Attributes:
-        name: of the output file.
+        name: name of the output file.
         file: position in the plan's inputs.
         start: first byte (of the decompressed text) or row group.
         stop: the byte or row group after the last.
-        rows: rows from ``start`` to ``stop``, those included that turn out unreadable.
+        rows: rows from ``start`` to ``stop``, including rows that cannot be read.
         row: number of the first row, counted over all inputs from 0.
         row_in_file: number of the first row, counted in its file from 0, without the header.
         line_breaks: line breaks inside of the cells of a CSV file before ``start``, for line numbers.
@@ -48,7 +48,7 @@ class Part:
     line_breaks: Count = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values; ``line_breaks`` where there are any."""
+        """Return the fields as JSON values; ``line_breaks`` only if not 0."""
         values = asdict(self)
         return values if self.line_breaks else {name: values[name] for name in values if name != "line_breaks"}
 
@@ -63,11 +63,11 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        """Rows of all parts."""
+        """Number of rows of all parts."""
         return sum(part.rows for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON values, without the credentials of URIs."""
+        """Return the plan as JSON values, without the credentials of URIs."""
         return {
             "inputs": [file.to_json() for file in self.inputs],
             "settings": asdict(self.settings),
@@ -76,11 +76,11 @@ class Plan:
 
 
 def plan_from_json(value: Any) -> Plan:
-    """The plan that ``Plan.to_json`` wrote.
+    """Return the plan that ``Plan.to_json`` wrote.
 
     Raises:
-        ValueError: a field is missing, unknown or of another type, a part's name is not its place in the plan, or the
-            parts do not follow each other, every row in one.
+        ValueError: a field is missing, unknown or of another type, a part has another name, or the parts do not follow
+            each other without gaps.
     """
     plan = checked(Plan, value, "plan")
     check_settings(plan.settings)
@@ -107,14 +107,14 @@ def plan_from_json(value: Any) -> Plan:
 
 
 def part_name(number: int, count: int) -> str:
-    """File name of part ``number``, counted from 0, of ``count``."""
+    """Return the file name of part ``number``, counted from 0, of ``count``."""
     return f"part-{number:05d}-of-{count:05d}.parquet"
 
 
 def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[dict[str, Any]]:
-    """What of the inputs decides the output: sizes and contents, in their order; names only where ids hold them.
+    """Return what decides the output: sizes and contents of the inputs, in order, and names if ids hold them.
 
-    Of CSV also the limits that decide which lines are rejected, where they are not the default.
+    For CSV also the limits that decide which lines are rejected, if they are not the default.
     """
     named = settings.id_kind == "file-row"
     return [
@@ -134,7 +134,7 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_byt
         max_part_bytes: a part of text ends early when it reaches these bytes.
 
     Raises:
-        ValueError: settings that do not fit the inputs, or a row that is too long.
+        ValueError: the settings do not fit the inputs, or a row is too long.
     """
     check_settings(settings)
     carried_fields(inputs, settings)
@@ -151,24 +151,24 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_byt
         raise ValueError(f"{inputs[0].shown} has no rows; there is nothing to embed")
     parts: list[Part] = []
     row = 0
-    for at, (file, (start, stop, rows, line_breaks)) in enumerate(cuts):
+    for number, (file, (start, stop, rows, line_breaks)) in enumerate(cuts):
         before = parts[-1].row_in_file + parts[-1].rows if parts and parts[-1].file == file else 0
-        parts.append(Part(part_name(at, len(cuts)), file, start, stop, rows, row, before, line_breaks))
+        parts.append(Part(part_name(number, len(cuts)), file, start, stop, rows, row, before, line_breaks))
         row += rows
     return Plan(inputs, settings, tuple(parts))
 
 
 def _cut_records(source: InputFile, settings: Settings, max_part_bytes: int) -> Iterator[Cut]:
-    """Parts of ``settings.part_rows`` rows, or fewer that reach ``max_part_bytes``; a header is in none."""
+    """Yield parts of ``settings.part_rows`` rows, or fewer that reach ``max_part_bytes``, without the header."""
     has_header = source.kind in {"csv", "tsv"}
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
     breaks = before = 0  # line breaks in rows before the block, before the open part
-    for some in source.cut_records():
-        ends, done = some.ends + read, 0
-        read += len(some.data)
+    for records in source.cut_records():
+        ends, done = records.ends + read, 0
+        read += len(records.data)
         if has_header:
             start, done, has_header = int(ends[0]), 1, False
-            before = int(some.breaks[0])
+            before = int(records.breaks[0])
         while done < len(ends):
             by_bytes = int(np.searchsorted(ends[done:], start + max_part_bytes)) + 1
             taken = min(settings.part_rows - rows, by_bytes)
@@ -177,14 +177,14 @@ def _cut_records(source: InputFile, settings: Settings, max_part_bytes: int) -> 
                 break
             done += taken
             yield start, int(ends[done - 1]), rows + taken, before
-            start, rows, before = int(ends[done - 1]), 0, breaks + int(some.breaks[:done].sum(dtype=np.int64))
-        breaks += int(some.breaks.sum(dtype=np.int64))
+            start, rows, before = int(ends[done - 1]), 0, breaks + int(records.breaks[:done].sum(dtype=np.int64))
+        breaks += int(records.breaks.sum(dtype=np.int64))
     if rows:
         yield start, read, rows, before
 
 
 def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
-    """Row groups up to ``settings.part_rows`` rows together, at least one."""
+    """Yield runs of row groups of at most ``settings.part_rows`` rows, at least one group each."""
     named = settings.text_column, settings.id_column, settings.tree_column, *settings.keep
     columns = [name for name in named if name is not None]
     with open_parquet(source.place, state=source.state) as file:

@@ -1,13 +1,13 @@
-"""Read the rows of a part: texts, ids and the columns to carry; and those that cannot be read, with the reason.
+"""Rows of a part: texts, ids and the columns to carry; rejected rows with their reason.
 
-Bytes that are not UTF-8 become U+FFFD; the row is embedded. Unreadable is a line that is no JSON object, one without
-the text or with something else in its place, a CSV or TSV row of another number of cells than the header, a CSV line
-whose quoting is wrong (``paraembed.io.tables``). A text that is null (JSON, Parquet) counts as empty, whose
-vector is zeros. Of JSON lines, keys are read from all rows; one that a row lacks is null there.
+Bytes that are not UTF-8 become U+FFFD, and the row is embedded. Rejected are: a line that is not a JSON object, or in
+which the text is missing or not a string; a CSV or TSV row with another number of cells than the header; a CSV line
+with wrong quoting (``paraembed.io.tables``). A null text (JSON, Parquet) counts as empty, and its vector is zeros. Keys
+of JSON lines are read from all rows; a missing key is null.
 
-Memory: about ``block_bytes`` of text at a time (or one text, which may have ``max_line_bytes``), some copies of it
-while it is parsed, and the block that comes next; never a part. Of Parquet, rows are read at a time that hold about
-``block_bytes`` on the average of a row group (``paraembed.io.parquet``).
+Memory: about ``block_bytes`` of text at a time (or one text of up to ``max_line_bytes``), some copies of it during
+parsing, and the next block; never a part. Parquet is read in batches of rows that have about ``block_bytes`` on the
+average of a row group (``paraembed.io.parquet``).
 """
 
 import json
@@ -31,9 +31,9 @@ from paraembed.io.tables import Records, json_object
 
 
 class Rejected(NamedTuple):
-    """A row that cannot be read: its number in its file, from 0, the reason, and of CSV its line, from 1.
+    """Row that cannot be read: its number in the file, from 0; the reason; for CSV its line, from 1.
 
-    A rejected row of CSV is one line; the rows before it may have had several.
+    A rejected row of CSV is one line; the rows before it may have several.
     """
 
     row: int
@@ -42,12 +42,12 @@ class Rejected(NamedTuple):
 
 
 class MultiLine(NamedTuple):
-    """Kept rows of CSV with line breaks inside of their cells.
+    """Count of kept CSV rows with line breaks inside of their cells.
 
     Attributes:
-        rows: how many.
-        breaks: line breaks inside of them, all together; the lines of a file are its rows and these.
-        longest: lines of the longest.
+        rows: number of rows.
+        breaks: line breaks inside of all of them; a file has rows + breaks lines.
+        longest: lines of the longest row.
         line: number of its first line in the file, from 1.
     """
 
@@ -58,7 +58,7 @@ class MultiLine(NamedTuple):
 
     @classmethod
     def of(cls, breaks: npt.NDArray[np.int32], lines: npt.NDArray[np.int64]) -> "MultiLine":
-        """Those of rows with so many line breaks, which begin in these lines."""
+        """Count rows by their line breaks [n] and their first lines [n]."""
         if not breaks.any():
             return cls()
         longest = int(breaks.argmax())
@@ -66,29 +66,27 @@ class MultiLine(NamedTuple):
         return cls(rows, int(breaks.sum(dtype=np.int64)), int(breaks[longest]) + 1, int(lines[longest]))
 
     def and_then(self, others: "MultiLine") -> "MultiLine":
-        """These and ``others``; of equally long ones the first counts."""
-        longest = max(self, others, key=lambda some: some.longest)
+        """Return the sum; of equally long rows the first is kept."""
+        longest = max(self, others, key=lambda count: count.longest)
         return MultiLine(self.rows + others.rows, self.breaks + others.breaks, longest.longest, longest.line)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 NO_MULTI_LINE = MultiLine()
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of an input.
+    """n rows of an input.
 
     Attributes:
-        carried: the id column and the kept ones, arrays [n].
+        carried: the id column and the kept columns, arrays [n].
         texts: string array [n].
-        trees: string array [n], null where a text has none; None: no text has one.
-        at: int64 [n], the rows' numbers in their file, from 0.
-        rejected: rows that stood before or between them.
+        trees: string array [n], null if a text has no tree; None if no text has one.
+        at: int64 [n], numbers of the rows in their file, from 0.
+        rejected: rejected rows before or between them.
         num_replaced: rows with bytes that were not UTF-8.
-        multi_line: those of several lines, in CSV.
+        multi_line: count of CSV rows of several lines.
     """
 
     carried: list[pa.Array]
@@ -102,7 +100,7 @@ class Rows:
 
 @dataclass
 class _Block:
-    """Rows as they are read: the columns that are wanted, by name; the other fields as those of ``Rows``."""
+    """Rows before they are cut into batches: the wanted columns by name; other fields as in ``Rows``."""
 
     columns: dict[str, pa.Array]
     at: npt.NDArray[np.int64]
@@ -112,25 +110,25 @@ class _Block:
 
 
 def stream_parts(source: InputFile, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
-    """The text of some parts of a compressed file, in their order, with one pass over it."""
+    """Yield the text of parts of a compressed file, in order, in one pass over the file."""
     blocks = read_blocks(source.place, source.block_bytes, source.limits.max_inflation)
-    at, block = 0, next(blocks, b"")  # the block begins at byte ``at``
+    start, block = 0, next(blocks, b"")  # the first byte of the block
     for part in parts:
-        pieces = [block[max(0, part.start - at) : part.stop - at]]
-        while at + len(block) < part.stop and (more := next(blocks, None)):
-            at, block = at + len(block), more
-            pieces.append(block[max(0, part.start - at) : part.stop - at])
+        pieces = [block[max(0, part.start - start) : part.stop - start]]
+        while start + len(block) < part.stop and (following := next(blocks, None)):
+            start, block = start + len(block), following
+            pieces.append(block[max(0, part.start - start) : part.stop - start])
         yield part, b"".join(pieces)
 
 
 def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | None = None) -> Iterator[Rows]:
-    """The rows of a part, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
+    """Yield the rows of a part, at most ``settings.batch_size`` and about ``source.block_bytes`` of text at a time.
 
     Args:
-        source: the part's input file.
-        part: which rows.
-        settings: which columns.
-        data: the part's text, where ``source`` is a chain (see ``stream_parts``).
+        source: input file of the part.
+        part: rows to read.
+        settings: columns to read.
+        data: text of the part, if ``source`` is a chain (see ``stream_parts``).
     """
     text_column = settings.text_column or source.columns[0]
     kept = ([settings.id_column] if settings.id_column is not None else []) + list(settings.keep)
@@ -167,28 +165,28 @@ def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | N
     else:
         pieces = (data[start : start + size] for start in range(0, len(data), size))
     done, breaks = part.row_in_file, part.line_breaks
-    for some in source.cut_records(pieces, part.start):
-        at = np.arange(done, done + len(some.ends))
+    for records in source.cut_records(pieces, part.start):
+        rows = np.arange(done, done + len(records.ends))
         match source.kind:
             case "text":
-                texts, changed = _decoded(_lines(some.data[some.start :]))
-                yield _Block({wanted[0]: texts}, at, num_replaced=int(changed.sum()))
+                texts, changed = _decoded(_lines(records.data[records.start :]))
+                yield _Block({wanted[0]: texts}, rows, num_replaced=int(changed.sum()))
             case "jsonl":
-                yield _json_block(some, at, wanted)
+                yield _json_block(records, rows, wanted)
             case _:
-                yield _csv_block(some, at, 2 + done + breaks, wanted, source)  # line 1 is the header
-                breaks += int(some.breaks.sum(dtype=np.int64))
-        done += len(at)
+                yield _csv_block(records, rows, 2 + done + breaks, wanted, source)  # line 1 is the header
+                breaks += int(records.breaks.sum(dtype=np.int64))
+        done += len(rows)
 
 
 def _lines(data: bytes) -> pa.BinaryArray:
-    """Lines without their ends."""
+    """Return lines without their ends."""
     lines = pc.split_pattern(pa.array([data.removesuffix(b"\n")], pa.binary()), "\n").flatten()
     return pc.replace_substring_regex(lines, rb"\r\z", b"") if b"\r" in data else lines
 
 
 def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Values [n] as strings, bytes that are not UTF-8 replaced by U+FFFD, and in which values there were any [n]."""
+    """Return values [n] as strings, with U+FFFD for bytes that are not UTF-8, and which values changed, bool [n]."""
     large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
     strings, octets = (pa.large_string(), pa.large_binary()) if large else (pa.string(), pa.binary())
     raw = values.cast(octets)
@@ -201,9 +199,9 @@ def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return array, changed.to_numpy(zero_copy_only=False)
 
 
-def _json_block(some: Records, at: npt.NDArray[np.int64], wanted: list[str]) -> _Block:
-    """Rows of JSON lines; Python's json reads them, the only reader here that can say which line is wrong."""
-    lines, changed = _decoded(_lines(some.data[some.start :]))
+def _json_block(records: Records, at: npt.NDArray[np.int64], wanted: list[str]) -> _Block:
+    """Return rows of JSON lines, read with Python's json, which can name the wrong line; pyarrow cannot."""
+    lines, changed = _decoded(_lines(records.data[records.start :]))
     cells: list[list[str | None]] = []
     rejected: list[Rejected] = []
     good = np.zeros(len(at), bool)
@@ -219,7 +217,7 @@ def _json_block(some: Records, at: npt.NDArray[np.int64], wanted: list[str]) -> 
 
 
 def _json_cells(line: str, wanted: list[str]) -> list[str | None] | str:
-    """The values that are wanted, the first of them the text; or why the line cannot be read."""
+    """Return the wanted values, the text first; or the reason to reject the line."""
     value = json_object(line)
     if isinstance(value, str):
         return value
@@ -240,20 +238,20 @@ def _json_cell(value: Any) -> str | None:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def _csv_block(some: Records, at: npt.NDArray[np.int64], line: int, wanted: list[str], source: InputFile) -> _Block:
-    """Rows of CSV or TSV; ``line`` is the number of the first one's first line, from 1."""
-    lines = line + np.arange(len(at)) + np.cumsum(some.breaks) - some.breaks
-    is_kept = some.faults == 0
+def _csv_block(records: Records, at: npt.NDArray[np.int64], line: int, wanted: list[str], source: InputFile) -> _Block:
+    """Return rows of CSV or TSV; ``line`` is the number of the first line of the first row, from 1."""
+    lines = line + np.arange(len(at)) + np.cumsum(records.breaks) - records.breaks
+    is_kept = records.faults == 0
     rejected = [
-        Rejected(int(at[row]), some.fault(row), int(lines[row]) if source.kind == "csv" else None)
+        Rejected(int(at[row]), records.fault(row), int(lines[row]) if source.kind == "csv" else None)
         for row in np.flatnonzero(~is_kept).tolist()
     ]
-    columns = some.columns(source.columns, wanted)
+    columns = records.columns(source.columns, wanted)
     replaced = np.zeros(np.count_nonzero(is_kept), bool)
     for name, column in columns.items():
         columns[name], changed = _decoded(column)
         replaced |= changed
-    return _Block(columns, at[is_kept], rejected, int(replaced.sum()), MultiLine.of(some.breaks, lines))
+    return _Block(columns, at[is_kept], rejected, int(replaced.sum()), MultiLine.of(records.breaks, lines))
 
 
 def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:
@@ -271,12 +269,12 @@ def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: 
     if done - part.row_in_file != part.rows:
         raise ValueError(
             f"{source.shown}: row groups {part.start} to {part.stop - 1} hold {done - part.row_in_file:,} rows, "
-            f"the footer says {part.rows:,}; the file is damaged: fetch or make it again"
+            f"the footer says {part.rows:,}; the file is damaged: download or write it again"
         )
 
 
 def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """A column [n] of Parquet, strings as ``_decoded`` makes them, others as they are; and where it changed [n]."""
+    """Return a Parquet column [n] with strings as by ``_decoded``, and which values changed, bool [n]."""
     kind = column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type
     if kind not in {pa.string(), pa.large_string()}:
         return column, np.zeros(len(column), bool)
@@ -285,14 +283,14 @@ def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
 
 
 def _ends(strings: dict[str, pa.LargeStringArray], source: InputFile) -> npt.NDArray[np.int64]:
-    """Where the texts and trees of rows [n] would end, one behind the other; ValueError for one that is too long."""
+    """Return the ends of texts and trees of rows [n] in bytes, one after the other; ValueError if one is too long."""
     ends, most = np.zeros(len(strings["text"]), np.int64), source.limits.max_line_bytes
     for name, column in strings.items():
         lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy()
         if len(lengths) and lengths.max() > most:
             raise ValueError(
-                f"{source.shown}: a {name} has {lengths.max():,} bytes; `max_line_bytes` is {most:,}, "
-                f"{MOST_LINE_BYTES:,} at most"
+                f"{source.shown}: a {name} has {lengths.max():,} bytes; the limit `max_line_bytes` is {most:,}, at "
+                f"most {MOST_LINE_BYTES:,}"
             )
         ends += np.cumsum(lengths, dtype=np.int64)
     return ends

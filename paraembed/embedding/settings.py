@@ -1,4 +1,4 @@
-"""What the user of an embedding run chooses and the bytes of its output depend on."""
+"""Settings and limits of an embedding run."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -13,26 +13,26 @@ OnDuplicateId = Literal["fail", "keep"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose and the output's bytes depend on.
+    """Settings that decide the bytes of the output.
 
     Attributes:
         text_column: column with the texts; None for text files.
-        id_column: column that identifies a row; None: ids are made, see ``id_kind``.
-        keep: columns carried to the output; for text files ``text`` or nothing; ``("all",)``: all of them. Parquet
-            columns keep their type. Those of CSV and TSV are texts; so are those of JSON lines, in which a value that
-            is no string is carried as JSON, and a missing one as null.
-        part_rows: rows a part, those included that turn out unreadable.
-        batch_size: rows encoded at a time. A vector of ``avg``, ``sum`` or ``word`` is the same to the last bit with
-            any; of other encoders the order of sums can change by it, and the vector by about 1e-6.
-        tree_column: column with the trees of the texts, null where there is none; None: no text has one.
-        id_kind: without an id column, ``row``: int64 ``row``, counted from 0 over all inputs; ``file-row``: string
-            ``id``, ``corpus/a.txt:17``, the row counted from 0 in its file, which stays when other files are added.
-        dtype: of the vectors. ``float16`` clips values to ±65504. ``int8`` rounds to 127 steps: vector = ``scale`` ·
-            ``embedding``, with a float32 column ``scale`` that is the row's largest absolute value / 127.
+        id_column: column that identifies a row; default: ids are generated, see ``id_kind``.
+        keep: columns to carry to the output, or ``("all",)``; for text files ``text`` or nothing. Parquet columns keep
+            their type. Columns of CSV, TSV and JSON lines are strings; a JSON value that is not a string is carried as
+            JSON, a missing value as null.
+        part_rows: rows per part, including rows that cannot be read.
+        batch_size: rows to encode at a time. Vectors of ``avg``, ``sum`` and ``word`` are bit-identical with any; those
+            of other encoders can differ by about 1e-6, because the order of sums changes.
+        tree_column: column with the trees of the texts, null for a text without one; default: no trees.
+        id_kind: generated ids. ``row``: int64 ``row``, counted from 0 over all inputs; ``file-row``: string ``id``,
+            ``corpus/a.txt:17``, the row counted from 0 in its file, which does not change if files are added.
+        dtype: number type of the vectors. ``float16`` clips values to ±65504. ``int8`` rounds to 127 steps: vector =
+            ``scale`` · ``embedding``, with a float32 column ``scale``, the row's largest absolute value / 127.
         normalize: divide each vector by its Euclidean length; zeros stay zeros.
-        dim: keep the first ``dim`` numbers of a vector, before it is normalized; None: all. No encoder here is trained
-            to put more into its first numbers: of ``avg``, this is the encoder of word vectors cut to ``dim``.
-        compression: of the Parquet files.
+        dim: truncate vectors to the first ``dim`` dimensions, before normalization; default: all. No encoder here is
+            trained for this: for ``avg`` it equals an encoder of word vectors truncated to ``dim``.
+        compression: compression of the Parquet files.
     """
 
     text_column: str | None = None
@@ -55,12 +55,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Limits:
-    """What stops a run though every part can be embedded; the bytes do not depend on it.
+    """Limits that stop a run; they do not decide the bytes of the output.
 
     Attributes:
-        max_rejected: most rows that may be unreadable; None: any number.
-        on_duplicate_id: whether an id that is null or repeated is to ``fail`` or be kept, and counted.
-        reading: what is read of an input at most.
+        max_rejected: maximum number of rejected rows; default: any number.
+        on_duplicate_id: for an id that is null or repeated, ``fail``, or ``keep`` and count the row.
+        reading: limits on reading an input file.
     """
 
     max_rejected: int | None = None
@@ -72,7 +72,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise ValueError, with what is allowed, for a setting that has another value."""
+    """Raise ValueError for a setting that is not allowed."""
     for name in ("part_rows", "batch_size", "dim"):
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -84,6 +84,6 @@ def check_settings(settings: Settings) -> None:
 
 
 def check_dim(settings: Settings, width: int) -> None:
-    """Raise ValueError unless vectors of ``width`` numbers can be cut as ``settings.dim`` says."""
+    """Raise ValueError if ``settings.dim`` is above the width of the vectors."""
     if settings.dim is not None and settings.dim > width:
-        raise ValueError(f"`dim` is {settings.dim}, but the encoder's vectors have {width} numbers; give at most that")
+        raise ValueError(f"`dim` is {settings.dim}; the vectors have {width} dimensions: give at most {width}")

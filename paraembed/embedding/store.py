@@ -1,9 +1,9 @@
-"""Where an output lies: a folder on a disk, or below an address of an object store. A file appears whole or not at all.
+"""Store of an output: a folder on a disk, or a prefix of an object store. Every file is written atomically.
 
 On a disk a file is written under a temporary name, flushed and renamed. An object store has neither renaming nor locks:
-there a file is made on the local disk (``TMPDIR``, the size of one part a worker) and uploaded when it is complete, by
-one PUT up to 10 MB and above that in pieces that the store puts together when the last one is there. What a killed
-upload leaves are pieces that no reader sees; a rule of the bucket (``AbortIncompleteMultipartUpload``) removes them.
+a file is first written to the local disk (``TMPDIR``, one part per worker), then uploaded; one PUT up to 10 MB, above
+that a multipart upload, which the store completes with its last piece. A killed upload leaves pieces that no reader
+sees; a lifecycle rule of the bucket (``AbortIncompleteMultipartUpload``) removes them.
 """
 
 import mmap
@@ -24,74 +24,74 @@ from paraembed.io.places import Place, name_of, require_file, resolve, without_c
 from paraembed.options import MOST_BYTES, json_value
 
 SUPPORTED = "s3://… or gs://…"
-# Not Azure's (abfs): an empty file is there as soon as an upload begins. Not HDFS: a file grows under its name, and a
-# name that is taken cannot be renamed to.
-_UPLOADS_APPEAR_WHOLE = {"s3", "gcs"}
-_REFUSED = ("hdfs://", "viewfs://")  # by name, for without Hadoop's libraries pyarrow cannot say what they are
+# Not Azure (abfs): an upload begins with an empty file. Not HDFS: a file grows under its name, and a rename cannot
+# replace a file.
+_UPLOADS_ARE_ATOMIC = {"s3", "gcs"}
+_REJECTED = ("hdfs://", "viewfs://")  # by name: without Hadoop's libraries pyarrow cannot resolve them
 _DIGEST_BYTES = 8 << 20  # a request each
 
 
 class Store(Protocol):
-    """Where an output lies. Names are relative to it, with ``/`` between folder and file; ``str`` is for messages."""
+    """Store of an output. Names are relative to it, with ``/`` between folder and file; ``str`` is for messages."""
 
     place: str
     """Path or URI, with credentials if it has any: what ``open_store`` takes."""
     name: str
-    """The last part of it."""
+    """Last part of the path or URI."""
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
-        """Write a file, whole or not at all; returns its SHA-256, hexadecimal."""
+        """Write a file atomically; return its SHA-256, hexadecimal."""
 
     def open(self, name: str) -> AbstractContextManager[Any]:
-        """Open a file for reading anywhere in it. FileNotFoundError where it is not there."""
+        """Open a file for random access. Raise FileNotFoundError if it does not exist."""
 
     def names(self, folder: str = "") -> list[str]:
-        """Files and folders in a folder; none where it is missing. NotADirectoryError where it is a file."""
+        """Return files and folders of a folder; none if it is missing. Raise NotADirectoryError if it is a file."""
 
     def delete(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
     def sha256(self, name: str) -> str:
-        """SHA-256 of a file, hexadecimal, by reading it."""
+        """Read a file and return its SHA-256, hexadecimal."""
 
     def stamp(self, name: str) -> str:
-        """What changes when a file is written again, and costs no reading; empty where the store has no such thing."""
+        """Return a value that changes with the file, without reading it; empty if the store has none."""
 
     def size(self, name: str) -> int:
-        """Bytes of a file. FileNotFoundError where it is not there."""
+        """Return the size of a file in bytes. Raise FileNotFoundError if it does not exist."""
 
     def make_folder(self, name: str) -> None:
-        """Make a folder where there are such things."""
+        """Make a folder, if the store has folders."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Hold it alone, where that can be had, for the length of a block. ValueError: another run holds it."""
+        """Lock the store for the length of a block, if it has locks. Raise ValueError if another run holds it."""
 
 
 def open_store(place: Place) -> Store:
-    """The folder, or the part of an object store, that a path or URI names.
+    """Return the store of a path or URI.
 
     Raises:
-        ValueError: no path, and no address of a store that can be written to safely.
+        ValueError: the URI is unknown, or its store cannot write files atomically.
     """
     if isinstance(place, Path):
         if uri := next((part for part in place.parts if part in {"s3:", "gs:", "gcs:", "hdfs:", "file:"}), ""):
-            raise ValueError(f"{place} is a path; give the address {uri}//… as text")
+            raise ValueError(f"{place} is a Path; give the URI {uri}//… as a string")
         return Folder(place)
-    refused = ValueError(
-        f"{without_credentials(place)}: files do not appear there whole or not at all; give a folder, {SUPPORTED}"
+    rejected = ValueError(
+        f"{without_credentials(place)}: this store cannot write files atomically; give a folder, {SUPPORTED}"
     )
-    if place.startswith(_REFUSED):
-        raise refused
+    if place.startswith(_REJECTED):
+        raise rejected
     filesystem, path = _resolve_for_writing(place)
     if isinstance(filesystem, pa.fs.LocalFileSystem):
         return Folder(Path(path))
-    if filesystem.type_name not in _UPLOADS_APPEAR_WHOLE:
-        raise refused
+    if filesystem.type_name not in _UPLOADS_ARE_ATOMIC:
+        raise rejected
     return Remote(filesystem, path, place)
 
 
 def _resolve_for_writing(uri: str) -> tuple[pa.fs.FileSystem, str]:
-    """As ``resolve``; small objects of S3 take one request, not three, where pyarrow knows the option."""
+    """Resolve a URI so that small objects of S3 take one request, not three, if pyarrow knows the option."""
     if uri.startswith("s3://") and "allow_delayed_open" not in uri:
         try:
             return resolve(f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true")
@@ -135,7 +135,7 @@ class Folder:
         return sha256_of(self.path / name)
 
     def stamp(self, name: str) -> str:  # noqa: ARG002
-        """None: what a disk holds can change beneath its times."""
+        """Return an empty string: content on a disk can change while its times stay."""
         return ""
 
     def size(self, name: str) -> int:
@@ -149,13 +149,13 @@ class Folder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """See ``Store``; the folder is made where it is missing."""
+        """See ``Store``; a missing folder is created."""
         with locked(self.path, make=True):
             yield
 
 
 class Remote:
-    """A part of an object store. There is no lock; two runs of one command write the same bytes."""
+    """Prefix of an object store. There is no lock; two runs of one command write the same bytes."""
 
     def __init__(self, filesystem: pa.fs.FileSystem, path: str, place: str) -> None:
         self.filesystem, self.path, self.place, self.name = filesystem, path.rstrip("/"), place, name_of(place)
@@ -166,16 +166,16 @@ class Remote:
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
         """See ``Store``.
 
-        pyarrow's streams end an upload well when they are closed, and they are closed by ``with`` whatever was raised
-        in it, and by the collector: half a file would appear. So the file is complete before the upload begins, and
-        that runs in a thread of its own, in which no signal raises anything between its first and its last call.
+        pyarrow's streams complete an upload when they are closed, which ``with`` and the garbage collector also do
+        after an error: half a file would appear. So the file is complete before the upload begins, and the upload runs
+        in a thread, in which no signal raises an exception between the first call and the last.
         """
         with tempfile.TemporaryFile() as file:
             write(file)
             file.flush()
             file.seek(0)
             digest = file_digest(file, "sha256").hexdigest()
-            content = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))  # not read: that may fail
+            content = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self._upload, f"{self.path}/{name}", content).result()
         return digest
@@ -195,8 +195,8 @@ class Remote:
         path = f"{self.path}/{folder}".rstrip("/")
         if self.filesystem.get_file_info(path).type == pa.fs.FileType.File:
             raise NotADirectoryError(f"{self}{f'/{folder}' if folder else ''} is a file")
-        found = self.filesystem.get_file_info(pa.fs.FileSelector(path, allow_not_found=True))
-        return sorted(info.base_name for info in found)
+        entries = self.filesystem.get_file_info(pa.fs.FileSelector(path, allow_not_found=True))
+        return sorted(info.base_name for info in entries)
 
     def delete(self, name: str) -> None:
         """See ``Store``."""
@@ -213,7 +213,7 @@ class Remote:
         return digest.hexdigest()
 
     def stamp(self, name: str) -> str:
-        """Size and ETag, by one request: a store gives an object a new ETag when its bytes change."""
+        """Return size and ETag, by one request; the ETag of an object changes with its bytes."""
         with self.open(name) as file:
             known = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
             etag = known.get("etag", b"").decode()
@@ -225,16 +225,16 @@ class Remote:
             return int(file.size())
 
     def make_folder(self, name: str) -> None:
-        """Folders come with what is in them."""
+        """Do nothing: an object store has no folders."""
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """See ``Store``; nothing is held."""
+        """See ``Store``; there is no lock."""
         yield
 
 
 def is_there(store: Store, name: str) -> bool:
-    """Whether a store has a file; a FIFO, socket or device is none."""
+    """Return whether a store has a file; a FIFO, socket or device does not count."""
     try:
         with store.open(name):
             return True
@@ -243,22 +243,22 @@ def is_there(store: Store, name: str) -> bool:
 
 
 def read_bytes(store: Store, name: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """A small file, or the first bytes of a larger one: one more than ``most_bytes``."""
+    """Return a small file, or the first ``most_bytes`` + 1 bytes of a larger one."""
     with store.open(name) as file:
         return bytes(file.read(most_bytes + 1))
 
 
 def write_json(store: Store, name: str, value: Any) -> None:
-    """Write a value as indented JSON, whole or not at all."""
+    """Write a value as indented JSON, atomically."""
     store.write(name, lambda file: file.write(json_bytes(value)))
 
 
 def read_json(store: Store, name: str, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
-    """Read a JSON file; arguments as of ``paraembed.io.fingerprint.read_json``.
+    """Read a JSON file; see ``paraembed.io.fingerprint.read_json`` for the arguments.
 
     Raises:
-        FileNotFoundError: it is not there.
-        ValueError: not JSON, or a value that does not have the type.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not JSON, or the value does not have the type.
     """
     try:
         return json_value(read_bytes(store, name, most_bytes), f"{store}/{name}", kind, most_bytes)

@@ -1,4 +1,4 @@
-"""From an encoder's vectors to those of the output: cut, normalized, in the number format that was asked for."""
+"""Vectors of the output: truncated, normalized, in the number type of the settings."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Finished:
 
     Attributes:
         columns: ``embedding`` [n, width], and for int8 ``scale`` float32 [n].
-        num_clipped: rows with a number that float16 does not reach.
+        num_clipped: rows with a number outside of float16.
     """
 
     columns: list[pa.Array]
@@ -26,7 +26,7 @@ class Finished:
 
 
 def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
-    """Cut, normalize and convert vectors [n, H] as ``settings`` say; each row by itself, whatever stands beside it."""
+    """Truncate, normalize and convert vectors [n, H]; each row is independent of the others."""
     vectors = vectors_NH[:, : settings.dim]
     if settings.normalize:
         vectors = _normalized(vectors)
@@ -42,7 +42,7 @@ def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
 
 
 def _normalized(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Divided by the largest number first, so that no square overflows or vanishes."""
+    """Normalize vectors; divide by the largest number first, so that no square overflows or vanishes."""
     scaled = _divided(vectors, _largest(vectors))
     return _divided(scaled, np.sqrt(np.square(scaled).sum(axis=1)))
 
@@ -53,7 +53,7 @@ def _largest(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def _divided(vectors: npt.NDArray[np.float32], by: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Rows divided by a number each; zeros where it is zero."""
+    """Divide each row by its number; by zero gives zeros."""
     return np.divide(vectors, by[:, None], out=np.zeros_like(vectors), where=by[:, None] > 0)
 
 

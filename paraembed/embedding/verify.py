@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed.embedding.again import compare_sample
 from paraembed.embedding.columns import OUTPUT_FIELDS, embeddings_schema, is_id
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.manifest import (
@@ -25,6 +24,7 @@ from paraembed.embedding.manifest import (
 from paraembed.embedding.part import REJECTED, REPORTS, rejected_name
 from paraembed.embedding.plan import part_name
 from paraembed.embedding.settings import Dtype, IdKind
+from paraembed.embedding.spot_check import compare_sample
 from paraembed.embedding.store import Store, is_there, open_store, read_bytes, read_json
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place

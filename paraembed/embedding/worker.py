@@ -1,4 +1,4 @@
-"""The process that embeds parts, and the encoder on its way there."""
+"""Worker process that embeds parts, and the encoder in the form in which Ray sends it there."""
 
 import resource
 import warnings
@@ -23,16 +23,16 @@ from paraembed.text.vocabulary import Words
 
 @dataclass(frozen=True)
 class Weights:
-    """An encoder as options and arrays: what Ray's object store holds once a machine, for all its workers to read.
+    """Encoder as options and arrays; Ray's object store holds it once per machine, for all workers.
 
     Attributes:
-        config: the encoder's options.
-        tokenizer: its name.
-        bos_eos_tokens: as ``Encoder`` has it.
-        max_tokens: as ``Encoder`` has it.
-        fingerprint: of the encoder folder.
+        config: options of the encoder.
+        tokenizer: name of the tokenizer.
+        bos_eos_tokens: see ``Encoder``.
+        max_tokens: see ``Encoder``.
+        fingerprint: fingerprint of the encoder folder.
         vocabulary: string array [V].
-        tensors: the encoder's state by name.
+        tensors: state of the encoder by name.
     """
 
     config: EncoderConfig
@@ -45,32 +45,33 @@ class Weights:
 
     @classmethod
     def of(cls, encoder: Encoder) -> "Weights":
-        """The weights of an encoder, not copied."""
+        """Return the weights of an encoder without a copy."""
         tensors = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
         options = encoder.config, encoder.tokenizer, encoder.bos_eos_tokens, encoder.max_tokens, encoder.fingerprint
         return cls(*options, encoder.vocabulary, tensors)
 
     def encoder(self) -> Encoder:
-        """The encoder, on these arrays; for reading alone, since they may lie in memory that processes share."""
+        """Return the encoder on these arrays, which are read-only: processes may share them."""
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
             words = Words(self.vocabulary, self.tensors["matrix"])
-            made = Encoder(
+            encoder = Encoder(
                 self.config, words, self.tokenizer, bos_eos_tokens=self.bos_eos_tokens, max_tokens=self.max_tokens
             )
-            made.load_state_dict({name: torch.from_numpy(array) for name, array in self.tensors.items()}, assign=True)
-        made.requires_grad_(False).eval()
-        made.fingerprint = self.fingerprint
-        return made
+            tensors = {name: torch.from_numpy(array) for name, array in self.tensors.items()}
+            encoder.load_state_dict(tensors, assign=True)
+        encoder.requires_grad_(False).eval()
+        encoder.fingerprint = self.fingerprint
+        return encoder
 
 
 @dataclass(frozen=True)
 class Done:
-    """A part that was embedded.
+    """Result of a worker for one part.
 
     Attributes:
-        report: what was written.
-        peak_memory: most bytes that the worker's process has held so far, pages it shares with others included.
+        report: report of the part.
+        peak_memory: peak memory of the worker's process in bytes, including shared pages.
     """
 
     report: PartReport
@@ -78,10 +79,10 @@ class Done:
 
 
 class PartWorker:
-    """Embeds parts, one at a time, on one thread.
+    """Worker that embeds parts, one at a time, on one thread.
 
-    It stands here, not with the code that runs it in Ray actors, so that these import neither MLflow nor more of Ray:
-    half of a worker's start.
+    It is in this module, apart from the code that starts the Ray actors, so that the actors import neither MLflow nor
+    more of Ray; that halves a worker's start.
     """
 
     def __init__(self) -> None:
@@ -90,14 +91,14 @@ class PartWorker:
         self._store: Store | None = None
 
     def ready(self, weights: Weights) -> None:
-        """Make the encoder."""
+        """Load the encoder."""
         if self._encoder is None:
             self._encoder = weights.encoder()
 
     def embed(
         self, weights: Weights, source: InputFile, part: Part, settings: Settings, out: str, data: bytes | None
     ) -> Done:
-        """Embed one part; see ``embed_part``. The weights come with each call, so that a new process has them, too."""
+        """Embed one part; see ``embed_part``. Each call has the weights, so that a restarted process has them, too."""
         self.ready(weights)
         assert self._encoder is not None
         if self._store is None or self._store.place != out:

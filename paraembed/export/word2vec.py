@@ -1,10 +1,10 @@
-"""Word vectors of an encoder as word2vec's text format: a line ``rows width``, then ``word v1 … vd``, UTF-8.
+"""Word vectors of an encoder in word2vec's text format: a line ``rows width``, then ``word v1 … vd``, UTF-8.
 
-A value is written with the fewest digits that read as the same float32, so whoever reads the file has the same bits:
-``read_words`` (``jobs/train.py --words``), gensim's ``KeyedVectors.load_word2vec_format``.
+A value is written with the fewest digits that read as the same float32, so ``read_words`` (``jobs/train.py --words``)
+and gensim's ``KeyedVectors.load_word2vec_format`` read the same bits.
 
-The unknown word is the row ``UUUNKKK``, as in the files of the papers' authors; boundary words are ``<s>`` and
-``</s>``, as other files have them: so a training that wants some begins with these (see ``training.inputs``).
+The vector of out-of-vocabulary tokens is the row ``UUUNKKK``, as in the files of the papers' authors. BOS and EOS are
+``<s>`` and ``</s>``, as in other files, so a training with BOS/EOS tokens starts from them (see ``training.inputs``).
 """
 
 import gzip
@@ -23,14 +23,14 @@ from paraembed.io.atomic import write_file
 from paraembed.text.vocabulary import END, START, Words
 
 _VALUES = 1 << 20  # at a time, some 30 MB as text
-_NOT_IN_A_WORD = "[ \n\r\0]"  # what ends a word or a line of the format, or makes the file a binary one
+_NOT_IN_A_WORD = "[ \n\r\0]"  # ends a word or a line of the format, or makes the file binary
 
 
 def words_of(encoder: Encoder) -> Words:
-    """The words of an encoder and their vectors as they enter a text: those of ``scaled_avg`` times their numbers.
+    """Return the words of an encoder and their vectors; those of ``scaled_avg`` are multiplied by their scales.
 
-    What else a composition does is not in them. Boundary words are in lower case, in the place of such words of the
-    vocabulary, which are those that they began as.
+    Other parameters of the encoder are not included. BOS and EOS become lower case and replace the words ``<s>`` and
+    ``</s>`` of the vocabulary, from which they were initialized.
     """
     boundary = pa.array([START, END]).filter(pc.is_in(pa.array([START, END]), encoder.vocabulary))
     keep = pc.invert(pc.is_in(encoder.vocabulary, pc.utf8_lower(boundary)))
@@ -40,12 +40,12 @@ def words_of(encoder: Encoder) -> Words:
 
 
 def is_in_words(composition: Composition) -> bool:
-    """Return whether ``words_of`` holds all that an encoder learned."""
+    """Return whether ``words_of`` includes all parameters of an encoder."""
     return isinstance(composition, ScaledAvg) or not list(composition.parameters())
 
 
 def write_word2vec(words: Words, path: Path) -> str:
-    """Write words [V] and vectors [V, d], whole or not at all; gzipped where the name ends in ``.gz``.
+    """Write words [V] and vectors [V, d] atomically; gzipped if the name ends in ``.gz``.
 
     Equal words give equal bytes.
 
@@ -53,7 +53,7 @@ def write_word2vec(words: Words, path: Path) -> str:
         SHA-256 of the file, hexadecimal.
 
     Raises:
-        ValueError: a word that the format cannot hold, a vector that is not finite.
+        ValueError: a word cannot be written in the format, or a vector is not finite.
         OSError: the file cannot be written.
     """
     _check(words)
@@ -71,19 +71,20 @@ def write_word2vec(words: Words, path: Path) -> str:
 def _check(words: Words) -> None:
     bad = pc.or_(pc.match_substring_regex(words.vocabulary, _NOT_IN_A_WORD), pc.equal(words.vocabulary, ""))
     if pc.any(bad).as_py():
-        some = words.vocabulary.filter(bad)
+        wrong = words.vocabulary.filter(bad)
         raise ValueError(
-            f"the vocabulary has {len(some)} words that word2vec's text cannot hold, such as {some[0].as_py()!r}: "
-            "empty, or with a space, a line end or NUL in them; leave them out of the word vectors, and train again"
+            f"the vocabulary has {len(wrong)} words that word2vec's text format cannot hold, such as "
+            f"{wrong[0].as_py()!r}: empty, or with a space, a line end or NUL; remove them from the word vectors, and "
+            "train again"
         )
     finite = np.isfinite(words.matrix).all(axis=1)
     if not finite.all():
         word = words.vocabulary[int(np.argmin(finite))].as_py()
-        raise ValueError(f"the vector of {word!r} is not finite; the encoder is broken: fetch or train it again")
+        raise ValueError(f"the vector of {word!r} is not finite; the encoder is damaged: download or train it again")
 
 
 def _lines(words: Words) -> Iterator[bytes]:
-    """The file, in pieces."""
+    """Yield the lines of the file, in pieces."""
     num_words, width = words.matrix.shape
     yield f"{num_words} {width}\n".encode()
     at_once = max(1, _VALUES // width)

@@ -1,1 +1,1 @@
-"""Bytes, files, tables; nothing here knows of pairs or encoders."""
+"""Bytes, files and tables, without any knowledge of pairs or encoders."""

@@ -1,4 +1,4 @@
-"""Write files and folders so that a reader never sees half of one; locks."""
+"""Atomic writes of files and folders, and locks: a reader never sees half of a file."""
 
 import fcntl
 import hashlib
@@ -57,8 +57,8 @@ def sync_folder(folder: Path) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """Create a folder that appears under its name only when the block ends without an error.
 
-    It replaces whatever is at ``path``; callers decide beforehand whether that is allowed. It is built under a name
-    that nobody else uses, so that no other folder is ever emptied; what killed processes left is removed.
+    It replaces whatever is at ``path``; callers decide beforehand whether that is allowed. It is built under a unique
+    name, so that no other folder is ever emptied. Temporary folders of killed processes are removed.
     """
     _remove_leftovers(path)
     temporary = _hidden(path, "tmp")
@@ -98,7 +98,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def replace_folder(new: Path, path: Path, old: Path) -> None:
-    """Rename the folder ``new`` to ``path``; what was there is first renamed to ``old``, then removed.
+    """Rename the folder ``new`` to ``path``; the previous content is first renamed to ``old``, then removed.
 
     Raises:
         OSError: ``old`` exists and is not empty; nothing was changed.
@@ -108,7 +108,7 @@ def replace_folder(new: Path, path: Path, old: Path) -> None:
     new.rename(path)
     sync_folder(path.parent)
     if old.is_symlink():
-        old.unlink()  # the link; what it leads to is not ours
+        old.unlink()  # only the link: its target belongs to somebody else
     else:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -121,7 +121,7 @@ def foreign_file(folder: Path, ours: re.Pattern[str]) -> Path | None:
 
 @contextmanager
 def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
-    """Hold a folder alone for the length of the block; the lock ends with the process.
+    """Lock a folder for the length of the block; the lock ends with the process.
 
     Args:
         folder: the folder.
@@ -147,8 +147,8 @@ def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
 def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
     """Open and lock a path, for work in ``folder``; return the descriptor that holds the lock.
 
-    Between the two another run may remove the path, or put something else there. Then the lock keeps nobody out, so
-    the path is opened again.
+    Between the two calls another run may remove or replace the path. Then the lock keeps nobody out, so the path is
+    opened again.
 
     Raises:
         ValueError: another run holds the lock.
@@ -161,7 +161,7 @@ def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
             os.close(handle)
             raise ValueError(f"another run is writing to {folder}; wait for it, or stop it") from None
         except OSError as error:
-            log.warning("%s cannot be locked (%s); see that no other run writes to it", folder, error.strerror)
+            log.warning("%s cannot be locked (%s); make sure that no other run writes to it", folder, error.strerror)
             return handle
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.stat()):
@@ -171,11 +171,11 @@ def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[None]:
-    """Hold a folder alone for the length of the block; it is created if missing, and removed at the end if empty.
+    """Lock a folder for the length of the block; it is created if missing, and removed at the end if empty.
 
-    The lock is a file beside the folder, ``.NAME.lock``: only who holds it may create, fill, empty or remove the
-    folder, and the file is removed before the lock is given up. Where the parent is read-only, nobody can remove the
-    folder, and its own lock is enough.
+    The lock is a file beside the folder, ``.NAME.lock``: only its holder may create, fill, empty or remove the folder,
+    and removes the file before it releases the lock. If the parent is read-only, nobody can remove the folder, and a
+    lock on the folder is enough.
 
     Raises:
         ValueError: another run holds it, or a file is there.
@@ -186,7 +186,7 @@ def work_folder(path: Path) -> Iterator[None]:
             path.mkdir(exist_ok=True)
         except FileExistsError:
             raise ValueError(
-                f"{path} is a file or broken link; a folder for unfinished work belongs there: move it away"
+                f"{path} is a file or a broken link; unfinished work needs a folder there: move it away"
             ) from None
         try:
             with locked(path):  # versions without the lock file lock the folder itself
@@ -199,7 +199,7 @@ def work_folder(path: Path) -> Iterator[None]:
 @contextmanager
 def _lock_file(folder: Path) -> Iterator[None]:
     path = folder.with_name(f".{folder.name.removeprefix('.')}.lock")
-    not_ours = ValueError(f"{path} is not an empty file, so it is no lock of a job; move it away")
+    not_ours = ValueError(f"{path} is not an empty file, so it is not the lock of a job; move it away")
 
     def open_file() -> int:
         if path.is_symlink() or path.is_dir():
@@ -215,13 +215,13 @@ def _lock_file(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # while it is held: who opened it meanwhile sees that it is gone, and tries again
+        with suppress(OSError):  # while the lock is held: a process that opened the file meanwhile tries again
             path.unlink()
         os.close(handle)
 
 
 def empty_folder(folder: Path) -> None:
-    """Remove what a folder holds."""
+    """Remove the content of a folder."""
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -1,4 +1,4 @@
-"""Names and texts from outside in files that a person opens: Markdown, CSV, tables; HTML is a template that escapes."""
+"""Escape names and texts from outside for Markdown, CSV and tables; HTML templates escape by themselves."""
 
 import hashlib
 import re
@@ -24,7 +24,7 @@ def printable(name: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return text without a meaning in Markdown or HTML: no tags, links, images or code; one line.
+    """Return text on one line that Markdown and HTML show as it is: no tags, links, images or code.
 
     Emphasis (``*`` and ``_``) is left as it is, since most names with an underscore show it anyway.
     """
@@ -38,7 +38,7 @@ def markdown_row(cells: Iterable[str]) -> str:
 
 
 def csv_cell(cell: Cell) -> Cell | str:
-    """Return a cell that no spreadsheet takes for a formula: texts that begin like one get an apostrophe in front.
+    """Return a cell that no spreadsheet reads as a formula: texts that begin like one get an apostrophe in front.
 
     Numbers, also as text (``-0.5``), stay as they are.
     """
@@ -56,7 +56,7 @@ def file_stem(name: str) -> str:
 
 
 def listed(names: Iterable[object], most: int = 10) -> str:
-    """Return the first names, each cut after 100 characters, and how many others there are."""
+    """Return the first names as a list in words, each cut after 100 characters, and the number of others."""
     every = list(map(str, names))
     shown = ", ".join(printable(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…") for name in every[:most])
     return shown if len(every) <= most else f"{shown} and {len(every) - most:,} more"

@@ -1,4 +1,4 @@
-"""Digests, JSON files, and where two JSON values differ."""
+"""Digests, JSON files, and differences of JSON values."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ _DIFFERENCES, _VALUE_CHARACTERS = 20, 100  # in a message
 
 
 def sha256_of(place: Place) -> str:
-    """SHA-256 of a file, hexadecimal."""
+    """Return the SHA-256 of a file, hexadecimal."""
     if isinstance(place, Path):
         with open_regular(place) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -28,12 +28,12 @@ def sha256_of(place: Place) -> str:
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256 of a value as canonical JSON, hexadecimal."""
+    """Return the SHA-256 of a value as canonical JSON, hexadecimal."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def json_bytes(value: Any) -> bytes:
-    """A value as indented JSON."""
+    """Return a value as indented JSON."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
@@ -43,7 +43,7 @@ def read_json(path: Path, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
     Args:
         path: the file.
         kind: type hint that its value must have; see ``paraembed.options``.
-        most_bytes: a longer file is refused.
+        most_bytes: maximum size; a longer file is rejected.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError: as ``open_regular``.
@@ -54,7 +54,7 @@ def read_json(path: Path, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def differences(before: Any, now: Any) -> str:
-    """Where two JSON values differ: ``recipe.margin (was 0.4, is 0.5); …``; empty if they are equal."""
+    """Return the differing fields of two JSON values: ``recipe.margin (was 0.4, is 0.5); …``; empty if none."""
     old, new = dict(_leaves(before)), dict(_leaves(now))
     changed = (name for name in {**new, **old} if old.get(name) != new.get(name))
     shown = [f"{present(name)} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed]
@@ -75,6 +75,6 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    """A value for a message; of a digest the first digits."""
+    """Return a value for a message; a digest is cut to its first digits."""
     text = re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
     return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}…"

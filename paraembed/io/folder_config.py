@@ -1,4 +1,4 @@
-"""``config.json`` of a folder that a job writes: format, what decides the content, digests of files, fingerprint."""
+"""``config.json`` of a folder that a job writes: format, deciding values, digests of files, fingerprint."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +11,14 @@ from paraembed.options import checked
 
 
 def write_config(folder: Path, form: str, decides: dict[str, Any], files: Sequence[str], record: dict[str, Any]) -> str:
-    """Write ``config.json``; returns the fingerprint, a digest of all that ``decides`` holds, and of the files.
+    """Write ``config.json``; return the fingerprint, a digest of ``decides`` and of the files.
 
     Args:
-        folder: with the files in it.
+        folder: folder that holds the files.
         form: name of the format.
-        decides: JSON values on which the folder's answers depend.
-        files: names of files on whose bytes they depend.
-        record: JSON values that are kept beside.
+        decides: JSON values that decide the content of the folder.
+        files: names of the files that decide it, too.
+        record: further JSON values to keep.
     """
     decides = {**decides, "files": {name: sha256_of(folder / name) for name in files}}
     fingerprint = digest_of(decides)
@@ -55,14 +55,14 @@ def read_config(
     config = checked(kind, config, f"{folder}/config.json")
     decided = {key: config[key] for key in (*decides, "files")}
     if set(decided["files"]) != set(files):
-        raise ValueError(f"{folder}/config.json must name {' and '.join(files)}, no other file, with digests")
+        raise ValueError(f"{folder}/config.json must name {' and '.join(files)} with digests, and no other file")
     if digest_of(decided) != config["fingerprint"]:
         raise ValueError(f"{folder}/config.json does not match its fingerprint; it was changed after it was written")
     return dict(config)
 
 
 def check_files(folder: Path, config: dict[str, Any]) -> None:
-    """Raise FileNotFoundError or ValueError where a file is missing, or differs from its digest in ``config``."""
+    """Raise FileNotFoundError or ValueError if a file is missing, or differs from its digest in ``config``."""
     for name, digest in config["files"].items():
         require_file(folder / name)
         if sha256_of(folder / name) != digest:

@@ -1,4 +1,4 @@
-"""Read files plain or compressed (gzip, bz2, zst), in bounded memory."""
+"""Plain and compressed files (gzip, bz2, zst), read in bounded memory."""
 
 import bz2
 import itertools
@@ -21,23 +21,22 @@ _GZIP, _ZST = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SKIPPED, _SKIPPED_BYTES = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL), 8  # before the data of such a zst frame
 _SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"}
 MAX_INFLATION = 200
-"""Times as many bytes may come out of a compressed file as it has, beyond the first GiB."""
+"""Default maximum compression ratio, checked after the first GiB."""
 ALWAYS_INFLATED = 1 << 30
 _READ_BYTES = 1 << 20  # compressed, at a time
 _MEMBER_BYTES = 1 << 10  # of a gzip member, at first
 BLOCK_BYTES = 8 << 20
-"""Bytes that readers of text take at a time."""
+"""Default number of bytes that readers of text read at a time."""
 
 
 def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> Iterator[bytes]:
-    """The bytes of a file, decompressed (by its first bytes: gzip, bz2, zst, or plain), in pieces of up to ``size``.
+    """Yield the decompressed bytes of a file in pieces of up to ``size``; the first bytes decide the compression.
 
-    ISA-L inflates gzip on large pieces: over twice as fast as zlib so used, and the interpreter is free meanwhile.
+    ISA-L inflates large pieces of gzip over twice as fast as zlib, and releases the interpreter lock meanwhile.
 
     Raises:
-        ValueError: the compressed stream is broken or cut off; said when the reading gets there, after all pieces
-            that could be read. Also a name that ends in .gz, .bz2 or .zst on a file that is none, and a stream that
-            inflates beyond ``check_inflation``.
+        ValueError: the compressed stream is broken or cut off (raised after all pieces that can be read); the name
+            ends in .gz, .bz2 or .zst and the file is not compressed so; the stream fails ``check_inflation``.
     """
     with open_place(place) as raw:
         head = raw.read(_HEAD_BYTES)
@@ -59,26 +58,25 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
                     with _decompressor(raw, kind) as stream:
                         yield from _bounded(place, iter(partial(stream.read, size), b""), max_inflation)
         except (EOFError, OSError) as error:
-            if not kind or getattr(error, "errno", None):  # the disk's fault, not the stream's
+            if not kind or getattr(error, "errno", None):  # an error of the disk, not of the stream
                 raise
             raise _broken(place, kind, error) from None
 
 
 def check_inflation(place: Place, inflated: int, most: int = MAX_INFLATION) -> None:
-    """Raise ValueError where so many bytes have come out of a file that it is a decompression bomb.
+    """Raise ValueError if a file inflates to so many bytes that it is a decompression bomb.
 
-    Text is inflated 3 to 20 times; zeros are by gzip a thousand times, by bz2 and zstd many thousand times.
+    The compression ratio of text is 3 to 20; that of zeros is a thousand with gzip, many thousands with bz2 and zstd.
     """
     if inflated > ALWAYS_INFLATED and inflated > most * size_of(place):
         raise ValueError(
-            f"{shown(place)} has {size_of(place):,} bytes and inflates to over {inflated:,}, more than "
-            f"{most} times as many: no text does; if it is right, unpack it and give the plain file, which has no "
-            "limit; shard.py and embed.py take a larger `max_inflation`, too"
+            f"{shown(place)} has {size_of(place):,} bytes and inflates to over {inflated:,}; the limit is {most} times "
+            "its size; if the file is right, unpack it, or give a larger `max_inflation`"
         )
 
 
 def _bounded(place: Place, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """The same pieces, until they are too many."""
+    """Yield the pieces; raise ValueError if their sum fails ``check_inflation``."""
     inflated, checked = 0, 0
     for piece in pieces:
         inflated += len(piece)
@@ -89,16 +87,16 @@ def _bounded(place: Place, pieces: Iterable[bytes], most: int) -> Iterator[bytes
 
 
 def is_compressed(place: Place) -> bool:
-    """Whether the first bytes of a file say that it is compressed."""
+    """Return whether a file is compressed, by its first bytes."""
     with open_place(place) as raw:
         return bool(_kind_of(raw, raw.read(_HEAD_BYTES)))
 
 
 def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
-    """How a file that begins so is compressed. A text in UTF-8 cannot begin as gzip or zst do, but with ``BZh``.
+    """Return the compression of a file, by its first bytes.
 
-    A zst file may begin with frames to skip, as pzstd writes. A text could begin as these do, so a frame with data must
-    follow.
+    UTF-8 text cannot begin like gzip or zst. It can begin with ``BZh``, so bz2 is known by more bytes; and like the
+    skippable frames of a zst file, which pzstd writes, so a frame with data must follow these.
     """
     if head.startswith(_GZIP):
         return "gzip"
@@ -113,11 +111,11 @@ def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
 
 
 Span = tuple[int, int]
-"""A part of a file: its first byte, and the one behind its last."""
+"""Part of a file: its first byte, and the byte after its last."""
 
 
 def cut_at_lines(place: Place, size: int, *, read_bytes: int = 1 << 16) -> list[Span]:
-    """A file of plain text in spans of ``size`` bytes or a little more, each ending at the end of a line."""
+    """Cut a file of plain text into spans of ``size`` bytes or a little more that end at the end of a line."""
     total = size_of(place)
     spans, start = [], 0
     with open_place(place) as raw:
@@ -133,7 +131,7 @@ def cut_at_lines(place: Place, size: int, *, read_bytes: int = 1 << 16) -> list[
 
 
 def read_span(place: Place, span: Span, size: int) -> Iterator[bytes]:
-    """The bytes of a part of a file, as they are, in pieces of up to ``size``."""
+    """Yield the bytes of a part of a file, not decompressed, in pieces of up to ``size``."""
     with open_place(place) as raw:
         raw.seek(span[0])
         left = span[1] - span[0]
@@ -143,11 +141,11 @@ def read_span(place: Place, span: Span, size: int) -> Iterator[bytes]:
 
 
 def _broken(place: Place, kind: Compression, why: object) -> ValueError:
-    return ValueError(f"{shown(place)} is not a whole {kind} file ({why}); fetch or make it again")
+    return ValueError(f"{shown(place)} is not a whole {kind} file ({why}); download or write it again")
 
 
 def _inflated(place: Place, chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Pieces of a gzip stream of one member or several; what is no member after them is ignored, as gzip does it."""
+    """Yield pieces of a gzip stream of one or several members; other bytes after them are ignored, as by gzip."""
     from isal import igzip_lib, isal_zlib  # noqa: PLC0415 - a bare machine, where training is measured, has none
 
     inflate, window = isal_zlib.decompressobj(31), _MEMBER_BYTES
@@ -180,7 +178,7 @@ def _inflated(place: Place, chunks: Iterable[bytes], size: int) -> Iterator[byte
 
 
 def _joined(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """The same bytes in larger pieces; all that came before an error, too."""
+    """Yield the same bytes in larger pieces, including all bytes before an error."""
     held, num_bytes, error = list[bytes](), 0, None
     try:
         for piece in pieces:
@@ -208,7 +206,7 @@ def _decompressor(raw: IO[bytes], kind: Compression) -> Any:
 
 
 def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same blocks, each read in a thread while the one before is worked on."""
+    """Yield the same blocks; a thread reads the next block meanwhile."""
     with ThreadPoolExecutor(max_workers=1) as reader:
         coming = reader.submit(next, blocks, None)
         try:

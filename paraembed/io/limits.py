@@ -1,4 +1,4 @@
-"""How much an input may take: of a line, and of what comes out of a compressed file."""
+"""Limits on input files: bytes of a line, compression ratio, lines of a quoted cell."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ MOST_LINE_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """What is read of an input at most, so that a small file cannot fill the memory or the disk."""
+    """Limits on reading an input file, so that a small file cannot fill the memory or the disk."""
 
     max_line_bytes: int = 64 << 20
     """Maximum bytes of a line, row or text of an input file, at most 512 MiB."""
@@ -29,7 +29,7 @@ class ReadLimits:
 
 @dataclass(frozen=True)
 class TableLimits(ReadLimits):
-    """``ReadLimits``, and how far a quoted cell of CSV may reach."""
+    """``ReadLimits`` and the limit of a quoted CSV cell."""
 
     max_field_lines: int = 1000
     """Maximum lines of a quoted CSV cell; an unclosed quote rejects its line."""

@@ -17,7 +17,7 @@ from paraembed.io.places import Place, require_file
 
 TOO_LONG = "longer than --max-line-bytes"
 INVALID_UTF8 = "invalid UTF-8"
-"""Why a line is refused."""
+"""Reasons to reject a line."""
 
 _LINE_FEED, _CARRIAGE_RETURN = 10, 13
 
@@ -34,8 +34,8 @@ class Lines:
         data: the lines with their line ends; ends with a line feed.
         starts: int64 [n].
         ends: int64 [n], before the line's end (LF or CRLF).
-        first_is_cut: whether the first line is the beginning of one that is too long to be kept.
-        limits: a line that is longer is null, whatever it says.
+        first_is_cut: whether the first line is the beginning of a line that is too long to be kept.
+        limits: a longer line is null.
         is_ended: whether the last line has a line end in the file.
     """
 
@@ -51,7 +51,7 @@ class Lines:
     def of(
         cls, data: bytes, first: int = 0, first_is_cut: bool = False, limits: ReadLimits = DEFAULT_LIMITS
     ) -> "Lines":
-        """The lines of bytes that end with a line feed."""
+        """Return the lines of bytes that end with a line feed."""
         octets = np.frombuffer(data, np.uint8)
         feeds = np.flatnonzero(octets == _LINE_FEED)
         starts = np.concatenate(([0], feeds[:-1] + 1)) if len(feeds) else feeds
@@ -71,26 +71,26 @@ class Lines:
 
     @cached_property
     def too_long(self) -> pa.BooleanArray:
-        """Lines [n] that are longer than ``limits.max_line_bytes``, their ends not counted."""
+        """Whether each line [n] is longer than ``limits.max_line_bytes``, without its end."""
         rows = self.ends - self.starts > self.limits.max_line_bytes
         rows[:1] |= self.first_is_cut
         return pa.array(rows)
 
     @cached_property
     def not_utf8(self) -> pa.BooleanArray:
-        """Lines [n] that are no valid UTF-8."""
+        """Whether each line [n] is invalid UTF-8."""
         data = memoryview(self.data)
         # A line feed is never inside of a character, so a run of lines is valid if each of them is.
         wrong = invalid_rows(len(self), lambda start, stop: is_utf8(data[self.starts[start] : self.ends[stop - 1]]))
         return pa.array(wrong)
 
     def tests(self) -> list[tuple[pa.BooleanArray, str]]:
-        """Why a line cannot be read, for ``refuse``."""
+        """Return the tests that reject a line, with their reasons, for ``refuse``."""
         return [(self.too_long, TOO_LONG), (self.not_utf8, INVALID_UTF8)]
 
     @cached_property
     def text(self) -> pa.StringArray:
-        """The lines as strings [n], null where ``not_utf8`` or ``too_long``."""
+        """The lines as strings [n], null if ``not_utf8`` or ``too_long``."""
         lengths = self.ends - self.starts
         body = self.data.replace(b"\r\n", b"\n") if b"\r" in self.data else self.data
         text = string_array(lengths, body.replace(b"\n", b""))
@@ -98,7 +98,7 @@ class Lines:
         return pc.if_else(unreadable, pa.scalar(None, pa.string()), text) if pc.any(unreadable).as_py() else text
 
     def without_first(self) -> "Lines":
-        """The same lines but the first."""
+        """Return the lines without the first."""
         return Lines.of(self.data[self.data.find(b"\n") + 1 :], self.first + 1, limits=self.limits)
 
 
@@ -124,7 +124,7 @@ def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray
 
 
 def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
-    """Strings [n] of these lengths in bytes, one after the other."""
+    """Return strings [n] that follow each other in ``octets``, by their lengths in bytes."""
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
 
@@ -181,18 +181,18 @@ def read_lines(
 
 
 def read_text(path: Path) -> list[str]:
-    """The lines of a file that is small enough to be held; ValueError for one that is not UTF-8."""
+    """Return the lines of a small file; raise ValueError if a line is not UTF-8."""
     lines: list[str] = []
     for block in read_lines(path):
         if block.text.null_count:
             line = block.first + 1 + pc.index(block.text.is_null(), True).as_py()
-            raise ValueError(f"{path}, line {line}: not UTF-8; mend the file or fetch it again")
+            raise ValueError(f"{path}, line {line}: not UTF-8; correct the file, or download it again")
         lines += block.text.to_pylist()
     return lines
 
 
 def _text_blocks(place: Place, span: Span | None, limits: ReadLimits, size: int) -> Iterator[bytes]:
-    """The blocks of a text file, without its byte order mark."""
+    """Yield the blocks of a text file, without its byte order mark."""
     blocks = read_span(place, span, size) if span else read_blocks(place, size, limits.max_inflation)
     head = b""
     while (not span or not span[0]) and len(head) < len(codecs.BOM_UTF8) and (block := next(blocks, None)):
@@ -205,7 +205,7 @@ def _text_blocks(place: Place, span: Span | None, limits: ReadLimits, size: int)
 
 
 def is_utf8(data: memoryview) -> bool:
-    """Whether bytes are valid UTF-8; Arrow looks at them without a copy."""
+    """Return whether bytes are valid UTF-8; Arrow checks them without a copy."""
     offsets = np.array([0, len(data)])
     whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     try:

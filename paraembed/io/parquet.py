@@ -1,9 +1,10 @@
-"""Rows of Parquet files in batches that hold about as many bytes as asked, judged by the footer.
+"""Rows of Parquet files in batches of a given size, estimated from the footer.
 
-A file may hold equal strings once, in a dictionary, so that a few bytes stand for many gigabytes. Where a row group
-does, such strings stay in it until a batch is taken of them; those inside of lists or structs do not (pyarrow 25 cannot
-read these so). Where a writer began a dictionary and gave it up, for most strings are different, the rows are read as
-they are, 30 times as fast, and as few at a time as the longest string of the dictionary asks for.
+A file may store equal strings once, in a dictionary, so that a few bytes become many gigabytes in memory. Columns of a
+row group that have such a dictionary are read as dictionary arrays and decoded one batch at a time; strings inside of
+lists and structs are not (pyarrow 25 cannot read these so). If a writer began a dictionary and gave it up, because most
+strings are different, the rows are read as plain strings, 30 times as fast; then the longest string of the dictionary
+limits the rows of a batch.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -23,17 +24,17 @@ from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, locate, open_place, require_file, shown
 
 READ_BYTES = 1 << 20
-"""Of a column at a time (``buffer_size``); without it, a row group's whole column is in memory."""
+"""Bytes of a column to read at a time (``buffer_size``); by default a row group's whole column is in memory."""
 
-_WRITTEN_OUT = 8  # times the size asked for, where all rows of a batch were the longest string of a dictionary
-_VALUE_BYTES = 8  # of a value of a list in memory, at least: repeated ones take no bytes in a file
-_INDEX_BYTES = 5  # of a value that stands in a dictionary, at most: its place there (4) and its levels
+_WRITTEN_OUT = 8  # times the given size, if all rows of a batch were the longest string of a dictionary
+_VALUE_BYTES = 8  # of a list's value in memory, at least: repeated values take no bytes in a file
+_INDEX_BYTES = 5  # of a value in a dictionary, at most: its index (4) and its levels
 
 _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
 
 
 class _Reading(NamedTuple):
-    """How a row group is read: so many rows at a time, and these columns as dictionary arrays."""
+    """How to read a row group: rows at a time, and the columns to read as dictionary arrays."""
 
     rows: int
     in_dictionary: tuple[str, ...]
@@ -45,12 +46,12 @@ def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "
 
     Args:
         place: the file.
-        in_dictionary: columns of strings that are read as dictionary arrays.
-        state: what changes with the file. Where it is given, the footer of the file that a process opened last is kept:
-            with 100,000 row groups, parsing it takes a second, and every part of an input opens it several times.
+        in_dictionary: columns of strings to read as dictionary arrays.
+        state: value that changes with the file. If given, the process keeps the footer of the last such file: parsing
+            a footer of 100,000 row groups takes a second, and every part of an input opens it several times.
 
     Raises:
-        ValueError: it cannot be read; said also when a read inside of the block fails.
+        ValueError: the file cannot be opened, or a read inside of the block fails.
     """
     require_file(place)
     filesystem, path = locate(str(place))
@@ -65,25 +66,25 @@ def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "
                 _footers[place, state] = file.metadata
             yield file
     except (pa.ArrowException, OSError) as error:
-        if getattr(error, "errno", None):  # the disk's fault, not the file's
+        if getattr(error, "errno", None):  # an error of the disk, not of the file
             raise
         raise unreadable(shown(place), error) from None
 
 
 def unreadable(name: str, error: Exception) -> ValueError:
-    """What opening or reading a Parquet file raised, in words."""
+    """Return the error for a Parquet file that cannot be opened or read."""
     reason = str(error).splitlines()[0]
     if "crypt" in reason:
-        return ValueError(f"{name} is encrypted ({reason}); give it decrypted")
-    return ValueError(f"{name} is not a whole Parquet file ({reason}); fetch or make it again")
+        return ValueError(f"{name} is encrypted ({reason}); decrypt it first")
+    return ValueError(f"{name} is not a whole Parquet file ({reason}); download or write it again")
 
 
 def is_parquet(place: Place) -> bool:
-    """Whether a file begins as Parquet files do; ValueError where it is encrypted."""
+    """Return whether a file is Parquet, by its first bytes; raise ValueError if it is encrypted."""
     with open_place(place) as file:
         magic = bytes(file.read(4))
     if magic == b"PARE":
-        raise ValueError(f"{shown(place)} is an encrypted Parquet file; give it decrypted")
+        raise ValueError(f"{shown(place)} is an encrypted Parquet file; decrypt it first")
     return magic == b"PAR1"
 
 
@@ -97,16 +98,16 @@ def read_batches(
     limits: ReadLimits = DEFAULT_LIMITS,
     state: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of a file, at most ``rows`` at a time, and a row or about ``size`` bytes.
+    """Yield some columns of a file in batches of at most ``rows`` rows and about ``size`` bytes, at least one row.
 
     Args:
         place: the file.
-        columns: their names.
-        rows: most rows of a batch.
-        size: bytes of a batch.
-        groups: row groups; None: all.
-        limits: what the footer may say (``check_parquet``).
-        state: as ``open_parquet``.
+        columns: names of the columns.
+        rows: maximum rows of a batch.
+        size: approximate maximum bytes of a batch.
+        groups: row groups; default: all.
+        limits: limits of ``check_parquet``.
+        state: see ``open_parquet``.
     """
     with ExitStack() as held:
 
@@ -126,8 +127,8 @@ def read_batches(
         for reading, run in groupby(readings, key=itemgetter(1)):
             if reading.in_dictionary not in files:
                 files[reading.in_dictionary] = opened(reading.in_dictionary)
-            some = [group for group, _ in run]
-            for batch in files[reading.in_dictionary].iter_batches(reading.rows, row_groups=some, columns=columns):
+            alike = [group for group, _ in run]
+            for batch in files[reading.in_dictionary].iter_batches(reading.rows, row_groups=alike, columns=columns):
                 for start, stop in cuts(_row_ends(batch), size):
                     arrays = [batch[name].slice(start, stop - start) for name in columns]
                     for at, name in enumerate(columns):
@@ -139,9 +140,9 @@ def read_batches(
 def _reading(
     file: pq.ParquetFile, group: int, chunks: list[pq.ColumnChunkMetaData], strings: Sequence[str], rows: int, size: int
 ) -> _Reading:
-    """How to read a row group; ``file`` reads the columns ``strings`` as dictionary arrays.
+    """Return how to read a row group; ``file`` reads the columns ``strings`` as dictionary arrays.
 
-    Rows by the bytes of the footer are a power of two, so that row groups that are alike are read in one go.
+    The number of rows is rounded to a power of two, so that similar row groups are read in one call.
     """
     inflated, longest, in_dictionary = 1, 1, list[str]()
     for chunk in chunks:
@@ -169,7 +170,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _row_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Where each row would end, int64 [n], were the values of all dictionaries written out one behind the other."""
+    """Return the end of each row in bytes, int64 [n], if all dictionary values were written one after the other."""
     ends = np.zeros(len(batch), np.int64)
     for column in batch.columns:
         if isinstance(column, pa.DictionaryArray) and _is_binary(column.type.value_type):
@@ -179,7 +180,7 @@ def _row_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def cuts(ends: npt.NDArray[np.int64], size: int, rows: int | None = None) -> Iterator[tuple[int, int]]:
-    """Slices of rows that end there: of one row, or about ``size`` bytes; of at most ``rows``."""
+    """Yield slices (start, stop) of rows with the given ends, of about ``size`` bytes and at most ``rows`` rows."""
     start = 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
@@ -192,17 +193,17 @@ def cuts(ends: npt.NDArray[np.int64], size: int, rows: int | None = None) -> Ite
 def check_parquet(
     file: pq.ParquetFile, columns: Collection[str], name: str, limits: ReadLimits, groups: range | None = None
 ) -> None:
-    """Look, in a Parquet file's footer, at what reading some of its columns would take.
+    """Check, by a Parquet file's footer, the bytes that reading some of its columns would take.
 
     Args:
         file: the file.
-        columns: those that will be read.
-        name: of the file, for messages.
-        limits: what is allowed.
-        groups: row groups; None: all.
+        columns: names of the columns to read.
+        name: name of the file, for messages.
+        limits: maximum compression ratio.
+        groups: row groups; default: all.
 
     Raises:
-        ValueError: one of the row groups, or all together, inflate beyond the limits.
+        ValueError: a row group, or all together, inflate beyond the limits.
         OSError: a column is encrypted, or the footer is broken.
     """
     all_stored = all_inflated = 0
@@ -213,13 +214,13 @@ def check_parquet(
         values = sum(chunk.num_values for chunk in chunks)
         _check(f"{name}: row group {number}", stored, inflated, limits, "write the file again without compression, or ")
         in_memory = f"{_VALUE_BYTES * values:,} in memory, {values:,} values"
-        _check(f"{name}: row group {number}", stored, _VALUE_BYTES * values, limits, said=in_memory)
+        _check(f"{name}: row group {number}", stored, _VALUE_BYTES * values, limits, shown_size=in_memory)
         all_stored, all_inflated = all_stored + stored, all_inflated + inflated
     _check(name, all_stored, all_inflated, limits, "write the file again without compression, or ")
 
 
 def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> Iterator[list[pq.ColumnChunkMetaData]]:
-    """What each of the row groups holds of some columns; of lists and structs, each of their leaves.
+    """Yield the footer's entries of some columns for each row group; lists and structs have one entry per leaf.
 
     Raises:
         OSError: a column is encrypted, or the footer is broken.
@@ -233,9 +234,9 @@ def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> 
         yield [file.metadata.row_group(group).column(at) for at in places]
 
 
-def _check(name: str, stored: int, inflated: int, limits: ReadLimits, helps: str = "", said: str = "") -> None:
+def _check(name: str, stored: int, inflated: int, limits: ReadLimits, remedy: str = "", shown_size: str = "") -> None:
     if inflated > ALWAYS_INFLATED and inflated > limits.max_inflation * stored:
         raise ValueError(
-            f"{name} has {stored:,} bytes and inflates to {said or f'{inflated:,}'}, more than {limits.max_inflation} "
-            f"times as many: no text does; if it is right, {helps}give a larger `max_inflation`"
+            f"{name} has {stored:,} bytes and inflates to {shown_size or f'{inflated:,}'}; the limit is "
+            f"{limits.max_inflation} times its size; if the file is right, {remedy}give a larger `max_inflation`"
         )

@@ -1,4 +1,4 @@
-"""Where files are: paths and URIs, what may be read there, and how they are named in messages."""
+"""Paths and URIs of files: resolve, open, and show them without credentials."""
 
 import io
 import os
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 Place = Path | str
-"""Where a file is: a path, or a URI (``s3://…``, ``gs://…``, ``hdfs://…``, ``file:///…``) for ``pyarrow.fs``."""
+"""Path of a file, or its URI for ``pyarrow.fs`` (``s3://…``, ``gs://…``, ``hdfs://…``, ``file:///…``)."""
 # User and password, or the keys of an object store, in a URI; with a colon, up to an @ behind slashes, too, unless it
 # begins a port.
 _PORT = r"[^/?\s:@]*:\d{1,5}/"
@@ -46,7 +46,7 @@ def require_file(place: Place) -> None:
         is_folder, exists = kind == pa.fs.FileType.Directory, kind != pa.fs.FileType.NotFound
         is_regular = kind == pa.fs.FileType.File
     if is_folder:
-        raise IsADirectoryError(f"{shown(place)} is a folder; a file is expected")
+        raise IsADirectoryError(f"{shown(place)} is a folder; expected a file")
     if not exists:
         raise FileNotFoundError(f"{shown(place)} does not exist; check the path")
     if not is_regular:
@@ -68,11 +68,11 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def _not_regular(place: Place) -> ValueError:
-    return ValueError(f"{shown(place)} is a FIFO, socket or device; a regular file is expected: save its data first")
+    return ValueError(f"{shown(place)} is a FIFO, socket or device; expected a regular file: save the data to one")
 
 
 def to_place(text: str) -> Place:
-    """A path, or the URI that ``text`` is.
+    """Return a text as a path, or as a URI if it is one.
 
     Raises:
         ValueError: the text is empty, which would be the working folder.
@@ -83,17 +83,17 @@ def to_place(text: str) -> Place:
 
 
 def in_submitted_job() -> bool:
-    """Whether this process runs in the temporary copy of the working folder that ``ray job submit`` makes."""
+    """Return whether this process runs in the temporary copy of the working folder that ``ray job submit`` makes."""
     return "runtime_resources" in Path.cwd().parts
 
 
 def name_of(place: Place) -> str:
-    """The file's name, without its folders, and without the options of a URI."""
+    """Return the file name, without folders and without the options of a URI."""
     return place.name if isinstance(place, Path) else place.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
 def without_credentials(text: str) -> str:
-    """A text, a path or a URI without the users, passwords, keys, tokens and signatures that the URIs in it may hold.
+    """Return a text, path or URI with the credentials in its URIs removed: users, passwords, keys, tokens, signatures.
 
     For messages, logs and records; what is opened keeps them.
     """
@@ -103,13 +103,13 @@ def without_credentials(text: str) -> str:
 
 
 def _without_secrets(options: str, depth: int = 0) -> str:
-    """The options of a URI, ``?a=b&c=d``, with the values hidden whose names are those of secrets."""
+    """Return the options of a URI, ``?a=b&c=d``, with the values of secrets hidden."""
     pieces = re.split("(&)", options)
     return "".join(_without_secret(piece, depth) for piece in pieces)
 
 
 def _without_secret(piece: str, depth: int) -> str:
-    """One option; a secret ends at the next ``&``, since it may have any other character."""
+    """Return an option of a URI; a secret ends at the next ``&``, since it may have any other character."""
     shown = front = piece
     for option in _OPTION.finditer(piece):
         if _SECRET_NAME.search(_decoded(option[1]).lower()) and piece[option.end() :]:
@@ -122,7 +122,7 @@ def _without_secret(piece: str, depth: int) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Percent-encoded text, decoded as often as it was encoded."""
+    """Return percent-encoded text, decoded as often as it was encoded."""
     for _ in range(3):
         text, before = unquote(text), text
         if text == before:
@@ -131,12 +131,12 @@ def _decoded(text: str) -> str:
 
 
 def shown(place: Place) -> str:
-    """A place for messages."""
+    """Return a place for messages."""
     return without_credentials(str(place))
 
 
 def size_of(place: Place) -> int:
-    """Bytes of a file.
+    """Return the size of a file in bytes.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError: as ``require_file``.
@@ -151,7 +151,7 @@ def size_of(place: Place) -> int:
 
 
 def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
-    """The file system of a URI, and the path in it.
+    """Return the file system of a URI, and the path in it.
 
     Raises:
         ValueError: the URI is not understood.
@@ -160,20 +160,20 @@ def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
         filesystem, path = pa.fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValueError(
-            f"{shown(uri)} is no address that can be read ({without_credentials(str(error))}); give a path, s3://…, "
+            f"{shown(uri)} cannot be read as a URI ({without_credentials(str(error))}); give a path, s3://…, "
             "gs://… or file:///…"
         ) from None
     return filesystem, path
 
 
 def locate(text: str) -> tuple[pa.fs.FileSystem, str]:
-    """The file system and the path in it, of a URI or a local path."""
+    """Return the file system of a URI or local path, and the path in it."""
     return resolve(text) if "://" in text else (pa.fs.LocalFileSystem(), str(Path(text).absolute()))
 
 
 @contextmanager
 def open_place(place: Place) -> Iterator[IO[bytes]]:
-    """Open a file for reading, its bytes as they are."""
+    """Open a file for reading, without decompression."""
     filesystem, path = (None, str(place)) if isinstance(place, Path) else resolve(place)
     if filesystem is None or isinstance(filesystem, pa.fs.LocalFileSystem):
         with open_regular(Path(path)) as file:

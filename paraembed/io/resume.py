@@ -22,13 +22,13 @@ class Work:
 
     Attributes:
         out: the output.
-        folder: folder of the work: one beside the output, or the output itself.
+        folder: folder of the unfinished work, beside the output, or the output itself.
         record: name of the file in the folder that holds the fingerprint.
-        fingerprint: what decides the result, a JSON object.
+        fingerprint: JSON object of everything that decides the result.
         files: paths in the folder that the job writes; a folder with another file is neither emptied nor removed.
         job: file of the job, for messages.
         overwrite: replace another output, and drop other work.
-        is_nested: a difference in one field is often the cause of those in later fields, so the first one is named.
+        is_nested: name only the first differing field, since it is often the cause of later differences.
     """
 
     out: Path
@@ -44,30 +44,30 @@ class Work:
         """Return whether the output is there; ``read`` returns the fingerprint of an output.
 
         Raises:
-            ValueError: something else is there, or another output that is not to be replaced.
+            ValueError: the output differs and ``overwrite`` is not set, or is not an output of the job.
         """
         if not self.out.exists() or (self.out.is_dir() and not any(self.out.iterdir())):
             return False
         return self._is_same(self.out, read(self.out))
 
     def is_begun(self) -> bool:
-        """Return whether the folder holds this work, to be resumed; if not, it may be started.
+        """Return True if the folder holds this work, to be resumed; False if the work can be started.
 
         Raises:
-            ValueError: the folder holds other work that is not to be dropped, or a file that the job did not write.
+            ValueError: the folder holds other work and ``overwrite`` is not set, or a file that the job did not write.
         """
         saved = self.folder / self.record
         files = self.files
         if saved.is_file():
             if self._is_same(self.folder, self.read()):
                 return True
-        elif self.folder == self.out:  # a folder of the user's, in which nothing was begun
+        elif self.folder == self.out:  # a folder of the user, without work of this job
             files = re.compile(rf"\.{re.escape(self.record)}\..*")
         check_own_files(self.folder, files, self.job, may_be_link=True)
         return False
 
     def clear(self) -> None:
-        """Empty the folder; what work it holds is forgotten first."""
+        """Empty the folder; the record goes first."""
         (self.folder / self.record).unlink(missing_ok=True)
         empty_folder(self.folder)
 
@@ -84,14 +84,14 @@ class Work:
             log.warning("%s was not removed: %s in it is not a file of %s", self.folder, foreign.name, self.job)
 
     def remove_leftover(self) -> None:
-        """Remove the folder of a job that was killed when its output was already there."""
+        """Remove the work folder of a job that was killed after its output was complete."""
         with contextlib.suppress(OSError, ValueError):
             if not differences(read_json(self.folder / self.record), self.fingerprint):
-                with work_folder(self.folder):  # a run that holds it removes it
+                with work_folder(self.folder):  # otherwise the run that holds it removes it
                     self.remove()
 
     def read(self) -> dict[str, Any]:
-        """Return the recorded fingerprint; an empty one where a damaged file is to be overwritten.
+        """Return the recorded fingerprint; an empty one if the file is damaged and ``overwrite`` is set.
 
         Raises:
             ValueError: the file is damaged.

@@ -1,4 +1,4 @@
-"""Where the records of CSV and TSV end, and what is wrong with their quotes: loops over bytes, compiled by numba."""
+"""Scanner of CSV and TSV: ends of records and faults in their quotes, in loops over bytes compiled by numba."""
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ def scan(
     cells: npt.NDArray[np.int32],
     breaks: npt.NDArray[np.int32],
 ) -> int:
-    """Fill the last four arrays; returns how many records there are. ``start`` is the first byte.
+    """Fill the last four arrays and return the number of records. ``start`` is the first byte.
 
     A record that is still open at the end of ``octets`` is left to the next call, unless ``is_whole`` or it is longer
     than ``max_bytes`` already.
@@ -82,7 +82,7 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
     repairs: bool,
     is_whole: bool,
 ) -> tuple[int, int, int, int, int, int, int]:
-    """Read one record, or as far as it is right.
+    """Read a record, up to its first fault.
 
     Returns:
         The byte behind the record; the byte behind its text, -1 where its end was not reached; the byte behind its

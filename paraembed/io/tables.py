@@ -1,16 +1,16 @@
-"""Rows of text, JSON lines, CSV and TSV: where they end, found block by block, and the columns of CSV and TSV.
+"""Rows of text, JSON lines, CSV and TSV: their ends, block by block, and the columns of CSV and TSV.
 
 A row of CSV may hold line breaks inside of quotes, so one stray quote could join all lines up to the next quote to one
-row. Quoting is therefore read strictly (RFC 4180): a quote may open at the start of a cell only, and behind the quote
-that closes it a comma or a line end must follow. A row over several lines is kept if its quoting is right, each of its
-quoted cells has at most ``max_field_lines`` lines, all of it at most ``max_line_bytes``, it has as many cells as the
-header, and its lines do not look like rows that two stray quotes joined: each with as many commas as a row, 12 or more
-together. Otherwise its first line alone is rejected and reading resumes at the next line: a stray quote costs one line.
-Every line of a file is therefore in one kept record, or is one rejected record. What this gives up: lines inside of a
-quoted cell whose row is rejected are read as rows of their own; so are those of a cell that holds another table of as
-many columns.
+row. Quoting is therefore read strictly (RFC 4180): a quote may open at the start of a cell only, and the quote that
+closes the cell must be followed by a comma or a line end. A row of several lines is kept if its quoting is right, it
+has at most ``max_line_bytes``, its quoted cells have at most ``max_field_lines`` lines each, it has as many cells as
+the header, and its lines do not look like rows that two stray quotes joined: each with as many commas as a row, 12 or
+more together. Otherwise only its first line is rejected and reading resumes at the next line: a stray quote costs one
+line. Every line of a file is therefore part of one kept record, or is one rejected record. What this gives up: lines
+inside of a quoted cell whose row is rejected are read as separate rows; so are the lines of a cell that holds another
+table with the same number of columns.
 
-Where ``Table.repairs`` is false, rows are read as Python's ``csv`` reads them: a quote inside of an unquoted cell is a
+If ``Table.repairs`` is false, rows are read as Python's ``csv`` reads them: a quote inside of an unquoted cell is a
 character, a row may have any number of lines and cells, and wrong quoting is a fault of the whole row.
 """
 
@@ -49,13 +49,13 @@ _FAULTS = {
 
 
 class Table(NamedTuple):
-    """How the rows of a CSV or TSV file are read.
+    """How to read the rows of a CSV or TSV file.
 
     Attributes:
-        width: cells of a row; 0: any number, to read the header itself.
-        max_field_lines: most lines of a quoted cell.
-        from_start: the bytes are the file's first, before which a mark of byte order may be.
-        repairs: a row whose quoting is wrong costs one line.
+        width: cells of a row; 0: any number, to read the header.
+        max_field_lines: maximum lines of a quoted cell.
+        from_start: the bytes are the first of the file, so a byte order mark may precede them.
+        repairs: reject one line, not a whole row, if quoting is wrong.
     """
 
     width: int = 0
@@ -66,14 +66,14 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """Some whole records, kept and rejected ones.
+    """n consecutive whole records, kept and rejected ones.
 
     Attributes:
-        kind: of the file.
-        data: their bytes, with their line ends; the last record of a file may have none.
-        ends: int64 [n], the byte behind each.
-        start: the first byte of the first record, behind a mark of byte order.
-        faults: uint8 [n], why a record of CSV or TSV is rejected, 0 for those that are kept; empty for other kinds.
+        kind: kind of the file.
+        data: bytes of the records with their line ends; the last record of a file may have none.
+        ends: int64 [n], the byte after each record.
+        start: the first byte of the first record, after a byte order mark.
+        faults: uint8 [n], reason to reject a record of CSV or TSV, 0 for a kept one; empty for other kinds.
         cells: int32 [n], cells of a record of CSV or TSV without a fault in its quoting.
         breaks: int32 [n], line breaks inside of the cells of a kept record of CSV or TSV.
         width: cells of a row.
@@ -93,7 +93,7 @@ class Records:
 
     @cached_property
     def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The first byte of each record [n], and the one behind its last, without its line end [n]."""
+        """First byte of each record [n], and the byte after its last one, without its line end [n]."""
         octets = np.frombuffer(self.data, np.uint8)
         starts = np.concatenate(([self.start], self.ends))[: len(self.ends)]
         stops = self.ends - (octets[self.ends - 1] == LINE_FEED)
@@ -101,22 +101,22 @@ class Records:
         return starts, np.maximum(stops, starts)
 
     def line_of(self, number: int) -> int:
-        """The line, from 0, in which a record begins."""
+        """Return the number of the line, from 0, in which a record begins."""
         return number + int(self.breaks[:number].sum(dtype=np.int64))
 
     @property
     def num_lines(self) -> int:
-        """Lines of all records."""
+        """Number of lines of all records."""
         return self.line_of(len(self.ends))
 
     def fault(self, number: int) -> str:
-        """Why a record is rejected."""
+        """Return the reason why a record is rejected."""
         if self.faults[number] == WIDTH:
             return f"{self.cells[number]} cells, the header has {self.width}"
         return _FAULTS[int(self.faults[number])]
 
     def row(self, number: int, most: int | None = None) -> list[str]:
-        """The cells of a record of CSV or TSV, or those in its first bytes; bytes that are not UTF-8 as surrogates."""
+        """Return the cells of a record of CSV or TSV, or of its first ``most`` bytes; invalid UTF-8 as surrogates."""
         starts, stops = self.bounds
         text = self.data[starts[number] : stops[number]][:most].decode("utf-8", "surrogateescape")
         if self.kind == "tsv":
@@ -125,24 +125,24 @@ class Records:
         return next(csv.reader(io.StringIO(text, newline="")), [])
 
     def without_first(self) -> "Records":
-        """The same records but the first."""
+        """Return the records without the first."""
         others = self.faults[1:], self.cells[1:], self.breaks[1:]
         return Records(self.kind, self.data, self.ends[1:], int(self.ends[0]), *others, self.width)
 
     def not_utf8(self) -> npt.NDArray[np.bool_]:
-        """Records [n] that are no valid UTF-8."""
+        """Return whether each record [n] is invalid UTF-8."""
         data, (starts, stops) = memoryview(self.data), self.bounds
         return invalid_rows(len(self.ends), lambda start, stop: is_utf8(data[starts[start] : stops[stop - 1]]))
 
     def columns(
         self, names: Sequence[str], wanted: Sequence[str], kept: npt.NDArray[np.bool_] | None = None
     ) -> dict[str, pa.BinaryArray]:
-        """Some columns of CSV or TSV, by name.
+        """Return some columns of CSV or TSV, by name.
 
         Args:
-            names: of all columns.
-            wanted: those to read.
-            kept: records [n] that are read, all with as many cells as there are names; None: those without a fault.
+            names: names of all columns.
+            wanted: names of the columns to read.
+            kept: bool [n], records to read, all with as many cells as there are names; default: those without a fault.
         """
         kept = self.faults == NO_FAULT if kept is None else kept
         if not kept.any():
@@ -152,7 +152,7 @@ class Records:
         return {name: table[name].combine_chunks() for name in wanted}
 
     def _bytes_of(self, kept: npt.NDArray[np.bool_]) -> bytes:
-        """The bytes of some records. Each that ended with CR ends with LF, if any record is left out."""
+        """Return the bytes of the kept records. If any record is left out, line ends CR become LF."""
         if kept.all():
             return self.data[self.start :]
         octets = np.frombuffer(self.data, np.uint8).copy()
@@ -163,7 +163,7 @@ class Records:
 
 
 def _parsed(data: bytes, kind: Kind, names: Sequence[str], wanted: Sequence[str]) -> pa.Table:
-    # A mark of byte order belongs to a cell, and pyarrow takes one away; it refuses less than three bytes.
+    # A byte order mark here belongs to a cell, and pyarrow removes one; it rejects less than three bytes.
     if data.startswith(BYTE_ORDER_MARK) or len(data) < len(BYTE_ORDER_MARK):
         data = BYTE_ORDER_MARK + data
     return pa.csv.read_csv(
@@ -190,15 +190,15 @@ def read_records(
     """Cut bytes that come in pieces into whole records.
 
     Args:
-        pieces: bytes, from the beginning of a record on.
-        kind: ``csv`` or ``tsv`` (lines end with LF, CRLF or CR; quotes in CSV alone), else lines, which end with LF.
-        name: of the file, for messages.
-        max_line_bytes: most bytes of a record; its line end and the mark of byte order do not count.
-        table: how CSV and TSV are read.
+        pieces: bytes that begin with a record.
+        kind: ``csv`` or ``tsv`` (line ends LF, CRLF or CR; quotes in CSV only), or another kind of lines (LF).
+        name: name of the file, for messages.
+        max_line_bytes: maximum bytes of a record, without its line end and the byte order mark.
+        table: how to read CSV and TSV.
 
     Raises:
-        ValueError: a record that is longer, or whose quoting is wrong and not repaired; ``table.max_field_lines`` below
-            1.
+        ValueError: a record is longer, or its quoting is wrong and ``table.repairs`` is false;
+            ``table.max_field_lines`` is below 1.
     """
     if table.max_field_lines < 1:
         raise ValueError(f"`max_field_lines` is {table.max_field_lines}; it must be at least 1")
@@ -209,22 +209,23 @@ def read_records(
         starts, stops = records.bounds
         wrong = np.flatnonzero((stops - starts > max_line_bytes) | (not table.repairs and records.faults != NO_FAULT))
         if len(wrong) or num_rest - _NOT_COUNTED > max_line_bytes:
-            at = int(wrong[0]) if len(wrong) else len(records)
-            where = f"{name}, line {line + records.line_of(at)}" if table.from_start else name
-            if at < len(records) and stops[at] - starts[at] <= max_line_bytes:
+            record = int(wrong[0]) if len(wrong) else len(records)
+            where = f"{name}, line {line + records.line_of(record)}" if table.from_start else name
+            if record < len(records) and stops[record] - starts[record] <= max_line_bytes:
                 raise ValueError(
-                    f"{where}: wrong quoting ({records.fault(at)}); mend it, or give `format` tsv for plain columns"
+                    f"{where}: wrong quoting ({records.fault(record)}); correct it, or give `format` tsv for columns "
+                    "without quotes"
                 )
             raise ValueError(
-                f"{where}: a row is longer than `max_line_bytes`, {max_line_bytes:,} bytes; expected one text or row a "
-                "line, its quotes closed: mend the file, or give a larger `max_line_bytes`"
+                f"{where}: a row is longer than `max_line_bytes`, {max_line_bytes:,} bytes; expected one text or row "
+                "per line, with closed quotes: correct the file, or give a larger `max_line_bytes`"
             )
         return records
 
     for piece in pieces:
         waiting.append(piece)
         num_waiting += len(piece)
-        # No record ends in a piece without a line end: many tiny pieces (gzip members) are scanned once, not each time.
+        # No record ends in a piece without a line end, so many tiny pieces (gzip members) are scanned together.
         is_inside = b"\n" not in piece and b"\r" not in piece and not rest.endswith(b"\r")
         if is_inside and len(rest) + num_waiting <= max_line_bytes:
             continue
@@ -244,7 +245,7 @@ def read_records(
 
 
 def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first: bool, is_whole: bool) -> Records:
-    """The records of ``data`` that are surely whole, or all of them."""
+    """Return the records of ``data`` that are whole for certain; all of them if ``is_whole``."""
     octets = np.frombuffer(data, np.uint8)
     start = len(BYTE_ORDER_MARK) if is_first and data.startswith(BYTE_ORDER_MARK) else 0
     if kind not in {"csv", "tsv"}:
@@ -261,12 +262,12 @@ def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first
     separator, quote = (COMMA, QUOTE) if kind == "csv" else (TAB, -1)
     count = scan(octets, separator, quote, start, *limits, ends, faults, cells, breaks)
     stop = int(ends[count - 1]) if count else 0
-    found = faults[:count], cells[:count], breaks[:count]
-    return Records(kind, data[:stop], ends[:count], start, *found, table.width)
+    others = faults[:count], cells[:count], breaks[:count]
+    return Records(kind, data[:stop], ends[:count], start, *others, table.width)
 
 
 def json_object(line: str | bytes) -> dict[str, Any] | str:
-    """The JSON object of a line; or why it is none."""
+    """Return the JSON object of a line, or the reason why the line is none."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -276,13 +277,13 @@ def json_object(line: str | bytes) -> dict[str, Any] | str:
 
 @dataclass(frozen=True)
 class Cells:
-    """Rows of one number of cells, of a file that is small enough to be held.
+    """Rows of a small file, all with the same number of cells.
 
     Attributes:
-        path: where they are from.
+        path: the file.
         first: number of the line of the first row, from 1.
-        rows: the cells.
-        expected: what the columns are.
+        rows: cells of the rows.
+        expected: description of the columns, for messages.
     """
 
     path: Path
@@ -291,66 +292,66 @@ class Cells:
     expected: str
 
     def texts(self, column: int) -> pa.StringArray:
-        """A column of texts [n]."""
+        """Return a column as strings [n]."""
         return pa.array([row[column] for row in self.rows], pa.string())
 
     def numbers(self, column: int) -> npt.NDArray[np.float64]:
-        """A column of finite numbers, float64 [n]; ValueError names the row that has another cell."""
+        """Return a column as finite numbers, float64 [n]; raise ValueError for another cell, with its line."""
         values = np.empty(len(self.rows))
-        for at, row in enumerate(self.rows):
+        for number, row in enumerate(self.rows):
             try:
-                values[at] = float(row[column])
+                values[number] = float(row[column])
             except ValueError:
-                values[at] = np.nan
-            if not np.isfinite(values[at]):
-                self.refuse(at, f"the score is {row[column][:40]!r}, which is no finite number; {self.expected}")
+                values[number] = np.nan
+            if not np.isfinite(values[number]):
+                self.refuse(number, f"the score is {row[column][:40]!r}, not a finite number; {self.expected}")
         return values
 
-    def refuse(self, at: int, what: str) -> NoReturn:
+    def refuse(self, row: int, fault: str) -> NoReturn:
         """Raise ValueError for a row."""
-        raise ValueError(f"{self.path}, line {self.first + at}: {what}; mend the file or fetch it again")
+        raise ValueError(f"{self.path}, line {self.first + row}: {fault}; correct the file, or download it again")
 
 
 def read_cells(path: Path, separator: str, columns: int | str, *, header: bool | str = False) -> Cells:
-    """Read a file, plain or compressed, whose rows have one number of cells; quotes are characters like others.
+    """Read a small plain or compressed file whose rows all have the same number of cells; quotes are characters.
 
     Args:
         path: UTF-8 text, LF or CRLF.
         separator: between cells.
-        columns: their number, or their names, separated by commas.
-        header: whether the first line holds names; or those that it may hold, in lower case.
+        columns: number of columns, or their names, separated by commas.
+        header: whether the first line is a header; or the header, in lower case, that the first line may be.
 
     Raises:
         FileNotFoundError, IsADirectoryError: as said.
-        ValueError: an empty or binary file; a row of another number of cells.
+        ValueError: the file is empty or binary, or a row has another number of cells.
     """
     lines = read_text(path)
     has_header = lines[0].lower() == header if isinstance(header, str) else header
     num_columns = columns if isinstance(columns, int) else columns.count(",") + 1
     expected = f"expected {num_columns}{'' if columns == num_columns else f' ({columns})'}, separated by {separator!r}"
     cells = Cells(path, 1 + has_header, [line.split(separator) for line in lines[has_header:]], expected)
-    for at, row in enumerate(cells.rows):
+    for number, row in enumerate(cells.rows):
         if len(row) != num_columns:
-            cells.refuse(at, f"{len(row)} columns; {expected}" if any(map(str.strip, row)) else "an empty line")
+            cells.refuse(number, f"{len(row)} columns; {expected}" if any(map(str.strip, row)) else "an empty line")
     if not cells.rows:
-        raise ValueError(f"{path} holds no rows; {expected}; fetch it again")
+        raise ValueError(f"{path} holds no rows; {expected}; download it again")
     return cells
 
 
 def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a small CSV file, or TSV by its name, as Python's ``csv`` reads them, with their lines; blank ones not.
+    """Yield line number and cells of the rows of a small CSV file (TSV by its name), without blank rows.
 
     Args:
         path: UTF-8 text, plain or compressed.
-        most: bytes that are read.
+        most: maximum bytes to read.
     """
     data = b"".join(read_blocks(path, most))[:most]
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is no text in UTF-8; expected a CSV or TSV file") from None
+        raise ValueError(f"{path} is not UTF-8 text; expected a CSV or TSV file") from None
     rows = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if ".tsv" in path.suffixes else ",")
     try:
         yield from ((rows.line_num, row) for row in rows if any(map(str.strip, row)))
     except csv.Error as error:
-        raise ValueError(f"{path}, line {rows.line_num}: {error}; mend or drop the line") from None
+        raise ValueError(f"{path}, line {rows.line_num}: {error}; correct or delete the line") from None

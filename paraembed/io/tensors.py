@@ -1,4 +1,4 @@
-"""Named tensors ↔ safetensors file."""
+"""Named tensors in safetensors files: save, load, check."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +18,12 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write tensors from any device.
 
     Raises:
-        OSError: they could not be written, for want of space perhaps.
+        OSError: the file cannot be written, for example because the disk is full.
     """
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
-        raise OSError(f"{path} could not be written: {error}") from None
+        raise OSError(f"{path} cannot be written: {error}") from None
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors: 0600, whatever the umask
 
 
@@ -39,19 +39,18 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         loaded = load_file(path)
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:  # KeyError: a type that torch does not have
         raise ValueError(f"{path} is not a safetensors file: {str(error)[:_MESSAGE]}") from None
-    # Copied one by one: in the file a tensor may begin anywhere, and the last digits of products depend on where.
+    # Copied one by one: in the file a tensor may begin anywhere, and its alignment decides the last digits of products.
     tensors = {name: loaded.pop(name).clone() for name in list(loaded)}
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:
             raise ValueError(
-                f"{path}: {name[:_MESSAGE]!r} is {_described(tensor)}; no file of this package has this type"
+                f"{path}: {name[:_MESSAGE]!r} is {_described(tensor)}, a type that no file of this package has; "
+                "download or train it again"
             )
         if not _is_finite(tensor):
             rows = (~tensor.isfinite()).reshape(len(tensor) if tensor.ndim else 1, -1).any(dim=1)
             row = int(rows.nonzero()[0])
-            raise ValueError(
-                f"{path}: {name[:_MESSAGE]!r} has a NaN or infinite value in its row {row}; train it again"
-            )
+            raise ValueError(f"{path}: {name[:_MESSAGE]!r} has a NaN or infinite value in row {row}; train it again")
     return tensors
 
 
@@ -62,7 +61,7 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> None:
-    """Raise ValueError, which begins with ``what``, unless tensors have the expected names, types and shapes."""
+    """Raise ValueError, which begins with ``what``, if tensors do not have the expected names, types and shapes."""
     for name in [*expected, *tensors]:
         tensor, wanted = tensors.get(name), expected.get(name)
         if tensor is None or wanted is None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from paraembed.io.inflate import Span
 from paraembed.pairs.formats import Source
-from paraembed.pairs.reports import SourceReport, join_reports
+from paraembed.pairs.reports import SourceReport, join_reports, sum_counts
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,21 @@ def parsed_parts(parts: Sequence[Part], reports: Sequence[SourceReport]) -> list
         rank = before.first_rank + before.report.lines if before else 0
         files.append(ParsedPart(part, report, rank, np.ones(report.parsed, bool)))
     return files
+
+
+def check_pairs(files: Sequence[ParsedPart]) -> None:
+    """Raise ValueError if no row of the parsed parts is a pair; the message counts the rejected rows by reason."""
+    if not any(file.report.parsed for file in files):
+        reasons = sum_counts([file.report.refused for file in files])
+        num_read = sum(file.report.read for file in files)
+        why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        raise ValueError(f"no pair is left of {num_read:,} rows: {why}")
+
+
+def save_masks(files: Sequence[ParsedPart], masks: Sequence[npt.NDArray[np.bool_]]) -> None:
+    """Write masks to files, which the workers map into memory."""
+    for file, mask in zip(files, masks, strict=True):
+        np.save(file.part.mask, mask)
 
 
 def about_sources(files: Sequence[ParsedPart]) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ They work on a few numbers a pair, in the order of the output, and say which row
 of the unordered pair and a seed: the same pairs are drawn however the input is cut into files and blocks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from paraembed.io.atomic import SUCCESS
 from paraembed.pairs.filters import effective_size, num_tokens
 from paraembed.pairs.hashing import mixed, pair_keys, text_column
 from paraembed.pairs.settings import FilterOptions
-from paraembed.pairs.shards import check_shard, read_manifest
+from paraembed.pairs.shards import Mask, check_shard, read_manifest
 from paraembed.pairs.training_sets import set_of
 
 Rows = npt.NDArray[np.int64]
@@ -109,6 +109,24 @@ def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
         return parts
     order = None if options.nested_subsets == "ordered" else _draw_order(keys, options.sample_seed)
     return list(_halve(parts[0], order))
+
+
+def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask]) -> list[tuple[Selected, list[Mask]]]:
+    """Return ``select``'s outputs, each with a mask of the rows of every parsed file.
+
+    Args:
+        options: what to select.
+        columns: ``selection_columns`` of the rows that stay, of all files in order.
+        stays: for each file which of its rows stay, bool.
+    """
+    kept = np.flatnonzero(np.concatenate(stays))
+    ends = np.cumsum([len(mask) for mask in stays])
+    selections = []
+    for selected in select(options, columns.combine_chunks()):
+        rows = np.zeros(ends[-1], bool)
+        rows[kept[selected.rows]] = True
+        selections.append((selected, np.split(rows, ends[:-1])))
+    return selections
 
 
 def _keep(selected: Selected, kept: npt.NDArray[np.bool_], reason: str) -> Selected:

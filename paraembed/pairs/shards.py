@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from paraembed.io.atomic import SUCCESS, write_file
 from paraembed.io.fingerprint import read_json, sha256_of
-from paraembed.io.parquet import unreadable
+from paraembed.io.parquet import open_parquet
 from paraembed.io.places import require_file
 from paraembed.options import Count, checked
 from paraembed.pairs.reports import SourceReport
@@ -211,19 +211,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def check_shard(path: Path, num_rows: int | None) -> int:
     """Return the rows of a pair shard; raise ValueError where it is none, or has not ``num_rows``."""
-    require_file(path)
-    try:
-        with pq.ParquetFile(path) as file:
-            schema, found = file.schema_arrow, file.metadata.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(str(path), error) from None
+    with open_parquet(path) as file:
+        schema, rows = file.schema_arrow, int(file.metadata.num_rows)
     for name in ("first", "second"):
         column = schema.get_field_index(name)
-        if column < 0 or (found and schema.field(column).type not in {pa.string(), pa.large_string()}):
+        if column < 0 or (rows and schema.field(column).type not in {pa.string(), pa.large_string()}):
             raise ValueError(f"{path} is not a pair shard: it has no column {name!r} of strings")
-    if num_rows not in {None, found}:
-        raise ValueError(f"{path} has {found} rows, the manifest says {num_rows}; shard the pairs again")
-    return int(found)
+    if num_rows not in {None, rows}:
+        raise ValueError(f"{path} has {rows} rows, the manifest says {num_rows}; shard the pairs again")
+    return rows
 
 
 def load_counts(folder: Path) -> Counts:

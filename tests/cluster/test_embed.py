@@ -31,9 +31,9 @@ from paraembed.commands.job import user_error
 from paraembed.embedding import inputs
 from paraembed.embedding.part import PartReport
 from paraembed.embedding.plan import make_plan
+from paraembed.embedding.replace import staging_folder
 from paraembed.embedding.settings import Limits, Settings
 from paraembed.embedding.store import Folder
-from paraembed.embedding.swap import fresh_folder
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, RecursiveConfig
@@ -168,9 +168,9 @@ def test_on_a_cluster_machines_are_waited_for(monkeypatch, ray_cluster, caplog):
     absence = module._Absence()
     for _ in range(3):
         absence.check(False)
-    assert caplog.text.count("no worker is there since") == 3
+    assert caplog.text.count("no worker for") == 3
     monkeypatch.delenv("RAY_ADDRESS")
-    with pytest.raises(ChildProcessError, match=r"no worker is there since 0 s: .* run the same command again"):
+    with pytest.raises(ChildProcessError, match=r"no worker for 0 s: .* run the same command again"):
         absence.check(False)
 
 
@@ -183,7 +183,7 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
             os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(module, "PartWorker", Killer)
-    with pytest.raises(ChildProcessError, match="a worker died 4 times on one part"):
+    with pytest.raises(ChildProcessError, match="workers failed 4 times on one part"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
 
 
@@ -196,7 +196,7 @@ def test_workers_that_cannot_start_are_an_error_in_words(
             import no_such_module  # noqa: F401, PLC0415
 
     monkeypatch.setattr(module, "PartWorker", Broken)
-    with pytest.raises(ChildProcessError, match=r"workers die as they start.*No module named 'no_such_module'"):
+    with pytest.raises(ChildProcessError, match=r"workers fail as they start.*No module named 'no_such_module'"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
 
 
@@ -211,14 +211,14 @@ def test_workers_for_which_there_is_no_cpu_are_waited_for_and_then_an_error_in_w
     cpus = ray.cluster_resources()["CPU"]
     holder = ray.remote(num_cpus=cpus)(Holder).remote()
     ray.get(holder.__ray_ready__.remote())
-    waited = r"no worker is there since [3-6] s: each needs a CPU, and the cluster has 0 free; .* again"
+    waited = r"no worker for [3-6] s: each needs a CPU, and the cluster has 0 free; .* again"
     with monkeypatch.context() as patch:
         patch.setattr(module, "_WARN_SECONDS", 1)
         patch.setattr(module, "_GIVE_UP_SECONDS", 3)
         with pytest.raises(ChildProcessError, match=waited):
             embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
     ray.kill(holder)
-    assert "no worker is there since 1 s" in caplog.text
+    assert "no worker for 1 s" in caplog.text
     embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
     assert digests(tmp_path / "out") == unbroken
 
@@ -254,7 +254,7 @@ def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, 
     embed(folder, [source], out, settings)
     assert capsys.readouterr().err.splitlines()[-2:] == [
         "1,000 of 3,000 rows have more than max_tokens = 3 tokens; what follows was not read",
-        "1,000 of 3,000 rows came without a parse; right-branching trees stand in for theirs",
+        "1,000 of 3,000 rows have no tree",
     ]
     assert all(check.ok for check in verify(out))
     written = json.loads((out / "_manifest.json").read_text())
@@ -270,7 +270,7 @@ def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, 
 
 
 @pytest.mark.ray
-def test_another_encoder_is_refused_and_overwrite_swaps(corpus, tiny_encoder_folder, tiny_words, unbroken, tmp_path):
+def test_another_encoder_is_refused_and_overwrite_replaces(corpus, tiny_encoder_folder, tiny_words, unbroken, tmp_path):
     other = tmp_path / "other"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
     out = tmp_path / "out"
@@ -289,7 +289,7 @@ def test_overwrite_leaves_alone_what_another_run_began_meanwhile(corpus, tiny_en
     out, ended = tmp_path / "out", threading.Event()
 
     def other_run():
-        while not fresh_folder(out).exists():
+        while not staging_folder(out).exists():
             time.sleep(0.002)
         out.mkdir()
         with locked(out):
@@ -353,7 +353,7 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     assert (done.rows, done.embedded <= 4) == (4999, True)
     assert capsys.readouterr().err.splitlines()[-3:] == [
         "1 of 4,999 rows have no id",
-        "1 of 4,999 rows repeat the id of another",
+        "1 of 4,999 rows repeat an id",
         f"1 rows of the input could not be read; the reasons are in {out / '_rejected'}",
     ]
     assert all(check.ok for check in verify(out, tiny_encoder_folder, [str(source)]))
@@ -390,7 +390,7 @@ def test_what_a_run_left_to_do_that_was_killed_behind_its_commit_is_done(corpus,
 
 
 def test_a_manifest_that_is_not_of_the_parts_is_written_again(corpus, tiny_encoder_folder, tmp_path):
-    """``verify`` says that the same command mends it."""
+    """``verify`` says that the same command repairs it."""
     out = tmp_path / "out"
     build(tiny_encoder_folder, corpus, SMALL, out)
     before = digests(out)
@@ -430,10 +430,10 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
     good = {"encoder": tiny_encoder_folder, "inputs": [corpus], "out": tmp_path / "out", "settings": SMALL}
     for change, kind, message in (
         ({"inputs": [tmp_path / "missing.txt"]}, FileNotFoundError, r"missing\.txt does not exist"),
-        ({"inputs": [tmp_path / "mine"], "out": tmp_path / "mine" / "out"}, ValueError, "lies in the input"),
-        ({"inputs": [f"{corpus.parent}/**/*.txt"], "out": corpus.parent / "out"}, ValueError, "lies in the input"),
-        ({"inputs": [f"{corpus.parent}*/*"], "out": Path(f"{corpus.parent}-out")}, ValueError, "lies in the input"),
-        ({"inputs": [tmp_path / "begun" / "_reports"], "out": tmp_path / "begun"}, ValueError, "lies in `out`"),
+        ({"inputs": [tmp_path / "mine"], "out": tmp_path / "mine" / "out"}, ValueError, "is inside of the input"),
+        ({"inputs": [f"{corpus.parent}/**/*.txt"], "out": corpus.parent / "out"}, ValueError, "is inside of the input"),
+        ({"inputs": [f"{corpus.parent}*/*"], "out": Path(f"{corpus.parent}-out")}, ValueError, "inside of the input"),
+        ({"inputs": [tmp_path / "begun" / "_reports"], "out": tmp_path / "begun"}, ValueError, "is inside of `out`"),
         ({"inputs": [corpus], "out": corpus.parent}, ValueError, r"holds something .*: t\.txt"),
         ({"encoder": tmp_path / "missing"}, FileNotFoundError, "expected an encoder folder"),
         ({"encoder": corpus}, NotADirectoryError, "expected an encoder folder"),
@@ -458,7 +458,7 @@ def test_progress_in_words():
     progress.add(400)
     assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left"
     progress.retry()
-    assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, tried again"
+    assert progress.line(4.0) == "600 of 1,000 rows  60%  100 rows/s  4 s left  1 part failed, retried"
 
 
 def start(encoder, corpus, out, *more):

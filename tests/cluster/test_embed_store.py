@@ -97,8 +97,8 @@ def test_what_cannot_be_done_there_is_said_before_anything_is_written(corpus, ti
             {"overwrite": True},
             r"`overwrite` cannot put a new output into the place of s3://bucket/out",
         ),
-        ([server.uri("texts")], "texts/out", {}, r"lies in the input s3://bucket/texts"),
-        ([server.uri("texts/**/*.txt")], "texts/out", {}, r"lies in the input s3://bucket/texts"),
+        ([server.uri("texts")], "texts/out", {}, r"is inside of the input s3://bucket/texts"),
+        ([server.uri("texts/**/*.txt")], "texts/out", {}, r"is inside of the input s3://bucket/texts"),
         ([server.uri("texts/a.txt")], "texts", {}, r"holds something .*: a\.txt"),
     ):
         with pytest.raises(ValueError, match=message) as caught:

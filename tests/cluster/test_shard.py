@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paraembed.cluster.shard import _identity_of, shard_pairs
+from paraembed.cluster.shard import shard_pairs
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
+from paraembed.pairs.outputs import read_identity
 from paraembed.pairs.parts import Part, about_sources, parsed_parts
 from paraembed.pairs.reports import SourceReport
 from paraembed.pairs.settings import PAIRS, ShardSettings
@@ -204,7 +205,7 @@ def test_two_runs_at_once_and_unusable_inputs_are_refused(ray_cluster, inputs, t
     with pytest.raises(ValueError, match="an input is given twice"):
         shard_pairs([*inputs, inputs[0]], tmp_path / "out", SETTINGS)
     (tmp_path / "quoted.csv").write_text('a,b\nc,"d\ne,f\n')
-    with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .*; mend it, or give `format` tsv"):
+    with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .* `format` tsv"):
         shard_pairs([tmp_path / "quoted.csv"], tmp_path / "out", SETTINGS)
     (tmp_path / "none.csv").write_text("source,target\n")
     pq.write_table(pa.table({"source": pa.nulls(0, pa.string()), "target": []}), tmp_path / "none.parquet")
@@ -221,7 +222,7 @@ def test_pairs_from_before_the_flag_have_lines_of_its_default(tmp_path):
     identity = {"format": "paraembed-pairs-1", "inputs": [], "max_line_bytes": DEFAULT_LIMITS.max_line_bytes}
     (tmp_path / "manifest.json").write_text('{"format": "paraembed-pairs-1", "inputs": []}')
     (tmp_path / "_SUCCESS").touch()
-    assert _identity_of(tmp_path, {**identity, "max_line_bytes": 7}) == identity
+    assert read_identity(tmp_path, tuple(identity)) == identity
 
 
 @pytest.mark.ray

@@ -79,7 +79,7 @@ def test_files_without_a_single_pair(ray_cluster, call, tmp_path, data, message)
 
 def test_places_and_settings(call, tmp_path):
     pairs = put(tmp_path / "p.tsv", "a\tb\n")
-    assert "is a folder; a file is expected" in call("shard", "--input", tmp_path, "--out", tmp_path / "out")
+    assert "is a folder; expected a file" in call("shard", "--input", tmp_path, "--out", tmp_path / "out")
     assert "did not write; choose another --out" in call("shard", "--input", pairs, "--out", tmp_path)
     assert "is a file; " in call("shard", "--input", pairs, "--out", pairs)
     assert "rows_per_shard is 0; allowed" in call(

@@ -130,11 +130,11 @@ def test_inputs_that_are_none(tmp_path):
         (["cut.parquet"], ValueError, "not a whole Parquet file"),
         (["norows.parquet"], ValueError, "has no rows"),
         (["page.html"], ValueError, r"unknown kind of file; expected \.txt"),
-        (["twice.csv"], ValueError, "'body' stands twice in the header"),
+        (["twice.csv"], ValueError, "'body' is twice in the header"),
         (["only.csv"], ValueError, "has no rows"),
         (["keys.jsonl"], ValueError, r"no column 'body'; `text_column` can be: text"),
         (["good.txt", "good.txt"], ValueError, "given twice"),
-        (["good.txt", "norows.parquet"], ValueError, r"several kinds are mixed \(parquet, text\)"),
+        (["good.txt", "norows.parquet"], ValueError, r"of several kinds \(parquet, text\)"),
         ([], ValueError, "no input"),
     ):
         with pytest.raises(kind, match=message):
@@ -146,11 +146,11 @@ def test_inputs_that_are_none(tmp_path):
 
 def test_links_do_not_double_rows(folder):
     (folder / "deep" / "again").symlink_to(folder)
-    with pytest.raises(ValueError, match="is given twice, or linked to"):
+    with pytest.raises(ValueError, match="is given twice, maybe by a link"):
         list_inputs([folder])
     (folder / "deep" / "again").unlink()
     (folder / "link.txt").symlink_to(folder / "a.txt")
-    with pytest.raises(ValueError, match=r"a\.txt is given twice, or linked to"):
+    with pytest.raises(ValueError, match=r"a\.txt is given twice, maybe by a link"):
         list_inputs([folder])
     assert names_of(folder / "link.txt") == ["link.txt"]
 
@@ -223,11 +223,11 @@ def test_entries_that_are_no_files_and_names_that_are_not_utf8_are_refused_by_na
     link = folder / "deep" / "gone.txt"
     link.symlink_to("nowhere")
     for asked in (folder, folder / "deep" / "*.txt", folder.as_uri()):
-        with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is no file, or a link that leads nowhere"):
+        with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is a broken link or not a file"):
             list_inputs([asked])
     link.unlink()
     os.mkfifo(link)
-    with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is no file"):
+    with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is a broken link"):
         list_inputs([folder])
     link.unlink()
     (folder / "deep" / "gone.md").symlink_to("nowhere")
@@ -251,9 +251,9 @@ def test_no_message_holds_the_credentials_of_a_uri(bucket, caplog):
         (bucket.uri("texts/missing*.txt"), "matches no file"),
         (bucket.uri("none"), "holds no file to embed"),
         (bucket.uri("cut/a.txt.gz"), "is not a whole gzip file"),
-        ("s3://key:sec/secret@bucket/a.txt", "is no address"),
-        ("other://key:secret@bucket/a.txt", "is no address"),
-        (bucket.uri("texts") + "&unknown=1", "is no address"),
+        ("s3://key:sec/secret@bucket/a.txt", "cannot be read as a URI"),
+        ("other://key:secret@bucket/a.txt", "cannot be read as a URI"),
+        (bucket.uri("texts") + "&unknown=1", "cannot be read as a URI"),
     ):
         with pytest.raises((ValueError, OSError), match=message) as caught:
             make_plan(list_inputs([uri]), Settings())
@@ -299,10 +299,10 @@ def test_inputs_and_output_in_each_other(tmp_path):
     (tmp_path / "a" / "t.txt").write_text("x\n")
     (tmp_path / "loop").symlink_to("loop")
     for asked, out, message in (
-        ("a", "a/out", r"`out` .*a/out lies in the input .*/a;"),
-        ("a/**", "a/deep/out", r"lies in the input .*a/\*\*;"),
-        ("*/*", "out", r"lies in the input"),
-        ("a/t.txt", "a", r"the input .*a/t\.txt lies in `out` .*/a;"),
+        ("a", "a/out", r"`out` .*a/out is inside of the input .*/a;"),
+        ("a/**", "a/deep/out", r"is inside of the input .*a/\*\*;"),
+        ("*/*", "out", r"is inside of the input"),
+        ("a/t.txt", "a", r"the input .*a/t\.txt is inside of `out` .*/a;"),
         ("a/t.txt", "loop", "symbolic link that leads to itself"),
     ):
         files = list_inputs([tmp_path / "a" / "t.txt"])
@@ -318,8 +318,8 @@ def test_what_would_wait_for_ever_is_refused_at_once(tmp_path):
     (tmp_path / "zero.txt").symlink_to("/dev/zero")
     (tmp_path / "loop.txt").symlink_to("loop.txt")
     for asked, message in (
-        (tmp_path / "d", "p.parquet is no file"),
-        (tmp_path / "d" / "*.parquet", "p.parquet is no file"),
+        (tmp_path / "d", "p.parquet is a broken link"),
+        (tmp_path / "d" / "*.parquet", "p.parquet is a broken link"),
         (tmp_path / "d" / "p.parquet", "is a FIFO"),
         ((tmp_path / "d" / "p.parquet").as_uri(), "is a FIFO"),
         (tmp_path / "l.csv", "is a FIFO"),
@@ -345,7 +345,7 @@ def test_messages_list_some_of_many_columns(tmp_path):
         make_plan(list_inputs([path]), Settings("body"))
     assert len(str(caught.value)) < 1000 + len(str(path))
     path.write_text(f"{'a' * 2_000_000},{'a' * 2_000_000}\n")
-    with pytest.raises(ValueError, match=r"'aaa.*…' stands twice") as caught:
+    with pytest.raises(ValueError, match=r"'aaa.*…' is twice") as caught:
         list_inputs([path])
     assert len(str(caught.value)) < 1000 + len(str(path))
 

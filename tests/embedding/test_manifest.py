@@ -27,9 +27,9 @@ from paraembed.embedding.manifest import (
     is_finished,
     read_run,
 )
+from paraembed.embedding.replace import discard
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
-from paraembed.embedding.swap import discard
 from paraembed.embedding.verify import verify
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
@@ -434,13 +434,13 @@ def test_rows_are_embedded_again_and_compared(tiny_encoder_folder, tiny_words, t
     sign(folder)
     assert not failed(folder)
     assert [check.found for check in verify(folder, tiny_encoder_folder, [str(table)]) if not check.ok] == [
-        f"{part} has another vector in its row 0"
+        f"{part} has another vector in row 0"
     ]
     other = tmp_path / "other"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
-    assert "the rows are by" in verify(folder, other, [str(table)])[-1].found
+    assert "the rows are from" in verify(folder, other, [str(table)])[-1].found
     table.unlink()
-    assert "cannot be embedded again" in verify(folder, tiny_encoder_folder, [str(table)])[-1].found
+    assert "cannot be checked" in verify(folder, tiny_encoder_folder, [str(table)])[-1].found
 
 
 def test_the_sample_reads_only_what_the_user_names(tiny_encoder_folder, table, out, tmp_path):
@@ -454,7 +454,7 @@ def test_the_sample_reads_only_what_the_user_names(tiny_encoder_folder, table, o
     (tmp_path / "looped").symlink_to(tmp_path / "looped")
     for named in (tmp_path / "other", tmp_path / "t.parque", tmp_path / "looped", "s3://bucket/t"):
         assert sample(named)[0] is False
-    assert sample() == (False, "needs the input files: name them, or folders or URIs above them, with `input`")
+    assert sample() == (False, "the check needs the input files; give them, or folders or URIs above them, as `input`")
     plan = (out / "_plan.json").read_text()
     fifo = tmp_path / "other" / "f.parquet"
     os.mkfifo(fifo)

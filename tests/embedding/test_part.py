@@ -368,7 +368,7 @@ def test_vectors_that_are_not_finite_are_refused_with_their_row(number, tiny_wor
     encoder = Encoder(AvgConfig(), Words(tiny_words.vocabulary, matrix), "ptb-v1")
     (tmp_path / "t.txt").write_text("a cat\n" * 5 + "a dog\n" + "the cat\n")
     for dtype in ("float32", "float16", "int8"):
-        with pytest.raises(ValueError, match=r"t\.txt, row 6: the encoder made a vector with NaN or infinity"):
+        with pytest.raises(ValueError, match=r"t\.txt, row 6: the encoder computed a vector with NaN or infinity"):
             embed_all(encoder, [tmp_path / "t.txt"], Settings(dtype=dtype, batch_size=2), out)
         assert not list(out.glob("*.parquet"))
     assert len(embed_all(encoder, [tmp_path / "t.txt"], Settings(dim=1), out)) == 7  # of numbers that are kept

@@ -111,7 +111,7 @@ def test_settings_that_do_not_fit(tmp_path):
         ([text], Settings(tree_column="tree"), r"`tree_column` is 'tree', but .* is text"),
         ([table], Settings("body", tree_column="key2"), r"no column 'key2'; `tree_column` can be: key, body"),
         ([other], Settings("body", tree_column="key"), r"`tree_column` 'key' is int64; it can be: body"),
-        ([text], Settings(keep=("body",)), r"`keep` is body; a text file has the column 'text' alone"),
+        ([text], Settings(keep=("body",)), r"`keep` is body; a text file has only the column 'text'"),
         ([text], Settings(part_rows=0), r"`part_rows` is 0; it must be at least 1"),
         ([text], Settings(batch_size=-1), r"`batch_size` is -1"),
         ([text], Settings(dim=0), r"`dim` is 0; it must be at least 1"),
@@ -159,7 +159,7 @@ def test_a_column_named_tree_is_used_where_the_encoder_reads_trees(tmp_path):
         inputs = [files[name] for name in names]
         assert complete_settings(settings_, inputs, reads_trees=True) == expected
         assert settings_.tree_column or complete_settings(settings_, inputs, reads_trees=False) is settings_
-    with pytest.raises(ValueError, match="`tree_column` is 'parse', but the encoder reads no trees; leave it out"):
+    with pytest.raises(ValueError, match="`tree_column` is 'parse'; the encoder reads no trees: leave it out"):
         complete_settings(named, [files["with"]], reads_trees=False)
     with pytest.raises(ValueError, match=r"without\.parquet has no column 'tree'; `tree_column` can be: body"):
         make_plan((files["with"], files["without"]), meant)

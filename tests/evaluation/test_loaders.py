@@ -94,7 +94,7 @@ def test_thresholds_and_choices(data):
 
 BAD = {
     "columns": ("sick", "sick/SICK_test_annotated.txt", SICK + "7\ta\n", "line 3: 2 columns; expected 5"),
-    "a number": ("words", "word/ws353.txt", "a\tb\tmany\n", "line 1: the score is 'many', which is no finite number"),
+    "a number": ("words", "word/ws353.txt", "a\tb\tmany\n", "line 1: the score is 'many', not a finite number"),
     "infinity": ("sick", "sick/SICK_test_annotated.txt", SICK.replace("3.3", "inf"), "line 2: the score is 'inf'"),
     "a label a line": ("pit2015", "pit2015/test.label", "true\t0.8\n", "has 2 lines and .* has 1; expected a label"),
     "a type": ("bigrams", "phrase/mitchell_lapata_2010.txt", BIGRAMS + "p x 1 a b c d 2\n", "line 6: type 'x'"),

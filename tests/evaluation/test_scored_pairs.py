@@ -47,11 +47,11 @@ REFUSED = {
     "two columns": (ROWS + b"one\ttwo\n", "line 3: 2 columns; expected 3"),
     "four columns": (b"1\ta\tb\tc\n", "line 1: 4 columns"),
     "empty line": (ROWS + b"\n" + ROWS, "line 3: an empty line"),
-    "score last": (b"a\tb\t1\n", "line 1: the score is 'a', which is no finite number"),
+    "score last": (b"a\tb\t1\n", "line 1: the score is 'a', not a finite number"),
     "other header": (b"sentence1\tsentence2\tscore\n" + ROWS, "line 1: the score is 'sentence1'"),
     "header again": (b"score\tsentence1\tsentence2\n" * 2, "line 2: the score is 'score'"),
     "no score": (ROWS + b"\ta\tb\n", "line 3: the score is '', which"),
-    "NaN": (b"nan\ta\tb\n", "line 1: the score is 'nan', which is no finite number"),
+    "NaN": (b"nan\ta\tb\n", "line 1: the score is 'nan', not a finite number"),
     "not UTF-8": (ROWS + "1\té\tb\n".encode("latin-1"), "line 3: not UTF-8"),
     "UTF-16": ("1\ta\tb\n".encode("utf-16"), "is a binary file"),
 }
@@ -68,7 +68,7 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match="is a folder; a file is expected"):
+    with pytest.raises(IsADirectoryError, match="is a folder; expected a file"):
         read_scored_pairs(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"none\.tsv does not exist"):
         read_scored_pairs(tmp_path / "none.tsv")

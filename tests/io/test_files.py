@@ -34,7 +34,7 @@ def names(folder):
 def test_only_a_file_is_a_file(tmp_path):
     (tmp_path / "file").touch()
     require_file(tmp_path / "file")
-    with pytest.raises(IsADirectoryError, match="is a folder; a file is expected"):
+    with pytest.raises(IsADirectoryError, match="is a folder; expected a file"):
         require_file(tmp_path)
     with pytest.raises(FileNotFoundError, match="none does not exist; check the path"):
         require_file(tmp_path / "none")
@@ -72,7 +72,7 @@ ZIPPED = gzip.compress(TEXT, mtime=0)
 )  # fmt: skip
 def test_a_broken_gzip_file_is_named(tmp_path, data):
     (tmp_path / "text.gz").write_bytes(data)
-    with pytest.raises(ValueError, match=r"text\.gz is not a whole gzip file .*; fetch or make it again"):
+    with pytest.raises(ValueError, match=r"text\.gz is not a whole gzip file .*; download or write it again"):
         list(read_blocks(tmp_path / "text.gz", 1 << 16))
 
 

@@ -205,7 +205,7 @@ def test_a_parquet_file_with_an_encrypted_column_is_an_error_in_words(place, tmp
     properties = encryption.CryptoFactory(Keys).file_encryption_properties(encryption.KmsConnectionConfig(), config)
     path = tmp_path / "p.parquet"
     pq.write_table(pa.table({"first": ["a"], "second": ["b"]}), path, encryption_properties=properties)
-    with pytest.raises(ValueError, match=r"p\.parquet is encrypted \(Cannot decrypt .*; give it decrypted"):
+    with pytest.raises(ValueError, match=r"p\.parquet is encrypted \(Cannot decrypt .*; decrypt it"):
         PLACES[place](path, ReadLimits(), "first")
 
 

@@ -146,7 +146,7 @@ def test_compression_by_the_first_bytes_and_addresses(tmp_path, zip_):
 
 
 @pytest.mark.parametrize(("uri", "message"), [
-    ("ftp://x/y", "is no address that can be read"), ("file:///none/x.tsv", "does not exist"),
+    ("ftp://x/y", "cannot be read as a URI"), ("file:///none/x.tsv", "does not exist"),
 ])  # fmt: skip
 def test_addresses_that_lead_nowhere(uri, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -216,7 +216,7 @@ def test_cells_of_parquet_that_are_no_utf8_are_refused_row_by_row(tmp_path):
 
 def test_unusable_files_are_named_in_a_short_line(tmp_path):
     (tmp_path / "p").write_bytes(b"PARE\0\0\0\0PARE")
-    with pytest.raises(ValueError, match="p is an encrypted Parquet file; give it decrypted"):
+    with pytest.raises(ValueError, match="p is an encrypted Parquet file; decrypt it"):
         rows_of(tmp_path / "p")
     names = [f"column{number}" for number in range(5000)]
     pq.write_table(pa.table({name: ["x"] for name in names}), tmp_path / "p")

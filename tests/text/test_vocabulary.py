@@ -147,7 +147,7 @@ def test_a_faulty_file_is_refused_with_its_line(tmp_path, data, message):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match="is a folder; a file is expected"):
+    with pytest.raises(IsADirectoryError, match="is a folder; expected a file"):
         read_words(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"none\.txt does not exist"):
         read_words(tmp_path / "none.txt")

@@ -1,4 +1,4 @@
-"""Embed a sample of the rows of a finished folder again, from the inputs, and compare."""
+"""Spot check of a finished output: embed a sample of its rows from the inputs and compare."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,29 +27,29 @@ _TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "int8": 2e-2}  # of a row's larg
 def compare_sample(
     store: Store, encoder_folder: Path, inputs: Sequence[str], parts: Sequence[tuple[str, int]]
 ) -> tuple[int, list[str]]:
-    """Embed the first rows of some parts of an output again, drawn by a fixed seed, and compare them.
+    """Embed the first rows of up to 16 parts, drawn with a fixed seed, and compare them with the output.
 
     Args:
         store: the output.
-        encoder_folder: of the encoder that embedded.
+        encoder_folder: folder of the encoder that embedded.
         inputs: files, folders and URIs below which input files may be read.
-        parts: name and rows of each part, as the manifest has them.
+        parts: name and rows of each part, from the manifest.
 
     Returns:
-        How many rows were compared, and what is wrong, in words.
+        The number of rows that were compared, and the problems.
 
     Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: the encoder's folder will not do.
+        FileNotFoundError, NotADirectoryError, ValueError: the encoder's folder cannot be loaded.
     """
     encoder = checkpoint.load(encoder_folder)
     if not inputs:
-        return 0, ["needs the input files: name them, or folders or URIs above them, with `input`"]
+        return 0, ["the check needs the input files; give them, or folders or URIs above them, as `input`"]
     try:
         run = read_run(store)
     except (OSError, ValueError) as error:
         return 0, [str(error)]
     if encoder.fingerprint != run.encoder:
-        return 0, [f"{encoder_folder} holds encoder {encoder.fingerprint[:12]}, the rows are by {run.encoder[:12]}"]
+        return 0, [f"{encoder_folder} is encoder {encoder.fingerprint[:12]}, the rows are from {run.encoder[:12]}"]
     if [(part.name, part.rows) for part in run.plan.parts] != list(parts):
         return 0, [f"the parts of {PLAN} are not those of the manifest"]
     drawn = np.random.default_rng(0).permutation(len(run.plan.parts))[:_PARTS]
@@ -60,57 +60,58 @@ def compare_sample(
             num_rows, problem = _compare(encoder, run, part, store, inputs)
             num_compared += num_rows
         except (OSError, ValueError, pa.ArrowException) as error:
-            problem = f"cannot be embedded again ({str(error).splitlines()[0]})"
+            problem = f"cannot be checked ({str(error).splitlines()[0]})"
         if problem:
             problems.append(f"{part.name} {problem}")
     return num_compared, problems or ([] if num_compared else ["no row could be compared"])
 
 
 def _compare(encoder: Encoder, run: Run, part: Part, store: Store, inputs: Sequence[str]) -> tuple[int, str]:
-    """How many rows of a part were compared, and what is wrong with them."""
+    """Return the number of rows of a part that were compared, and a problem, or an empty string."""
     source = named_input(run.plan.inputs[part.file], inputs)
     data = next(stream_parts(source, [part]))[1] if source.is_chain else None
     settings = replace(run.plan.settings, batch_size=min(_ROWS, run.plan.settings.batch_size))
-    made = next(embedded(encoder, source, part, settings, data=data), None)
-    if made is None:
+    expected = next(embedded(encoder, source, part, settings, data=data), None)
+    if expected is None:
         return 0, ""
     with store.open(part.name) as raw, pq.ParquetFile(raw) as file:
-        stored = next(file.iter_batches(len(made)), made.slice(0, 0))
-    if len(stored) != len(made):
-        return 0, f"has {len(stored)} rows where {len(made)} were made"
-    if stored.schema.names != made.schema.names:
-        return 0, f"has the columns {', '.join(stored.schema.names)[:200]}; expected {', '.join(made.schema.names)}"
-    for name in stored.schema.names:
-        if name not in {"embedding", "scale"} and not stored[name].equals(made[name]):
+        stored = next(file.iter_batches(len(expected)), expected.slice(0, 0))
+    if len(stored) != len(expected):
+        return 0, f"has {len(stored)} rows; expected {len(expected)}"
+    names = expected.schema.names
+    if stored.schema.names != names:
+        return 0, f"has the columns {', '.join(stored.schema.names)[:200]}; expected {', '.join(names)}"
+    for name in names:
+        if name not in {"embedding", "scale"} and not stored[name].equals(expected[name]):
             return 0, f"has another {name}"
-    if stored.schema.field("embedding").type != made.schema.field("embedding").type:
+    if stored.schema.field("embedding").type != expected.schema.field("embedding").type:
         return 0, "has vectors of another type"
-    limit = _TOLERANCE[settings.dtype] * np.abs(vectors_of(made)).max(axis=1, initial=0, keepdims=True)
-    far = np.flatnonzero(~(np.abs(vectors_of(stored) - vectors_of(made)) <= limit).all(axis=1))
-    return len(made), f"has another vector in its row {far[0]}" if len(far) else ""
+    limit = _TOLERANCE[settings.dtype] * np.abs(vectors_of(expected)).max(axis=1, initial=0, keepdims=True)
+    far = np.flatnonzero(~(np.abs(vectors_of(stored) - vectors_of(expected)) <= limit).all(axis=1))
+    return len(expected), f"has another vector in row {far[0]}" if len(far) else ""
 
 
 def named_input(source: InputFile, inputs: Sequence[str]) -> InputFile:
-    """An input file of a plan, to be read where the user named it, or a folder above it.
+    """Return an input file of a plan at the place that the user named, or below it.
 
-    Whoever wrote the plan chose its paths: of a URI only the path is taken from there, and server, keys and options are
-    those that the user gave.
+    The paths in a plan are not trusted: only the path of a URI is taken from it; server, keys and options come from the
+    user.
 
     Raises:
-        FileNotFoundError, ValueError: the user did not name it, or it is not the file that was embedded.
+        FileNotFoundError, ValueError: the user did not name the file, or its size differs.
     """
     for named in inputs:
         if (place := _below(source.path, named)) is not None:
-            found = replace(source, path=place)
-            require_file(found.place)
-            if size_of(found.place) != source.size:
-                raise ValueError(f"{found.shown} has {size_of(found.place):,} bytes, it had {source.size:,}")
-            return found
-    raise ValueError(f"its input {source.shown[:200]!r} is opened only if `input` names it, or a folder above it")
+            file = replace(source, path=place)
+            require_file(file.place)
+            if size_of(file.place) != source.size:
+                raise ValueError(f"{file.shown} has {size_of(file.place):,} bytes; expected {source.size:,}")
+            return file
+    raise ValueError(f"its input {source.shown[:200]!r} is not below `input`; name it, or a folder above it")
 
 
 def _below(path: str, named: str) -> str | None:
-    """Where a plan's path is, at or below a place that the user named; None: somewhere else."""
+    """Return the place of a plan's path if it is at or below a place that the user named, or None."""
     bare = path.partition("?")[0] if "://" in path else path
     try:
         target, folder = comparable(bare), comparable(named)
@@ -128,7 +129,7 @@ def _below(path: str, named: str) -> str | None:
 
 
 def vectors_of(rows: pa.RecordBatch) -> npt.NDArray[np.float64]:
-    """The vectors [n, d] of some rows of an output, scaled where they are int8."""
+    """Return the vectors [n, d] of rows of an output; int8 vectors are multiplied by their scale."""
     flat = rows["embedding"].flatten().to_numpy(zero_copy_only=False)
     vectors: npt.NDArray[np.float64] = flat.reshape(len(rows), -1).astype(np.float64)
     if "scale" in rows.schema.names:

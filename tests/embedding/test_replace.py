@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from paraembed.embedding import swap as module
-from paraembed.embedding.swap import discard, fresh_folder, old_folder, swap, sweep
+from paraembed.embedding import replace as module
+from paraembed.embedding.replace import discard, previous_folder, remove_previous, replace_output, staging_folder
 
 
 def begun(folder, name):
@@ -24,18 +24,18 @@ def test_the_new_folder_takes_the_place_of_the_old(tmp_path, monkeypatch, exchan
     if not exchange:
         monkeypatch.setattr(module, "_exchange", lambda *_: False)
     out = begun(tmp_path / "out", "part-00000-of-00001.parquet")
-    new = begun(fresh_folder(out), "part-00000-of-00002.parquet")
-    swap(new, out)
+    new = begun(staging_folder(out), "part-00000-of-00002.parquet")
+    replace_output(new, out)
     assert names(out) == ["_plan.json", "_reports", "part-00000-of-00002.parquet"]
     assert names(tmp_path) == ["out"]
-    swap(begun(fresh_folder(tmp_path / "other"), "_SUCCESS"), tmp_path / "other")
+    replace_output(begun(staging_folder(tmp_path / "other"), "_SUCCESS"), tmp_path / "other")
     assert names(tmp_path) == ["other", "out"]
 
 
 def test_the_old_folder_is_there_at_every_moment(tmp_path, monkeypatch):
     """What is under the name is one folder or the other, whole, at every call that changes the file system."""
     out = begun(tmp_path / "out", "part-00000-of-00001.parquet")
-    new = begun(fresh_folder(out), "part-00000-of-00002.parquet")
+    new = begun(staging_folder(out), "part-00000-of-00002.parquet")
     seen = []
     real = {"unlink": Path.unlink, "rmdir": Path.rmdir, "rename": Path.rename}
     for name, call in real.items():
@@ -45,7 +45,7 @@ def test_the_old_folder_is_there_at_every_moment(tmp_path, monkeypatch):
             return call(path, *more, **named)
 
         monkeypatch.setattr(Path, name, look)
-    swap(new, out)
+    replace_output(new, out)
     assert len(seen) >= 3
     assert all(one == ["_plan.json", "_reports", "part-00000-of-00002.parquet"] for one in seen)
 
@@ -54,22 +54,22 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
     (tmp_path / "disk").mkdir()
     out = tmp_path / "out"
     out.symlink_to(begun(tmp_path / "disk" / "data", "part-00000-of-00001.parquet"))
-    assert fresh_folder(out).parent == tmp_path / "disk"
-    swap(begun(fresh_folder(out), "part-00000-of-00002.parquet"), out)
+    assert staging_folder(out).parent == tmp_path / "disk"
+    replace_output(begun(staging_folder(out), "part-00000-of-00002.parquet"), out)
     assert out.is_symlink()
     assert names(out) == ["_plan.json", "_reports", "part-00000-of-00002.parquet"]
     assert (names(tmp_path), names(tmp_path / "disk")) == (["disk", "out"], ["data"])
 
 
-def test_what_a_killed_swap_left_is_swept_and_a_new_output_under_way_is_not(tmp_path):
+def test_the_previous_output_of_a_killed_run_is_removed_and_an_unfinished_new_one_is_not(tmp_path):
     out = begun(tmp_path / "out", "part-00000-of-00001.parquet")
-    begun(old_folder(out), "part-00000-of-00001.parquet")
-    begun(fresh_folder(out), "part-00000-of-00001.parquet")
-    sweep(out)
+    begun(previous_folder(out), "part-00000-of-00001.parquet")
+    begun(staging_folder(out), "part-00000-of-00001.parquet")
+    remove_previous(out)
     assert names(tmp_path) == [".out.new", "out"]
-    begun(old_folder(out), "notes.txt")
-    sweep(out)
-    assert names(old_folder(out)) == ["_plan.json", "_reports", "notes.txt"]
+    begun(previous_folder(out), "notes.txt")
+    remove_previous(out)
+    assert names(previous_folder(out)) == ["_plan.json", "_reports", "notes.txt"]
 
 
 def test_a_folder_that_is_being_discarded_is_known_to_the_end(tmp_path, monkeypatch):

@@ -1,0 +1,76 @@
+"""Atomic replacement of an embeddings folder; the previous one stays readable until then."""
+
+import ctypes
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from paraembed.embedding.manifest import PLAN, check_folder
+from paraembed.embedding.store import Folder
+from paraembed.io.atomic import replace_folder, sync_folder
+
+_AT_FDCWD, _EXCHANGE = -100, 2  # renameat2(2), Linux
+
+
+def staging_folder(out: Path) -> Path:
+    """Return the folder in which ``overwrite`` builds: beside ``out``, or beside the target of a link."""
+    out = out.resolve()
+    return out.with_name(f".{out.name}.new")
+
+
+def previous_folder(out: Path) -> Path:
+    """Return the folder of the previous output until it is removed."""
+    out = out.resolve()
+    return out.with_name(f".{out.name}.old")
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder of this job; raise ValueError if it holds anything else.
+
+    The plan goes last, so that the next run recognizes the folder if this one is killed.
+    """
+    begun = check_folder(Folder(folder))
+    if not folder.exists():
+        return
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != PLAN:
+            entry.unlink()
+    if begun:
+        (folder / PLAN).unlink()
+    folder.rmdir()
+
+
+def remove_previous(out: Path) -> None:
+    """Remove the previous output that a killed run has left."""
+    with suppress(ValueError, NotADirectoryError):  # not a folder of this job
+        discard(previous_folder(out))
+
+
+def replace_output(folder: Path, out: Path) -> None:
+    """Replace ``out`` by a finished folder, then remove the previous output.
+
+    The replacement is atomic on Linux. If the file system cannot exchange names, ``out`` is missing for a moment
+    between two renames. A link at ``out`` stays; its target is replaced.
+    """
+    check_folder(Folder(out))
+    out, old = out.resolve(), previous_folder(out)
+    discard(old)  # from a run that was killed here
+    if not out.exists():
+        folder.rename(out)
+    elif _exchange(folder, out):
+        folder.rename(old)  # the name that ``remove_previous`` looks for
+        discard(old)
+    else:
+        replace_folder(folder, out, old)
+    sync_folder(out.parent)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange the names of two folders; return False if the system cannot do that."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    return bool(rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _EXCHANGE) == 0)

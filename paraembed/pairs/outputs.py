@@ -1,0 +1,178 @@
+"""Outputs of a sharding job: their identity, their manifests, and the files of finished and unfinished outputs."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paraembed.io.atomic import SUCCESS, write_file, write_json
+from paraembed.io.fingerprint import read_json, sha256_of
+from paraembed.io.limits import DEFAULT_LIMITS
+from paraembed.io.resume import Work, check_own_files
+from paraembed.names import on_disk
+from paraembed.pairs.parts import ParsedPart, about_sources, reports_of
+from paraembed.pairs.reports import sum_counts
+from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import FORMAT, SUBSETS_FORMAT, load_counts
+from paraembed.pairs.statistics import length_histogram, merge_counts, without_vector
+
+_JOB = "jobs/shard.py"
+_CODE = 2
+"""Version of the files in a work folder; those of another version are dropped."""
+_SHARD = r"pairs-\d{5,}-of-\d{5,}\.parquet"
+_FILE = rf"(manifest\.json|_SUCCESS|lengths\.json|vocabulary\.parquet|rejected-sample\.jsonl|{_SHARD})"
+_OUTPUT = rf"((train|dev|test|1-of-\d+)/)?({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
+_STEP = r"(identity\.json|parsed-\d{5,}\.(parquet|arrow|json|columns)|stays-\d{5,}\.npy|spill-\d+\.arrow)"
+_OUTPUT_FILES = re.compile(_OUTPUT)
+_WORK_FILES = re.compile(rf"{_STEP}|\.{_STEP}\.[0-9a-f]{{8}}\.tmp|{_SHARD}/(lengths|words)|result/{_OUTPUT}")
+
+
+def settings_to_json(settings: ShardSettings) -> dict[str, Any]:
+    """Return settings as JSON, without fields that the first version did not have, unless they are set."""
+    values: dict[str, Any] = on_disk(json.loads(json.dumps(asdict(settings))))
+    return values if settings.no_header else {name: value for name, value in values.items() if name != "no_header"}
+
+
+def finished_output(out: Path, identity: dict[str, Any], *, overwrite: bool) -> Work:
+    """Return the work of a finished output, to compare with ``Work.is_finished(read_identity)``."""
+    return Work(out, work_folder_of(out), "identity.json", identity, _WORK_FILES, _JOB, overwrite)
+
+
+def unfinished_output(out: Path, identity: dict[str, Any], *, rejected_sample: bool) -> Work:
+    """Return the work that becomes an output.
+
+    Unfinished work of other inputs or settings is dropped, not kept until ``overwrite``: it is minutes of parsing.
+    """
+    fingerprint = {"code": _CODE, **identity, "rejected_sample": rejected_sample}
+    return Work(out, work_folder_of(out), "identity.json", fingerprint, _WORK_FILES, _JOB, overwrite=True)
+
+
+def work_folder_of(out: Path) -> Path:
+    """Folder of the unfinished work, hidden beside the output."""
+    return out.with_name(f".{out.name}.partial")
+
+
+def replaced_folder_of(out: Path) -> Path:
+    """Folder where a replaced output is until it is removed."""
+    return out.with_name(f".{out.name}.old")
+
+
+def check_folders(out: Path) -> None:
+    """Raise ValueError if a folder that the job empties or replaces holds a file that the job did not write."""
+    check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
+    check_own_files(replaced_folder_of(out), _OUTPUT_FILES, _JOB)
+    check_own_files(work_folder_of(out), _WORK_FILES, _JOB)
+
+
+def read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
+    """Return what decided the rows of a finished output: the named fields of its manifest.
+
+    Raises:
+        ValueError: ``out`` holds something else.
+    """
+    if not out.is_dir():
+        raise ValueError(f"{out} is a file; `out` must be a folder, new or empty")
+    manifest: dict[str, Any] = {}
+    if (out / SUCCESS).is_file() and (out / "manifest.json").is_file():
+        manifest = read_json(out / "manifest.json", dict[str, Any])
+    if manifest.get("format") not in {FORMAT, SUBSETS_FORMAT}:
+        check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
+        raise ValueError(f"{out} holds no finished pair shards; choose another `out`, or empty it")
+    manifest.setdefault("max_line_bytes", DEFAULT_LIMITS.max_line_bytes)  # absent from manifests of older versions
+    return {name: manifest.get(name) for name in fields} | {"format": FORMAT}
+
+
+class Outputs:
+    """Writer of the outputs of one job, below one folder.
+
+    Args:
+        folder: folder of the result; it is emptied.
+        identity: what decides the rows; the manifests begin with it.
+        files: parsed parts, duplicates marked.
+        rejected_sample: write examples of the rejected rows.
+    """
+
+    def __init__(
+        self, folder: Path, identity: dict[str, Any], files: Sequence[ParsedPart], *, rejected_sample: bool
+    ) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self._folder, self._identity, self._files = folder, identity, files
+        self._manifests: dict[str, dict[str, Any]] = {}
+        self._sample: str | None = None
+        if rejected_sample:
+            rows = [row for report in reports_of(files).values() for row in report.sample]
+            self._sample = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+    def make_folder(self, name: str) -> Path:
+        """Make the folder of an output; an empty name is the result itself."""
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def add(
+        self,
+        name: str,
+        shards: Sequence[dict[str, Any]],
+        lost: dict[str, int],
+        counts: Sequence[Path],
+        vocabulary: pa.StringArray | None,
+    ) -> None:
+        """Finish an output whose shards are written.
+
+        Args:
+            name: folder of the output; empty for the result itself.
+            shards: entries of the shards, as ``write_shard`` returns.
+            lost: rows that the selection left out, by reason.
+            counts: folders with the counts of the shards.
+            vocabulary: known words [V], to report the coverage.
+        """
+        folder = self._folder / name
+        merged = merge_counts([load_counts(path) for path in counts])
+        write_json(folder / "lengths.json", length_histogram(merged))
+        write_file(folder / "vocabulary.parquet", lambda file: pq.write_table(merged.words, file))
+        self._manifests[name] = {
+            **self._identity,
+            **({"subset": name} if name else {}),
+            "counts": self._counts(sum(entry["rows"] for entry in shards), lost),
+            "sources": about_sources(self._files),
+            **({} if vocabulary is None else {"coverage": without_vector(merged, vocabulary)}),
+            "shards": sorted(shards, key=lambda entry: str(entry["name"])),
+        }
+        self._finish(folder, self._manifests[name])
+
+    def finish(self) -> dict[str, Any]:
+        """Return the manifest of the result; write it first if the result has several outputs."""
+        if "" in self._manifests:
+            return self._manifests[""]
+        kept = sum(int(file.stays.sum()) for file in self._files)
+        manifest = {
+            **self._identity,
+            "format": SUBSETS_FORMAT,
+            "counts": self._counts(kept, {}),
+            "subsets": {name: manifest["counts"]["kept"] for name, manifest in self._manifests.items()},
+        }
+        self._finish(self._folder, manifest)
+        return manifest
+
+    def _counts(self, kept: int, lost: dict[str, int]) -> dict[str, Any]:
+        read, duplicates = sum(file.report.read for file in self._files), sum(file.duplicates for file in self._files)
+        reasons = sum_counts([*(file.report.refused for file in self._files), lost])
+        refused = sum(reasons.values())
+        assert read == kept + refused + duplicates
+        return {"read": read, "kept": kept, "refused": refused, "duplicates": duplicates, "reasons": reasons}
+
+    def _finish(self, folder: Path, manifest: dict[str, Any]) -> None:
+        for temporary in folder.glob(".*.tmp"):  # of a worker that was killed
+            temporary.unlink()
+        sample = self._sample
+        if sample is not None:
+            write_file(folder / "rejected-sample.jsonl", lambda file: file.write(sample.encode()))
+        write_json(folder / "manifest.json", manifest)
+        write_json(folder / SUCCESS, {"manifest_sha256": sha256_of(folder / "manifest.json")})
