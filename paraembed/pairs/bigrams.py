@@ -1,13 +1,13 @@
-"""Bigram pairs out of phrase pairs that are tagged and aligned (P15 §6.3).
+"""Bigram pairs from phrase pairs with part-of-speech tags and word alignments (P15 §6.3).
 
 Adjective–noun and noun–noun: adjacent tokens of one phrase, each aligned with its counterpart in two adjacent tokens of
 the other, with these parts of speech in both: easy job, simple task. Verb–noun: aligned verbs, each with the closest
-noun behind it, which stands for the object; these nouns are aligned, too: achieve goal, achieve aim.
+noun after it, which is taken as the object; these nouns are aligned, too: achieve goal, achieve aim.
 
-PPDB has alignments but no tags, and taggers are no part of this project. So the pairs come with two more columns,
-``first_pos`` and ``second_pos``: Penn Treebank tags, one a token, one space between; and ``alignment``: ``0-0 1-2``.
+PPDB has alignments but no tags, and this project has no tagger. So the input needs the columns ``first_pos`` and
+``second_pos``, Penn Treebank tags, one per token, separated by one space; and ``alignment``: ``0-0 1-2``.
 
-A phrase pair gives one bigram pair at most: the leftmost that no rule refuses, so that a row stays a row.
+A phrase pair gives at most one bigram pair, the leftmost that passes the rules, so that a row stays one row.
 """
 
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ def extract_bigrams(table: pa.Table, kind: BigramKind, rules: Sequence[RowFilter
     Args:
         table: n rows of schema ``PAIRS`` and the string columns ``first_pos``, ``second_pos`` and ``alignment``.
         kind: parts of speech: jn, nn or vn.
-        rules: what a bigram pair must not fail.
+        rules: filters of bigram pairs.
 
     Returns:
-        The table [n], without trees, and why a row gives no bigram pair, string [n]; null where it gives one. Rows
-        that give none keep their phrases.
+        The table [n], without trees, and the reason why a row gives no bigram pair, string [n], null if it gives one.
+        Rows without a bigram pair keep their phrases.
 
     Raises:
         ValueError: a column is missing.
@@ -80,13 +80,13 @@ def _check_columns(table: pa.Table) -> None:
 
 
 def _links(alignment: pa.StringArray, sides: Sequence[Tokens]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Links as (row, token of the first, token of the second) [L, 3], and the rows without a valid alignment [n]."""
+    """Return links (row, token of the first, token of the second) [L, 3], and rows without a valid alignment [n]."""
     links = split_tokens(pc.utf8_trim_whitespace(pc.fill_null(alignment, "")))
-    found = pc.extract_regex(links.flat, r"^(?P<first>\d{1,6})-(?P<second>\d{1,6})$")
+    ends = pc.extract_regex(links.flat, r"^(?P<first>\d{1,6})-(?P<second>\d{1,6})$")
     rows_L = np.repeat(np.arange(len(alignment)), np.diff(links.offsets))
     ends_L2 = np.stack(
         [
-            np.asarray(pc.fill_null(pc.struct_field(found, name).cast(pa.int64()), -1), np.int64)
+            np.asarray(pc.fill_null(pc.struct_field(ends, name).cast(pa.int64()), -1), np.int64)
             for name in ("first", "second")
         ],
         axis=1,
@@ -101,13 +101,13 @@ def _links(alignment: pa.StringArray, sides: Sequence[Tokens]) -> tuple[npt.NDAr
 def _candidates(
     links_L3: npt.NDArray[np.int64], sides: Sequence[Tokens], tags: Sequence[Tokens], kind: BigramKind
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Bigram pairs: their rows [C], and the places of their four tokens in the flat tokens [C, 4]; leftmost first."""
+    """Return rows [C] and flat indices of the four tokens [C, 4] of candidates, leftmost first."""
     rows_L = links_L3[:, 0]
     usable_L = np.ones(len(rows_L), bool)
     places = []
     for side, tag, token_L in zip(sides, tags, (links_L3[:, 1], links_L3[:, 2]), strict=True):
         is_head_T, partner_T = _heads_and_partners(tag, kind)
-        of_tag_L, of_side_L = tag.offsets[rows_L], side.offsets[rows_L]  # these differ behind a row that is not tagged
+        of_tag_L, of_side_L = tag.offsets[rows_L], side.offsets[rows_L]  # these differ after a row without tags
         partner_L = partner_T[of_tag_L + token_L]
         usable_L &= is_head_T[of_tag_L + token_L] & (partner_L >= 0)
         places += [of_side_L + token_L, of_side_L + partner_L - of_tag_L]
@@ -119,7 +119,7 @@ def _candidates(
 
 
 def _heads_and_partners(tags: Tokens, kind: BigramKind) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Whether a token can be the first of a bigram [T], and the place of the noun it would go with [T], or -1."""
+    """Return whether a token can be the first of a bigram [T], and the index of its noun [T], or -1."""
     size = len(tags.flat)
     head = np.asarray(pc.starts_with(tags.flat, _FIRST_TAGS[kind]))
     noun = np.asarray(pc.starts_with(tags.flat, "NN"))
@@ -139,10 +139,10 @@ def _bigrams(side: Tokens, places_C2: npt.NDArray[np.int64]) -> pa.StringArray:
 def _choose(
     rows_C: npt.NDArray[np.int64], good_C: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The first good candidate of each row that has candidates, else its first one; and these rows, ascending."""
+    """Return the first good candidate of each row, or its first one, and the rows that have candidates, ascending."""
     order = np.lexsort((~good_C, rows_C))  # stable: good ones come first, from the left
-    rows, at = np.unique(rows_C[order], return_index=True)
-    return order[at], rows
+    rows, firsts = np.unique(rows_C[order], return_index=True)
+    return order[firsts], rows
 
 
 def _mask(rows: npt.NDArray[np.int64], size: int) -> pa.BooleanArray:

@@ -1,9 +1,9 @@
-"""What the columns of a pair file are: by the flag, by their names, or by their number.
+"""Roles of the columns of a pair file: by the setting ``columns``, by their names, or by their number.
 
-A first row made of known names (``source,target``; ``score``, ``sentence1``, ``sentence2``; …) is a header. Whether one
-of other names is, no rule tells for certain: ``cat``, ``feline`` may be a pair or two names. So such a row counts as a
-header only if the rows after it differ from it in kind: numbers or ids below a word, sentences below single words, or
-no other row of such names. It is refused unless the flag says what the columns are.
+A first row of known names (``source,target``; ``score``, ``sentence1``, ``sentence2``; …) is a header. A first row of
+other words is ambiguous: ``cat``, ``feline`` may be a pair or two names. It counts as a header only if the rows below
+are of another kind: numbers or ids below a word, sentences below single words, or no other row with such names. Then
+the file is rejected unless ``columns`` gives the roles.
 """
 
 import re
@@ -26,7 +26,7 @@ ROLE_NAMES: dict[str, Role] = {
     "alignment": "alignment",
     **dict.fromkeys(("id", "qid1", "qid2", "genre", "split"), "ignore"),
 }
-HEADER_ROWS, _HEADER_CHARACTERS = 100, 1 << 20  # that are compared with the first row
+HEADER_ROWS, _HEADER_CHARACTERS = 100, 1 << 20  # to compare with the first row
 _EXAMPLES = "first, source, sentence1, text1, phrase and second, target, sentence2, text2, paraphrase"
 _NAME = re.compile(r"(?=.{1,40}$)[^\W\d_]\w*(?:[ ./-]#?\w+){0,2}")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d+)?%?")
@@ -36,7 +36,7 @@ _IDENTIFIER = re.compile(r"(?=\S+$)(?:.*[^\W_]_\w.*|.*[a-z][A-Z].*)")
 _NUMBERED = re.compile(r"([^\W\d_][^\d_]{2,}?)[ _.-]?#?([0-2ab])", re.IGNORECASE)
 _ENDING = re.compile(r"(?:[ _.-]?#?[0-9]{1,2}|[ _.-][a-z])$")
 _NUMBER_FIRST = re.compile(r"^#(\d) (\w+)$")  # "#1 String"
-_MOST = 0.9  # of the rows that are compared
+_MOST = 0.9  # of the compared rows
 _FEW = 0.1
 _IDS = 3  # rows
 _SENTENCES = 10  # rows
@@ -45,7 +45,7 @@ _SENTENCE_WORDS = 3
 _PAIR_WORDS = frozenset(
     "word words synonym synonyms antonym lemma term headword phrase paraphrase paraphrases definition".split()  # noqa: SIM905
 )
-"""Names that are a header even above single words."""
+"""Names that make a header even above single words."""
 
 _WORDS = _PAIR_WORDS | frozenset(
     """
@@ -63,7 +63,7 @@ _WORDS = _PAIR_WORDS | frozenset(
 
 
 class Columns(NamedTuple):
-    """What the columns of a file are: their roles, in order; whether its first row is a header; role → name."""
+    """Columns of a file: their roles, in order; whether its first row is a header; role → name."""
 
     roles: Sequence[Role]
     header: bool
@@ -71,7 +71,7 @@ class Columns(NamedTuple):
 
 
 def head_rows(rows: Iterator[list[str]]) -> list[list[str]]:
-    """Take the first rows of a file, fewer where they are long."""
+    """Return the first rows of a file, fewer if they are long."""
     head, size = list[list[str]](), 0
     for row in rows:
         head.append(row)
@@ -84,17 +84,17 @@ def head_rows(rows: Iterator[list[str]]) -> list[list[str]]:
 def columns_of(
     path: Place, first: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[Role], no_header: bool
 ) -> Columns:
-    """Decide what the columns are, by the flag, by a header, or by their number.
+    """Return the roles of the columns: as given, by a header, or by their number.
 
     Args:
         path: the file, for messages.
-        first: cells of its first row.
-        rows: cells of the rows after it, to tell a header by.
-        columns: roles that the flag gives.
+        first: cells of the first row.
+        rows: cells of the rows after it, to recognize a header.
+        columns: roles given by the user.
         no_header: the first row is a pair.
 
     Raises:
-        ValueError: nothing says which columns are the pair, or the first row looks like a header with unknown names.
+        ValueError: the columns of the pair are unknown, or the first row looks like a header with unknown names.
     """
     known = [ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in first]
     header = not no_header and None not in known
@@ -104,79 +104,79 @@ def columns_of(
     if header:
         roles = [name for name in known if name is not None]
         if not say_the_pair(roles):
-            raise ValueError(f"{path} has columns {listed(first)}; say with `columns` which are first and second")
+            raise ValueError(f"{path} has columns {listed(first)}; name first and second with `columns`")
         return Columns(roles, True, _named(roles, first))
     if not no_header and looks_like_header(first, rows):
         example = " ".join(("first", "second", *("ignore" for _ in first[2:6]), *("…" for _ in first[6:7])))
         raise ValueError(
-            f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; say with "
-            f"`columns` what the columns are, for example: `columns` {example}; if the row is a pair, give `no_header`"
+            f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; name the columns "
+            f"with `columns`, for example: `columns` {example}; if the row is a pair, give `no_header`"
         )
     if len(first) != 2:
         raise ValueError(
-            f"{path} has {len(first):,} columns and no header; say what they are with `columns`, "
-            "for example: `columns` first second score"
+            f"{path} has {len(first):,} columns and no header; name them with `columns`, for example: `columns` first "
+            "second score"
         )
     return Columns(("first", "second"), False, _named(("first", "second"), ()))
 
 
 def _named(roles: Sequence[Role], header: Sequence[str]) -> dict[str, str]:
-    """Each role with the name of its column, or its number where there is no header."""
+    """Return each role with the name of its column, or with its number if there is no header."""
     names = [repr(cell.strip()[:60]) for cell in header] + [f"column {at + 1}" for at in range(len(header), len(roles))]
     return {role: name for role, name in zip(roles, names, strict=False) if role != "ignore"}
 
 
 def say_the_pair(roles: Sequence[Role]) -> bool:
-    """Whether columns name both texts once, and no tree twice."""
+    """Return whether roles have both texts once, and no tree twice."""
     return roles.count("first") == roles.count("second") == 1 >= max(map(roles.count, ("first_tree", "second_tree")))
 
 
 def names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) -> dict[Role, str]:
-    """The name of the column of each role.
+    """Return the name of the column of each role.
 
     Raises:
-        ValueError: not every column is said, or the names do not say the pair.
+        ValueError: ``columns`` has another length, or the pair is not among the roles.
     """
-    found: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
+    ordered: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
     if columns and len(columns) != len(names):
         raise ValueError(
-            f"{place} has {len(names)} columns: {listed(names)}; `columns` says what {len(columns)} are: "
-            f"{listed(columns)}; give one for each, in order, ignore for those that are not needed"
+            f"{place} has {len(names)} columns: {listed(names)}; `columns` has {len(columns)}: {listed(columns)}; give "
+            "one role for each column, in order, and ignore for those that are not needed"
         )
-    if not say_the_pair(found):
+    if not say_the_pair(ordered):
         raise ValueError(
-            f"{place} has columns {listed(names)}; two are needed, named such as {_EXAMPLES}: "
-            "say with `columns` what they are, in order, for example: `columns` first second ignore"
+            f"{place} has columns {listed(names)}; two must have names such as {_EXAMPLES}, or name them in order with "
+            "`columns`, for example: `columns` first second ignore"
         )
-    roles: dict[Role, str] = {role: name for role, name in zip(found, names, strict=True) if role != "ignore"}
+    roles: dict[Role, str] = {role: name for role, name in zip(ordered, names, strict=True) if role != "ignore"}
     if twice := sorted({name for name in roles.values() if names.count(name) > 1}):
-        raise ValueError(f"{place} has columns {listed(names)}; {listed(twice)} stands twice, rename one")
+        raise ValueError(f"{place} has columns {listed(names)}; {listed(twice)} is there twice, rename one")
     return roles
 
 
 def shown_names(roles: Mapping[Role, str]) -> dict[str, str]:
-    """The name of the column of each role, for messages."""
+    """Return the name of the column of each role, for messages."""
     return {role: repr(name[:60]) for role, name in roles.items()}
 
 
 def known_names(names: Sequence[str]) -> dict[Role, str]:
-    """The names that say a role, by role."""
+    """Return the names that are known for a role, by role."""
     return {role: name for name in names if (role := ROLE_NAMES.get(name.lower(), "ignore")) != "ignore"}
 
 
 def looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row is names of columns rather than a pair, judged by the rows after it.
+    """Return whether the first row looks like column names, compared with the rows after it.
 
     Args:
         first: cells of the first row.
-        rows: cells of the rows after it, up to a few hundred; without any, nothing looks like a header.
+        rows: cells of the rows after it, up to a few hundred; without rows the result is False.
     """
     cells = [_NUMBER_FIRST.sub(r"\2 \1", cell.strip().removeprefix("\ufeff").strip("\"'")) for cell in first]
     names = [cell for cell in cells if cell]
     rows = [[cell.strip() for cell in row] for row in rows if len(row) == len(cells) and any(map(str.strip, row))]
     if not names or not rows or len({*map(str.lower, names)}) < len(names) or not all(map(_NAME.fullmatch, names)):
         return False
-    if any(_is_above_numbers(cell, [row[at] for row in rows]) for at, cell in enumerate(cells)):
+    if any(_is_above_numbers(cell, [row[number] for row in rows]) for number, cell in enumerate(cells)):
         return True
     words = [_ENDING.sub("", name.lower()) for name in names]
     known = [word in _WORDS for word in words]
@@ -192,7 +192,7 @@ def looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bo
 
 
 def _is_above_numbers(name: str, column: Sequence[str]) -> bool:
-    """Whether a cell that is no number is above numbers, or above ids."""
+    """Return whether a cell that is not a number is above numbers, or above ids."""
     filled = [cell for cell in column if cell]
     if not filled or _NUMBER.fullmatch(name) or name.lower() in _MISSING:
         return False
@@ -204,10 +204,10 @@ def _is_above_numbers(name: str, column: Sequence[str]) -> bool:
 
 
 def _is_numbered(cells: Sequence[str]) -> bool:
-    """Whether cells differ in a last digit or letter only: ``texta`` and ``textb``, ``Satz 1`` and ``Satz 2``."""
-    found = [match.groups() for cell in cells if (match := _NUMBERED.fullmatch(cell.lower()))]
-    ends = "".join(end for _, end in found)
-    return len(found) == len(cells) > 1 and len({stem for stem, _ in found}) == 1 and ends in {"01", "12", "ab"}
+    """Return whether cells differ only in a last digit or letter: ``texta``, ``textb`` or ``Satz 1``, ``Satz 2``."""
+    numbered = [match.groups() for cell in cells if (match := _NUMBERED.fullmatch(cell.lower()))]
+    ends = "".join(end for _, end in numbered)
+    return len(numbered) == len(cells) > 1 and len({stem for stem, _ in numbered}) == 1 and ends in {"01", "12", "ab"}
 
 
 def _has_spaces(row: Sequence[str]) -> bool:
@@ -215,7 +215,7 @@ def _has_spaces(row: Sequence[str]) -> bool:
 
 
 def _is_above_sentences(names: Sequence[str], rows: Sequence[Sequence[str]], fewest: int) -> bool:
-    """Whether single words are above at least ``fewest`` rows, all of sentences."""
+    """Return whether single words are above at least ``fewest`` rows that are all sentences."""
     if len(rows) < fewest or any(" " in name for name in names):
         return False
     return all(cell.count(" ") + 1 >= _SENTENCE_WORDS for row in rows for cell in row)

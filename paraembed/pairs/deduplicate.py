@@ -1,12 +1,11 @@
-"""Pairs that repeat another, exactly and in bounded memory.
+"""Duplicate pairs, found exactly and in bounded memory.
 
-The two texts of a pair, in either order, give one 64-bit key. Rows are cut by key into partitions that fit in memory,
-so that all repeats of a pair are in one of them, whatever file they come from; equal keys are then compared letter by
-letter.
+The two texts of a pair, in either order, give one 64-bit key. Rows are partitioned by key so that a partition fits in
+memory and has all repeats of its pairs, from all files; pairs with equal keys are then compared letter by letter.
 
-A file by partition for every input and partition would be quadratic in the size of the inputs: 10^9 pairs made 14
-million batches of 73 rows. So an input is cut into at most 64 buckets, in batches of about 4,096 rows, and a bucket of
-several partitions is cut once more, in a file of its own. Rows are read twice then, and batches stay as large.
+A batch for every input and partition would be quadratic in the size of the inputs: 10^9 pairs gave 14 million batches
+of 73 rows. So an input is cut into at most 64 buckets, in batches of about 4,096 rows, and a bucket of several
+partitions is cut again into a spill file. Then rows are read twice, and batches keep their size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from paraembed.pairs.hashing import pair_keys, text_column
 
 RowNumbers = npt.NDArray[np.int64]
 
-_PARTITION_BYTES = 64 << 20  # of input a partition: 0.3M lines of PPDB, 6M of the shortest pairs, so under 1 GB
+_PARTITION_BYTES = 64 << 20  # of input per partition: 0.3M lines of PPDB, 6M of the shortest pairs, so under 1 GB
 _MOST_BUCKETS = 64
 _BATCH_ROWS = 4096  # on average
 _HELD_BYTES = 64 << 20
@@ -34,17 +33,17 @@ _BUCKETS = b"buckets"
 
 
 def num_partitions(input_bytes: int) -> int:
-    """How many partitions the rows of inputs of this size are cut into, so that each fits in memory."""
+    """Return the number of partitions for inputs of this size, so that each partition fits in memory."""
     return 1 + input_bytes // _PARTITION_BYTES
 
 
 def num_buckets(partitions: int) -> int:
-    """How many buckets an input is cut into; a bucket is one partition, or several."""
+    """Return the number of buckets of an input; a bucket has one or several partitions."""
     return min(partitions, _MOST_BUCKETS)
 
 
 class _Pieces:
-    """Writes rows by class: an Arrow file in which batch i holds rows of class ``i % classes``."""
+    """Writer of rows by class: in its Arrow file, batch i has rows of class ``i % classes``."""
 
     def __init__(self, writer: pa.RecordBatchFileWriter, classes: int) -> None:
         self._writer, self._classes = writer, classes
@@ -52,7 +51,7 @@ class _Pieces:
         self._held_rows = self._held_bytes = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows, whose first column is their class."""
+        """Add rows; the first column is the class."""
         self._held.append(rows)
         self._held_rows += rows.num_rows
         self._held_bytes += rows.nbytes
@@ -60,7 +59,7 @@ class _Pieces:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that are held, a batch for each class."""
+        """Write the buffered rows, one batch per class."""
         if not self._held:
             return
         rows = pa.Table.from_batches(self._held).combine_chunks().to_batches()[0] if self._held_rows else self._held[0]
@@ -86,7 +85,7 @@ def _pieces(file: BinaryIO | pa.NativeFile, schema: pa.Schema, classes: int) -> 
 
 
 class PartitionWriter:
-    """Writes the rows of an input by bucket."""
+    """Writer of the rows of an input by bucket."""
 
     def __init__(self, pieces: _Pieces, partitions: int) -> None:
         self._pieces, self._partitions, self._written = pieces, partitions, 0
@@ -103,7 +102,7 @@ class PartitionWriter:
 
 @contextmanager
 def partition_writer(file: BinaryIO, partitions: int) -> Iterator[PartitionWriter]:
-    """Write rows by bucket to a file that is open."""
+    """Open a writer of rows by bucket to an open file."""
     buckets = num_buckets(partitions)
     with _pieces(file, _SCHEMA.with_metadata({_BUCKETS: str(buckets)}), buckets) as pieces:
         yield PartitionWriter(pieces, partitions)
@@ -121,13 +120,13 @@ def find_duplicates(
     first_ranks: Sequence[int] = (),
     spill: Path | None = None,
 ) -> list[RowNumbers]:
-    """The rows that repeat an unordered pair; the one with the lowest rank (then in the first file) stays.
+    """Return the rows that repeat an unordered pair; the row with the lowest rank (then in the first file) stays.
 
     Args:
-        files: of ``partition_writer``, in the order of the inputs, ranks ascending in each.
-        bucket: the one that is looked at.
-        partitions: how many partitions the inputs have.
-        first_ranks: what the ranks of each file count from; 0 where none are given.
+        files: files of ``partition_writer``, in the order of the inputs, ranks ascending in each.
+        bucket: number of the bucket to search.
+        partitions: number of partitions of the inputs.
+        first_ranks: first rank of each file; default: 0.
         spill: file for the rows of a bucket of several partitions.
 
     Returns:
@@ -144,32 +143,32 @@ def find_repeats(
     first_ranks: Sequence[int] = (),
     spill: Path | None = None,
 ) -> tuple[RowNumbers, RowNumbers]:
-    """As ``find_duplicates``; the number of the file and the row in it, of each row to drop."""
+    """Return file number and row number of each row to drop; see ``find_duplicates``."""
     rows = _rows_of(files, bucket, partitions, first_ranks)
-    some = [number for number in range(partitions) if number * num_buckets(partitions) // partitions == bucket]
-    if len(some) == 1:
+    numbers = [number for number in range(partitions) if number * num_buckets(partitions) // partitions == bucket]
+    if len(numbers) == 1:
         return _repeats_in(pa.Table.from_batches(rows, _PLACED), len(files))
     assert spill is not None
-    found: list[tuple[RowNumbers, RowNumbers]] = []
+    repeats: list[tuple[RowNumbers, RowNumbers]] = []
     try:
-        with pa.OSFile(str(spill), "wb") as file, _pieces(file, _PLACED, len(some)) as pieces:
+        with pa.OSFile(str(spill), "wb") as file, _pieces(file, _PLACED, len(numbers)) as pieces:
             for batch in rows:
-                number = (batch["key"].to_numpy() % np.uint64(partitions)).astype(np.int64) - some[0]
-                pieces.write(pa.record_batch([pa.array(number), *batch.columns], names=["partition", *_PLACED.names]))
+                classes = (batch["key"].to_numpy() % np.uint64(partitions)).astype(np.int64) - numbers[0]
+                pieces.write(pa.record_batch([pa.array(classes), *batch.columns], names=["partition", *_PLACED.names]))
         with pa.ipc.open_file(pa.memory_map(str(spill))) as reader:
-            for at in range(len(some)):
-                batches = [reader.get_batch(piece) for piece in range(at, reader.num_record_batches, len(some))]
-                found.append(_repeats_in(pa.Table.from_batches(batches, _PLACED), len(files)))
+            for first in range(len(numbers)):
+                batches = [reader.get_batch(piece) for piece in range(first, reader.num_record_batches, len(numbers))]
+                repeats.append(_repeats_in(pa.Table.from_batches(batches, _PLACED), len(files)))
     finally:
         spill.unlink(missing_ok=True)
-    sources, numbers = zip(*found, strict=True)
-    return np.concatenate(sources), np.concatenate(numbers)
+    sources, rows_of_sources = zip(*repeats, strict=True)
+    return np.concatenate(sources), np.concatenate(rows_of_sources)
 
 
 def _rows_of(
     files: Sequence[Path], bucket: int, partitions: int, first_ranks: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a bucket from all files; their place orders them by rank, then by file."""
+    """Yield rows of a bucket from all files; ``place`` orders them by rank, then by file."""
     buckets = num_buckets(partitions)
     for number, path in enumerate(files):
         with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
@@ -184,7 +183,7 @@ def _rows_of(
 
 
 def _repeats_in(rows: pa.Table, num_files: int) -> tuple[RowNumbers, RowNumbers]:
-    """The file and row of each row of a partition that repeats another."""
+    """Return file number and row number of each row of a partition that repeats another."""
     key, place = rows["key"].to_numpy(), rows["place"].to_numpy()
     order = np.argsort(key, kind="stable")
     equal = key[order[1:]] == key[order[:-1]]
@@ -201,15 +200,15 @@ def _repeats_in(rows: pa.Table, num_files: int) -> tuple[RowNumbers, RowNumbers]
     return place[dropped] % num_files, rows["row"].to_numpy()[dropped]
 
 
-def _same_pairs(one: pa.Table, other: pa.Table) -> npt.NDArray[np.bool_]:
-    straight = pc.and_(pc.equal(one["first"], other["first"]), pc.equal(one["second"], other["second"]))
-    crossed = pc.and_(pc.equal(one["first"], other["second"]), pc.equal(one["second"], other["first"]))
+def _same_pairs(left: pa.Table, right: pa.Table) -> npt.NDArray[np.bool_]:
+    straight = pc.and_(pc.equal(left["first"], right["first"]), pc.equal(left["second"], right["second"]))
+    crossed = pc.and_(pc.equal(left["first"], right["second"]), pc.equal(left["second"], right["first"]))
     same: npt.NDArray[np.bool_] = pc.or_(straight, crossed).to_numpy()
     return same
 
 
 def _repeats(texts: pa.Table, order: RowNumbers) -> RowNumbers:
-    """The rows, taken in this order, whose unordered pair came before."""
+    """Return the rows, in this order, whose unordered pair occurred before."""
     seen: set[frozenset[str]] = set()
     repeats = []
     for row, pair in zip(order.tolist(), texts.take(pa.array(order)).to_pylist(), strict=True):

@@ -1,4 +1,4 @@
-"""Texts that are at most one edit apart, and the word overlap score that P15 §3.1 builds on it."""
+"""Texts at most one edit apart, and the word overlap score of P15 §3.1."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,35 +10,35 @@ from rapidfuzz.process import cpdist
 from paraembed.text.tokenize import Tokens
 
 MOST_TOKENS = 64
-"""A text of more tokens is no phrase; ``word_overlap``, whose cost is tokens × tokens, leaves it out."""
+"""Maximum tokens of a phrase; ``word_overlap``, whose cost is tokens × tokens, skips longer texts."""
 _PAIRS_AT_A_TIME = 1 << 20
 
 
 def split_tokens(texts: pa.StringArray) -> Tokens:
-    """The tokens of n texts that are tokenized already: one space between, none at the ends."""
+    """Return the tokens of n tokenized texts: one space between tokens, none at the ends."""
     lists = pc.split_pattern(texts, " ")
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return Tokens(lists.flatten(), offsets - offsets[0])
 
 
 def one_edit_apart(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Whether the Levenshtein distance of two texts, in characters, is at most 1, bool [n]."""
+    """Return whether the Levenshtein distance of two texts, in characters, is at most 1, bool [n]."""
     distances = cpdist(first.to_pylist(), second.to_pylist(), scorer=Levenshtein.distance, score_cutoff=1)
     return np.asarray(distances.reshape(-1) <= 1)
 
 
 def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.float64]:
-    """Word overlap score (P15 §3.1): share of the shorter text's tokens that are near a token of the longer one.
+    """Return the word overlap score (P15 §3.1): fraction of the shorter text's tokens near a token of the longer text.
 
-    Near: Levenshtein distance at most 1. Shorter: of fewer tokens; for two texts of the same number the higher of the
-    two shares, so that the score of a pair is that of its swap.
+    Near: Levenshtein distance at most 1. Shorter: fewer tokens; for texts with the same number of tokens the higher of
+    the two fractions, so that the score does not depend on the order of the pair.
 
     Args:
         first: string array [n] of tokens with one space between.
         second: the same.
 
     Returns:
-        float64 [n], 0 to 1; NaN where a text has more than ``MOST_TOKENS`` tokens.
+        float64 [n], 0 to 1; NaN if a text has more than ``MOST_TOKENS`` tokens.
     """
     tokens = split_tokens(pa.concat_arrays([first, second]))
     encoded = tokens.flat.dictionary_encode()
@@ -54,20 +54,20 @@ def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[n
         one_P, other_P = _token_pairs(starts[:, part], lengths[:, part])
         near_P = _near(codes[one_P], codes[other_P], words)
         has_near[one_P[near_P]] = has_near[other_P[near_P]] = True
-    found = np.add.reduceat(has_near, tokens.offsets[:-1], dtype=np.int64).reshape(2, -1) if len(first) else lengths
-    return np.where(short_enough, share_of_shorter(found, lengths), np.nan)
+    shared = np.add.reduceat(has_near, tokens.offsets[:-1], dtype=np.int64).reshape(2, -1) if len(first) else lengths
+    return np.where(short_enough, share_of_shorter(shared, lengths), np.nan)
 
 
-def share_of_shorter(found_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Share of the shorter text's tokens that are found in the longer one, [N]; 0 for a text without tokens.
+def share_of_shorter(shared_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the fraction of the shorter text's tokens that are also in the longer text, [N]; 0 without tokens.
 
-    For two texts of the same number of tokens the higher of the two shares.
+    For texts with the same number of tokens, the higher of the two fractions.
 
     Args:
-        found_2N: how many tokens of either text are found in the other one.
-        lengths_2N: how many tokens either text has.
+        shared_2N: number of tokens of each text that are in the other text.
+        lengths_2N: number of tokens of each text.
     """
-    shares = found_2N / np.maximum(lengths_2N, 1)
+    shares = shared_2N / np.maximum(lengths_2N, 1)
     fewer, more = lengths_2N[0] < lengths_2N[1], lengths_2N[0] > lengths_2N[1]
     share: npt.NDArray[np.float64] = np.where(fewer, shares[0], np.where(more, shares[1], shares.max(axis=0)))
     return share
@@ -76,11 +76,11 @@ def share_of_shorter(found_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[np
 def _token_pairs(
     starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Every token of the first text with every token of the second, for n rows: positions [P], positions [P].
+    """Return positions [P] and [P] of every token of the first text with every token of the second, for n rows.
 
     Args:
-        starts: [2, n], where the tokens of a row's texts begin.
-        lengths: [2, n], how many they are.
+        starts: [2, n], first token of each text.
+        lengths: [2, n], number of tokens of each text.
     """
     products = lengths[0] * lengths[1]
     owner = np.repeat(np.arange(len(products)), products)
@@ -89,7 +89,7 @@ def _token_pairs(
 
 
 def _near(one_P: npt.NDArray[np.int64], other_P: npt.NDArray[np.int64], words: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Whether two words, given by their numbers, are at most one edit apart; each two are compared once."""
+    """Return whether two words, given by their indices, are at most one edit apart; each pair is compared once."""
     near: npt.NDArray[np.bool_] = one_P == other_P
     lengths = pc.utf8_length(words).to_numpy()
     rows = np.flatnonzero(~near & (np.abs(lengths[one_P] - lengths[other_P]) <= 1))

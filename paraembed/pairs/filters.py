@@ -1,7 +1,7 @@
-"""Rules on pairs: which rows stay, each rule with the reason that its count goes by.
+"""Filters of pairs, each with the reason under which rejected rows are counted.
 
-A rule sees tokenized rows (schema ``PAIRS``: lower-case tokens, one space between) and says which of them fail it.
-Rules work on whole Arrow arrays. What they cost is told where it is more than 0.2 µs a row.
+A filter reads tokenized rows (schema ``PAIRS``: lower-case tokens, one space between) and returns which of them fail.
+Filters work on whole Arrow arrays. Their cost is stated if it is more than 0.2 µs per row.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,11 +20,11 @@ from paraembed.pairs.hashing import text_column
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A rule.
+    """Filter of rows.
 
     Attributes:
-        reason: what a row that fails is counted as.
-        failed: table [n] → bool [n], without nulls.
+        reason: reason under which a rejected row is counted.
+        failed: table [n] → bool [n] without nulls, True for a row to reject.
     """
 
     reason: str
@@ -32,9 +32,9 @@ class RowFilter:
 
 
 def first_failures(table: pa.Table, filters: Sequence[RowFilter]) -> pa.StringArray:
-    """The reason of the first rule that a row fails, string [n]; null for a row that stays.
+    """Return the reason of the first filter that a row fails, string [n], null for a row that passes.
 
-    A rule sees only the rows that no rule before it refused.
+    A filter reads only the rows that passed the filters before it.
     """
     reasons = np.full(len(table), -1, np.int64)
     rows = np.arange(len(table))
@@ -48,7 +48,7 @@ def first_failures(table: pa.Table, filters: Sequence[RowFilter]) -> pa.StringAr
 
 
 def _either(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.Table], pa.BooleanArray]:
-    """Whether one of the two texts fails a test."""
+    """Return a test of rows: whether one of the two texts fails a test of texts."""
     return lambda table: pc.or_(test(text_column(table, "first")), test(text_column(table, "second")))
 
 
@@ -57,12 +57,15 @@ def _both(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.Tab
 
 
 def num_tokens(texts: pa.StringArray) -> pa.Int32Array:
-    """Tokens of each text [n]."""
+    """Return the number of tokens of each text [n]."""
     return pc.add(pc.count_substring(texts, " "), 1)
 
 
 def effective_size(table: pa.Table) -> pa.Int64Array:
-    """The higher number of tokens longer than one character in the two texts of each pair [n] (P15 §3.1)."""
+    """Return the effective size of each pair [n]: tokens of over one character, the higher number of both texts.
+
+    P15 §3.1.
+    """
     return pc.max_element_wise(*(_num_long_tokens(text_column(table, name)) for name in ("first", "second")))
 
 
@@ -85,7 +88,7 @@ NOT_SINGLE_WORDS = RowFilter("not single words", _either(lambda texts: pc.match_
 DIGIT = RowFilter("digit", _either(lambda texts: pc.match_substring_regex(texts, r"\p{Nd}")))
 NOT_LETTERS = RowFilter("not letters", _either(lambda texts: pc.match_substring_regex(texts, r"[^\pL ]")))
 BRACKET = RowFilter("bracket", _either(lambda texts: pc.match_substring_regex(texts, r"[()\[\]{}]|-[lr][rsc]b-")))
-"""Brackets as they are, and as PPDB's Penn Treebank tokens write them: ``-lrb-``."""
+"""Plain brackets, and those of PPDB's Penn Treebank tokens: ``-lrb-``."""
 ONE_EDIT_APART = RowFilter(
     "at most one edit apart",
     lambda table: pa.array(one_edit_apart(text_column(table, "first"), text_column(table, "second"))),
@@ -93,29 +96,29 @@ ONE_EDIT_APART = RowFilter(
 
 
 def no_score() -> RowFilter:
-    """Rows without a score."""
+    """Filter of rows without a score."""
     return RowFilter("no score", lambda table: pc.is_null(table["score"].combine_chunks()))
 
 
 def below_score(least: float) -> RowFilter:
-    """Rows whose score is lower; those without one do not fail."""
+    """Filter of rows with a lower score; rows without a score pass."""
     return RowFilter(
         "score too low", lambda table: pc.fill_null(pc.less(table["score"].combine_chunks(), least), False)
     )
 
 
 def too_long(most: int) -> RowFilter:
-    """Rows with a text of more tokens."""
+    """Filter of rows with a text of more tokens."""
     return RowFilter("too many tokens", _either(lambda texts: pc.greater(num_tokens(texts), most)))
 
 
 def effective_size_below(least: int) -> RowFilter:
-    """Rows of a lower effective size (P15 §3.1); 0.5 µs a row."""
+    """Filter of rows of a lower effective size (P15 §3.1); 0.5 µs per row."""
     return RowFilter("effective size too low", lambda table: pc.less(effective_size(table), least))
 
 
 def overlap_from(limit: float) -> RowFilter:
-    """Rows with a word overlap score of ``limit`` or more (P15 §3.1), and texts too long to be phrases; 6 µs a row."""
+    """Filter of rows with a word overlap of ``limit`` or more (P15 §3.1), or too long for a phrase; 6 µs per row."""
 
     def failed(table: pa.Table) -> pa.BooleanArray:
         score = word_overlap(text_column(table, "first"), text_column(table, "second"))
@@ -125,9 +128,9 @@ def overlap_from(limit: float) -> RowFilter:
 
 
 def out_of_vocabulary(vocabulary: pa.StringArray) -> RowFilter:
-    """Rows with a token that is not in the vocabulary [V].
+    """Filter of rows with a token that is not in the vocabulary [V].
 
-    The vocabulary becomes a set once, here: Arrow's ``is_in`` would hash it anew for every block of rows.
+    The vocabulary becomes a set once: Arrow's ``is_in`` would hash it again for every block of rows.
     """
     words = frozenset(vocabulary.to_pylist())
 
@@ -145,19 +148,19 @@ def out_of_vocabulary(vocabulary: pa.StringArray) -> RowFilter:
 
 
 def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: int = BLOCK_BYTES) -> pa.StringArray:
-    """The first word of each line, lower-cased, each once, in the order of the file.
+    """Return the distinct first words of all lines, lower-cased, in the order of the file.
 
     Args:
-        path: word-vector text file, plain or compressed, with or without a header; or one word a line.
-        max_words: only so many different words, the first ones (files are ordered by frequency).
+        path: word-vector text file, plain or compressed, with or without a header; or one word per line.
+        max_words: return only the first N words (files are ordered by frequency).
         block_bytes: bytes to read at a time.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: as said.
+        FileNotFoundError, IsADirectoryError: the file is missing or a folder.
         ValueError: ``max_words`` is not positive; or as ``read_lines``.
     """
     if max_words is not None and max_words < 1:
-        raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out for every word")
+        raise ValueError(f"`max_words` is {max_words}; it must be at least 1, or left out for all words")
     words, waiting, num_waiting = pa.array([], pa.string()), list[pa.StringArray](), 0
     for lines in read_lines(path, block_bytes=block_bytes):
         text = lines.text
@@ -167,7 +170,7 @@ def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: in
         waiting.append(here)
         num_waiting += len(here)
         if num_waiting > len(words) or (max_words is not None and len(words) + num_waiting >= max_words):
-            # Only once there are as many new ones as words: merging after each block would be quadratic.
+            # Only when as many new words as old ones are waiting: merging after each block would be quadratic.
             words, waiting, num_waiting = pc.unique(pa.concat_arrays([words, *waiting])), [], 0
         if max_words is not None and len(words) >= max_words:
             return words.slice(0, max_words)

@@ -1,4 +1,4 @@
-"""Pair files of any format → pairs, block by block; what is refused is named, never dropped silently."""
+"""Readers of pair files of every format, block by block; rejected rows keep their reason."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -31,28 +31,28 @@ from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.pairs.settings import Format, Role
 
 Source = Place | tuple[Place, Place]
-"""One file; or two whose lines belong together, of format ``aligned``."""
+"""One file; or two files of format ``aligned``, whose lines belong together."""
 
 SPAN_BYTES = 256 << 20
 """Bytes of a plain file that one task parses."""
 _BATCH_ROWS = 65_536  # of Parquet
-_SHOWN_BYTES = 4096  # of a row of CSV that is refused
+_SHOWN_BYTES = 4096  # of a rejected row of CSV
 _FEW_LINES = 100
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How pair files are read.
+    """How to read pair files.
 
     Attributes:
-        form: their format; ``auto`` decides by the name (``.csv``, ``.jsonl``), the first bytes and the first line.
-        columns: what the columns of a TSV, CSV, Parquet or JSONL file are, in order; empty: by their names, else, in
-            TSV or CSV without a header, two columns, first and second.
+        form: format; ``auto`` decides by the name (``.csv``, ``.jsonl``), the first bytes and the first line.
+        columns: roles of the columns of a TSV, CSV, Parquet or JSONL file, in order; default: by their names; TSV or
+            CSV without a header has two columns, first and second.
         features: features of PPDB that become columns.
         alignment: whether the alignment of PPDB becomes a column.
         non_terminals: whether rules of PPDB with non-terminals are pairs.
-        no_header: the first row of TSV or CSV is a pair, whatever it looks like.
-        limits: what is read of a file at most.
+        no_header: whether the first row of TSV or CSV is a pair even if it looks like a header.
+        limits: limits on reading a file.
         block_bytes: bytes to read at a time.
     """
 
@@ -67,24 +67,23 @@ class Reading:
 
 
 def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
-    """The inputs as sources: one each, two each where the format is ``aligned``.
+    """Return the inputs as sources of one file each, or of two files if the format is ``aligned``.
 
     Raises:
-        ValueError: aligned files that do not come in twos.
+        ValueError: an odd number of aligned files.
     """
     if form != "aligned":
         return list(inputs)
     if len(inputs) % 2:
-        raise ValueError(f"{len(inputs)} inputs of format aligned; give two files that belong together, or more twos")
-    return [(inputs[at], inputs[at + 1]) for at in range(0, len(inputs), 2)]
+        raise ValueError(f"`format` aligned needs an even number of input files, got {len(inputs)}")
+    return list(zip(inputs[::2], inputs[1::2], strict=True))
 
 
 def spans_of(source: Source, form: str, *, span_bytes: int = SPAN_BYTES) -> list[Span] | list[None]:
     """Return the parts that a source is read in: spans of plain PPDB lines and TSV, otherwise the whole file (None).
 
-    A gzip stream has one beginning: whoever wants a later part inflates all before it. Inflating is a third of the
-    work (0.9 of 2.7 µs a line of PPDB) and has a thread of its own, so several files fill several workers, and of one
-    file the second worker would win little.
+    A gzip stream can only be read from its start, and decompression is a third of the work (0.9 of 2.7 µs per line of
+    PPDB) with its own thread. So several files use several workers, but a second worker for one file would gain little.
     """
     if isinstance(source, tuple) or form not in {"ppdb", "tsv"}:
         return [None]
@@ -98,19 +97,19 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
 
     Args:
         source: the file, or two aligned ones.
-        reading: how.
-        span: one of ``spans_of``, whose rows are numbered from its first; the whole source by default.
+        reading: how to read it.
+        span: one of ``spans_of``; its rows are numbered from its first row. Default: the whole source.
 
     Yields:
-        Blocks in the file's order; every line or row of the file is in one of them, the header excepted.
+        Blocks in the order of the file, with every line or row except the header.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: as said.
-        ValueError: empty or binary file, broken compression, no known format, columns that are not said.
+        FileNotFoundError, IsADirectoryError: the file is missing or a folder.
+        ValueError: the file is empty or binary, its compression is broken, or its format or columns are unknown.
     """
     columns = reading.columns
     if columns and not say_the_pair(columns):
-        raise ValueError(f"columns are {', '.join(columns)}; they must name first and second once each, no tree twice")
+        raise ValueError(f"`columns` is {', '.join(columns)}; it must name first and second once each, no tree twice")
     if isinstance(source, tuple):
         yield from _read_aligned(*source, reading)
         return
@@ -126,7 +125,7 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     if not line and pc.any(head.too_long.slice(0, 100)).as_py() and reading.form == "auto":
         raise ValueError(
             f"{place}: its first lines are longer than `max_line_bytes`, {reading.limits.max_line_bytes:,} "
-            "bytes; give a larger one, or say with `format` what the file is"
+            "bytes; give a larger one, or name the format with `format`"
         )
     form = detect_format(place, line) if reading.form == "auto" else reading.form
     heads = [head, *itertools.islice(blocks, 1 if len(head) < _FEW_LINES else 0)]  # a last line may be a block
@@ -149,10 +148,10 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
 
 
 def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:
-    """The format of a file, by its name and its first line that is not empty.
+    """Return the format of a file, by its name and its first line that is not empty.
 
     Raises:
-        ValueError: none that is known.
+        ValueError: the format is unknown.
     """
     if looks_like_ppdb(line):
         return "ppdb"
@@ -164,15 +163,15 @@ def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jso
     if "\t" in line:
         return "tsv"
     raise ValueError(
-        f"{place} begins with {line[:60]!r}: neither a PPDB line nor columns with a tab between; "
-        "give `format` ppdb, tsv, csv, or words for a word and its paraphrases on each line"
+        f"{place} begins with {line[:60]!r}: neither a PPDB line nor columns separated by tabs; give `format` ppdb, "
+        "tsv, csv, or words for lines of a word and its paraphrases"
     )
 
 
 def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
-    """Pairs of the first word of each line with each other word of it, as lists for retrofitting have them.
+    """Yield pairs of the first word of each line with every other word of the line, the format of retrofitting lists.
 
-    A line of one word is refused, as is one that cannot be read; each counts as one row.
+    A line of one word, or one that cannot be read, is one rejected row.
     """
     row = 0
     for lines in blocks:
@@ -199,50 +198,50 @@ def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
 
 
 def _read_aligned(first: Place, second: Place, reading: Reading) -> Iterator[Block]:
-    """Pairs of the lines of two files, as SimpWiki is distributed: line i of both makes a pair.
+    """Yield pairs of line i of two files, the format of SimpWiki.
 
-    A line may begin with columns (SimpWiki 2.0: article, paragraph); the text is what stands behind its last tab.
+    A line may begin with columns (SimpWiki 2.0: article, paragraph); the text follows the last tab.
     """
     limits, block_bytes = reading.limits, reading.block_bytes
     sides = [read_lines(place, limits=limits, block_bytes=block_bytes) for place in (first, second)]
-    held: list[pa.Table | None] = [None, None]
+    waiting: list[pa.Table | None] = [None, None]
     row = 0
     while True:
         for number, side in enumerate(sides):
-            if not held[number] and (lines := next(side, None)) is not None:
-                held[number] = _aligned_texts(lines)
-        one, other = held
-        if not one or not other:
+            if not waiting[number] and (lines := next(side, None)) is not None:
+                waiting[number] = _aligned_texts(lines)
+        left, right = waiting
+        if not left or not right:
             break
-        size = min(len(one), len(other))
-        yield _aligned_block(row, one.slice(0, size).combine_chunks(), other.slice(0, size).combine_chunks())
+        size = min(len(left), len(right))
+        yield _aligned_block(row, left.slice(0, size).combine_chunks(), right.slice(0, size).combine_chunks())
         row += size
-        held = [one.slice(size), other.slice(size)]
-    if one or other:
-        longer, shorter = (first, second) if one else (second, first)
-        raise ValueError(f"{shorter} has {row:,} lines, {longer} has more; aligned files have a line for each line")
+        waiting = [left.slice(size), right.slice(size)]
+    if left or right:
+        longer, shorter = (first, second) if left else (second, first)
+        raise ValueError(f"{shorter} has {row:,} lines, {longer} has more; aligned files must have equally many lines")
 
 
 def _aligned_texts(lines: Lines) -> pa.Table:
-    """Columns text [n], and refused [n]."""
+    """Return a table with the columns text [n] and refused [n]."""
     refused = refuse(lines.tests())
     text = pc.replace_substring_regex(pc.fill_null(lines.text, ""), r"^.*\t", "")
     return pa.table({"text": text, "refused": refused})
 
 
-def _aligned_block(row: int, one: pa.Table, other: pa.Table) -> Block:
-    first, second = (table["text"].combine_chunks() for table in (one, other))
+def _aligned_block(row: int, left: pa.Table, right: pa.Table) -> Block:
+    first, second = (table["text"].combine_chunks() for table in (left, right))
     empty = refuse([(pc.and_(is_blank(first), is_blank(second)), "empty line")])
-    refused = pc.coalesce(*(table["refused"].combine_chunks() for table in (one, other)), empty)
-    none = pa.nulls(len(one), pa.string())
-    pairs = ParsedPairs(first, second, pa.nulls(len(one), pa.float32()), none, none, none, refused)
+    refused = pc.coalesce(*(table["refused"].combine_chunks() for table in (left, right)), empty)
+    none = pa.nulls(len(left), pa.string())
+    pairs = ParsedPairs(first, second, pa.nulls(len(left), pa.float32()), none, none, none, refused)
     return Block("aligned", row, TextRows(first, second), pairs)
 
 
 def _read_tsv(
     path: Place, heads: Sequence[Lines], blocks: Iterator[Lines], reading: Reading, *, from_start: bool
 ) -> Iterator[Block]:
-    """Pairs of lines without quoting; ``heads`` are the file's first ones, of which one may be a header."""
+    """Yield pairs of lines without quoting; ``heads`` are the first blocks of the file, to find a header."""
     texts = (head[row].decode("utf-8", "replace") for head in heads for row in range(len(head)))
     first, *rows = head_rows(text.split("\t") for text in texts)
     roles, header, names = columns_of(path, first, rows, reading.columns, reading.no_header)
@@ -258,9 +257,9 @@ def _read_tsv(
 
 
 def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
-    """Pairs of rows with quoting.
+    """Yield pairs of rows with quoting.
 
-    A row with a line break inside of a field is refused: two stray quotes make one row of all lines between them.
+    A row with a line break inside of a field is rejected: two stray quotes would join all lines between them.
     """
     pieces = ahead(read_blocks(path, reading.block_bytes, reading.limits.max_inflation))
     table = Table(from_start=True, repairs=False)
@@ -292,7 +291,7 @@ def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
 
 
 class _Unquoted:
-    """Rows of CSV, their cells joined by commas."""
+    """Rows of CSV, with cells joined by commas."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -309,18 +308,18 @@ def _count_tests(counts: pa.Int32Array, expected: int) -> list[tuple[pa.BooleanA
 
 
 def _read_parquet(place: Place, reading: Reading) -> Iterator[Block]:
-    """Pairs of a Parquet file, by the names of its columns; a row with a text that is too long is refused."""
+    """Yield pairs of a Parquet file, by the names of its columns; a row with a text that is too long is rejected."""
     most = reading.limits.max_line_bytes
     with open_parquet(place) as file:
         roles = names_of_roles(place, file.schema_arrow.names, reading.columns)
     row = 0
     for batch in read_batches(place, list(roles.values()), _BATCH_ROWS, reading.block_bytes, limits=reading.limits):
-        try:  # not ``safe``: bytes that are no UTF-8 are for the rows below
+        try:  # not ``safe``: rows with bytes that are not UTF-8 are rejected below
             cells: dict[Role, pa.StringArray] = {
                 role: batch[name].cast(pa.string(), safe=False) for role, name in roles.items()
             }
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ValueError(f"{place}: {listed([str(error)])}; expected columns of texts and numbers") from None
+            raise ValueError(f"{place}: {listed([str(error)])}; the columns must be texts and numbers") from None
         longer = (pc.fill_null(pc.greater(pc.binary_length(cell), most), False) for cell in cells.values())
         raw, not_utf8 = TextRows(*cells.values()), _not_utf8([*cells.values()])
         if not_utf8.true_count:
@@ -331,7 +330,7 @@ def _read_parquet(place: Place, reading: Reading) -> Iterator[Block]:
 
 
 def _not_utf8(columns: Sequence[pa.StringArray]) -> pa.BooleanArray:
-    """Whether a row of string columns [n] holds bytes that are not UTF-8."""
+    """Return whether a row of string columns [n] has bytes that are not UTF-8."""
 
     def is_valid(start: int, stop: int) -> bool:
         try:
@@ -345,9 +344,9 @@ def _not_utf8(columns: Sequence[pa.StringArray]) -> pa.BooleanArray:
 
 
 def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) -> Iterator[Block]:
-    """Pairs of lines that are JSON objects, by the names of their keys; ``columns`` are those of the first object.
+    """Yield pairs of lines that are JSON objects, by their keys; ``columns`` are roles of the first object's keys.
 
-    Python's json reads them, 0.4M lines/s.
+    Python's json reads 0.4M lines/s.
     """
     roles: dict[Role, str] = {}
     for lines in blocks:
@@ -367,7 +366,7 @@ def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) 
 
 
 def _cell(value: object) -> str | None:
-    """A value as text; None for one that is neither text nor number, or cannot be written as UTF-8."""
+    """Return a value as text; None if it is neither text nor number, or cannot be written as UTF-8."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value if not char.isascii()):

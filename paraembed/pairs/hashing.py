@@ -1,4 +1,4 @@
-"""Hashes of texts and of unordered pairs, the same on every machine: for partitions, splits and samples."""
+"""Hashes of texts and unordered pairs, equal on every machine, for partitions, splits and samples."""
 
 from typing import TypeVar
 
@@ -17,33 +17,33 @@ _Bits = TypeVar("_Bits", np.uint64, npt.NDArray[np.uint64])
 
 
 def text_column(table: pa.Table, name: str) -> pa.StringArray:
-    """A string column [n] of a table in one piece."""
+    """Return a column [n] of a table as one array."""
     column = table[name]
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def mixed(hashes: npt.NDArray[np.uint64], seed: int = 0) -> npt.NDArray[np.uint64]:
-    """Another hash of hashes [n], uint64 [n]: one to one, every bit depends on all (SplitMix64)."""
-    return _finaliser(hashes + np.uint64(_GOLDEN * (seed + 1) % 2**64))
+    """Return a bijective hash of hashes, uint64 [n], in which every bit depends on all bits (SplitMix64)."""
+    return _finalizer(hashes + np.uint64(_GOLDEN * (seed + 1) % 2**64))
 
 
-def _finaliser(bits: _Bits) -> _Bits:
-    """The finaliser of SplitMix64, of one number or of many."""
+def _finalizer(bits: _Bits) -> _Bits:
+    """Finalizer of SplitMix64, for one number or an array."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
 
 
-_finalised = compiled(_finaliser)
+_finalized = compiled(_finalizer)
 
 
 def pair_keys(table: pa.Table) -> Hashes:
-    """One hash a row, uint64 [n], of the texts ``first`` and ``second``; a pair and its swap have the same."""
+    """Return a hash per row, uint64 [n], of the texts ``first`` and ``second``, in either order."""
     return mixed(hash_strings(text_column(table, "first")) + hash_strings(text_column(table, "second")))
 
 
 def hash_strings(texts: pa.StringArray) -> Hashes:
-    """A hash of each string, uint64 [n], of eight bytes at a time."""
+    """Return a hash of each string, uint64 [n]; it reads eight bytes at a time."""
     hashes = np.zeros(len(texts), np.uint64)
     if len(texts):
         offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
@@ -62,7 +62,7 @@ def _hash(words: Hashes, offsets: npt.NDArray[np.int32], hashes: Hashes) -> None
         for place in range((length + _WORD - 1) // _WORD):
             word = words[start + _WORD * place]
             beyond = _WORD * (place + 1) - length
-            if beyond > 0:  # bytes of a last word that are the next string's
+            if beyond > 0:  # bytes of the last word that belong to the next string
                 word &= np.uint64(2**64 - 1) >> np.uint64(8 * beyond)
-            total += _finalised(word + np.uint64(place + 1) * _STEP)
-        hashes[row] = _finalised(total + _STEP)
+            total += _finalized(word + np.uint64(place + 1) * _STEP)
+        hashes[row] = _finalized(total + _STEP)

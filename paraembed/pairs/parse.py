@@ -1,4 +1,4 @@
-"""One input file → its tokenized pairs (Parquet), the same rows by partition, counts, and a sample of the refused."""
+"""Parse one source of pairs: tokenized pairs (Parquet), the same rows by partition, counts, rejected examples."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,20 +43,21 @@ def parse_source(
 ) -> SourceReport:
     """Parse, tokenize and filter one source into ``out`` (Parquet, ``schema_of(settings)``), streaming.
 
-    Refused, after what the format refuses: a text without tokens, a tree that is not over the tokens of its text
-    (``paraembed.text.trees``), and what the rules of the settings refuse (``paraembed.pairs.training_sets``). Beside
-    ``out`` its rows stand by partition (``partitions_of``), for the search for duplicates.
+    Rejected are, after the rows that the format rejects: a text without tokens, a tree that is not over the tokens of
+    its text (``paraembed.text.trees``), and rows that fail the filters of the settings
+    (``paraembed.pairs.training_sets``). A second file beside ``out`` has the rows by partition (``partitions_of``), for
+    the search for duplicates.
 
     Args:
-        source: the input file, or two aligned ones.
-        name: what the column ``source`` says.
-        settings: how to read it.
-        out: where the parsed pairs go.
-        partitions: how many the rows are cut into.
+        source: input file, or two aligned ones.
+        name: value of the column ``source``.
+        settings: settings of the sharding.
+        out: file for the parsed pairs.
+        partitions: number of partitions.
         vocabulary: known words [V], for the training sets that need them.
-        span: the part of the file to parse (``formats.spans_of``); ranks are counted from its beginning.
-        sampled: refused rows to show, a reason.
-        limits: what is read at most.
+        span: part of the file to parse (``formats.spans_of``); ranks are counted from its beginning.
+        sampled: maximum number of rejected rows to keep as examples, for each reason.
+        limits: limits on reading the file.
         block_bytes: bytes to read at a time.
         rows_per_group: rows of a row group of ``out``.
 
@@ -100,7 +101,7 @@ def parse_source(
 
 
 def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> Reading:
-    """How files are read; a bigram set needs the alignment."""
+    """Return how to read files; a bigram set needs the alignment."""
     alignment = settings.alignment or set_of(settings).bigrams is not None
     return Reading(
         settings.format,
@@ -114,7 +115,7 @@ def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> 
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of the schema; null where the source has no such column."""
+    """Return the columns of the schema; a column that the source lacks is null."""
     columns = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
     ]
@@ -122,25 +123,25 @@ def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def partitions_of(parsed: Path) -> Path:
-    """Where the rows of a parsed file stand by partition."""
+    """Return the file that has the rows of a parsed file by partition."""
     return parsed.with_suffix(".arrow")
 
 
 def group_rows(tables: Iterator[pa.Table], rows: int = GROUP_ROWS) -> Iterator[pa.Table]:
-    """The same rows as tables of ``rows`` rows and a last one of fewer."""
-    held: list[pa.Table] = []
-    num_held = 0
+    """Yield the same rows as tables of ``rows`` rows and a last one of fewer."""
+    waiting: list[pa.Table] = []
+    num_waiting = 0
     for table in tables:
-        if held and not table.num_rows:
-            continue  # all of a block was refused
-        held.append(table)
-        num_held += table.num_rows
-        if num_held >= rows:
-            whole = pa.concat_tables(held)
+        if waiting and not table.num_rows:
+            continue  # all rows of a block were rejected
+        waiting.append(table)
+        num_waiting += table.num_rows
+        if num_waiting >= rows:
+            whole = pa.concat_tables(waiting)
             full = whole.num_rows - whole.num_rows % rows
             yield from (whole.slice(start, rows).combine_chunks() for start in range(0, full, rows))
-            held, num_held = [whole.slice(full)], num_held - full
-    rest = pa.concat_tables(held).combine_chunks()
+            waiting, num_waiting = [whole.slice(full)], num_waiting - full
+    rest = pa.concat_tables(waiting).combine_chunks()
     if rest.num_rows:
         yield rest
 
@@ -154,7 +155,7 @@ def _tokenizer(block: Block, settings: ShardSettings) -> str:
 def keep_pairs(
     block: Block, source: str, tokenizer: str, remove: Sequence[str], rules: RowRules
 ) -> tuple[pa.Table, pa.StringArray]:
-    """Rows of a block that are pairs (schema ``PAIRS`` and what else there is), and why each other is not [n]."""
+    """Return the rows of a block that are pairs (``PAIRS`` and further columns), and the reasons of the others [n]."""
     pairs = block.pairs
     texts, bad_trees = [], []
     for text, tree in ((pairs.first, pairs.first_tree), (pairs.second, pairs.second_tree)):
@@ -183,14 +184,13 @@ def keep_pairs(
 
 
 def join_tokens(texts: pa.StringArray, tokenizer: str) -> pa.StringArray:
-    """The tokens of texts [n], joined by one space.
+    """Return the tokens of texts [n], joined by one space.
 
-    Texts of PPDB are tokenized: where they are printable ASCII with single spaces between words, nothing but capitals
-    has to change, which is 10 times as fast.
+    Texts of PPDB are tokenized: printable ASCII with single spaces only needs lower-casing, which is 10 times as fast.
     """
     if tokenizer != "space":
         return tokenize(texts, tokenizer).joined()
-    # Buffers of its own: of empty strings in a slice, pyarrow 25's ``ascii_lower`` makes an array that is not valid.
+    # A copy: for empty strings in a slice, pyarrow 25's ``ascii_lower`` returns an invalid array.
     joined = pc.ascii_lower(pa.concat_arrays([texts]))
     others = _not_tokenized(joined)
     if not others.any():
@@ -199,13 +199,13 @@ def join_tokens(texts: pa.StringArray, tokenizer: str) -> pa.StringArray:
 
 
 def _not_tokenized(texts: pa.StringArray) -> Mask:
-    """Texts [n], with buffers of their own, that hold more than printable ASCII and single spaces inside."""
+    """Return whether texts [n] (not a slice) have more than printable ASCII and single inner spaces."""
     others = np.zeros(len(texts), bool)
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     if not len(texts) or offsets[-1] == offsets[0]:
         return others
     octets = np.frombuffer(texts.buffers()[2], np.uint8)[: offsets[-1]]
-    # Below a space wrap around: 0 is a space, 95 and more is not printable ASCII.
+    # Values below a space wrap around: 0 is a space, 95 and above is not printable ASCII.
     shifted = octets - np.uint8(32)
     spaces = shifted == 0
     odd = shifted >= 95
@@ -225,7 +225,7 @@ def _count(
     sample: list[dict[str, Any]],
     sampled: int,
 ) -> None:
-    """Add a block's refused rows to the counts by reason, and the first of each reason to the sample."""
+    """Add a block's rejected rows to the counts by reason, and the first rows of each reason to the sample."""
     counts = pc.value_counts(refused.drop_null())
     for reason, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
         room = sampled - seen.get(reason, 0)

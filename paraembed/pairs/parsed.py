@@ -1,4 +1,4 @@
-"""Rows of a pair file once they are parsed: pairs, or the reason why a row is none."""
+"""Parsed rows of a pair file: pairs, or the reason why a row is rejected."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,17 +14,17 @@ from paraembed.pairs.settings import Role
 
 @dataclass(frozen=True)
 class ParsedPairs:
-    """n lines or rows, parsed; the texts are as they came.
+    """n parsed rows; the texts are not tokenized yet.
 
     Attributes:
         first: string array [n].
         second: string array [n].
-        score: float32 array [n], null where there is none.
-        relation: string array [n], null where there is none.
-        first_tree: string array [n], null where there is none.
-        second_tree: string array [n], null where there is none.
-        refused: string array [n]: why the row is no pair; null where it is one.
-        extra: further columns [n] by name, such as the features of PPDB that were asked for.
+        score: float32 array [n], null if missing.
+        relation: string array [n], null if missing.
+        first_tree: string array [n], null if missing.
+        second_tree: string array [n], null if missing.
+        refused: string array [n], reason to reject the row; null for a pair.
+        extra: further columns [n] by name, such as features of PPDB.
     """
 
     first: pa.StringArray
@@ -41,14 +41,14 @@ class Rows(Protocol):
     """n rows of a file, as bytes."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Return n."""
 
     def __getitem__(self, row: int, /) -> bytes:
-        """One of them."""
+        """Return a row."""
 
 
 class TextRows:
-    """Rows [n] that came as columns of texts, each column a string array [n], which need not be valid UTF-8."""
+    """Rows [n] of columns of texts, each a string array [n], which can have invalid UTF-8."""
 
     def __init__(self, *columns: pa.StringArray) -> None:
         self._columns = [column.cast(pa.binary()) for column in columns]
@@ -67,10 +67,10 @@ class Block:
     Attributes:
         form: format of the file: ppdb, tsv, csv, words, aligned, parquet or jsonl.
         first_row: number of the first row in the file, from 0.
-        raw: the rows as they came, to show what was refused.
-        pairs: the rows, parsed.
-        lines: int64 [n], number of the line that each row comes from, from 0; None where the rows are the lines.
-        columns: what was read as what: by role the name of a column, or its number where the file has no header.
+        raw: original rows, to show rejected ones.
+        pairs: parsed rows.
+        lines: int64 [n], number of the line of each row, from 0; None if every row is one line.
+        columns: role → name of the column, or its number if the file has no header.
     """
 
     form: str
@@ -81,12 +81,12 @@ class Block:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def line_of(self, row: int) -> int:
-        """The number of the line that a row comes from, from 1, for people."""
+        """Return the number of a row's line, from 1."""
         return 1 + (self.first_row + row if self.lines is None else int(self.lines[row]))
 
 
 def refuse(tests: Sequence[tuple[pa.BooleanArray, str]]) -> pa.StringArray:
-    """The first reason whose test [n] is true (or null), null where none is."""
+    """Return the reason of the first test [n] that is true or null; null if there is none."""
     reason = pa.nulls(len(tests[0][0]), pa.string())
     for failed, name in reversed(tests):
         if failed.null_count or failed.true_count:  # most tests fail in no row of a block
@@ -95,28 +95,28 @@ def refuse(tests: Sequence[tuple[pa.BooleanArray, str]]) -> pa.StringArray:
 
 
 def is_blank(texts: pa.StringArray) -> pa.BooleanArray:
-    """Texts [n] of white space alone."""
+    """Return whether texts [n] are only white space."""
     return pc.equal(pc.binary_length(pc.utf8_trim_whitespace(texts)), 0)
 
 
 def filled(texts: pa.StringArray) -> pa.StringArray:
-    """Texts [n] without the white space around them, null for an empty one."""
+    """Return texts [n] without white space at the ends, null if empty."""
     trimmed = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pa.scalar(None, pa.string()), trimmed)
 
 
 def contains_byte(texts: pa.StringArray, character: str) -> bool:
-    """Whether an ASCII character stands in any of the texts; they are no slice of a larger array."""
+    """Return whether an ASCII character is in any of the texts, which must not be a slice."""
     data = texts.buffers()[2]
     return data is not None and bool((np.frombuffer(data, np.uint8) == ord(character)).any())
 
 
 def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
-    """Rows [n] of cells, empty or null where there is none.
+    """Return rows [n] of cells.
 
     Args:
-        cells: columns [n].
-        tests: what refuses a row, before a text that is null or a score that is no number does.
+        cells: columns [n], empty or null for a missing cell.
+        tests: tests that reject a row, applied before those for missing texts and wrong scores.
     """
     tests = [*tests, (pc.or_(pc.is_null(cells["first"]), pc.is_null(cells["second"])), "too few fields")]
     cells = {role: pc.fill_null(column, "") for role, column in cells.items()}
@@ -138,7 +138,7 @@ def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.Bool
 
 
 def _numbers(cells: pa.StringArray) -> tuple[pa.FloatArray, pa.BooleanArray]:
-    """Numbers of cells [n], null for an empty one, and where a cell is neither."""
+    """Return the numbers of cells [n], null if empty, and whether a cell is neither empty nor a number."""
     trimmed = pc.utf8_trim_whitespace(cells)
     number = pc.match_substring_regex(trimmed, r"^[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$")
     wrong = pc.and_not(pc.invert(number), pc.equal(trimmed, ""))

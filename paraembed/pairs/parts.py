@@ -1,4 +1,4 @@
-"""Parts of pair files: what one task parses, and what came of it."""
+"""Parts of pair files: the input of one parsing task, and its result."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from paraembed.pairs.reports import SourceReport, join_reports, sum_counts
 
 @dataclass(frozen=True)
 class Part:
-    """A source, or a span of one.
+    """Source, or a span of one.
 
     Attributes:
         source: pair file, or two aligned ones.
-        name: of the source, for messages and the column ``source``.
-        span: of its bytes; None for the whole source.
-        parsed: where its pairs go (``parse.parse_source``); the other files of the part are named after it.
+        name: name of the source, for messages and the column ``source``.
+        span: span of its bytes; None for the whole source.
+        parsed: file for its pairs (``parse.parse_source``); the other files of the part are named after it.
     """
 
     source: Source
@@ -45,24 +45,24 @@ class Part:
 
     @property
     def columns(self) -> Path:
-        """What a selection reads of the part's pairs."""
+        """Columns of the part's pairs that a selection reads."""
         return self.parsed.with_suffix(".columns")
 
     @property
     def mask(self) -> Path:
-        """Which of its pairs an output has."""
+        """Mask of the part's pairs that are in an output."""
         return self.parsed.with_name(self.parsed.stem.replace("parsed", "stays") + ".npy")
 
 
 @dataclass(frozen=True)
 class ParsedPart:
-    """A part that was parsed.
+    """Parsed part.
 
     Attributes:
         part: the part.
-        report: what became of its rows.
+        report: counts of its rows.
         first_rank: rank of its first row: number of lines of its source before it.
-        stays: which of its pairs are no duplicates, bool [report.parsed].
+        stays: bool [report.parsed], False for duplicates.
     """
 
     part: Part
@@ -77,7 +77,7 @@ class ParsedPart:
 
 
 def parsed_parts(parts: Sequence[Part], reports: Sequence[SourceReport]) -> list[ParsedPart]:
-    """Parsed parts in order, with the ranks that they begin at; all pairs stay."""
+    """Return parsed parts in order, with their first ranks; no pair is marked as duplicate yet."""
     files: list[ParsedPart] = []
     for part, report in zip(parts, reports, strict=True):
         before = files[-1] if files and files[-1].part.name == part.name else None
@@ -102,7 +102,7 @@ def save_masks(files: Sequence[ParsedPart], masks: Sequence[npt.NDArray[np.bool_
 
 
 def about_sources(files: Sequence[ParsedPart]) -> dict[str, dict[str, Any]]:
-    """Entries of the sources in a manifest, by name: counts, and the version of PPDB."""
+    """Return the manifest's entries of the sources, by name: counts, and the version of PPDB."""
     reports = reports_of(files)
     duplicates = Counter[str]()
     for file in files:
@@ -120,7 +120,7 @@ def about_sources(files: Sequence[ParsedPart]) -> dict[str, dict[str, Any]]:
 
 
 def reports_of(files: Sequence[ParsedPart]) -> dict[str, SourceReport]:
-    """Reports of whole sources, by name."""
+    """Return the reports of whole sources, by name."""
     spans: dict[str, list[SourceReport]] = {}
     for file in files:
         spans.setdefault(file.part.name, []).append(file.report)

@@ -1,6 +1,7 @@
-"""What became of the rows of an input: counted by reason, with examples."""
+"""Report of the rows of an input: counts by reason, with examples."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from paraembed.io.fingerprint import read_json
 from paraembed.options import Count, checked
 
 SAMPLED = 100
-"""Refused rows shown, a reason and input."""
+"""Maximum number of rejected rows to keep as examples, for each reason and input."""
 
 
 class _Rejected(TypedDict):
@@ -21,16 +22,16 @@ class _Rejected(TypedDict):
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What became of one input file, or of a span of one.
+    """Report of one input file, or of a span of one.
 
     Attributes:
         read: rows, without a header.
-        parsed: rows that are pairs, before duplicates are removed.
-        refused: the other rows, by reason.
-        sample: up to 100 refused rows a reason: file, line from 1, reason, text.
-        groups: rows of each row group of the parsed file, or files.
-        lines: that the rows stand in: what the ranks of a next span begin with.
-        version: of PPDB, ``1.0`` or ``2.0`` (which adds the entailment), ``mixed``; None for another format.
+        parsed: pairs, before duplicates are removed.
+        refused: number of rejected rows by reason.
+        sample: up to 100 rejected rows for each reason: file, line from 1, reason, text.
+        groups: rows of each row group of the parsed file or files.
+        lines: lines of the rows; the ranks of the next span begin there.
+        version: version of PPDB, ``1.0``, ``2.0`` (which adds the entailment) or ``mixed``; None for other formats.
     """
 
     read: Count
@@ -51,7 +52,7 @@ def load_report(path: Path) -> SourceReport:
     """Read what ``save_report`` wrote.
 
     Raises:
-        ValueError: the file is no report.
+        ValueError: the file is not a report.
     """
     report: SourceReport = read_json(path, SourceReport)
     checked(list[_Rejected], report.sample, f"{path}: sample")
@@ -61,16 +62,15 @@ def load_report(path: Path) -> SourceReport:
 
 
 def sum_counts(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Counts by reason, added."""
-    totals: dict[str, int] = {}
-    for one in counts:
-        for reason, count in one.items():
-            totals[reason] = totals.get(reason, 0) + count
+    """Return the sum of counts by reason, sorted by reason."""
+    totals = Counter[str]()
+    for by_reason in counts:
+        totals.update(by_reason)
     return dict(sorted(totals.items()))
 
 
 def join_reports(spans: Sequence[SourceReport]) -> SourceReport:
-    """The report of a file from those of its spans, in order."""
+    """Return the report of a file from the reports of its spans, in order."""
     sample, shown, before = [], dict[str, int](), 0
     for span in spans:
         for row in span.sample:

@@ -1,7 +1,7 @@
-"""Selections over all pairs that stay: sizes by rank, samples, splits, equal bins, nested subsets.
+"""Selections over all pairs: sizes by rank, samples, splits, equal bins, nested subsets.
 
-They work on a few numbers a pair, in the order of the output, and say which rows each output has. Draws go by the hash
-of the unordered pair and a seed: the same pairs are drawn however the input is cut into files and blocks.
+They work on a few numbers per pair, in the order of the output, and return the rows of each output. Samples are drawn
+by the hash of the unordered pair and a seed, so they do not depend on how the input is cut into files and blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,19 +23,19 @@ from paraembed.pairs.training_sets import set_of
 
 Rows = npt.NDArray[np.int64]
 
-_SPLIT_SEED = 801010  # not the user's: a pair is in the same split in every size of PPDB and in every run
+_SPLIT_SEED = 801010  # fixed, so that a pair is in the same split in every size of PPDB and in every run
 _SPLITS = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
 _FEWEST = 10  # P16 §5.3: "until there are fewer than 10 phrase pairs"
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The rows of one output.
+    """Rows of one output.
 
     Attributes:
         name: folder below the output; empty for the output itself.
-        rows: int64, ascending, numbers of rows in the order of ``select``'s columns.
-        counts: the other rows, by reason; together with ``rows`` they are all.
+        rows: int64, ascending row numbers, in the order of ``select``'s columns.
+        counts: number of all other rows, by reason.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Selected:
 
 
 def selects(options: FilterOptions) -> bool:
-    """Whether ``select`` would do more than to take every row in one output."""
+    """Return whether ``select`` would do more than take every row in one output."""
     chosen = set_of(options)
     drawn = (
         chosen.size is not None
@@ -56,11 +56,11 @@ def selects(options: FilterOptions) -> bool:
 
 
 def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
-    """What ``select`` must know of n rows: ``key`` uint64; ``num_tokens`` and ``effective_size`` where a rule asks.
+    """Return the columns that ``select`` needs of n rows: ``key`` uint64; ``num_tokens``, ``effective_size`` if used.
 
     Args:
         table: rows that stay, string columns ``first`` and ``second``.
-        options: as given to ``select``.
+        options: options of ``select``.
     """
     columns = {"key": pa.array(pair_keys(table))}
     if options.match_tokens_of is not None:
@@ -71,7 +71,7 @@ def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
 
 
 def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterOptions) -> pa.Table:
-    """The ``selection_columns`` of the rows of a parsed file that stay, bool [n]."""
+    """Return the ``selection_columns`` of the rows of a parsed file that stay, bool [n]."""
     nothing = pa.table({"first": pa.array([], pa.string()), "second": pa.array([], pa.string())})
     tables, start = [selection_columns(nothing, options)], 0
     for batch in pq.ParquetFile(parsed).iter_batches(columns=["first", "second"]):
@@ -82,20 +82,20 @@ def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterO
 
 
 def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
-    """The rows of each output.
+    """Return the rows of each output.
 
-    In this order: pairs are left out, split, cut to their sizes (of each split: top, then sample), halved.
+    The order of steps: leave out pairs, split, resize (top, then sample, for each split), nested subsets.
 
     Args:
         options: what to select.
-        columns: of ``selection_columns``, all rows in the order of the output, best first, duplicates dropped.
+        columns: ``selection_columns`` of all rows in the order of the output, best first, without duplicates.
 
     Returns:
         One output named ""; for a split into all parts ``train``, ``dev`` and ``test``; for nested subsets ``1-of-1``,
-        ``1-of-2``, ``1-of-4``, …, each within the one before.
+        ``1-of-2``, ``1-of-4``, …, each a subset of the one before.
 
     Raises:
-        FileNotFoundError, ValueError: pair shards that an option names are missing, or have more tokens than there are.
+        FileNotFoundError, ValueError: pair shards that an option names are missing, or have more tokens than the rows.
     """
     keys = columns["key"].to_numpy()
     selected = Selected("", np.arange(len(keys)))
@@ -130,7 +130,7 @@ def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask
 
 
 def _keep(selected: Selected, kept: npt.NDArray[np.bool_], reason: str) -> Selected:
-    """The rows of a selection that are ``kept`` [n, over all rows]; the others are counted."""
+    """Return the rows of a selection that are ``kept`` [n, over all rows], and count the others."""
     stay = kept[selected.rows]
     lost = int(len(stay) - stay.sum())
     counts = {**selected.counts, reason: selected.counts.get(reason, 0) + lost} if lost else selected.counts
@@ -144,7 +144,7 @@ def _keep_rows(selected: Selected, rows: Rows, size: int, reason: str) -> Select
 
 
 def _split(selected: Selected, keys: npt.NDArray[np.uint64], split: str) -> list[Selected]:
-    """Tenths by the hash of the unordered pair: no pair is in two parts, nor is its swap."""
+    """Split into tenths by the hash of the unordered pair, so that no pair is in two parts in either order."""
     tenth = mixed(keys, _SPLIT_SEED) % np.uint64(10)
     names = tuple(_SPLITS) if split == "all" else (split,)
     folder = (lambda name: name) if split == "all" else (lambda _: "")
@@ -178,11 +178,11 @@ def _resize(selected: Selected, options: FilterOptions, columns: pa.Table) -> Se
 
 
 def _equal_bins(selected: Selected, options: FilterOptions, columns: pa.Table) -> Selected:
-    """As many pairs of each effective size: the first ones, or drawn ones where ``sample`` says how many."""
+    """Return equally many pairs of each effective size: the first ones, or a random ``sample``."""
     chosen = set_of(options)
     sizes = columns["effective_size"].to_numpy()[selected.rows]
     last = chosen.effective_sizes[-1]
-    bins = [selected.rows[np.minimum(sizes, last) == one] for one in chosen.effective_sizes]
+    bins = [selected.rows[np.minimum(sizes, last) == size] for size in chosen.effective_sizes]
     if options.top is not None:
         bins = [rows[: options.top // len(bins)] for rows in bins]
     if options.sample is not None:
@@ -199,13 +199,13 @@ def _draw_order(keys: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint6
 
 
 def _drawn(rows: Rows, keys: npt.NDArray[np.uint64], seed: int) -> Rows:
-    """Rows in an order that the seed decides; of equal pairs the first comes first."""
+    """Return rows in a random order decided by the seed; equal pairs keep their order."""
     drawn: Rows = rows[np.argsort(_draw_order(keys[rows], seed), kind="stable")]
     return drawn
 
 
 def _halve(selected: Selected, order: npt.NDArray[np.uint64] | None) -> Iterator[Selected]:
-    """Nested subsets of n, n/2, n/4, … rows (whole numbers below), the last one of fewer than 10."""
+    """Yield nested subsets of n, n/2, n/4, … rows, rounded down; the last one has fewer than 10."""
     total = len(selected.rows)
     ordered = selected.rows if order is None else selected.rows[np.argsort(order[selected.rows], kind="stable")]
     for level in range(max(1, total.bit_length())):
@@ -229,7 +229,7 @@ def _keys_of(folder: Path) -> npt.NDArray[np.uint64]:
 
 
 def _pair_shards(folder: Path) -> Iterator[pa.Table]:
-    """The texts of the pair shards in a folder, some thousand pairs at a time."""
+    """Yield the texts of the pair shards in a folder, some thousand pairs at a time."""
     if not (folder / SUCCESS).is_file():
         raise FileNotFoundError(f"{folder} holds no finished pair shards; write them with jobs/shard.py")
     for shard in read_manifest(folder)["shards"]:

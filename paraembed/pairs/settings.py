@@ -1,4 +1,4 @@
-"""What decides the rows of pair shards, apart from the input files."""
+"""Settings that decide the rows of pair shards."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ PAIRS = pa.schema(
         pa.field("second_tree", pa.string()),
     ]
 )
-"""One row a pair: a pair shard, as jobs/shard.py writes and jobs/train.py reads. Older shards have no trees."""
+"""Schema of a pair shard, one row per pair; jobs/shard.py writes it, jobs/train.py reads it. Old shards lack trees."""
 Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
 Role = Literal[
     "first",
@@ -51,7 +51,7 @@ Split = Literal["all", "train", "dev", "test"]
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Which pairs are taken, and how many of them."""
+    """Filters and sizes of a set of pairs."""
 
     training_set: SetName | None = None
     """Build the training set of a paper, see paraembed/pairs/training_sets.py; default: keep every pair."""
@@ -106,7 +106,7 @@ class FilterOptions:
 
 @dataclass(frozen=True)
 class ShardSettings(FilterOptions):
-    """What decides the rows of the shards, apart from the input files."""
+    """Settings that decide the rows of the shards, together with the input files."""
 
     format: Format = "auto"
     """Input format; auto: from the name and first line of each file."""

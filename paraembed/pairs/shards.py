@@ -1,10 +1,10 @@
-"""From pair files to pair shards in three steps, each a plain function on files.
+"""Pair shards: plan, write, read and check. Pair files become pair shards in three steps, each a function on files.
 
-1. ``parse.parse_source``: one input file → its tokenized pairs (Parquet), counts, and a sample of what was refused;
-2. ``duplicates.find_duplicates``: the rows, over all files, that repeat an unordered pair;
+1. ``parse.parse_source``: one input file → its tokenized pairs (Parquet), counts, and examples of rejected rows;
+2. ``deduplicate.find_duplicates``: the rows, over all files, that repeat an unordered pair;
 3. ``write_shard``: an equal share of the rows that stay, in the order of the input files and of their rows.
 
-What comes out depends on the input files and the settings alone, not on how many processes take part.
+The result depends only on the input files and the settings, not on the number of processes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from paraembed.pairs.statistics import Counts, count_pairs
 
 FORMAT = "paraembed-pairs-1"
 SUBSETS_FORMAT = "paraembed-pair-subsets-1"
-"""Of a folder whose folders are pair shards."""
+"""Format of a folder whose subfolders are pair shards."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -69,14 +69,14 @@ class _AllCounts(_Counts):
 
 
 class FinishedManifest(TypedDict):
-    """What jobs/shard.py reads of the manifest of a finished output."""
+    """Fields that jobs/shard.py reads of the manifest of a finished output."""
 
     counts: _AllCounts
     subsets: NotRequired[dict[str, Count]]
 
 
 class TrainingManifest(TypedDict):
-    """What a training reads of a manifest."""
+    """Fields that a training reads of a manifest."""
 
     shards: list[_TrainingEntry]
     counts: _Counts
@@ -86,11 +86,11 @@ class TrainingManifest(TypedDict):
 
 GROUP_ROWS = 65_536
 REPEATING = ["relation", "source"]
-"""Columns with a dictionary; one of texts, which do not repeat, costs time and a fifth more bytes."""
+"""Columns with a Parquet dictionary; for texts, which do not repeat, it would cost time and a fifth more bytes."""
 
 
 def schema_of(settings: ShardSettings) -> pa.Schema:
-    """The columns of the shards: ``PAIRS``, then those that were asked for."""
+    """Return the columns of the shards: ``PAIRS``, then features and alignment if the settings name them."""
     more = [pa.field(name, pa.float32()) for name in settings.features]
     more += [pa.field("alignment", pa.string())] * settings.alignment
     return pa.schema([*PAIRS, *more])
@@ -98,7 +98,7 @@ def schema_of(settings: ShardSettings) -> pa.Schema:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Which rows make one shard: rows ``start`` … ``stop`` - 1 of those that stay in the given row groups.
+    """Rows of one shard: rows ``start`` … ``stop`` - 1 of those that stay in the given row groups.
 
     Attributes:
         name: file name of the shard.
@@ -119,7 +119,7 @@ def plan_shards(reports: Sequence[SourceReport], stays: Sequence[Mask], rows_per
     Args:
         reports: one a parsed file.
         stays: for each parsed file which of its rows stay, bool.
-        rows_per_shard: most rows of a shard.
+        rows_per_shard: maximum rows of a shard.
     """
     groups, counts = [], []
     for number, (report, staying) in enumerate(zip(reports, stays, strict=True)):
@@ -147,15 +147,15 @@ def write_shard(
     counts: Path,
     first_ranks: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Write one shard; returns its entry in the manifest: name, rows, sha256.
+    """Write one shard; return its entry in the manifest: name, rows, sha256.
 
     Args:
-        plan: its rows.
+        plan: rows of the shard.
         parsed: the parsed files.
         stays: by the number of a parsed file, which of its rows stay, bool.
-        folder: where the shard goes.
+        folder: folder for the shard.
         counts: folder for the counts of its lengths and words.
-        first_ranks: what the ranks of each parsed file count from; 0 where none are given.
+        first_ranks: first rank of each parsed file; default: 0.
     """
     tables = []
     for number, group in plan.groups:
@@ -165,8 +165,8 @@ def write_shard(
         with pq.ParquetFile(parsed[number], metadata=metadata) as file:
             table = file.read_row_group(group)
         if first_ranks and first_ranks[number]:
-            at = table.column_names.index("rank")
-            table = table.set_column(at, table.schema.field(at), pc.add(table["rank"], first_ranks[number]))
+            column = table.column_names.index("rank")
+            table = table.set_column(column, table.schema.field(column), pc.add(table["rank"], first_ranks[number]))
         tables.append(table.filter(pa.array(stays[number][start : start + table.num_rows])))
     table = pa.concat_tables(tables).slice(plan.start, plan.stop - plan.start).combine_chunks()
     digest = write_file(
@@ -184,9 +184,9 @@ def write_shard(
 
 @lru_cache(maxsize=4)
 def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData, list[int]]:  # noqa: ARG001 - part of the key
-    """Footer of a parsed file, and the number of the first row of each row group.
+    """Return the footer of a parsed file, and the number of the first row of each row group.
 
-    A process reads it once for all shards of the file: once for each of n row groups would be quadratic.
+    A process reads it once for all shards of the file; reading it for each of n row groups would be quadratic.
     """
     metadata = pq.read_metadata(path)
     rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
@@ -194,10 +194,10 @@ def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData,
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of pair shards; their names are file names of the folder.
+    """Return the manifest of pair shards, whose names are checked to be files of the folder.
 
     Raises:
-        FileNotFoundError, ValueError: there is no manifest, or it is not one of pair shards.
+        FileNotFoundError, ValueError: the manifest is missing, or not one of pair shards.
     """
     manifest: dict[str, Any] = read_json(folder / "manifest.json", _Manifest)
     names = [shard["name"] for shard in manifest["shards"]]
@@ -210,7 +210,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_shard(path: Path, num_rows: int | None) -> int:
-    """Return the rows of a pair shard; raise ValueError where it is none, or has not ``num_rows``."""
+    """Return the number of rows of a pair shard; raise ValueError if the file is none, or has not ``num_rows`` rows."""
     with open_parquet(path) as file:
         schema, rows = file.schema_arrow, int(file.metadata.num_rows)
     for name in ("first", "second"):
@@ -223,24 +223,24 @@ def check_shard(path: Path, num_rows: int | None) -> int:
 
 
 def load_counts(folder: Path) -> Counts:
-    """What ``write_shard`` counted."""
+    """Return the counts that ``write_shard`` wrote."""
     return Counts(*(pq.read_table(folder / name) for name in ("lengths", "words")))
 
 
 def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, Any]:
-    """The manifest of finished pair shards.
+    """Return the manifest of finished pair shards.
 
     Args:
-        folder: of the shards.
-        for_training: whether the counts that a training needs must be there, and add up.
+        folder: folder of the shards.
+        for_training: check that the counts that a training needs are there and add up.
 
     Raises:
-        FileNotFoundError, ValueError: no finished pair shards there, or one of them was changed.
+        FileNotFoundError, ValueError: the folder holds no finished pair shards, or a shard was changed.
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected pair shards, as jobs/shard.py writes")
     if not (folder / SUCCESS).is_file():
-        raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or run it again")
+        raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or resume it")
     where = f"{folder}/manifest.json"
     form = checked(dict[str, Any], read_json(folder / "manifest.json"), where).get("format")
     if form != FORMAT:

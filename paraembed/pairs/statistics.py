@@ -1,6 +1,6 @@
-"""What a set of pairs is made of: lengths, words with counts, and how many words have no vector.
+"""Statistics of pairs: lengths, words with counts, and words without a vector.
 
-Counts of blocks of rows are tables, and the counts of several tables are added by ``merge_counts``.
+Counts of blocks of rows are tables; ``merge_counts`` adds them.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class Counts:
     """Counts over pairs.
 
     Attributes:
-        lengths: schema ``LENGTHS``: pairs by tokens of the text ``first``, ``second``, and of the ``longer`` one.
-        words: schema ``WORDS``: tokens of both texts by word.
+        lengths: schema ``LENGTHS``: number of pairs by tokens of ``first``, ``second``, and the ``longer`` text.
+        words: schema ``WORDS``: number of tokens of both texts by word.
     """
 
     lengths: pa.Table
@@ -32,9 +32,9 @@ class Counts:
 
 
 def count_pairs(table: pa.Table) -> Counts:
-    """Counts over n pairs, with string columns ``first`` and ``second``: tokens with one space between, at least one.
+    """Return the counts of n pairs, string columns ``first`` and ``second`` of one token or more, one space between.
 
-    The rows are in no order until ``merge_counts`` puts them into one.
+    The rows of the counts are in no order; ``merge_counts`` sorts them.
     """
     texts = pa.concat_arrays([text_column(table, "first"), text_column(table, "second")])
     if not len(texts):
@@ -42,19 +42,19 @@ def count_pairs(table: pa.Table) -> Counts:
     tokens, lengths_2N = _tokens_with_space(texts)
     lengths = lengths_2N.reshape(2, -1)
     sides = {"first": lengths[0], "second": lengths[1], "longer": lengths.max(axis=0)}
-    found = pc.value_counts(tokens)
-    # A word comes as two values, with the space behind it and without, where it also ends a text.
-    words = pa.Table.from_arrays([pc.ascii_rtrim(found.field("values"), " "), found.field("counts")], schema=WORDS)
-    return Counts(pa.concat_tables([_histogram(name, one) for name, one in sides.items()]), _added(words))
+    counts = pc.value_counts(tokens)
+    # A word can have two values: with the space after it, and without at the end of a text.
+    words = pa.Table.from_arrays([pc.ascii_rtrim(counts.field("values"), " "), counts.field("counts")], schema=WORDS)
+    return Counts(pa.concat_tables([_histogram(name, side) for name, side in sides.items()]), _added(words))
 
 
 def _tokens_with_space(texts: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-    """The tokens [T] of n texts, each with the space behind it, and how many each text has, int64 [n].
+    """Return the tokens [T] of n texts, each with the space after it, and the number of tokens of each text, int64 [n].
 
-    The tokens are slices of the texts' own bytes: nothing is copied.
+    The tokens are slices of the texts' bytes: nothing is copied.
 
     Args:
-        texts: string array [n] with buffers of its own, n > 0; no text is empty, or ends with a space.
+        texts: string array [n], not a slice, n > 0; no text is empty or ends with a space.
     """
     starts_of_texts = np.frombuffer(texts.buffers()[1], np.int32)[: len(texts) + 1]
     octets = np.frombuffer(texts.buffers()[2], np.uint8)[: starts_of_texts[-1]]
@@ -77,7 +77,7 @@ def _histogram(name: str, lengths: npt.NDArray[np.int64]) -> pa.Table:
 
 
 def merge_counts(parts: Sequence[Counts]) -> Counts:
-    """The counts of all parts together, in one order whatever that of the parts: lengths upwards, words by count."""
+    """Return the sum of counts, in an order that does not depend on the parts: lengths ascending, words by count."""
     lengths = _added(pa.concat_tables([LENGTHS.empty_table(), *(part.lengths for part in parts)]))
     words = _added(pa.concat_tables([WORDS.empty_table(), *(part.words for part in parts)]))
     return Counts(
@@ -92,7 +92,7 @@ def _added(table: pa.Table) -> pa.Table:
 
 
 def length_histogram(counts: Counts) -> dict[str, dict[str, int]]:
-    """Pairs by number of tokens, for JSON: {"first": {"1": 20, "2": 7}, "second": …, "longer": …}."""
+    """Return the number of pairs by tokens, for JSON: {"first": {"1": 20, "2": 7}, "second": …, "longer": …}."""
     histogram: dict[str, dict[str, int]] = {"first": {}, "second": {}, "longer": {}}
     for row in counts.lengths.to_pylist():
         histogram[row["text"]][str(row["tokens"])] = row["count"]
@@ -100,10 +100,10 @@ def length_histogram(counts: Counts) -> dict[str, dict[str, int]]:
 
 
 def without_vector(counts: Counts, vocabulary: pa.StringArray) -> dict[str, Any]:
-    """How many words of the pairs are not in the vocabulary [V] (P16 §5.1).
+    """Return the number of words of the pairs that are not in the vocabulary [V] (P16 §5.1).
 
     Returns:
-        For ``words`` (different ones) and ``tokens`` (as often as they occur): all, without vector, and the share.
+        For ``words`` (distinct) and ``tokens`` (all occurrences): all, without vector, and the fraction without.
     """
     missing = pc.invert(pc.is_in(counts.words["word"], value_set=vocabulary))
     lost = counts.words.filter(missing)

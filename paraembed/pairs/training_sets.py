@@ -1,8 +1,8 @@
-"""The training sets of the four papers, by name: which rows each takes, and what is done with equal ones.
+"""Training sets of the four papers, by name: filters of rows, and treatment of duplicates.
 
-``row_rules`` makes the rules once; ``judge_rows`` applies them to each block of rows. What needs all rows at once,
-sizes, splits and samples, is ``paraembed.pairs.selection``. Pairs that repeat each other, in either order ("redundant"
-in P15, "unique" in P16), are for the sharding to drop, unless the set says otherwise.
+``row_rules`` builds the filters once; ``judge_rows`` applies them to each block of rows. Sizes, splits and samples,
+which need all rows at once, are in ``paraembed.pairs.selection``. Duplicates, in either order ("redundant" in P15,
+"unique" in P16), are dropped by the sharding, unless the set keeps them.
 """
 
 from collections.abc import Callable
@@ -35,19 +35,19 @@ from paraembed.pairs.settings import FilterOptions, SetName
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """A training set of a paper.
+    """Training set of a paper.
 
     Attributes:
-        source: where the paper says it.
-        made_from: the input that the paper used.
-        num_pairs: how many pairs the paper got.
-        rules: what refuses a row, in this order; a function of the vocabulary where that is needed.
-        bigrams: rows become bigram pairs of this kind, and the rules are about these.
-        effective_sizes: as many pairs of each of these effective sizes; the last stands for all from there.
-        size: how many pairs are selected, unless the options say; None: all.
+        source: section of the paper.
+        made_from: input that the paper used.
+        num_pairs: number of pairs of the paper.
+        rules: filters, in this order; a filter that needs the vocabulary is a function of it.
+        bigrams: rows become bigram pairs of this kind, and the filters apply to these.
+        effective_sizes: select equally many pairs of each of these effective sizes; the last includes larger ones.
+        size: default number of pairs to select; None: all.
         is_split: pairs are split into train, dev and test.
-        keeps_equal_texts: a text with itself is a pair.
-        keeps_duplicates: pairs may recur.
+        keeps_equal_texts: two equal texts are a pair.
+        keeps_duplicates: duplicates are kept.
     """
 
     source: str
@@ -63,7 +63,7 @@ class TrainingSet:
 
     @property
     def needs_vocabulary(self) -> bool:
-        """Whether a rule asks which words have vectors."""
+        """Whether a filter needs the vocabulary."""
         return any(not isinstance(rule, RowFilter) for rule in self.rules)
 
 
@@ -111,10 +111,10 @@ TRAINING_SETS: dict[str, TrainingSet] = {
 
 
 def find_training_set(name: str) -> TrainingSet:
-    """The training set of this name.
+    """Return the training set of this name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the name is unknown.
     """
     if name not in TRAINING_SETS:
         raise ValueError(f"unknown training set {name!r}; allowed: {', '.join(get_args(SetName))}")
@@ -122,7 +122,7 @@ def find_training_set(name: str) -> TrainingSet:
 
 
 def set_of(options: FilterOptions) -> TrainingSet:
-    """The training set that options name; where they name none, one that takes every row."""
+    """Return the training set that options name; by default a set of all rows."""
     if options.training_set is None:
         return TrainingSet("", "", 0)
     return find_training_set(options.training_set)
@@ -130,12 +130,12 @@ def set_of(options: FilterOptions) -> TrainingSet:
 
 @dataclass(frozen=True)
 class RowRules:
-    """What is asked of each row.
+    """Filters of rows.
 
     Attributes:
-        filters: of the rows as they come, in this order.
-        bigrams: rows that stay become bigram pairs of this kind; None: they stay as they are.
-        bigram_filters: of these bigram pairs.
+        filters: filters of the original rows, in this order.
+        bigrams: rows that pass become bigram pairs of this kind; None: they stay unchanged.
+        bigram_filters: filters of these bigram pairs.
     """
 
     filters: tuple[RowFilter, ...]
@@ -144,18 +144,18 @@ class RowRules:
 
 
 def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) -> RowRules:
-    """The rules of a training set, behind those of the options: equal texts, score, length.
+    """Return the filters of the options (equal texts, score, length), then those of the training set.
 
     Args:
-        options: which set, and limits.
+        options: training set and limits.
         vocabulary: string array [V] of lower-case words; some sets need it.
 
     Raises:
-        ValueError: the set needs a vocabulary and there is none.
+        ValueError: the set needs a vocabulary and none is given.
     """
     chosen = set_of(options)
     if chosen.needs_vocabulary and vocabulary is None:
-        raise ValueError(f"{options.training_set} keeps pairs of known words only; give word vectors with `words`")
+        raise ValueError(f"`training_set` {options.training_set} needs a vocabulary; give word vectors with `words`")
     filters = [] if chosen.keeps_equal_texts else [EQUAL_TEXTS]
     if options.min_score is not None:
         filters += [no_score(), below_score(options.min_score)]
@@ -168,18 +168,18 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
 
 
 def judge_rows(table: pa.Table, rules: RowRules) -> tuple[pa.Table, pa.StringArray]:
-    """Apply rules to rows.
+    """Apply filters to rows.
 
     Args:
         table: n rows of schema ``PAIRS``, tokenized; for bigrams also ``first_pos``, ``second_pos``, ``alignment``.
-        rules: of ``row_rules``.
+        rules: filters of ``row_rules``.
 
     Returns:
-        The rows [n], which differ from ``table`` for bigrams only; and why a row is refused, string [n], null where
-        it stays.
+        The rows [n], which differ from ``table`` only for bigrams; and the reason to reject a row, string [n], null if
+        it passes.
 
     Raises:
-        ValueError: bigrams are asked for and a column is missing.
+        ValueError: a column that bigrams need is missing.
     """
     refused = first_failures(table, rules.filters)
     if rules.bigrams is None:

@@ -343,7 +343,7 @@ def test_what_was_read_as_what_is_shown(ray_cluster, tmp_path, capsys):
         (tmp_path / f"{number}.tsv").write_text(f"target\tsource\nx{number}\ty\na\tb\nc\td\ne\tf\n")
     (tmp_path / "p.csv").write_text("id,score,body\n1,2,a b\n2,3,c d\n")
     files = [tmp_path / f"{number}.tsv" for number in range(3)]
-    with pytest.raises(ValueError, match=r"p\.csv begins with .* id, score, body; say with `columns`"):
+    with pytest.raises(ValueError, match=r"p\.csv begins with .* id, score, body; name the columns with `columns`"):
         shard_pairs([*files, tmp_path / "p.csv"], tmp_path / "out", SETTINGS)
     shard_pairs(files, tmp_path / "out", SETTINGS)
     said = capsys.readouterr().err
@@ -378,7 +378,7 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
     words = sorted({word for pair in rows for text in pair for word in text.split()} - {"long"})
     (tmp_path / "words").write_text("\n".join(words))
     settings = ShardSettings(training_set="pgru2017")
-    with pytest.raises(ValueError, match="pgru2017 keeps pairs of known words only; give word vectors with `words`"):
+    with pytest.raises(ValueError, match="pgru2017 needs a vocabulary; give word vectors with `words`"):
         shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings)
     whole, _ = shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")
     # 20 × 6 equal ones; of the other 20 × 30, 20 × 10 have the unknown word; half of the rest are swaps.

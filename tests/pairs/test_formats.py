@@ -63,7 +63,7 @@ def test_aligned_files(tmp_path, block):
     one.write_bytes(b"a\nb\nc\n")
     with pytest.raises(ValueError, match=r"normal.aligned has 3 lines, .*simple.aligned.gz has more"):
         rows_of((one, other), block_bytes=block)
-    with pytest.raises(ValueError, match="3 inputs of format aligned"):
+    with pytest.raises(ValueError, match="aligned needs an even number of input files, got 3"):
         sources_of([one, other, one], "aligned")
 
 
@@ -89,7 +89,7 @@ def test_parquet_and_jsonl_columns_by_name(tmp_path):
         ("score is no number", "c", "d"),
     ]
     pq.write_table(pa.table({"x": ["a"], "y": ["b"]}), tmp_path / "q")
-    with pytest.raises(ValueError, match="has columns x, y; two are needed, named such as first, source"):
+    with pytest.raises(ValueError, match=r"has columns x, y; .* names such as first, source"):
         rows_of(tmp_path / "q")
     (tmp_path / "r").write_bytes(b"PAR1 and no more")
     with pytest.raises(ValueError, match="is not a whole Parquet file"):
@@ -105,14 +105,14 @@ def test_parquet_and_jsonl_columns_by_flag(tmp_path):
     assert next(read_pairs(tmp_path / "p", Reading(columns=columns))).pairs.score.to_pylist() == [0.5, 1.0]
     assert rows_of(tmp_path / "p.jsonl", columns=columns)[1:] == [(None, "c", "a"), ("too few fields", "", "b")]
     for name in ("p", "p.jsonl"):
-        with pytest.raises(ValueError, match="has 5 columns: key, x, how, y, list; `columns` says what 2 are"):
+        with pytest.raises(ValueError, match="has 5 columns: key, x, how, y, list; `columns` has 2"):
             rows_of(tmp_path / name, columns=("first", "second"))
         with pytest.raises(ValueError, match=r"has columns how, key, list, x, y|has columns key, x, how, y, list"):
             rows_of(tmp_path / name)
         with pytest.raises(ValueError, match="must name first and second once each"):
             rows_of(tmp_path / name, columns=("first", "first"))
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, names=["x", "y", "x"]), tmp_path / "twice")
-    with pytest.raises(ValueError, match="has columns x, y, x; x stands twice, rename one"):
+    with pytest.raises(ValueError, match="has columns x, y, x; x is there twice, rename one"):
         rows_of(tmp_path / "twice", columns=("first", "second", "ignore"))
 
 

@@ -79,7 +79,7 @@ def test_columns_of_trees(tmp_path, names, comma):
 
 def test_a_tree_column_stands_once(tmp_path):
     path = write(tmp_path / "p.tsv", "source\ttarget\ttree1\tparse1\na\tb\ta\ta\n")
-    with pytest.raises(ValueError, match="say with `columns` which are first and second"):
+    with pytest.raises(ValueError, match="name first and second with `columns`"):
         rows_of(path)
     with pytest.raises(ValueError, match="must name first and second once each, no tree twice"):
         rows_of(path, columns=("first", "second", "first_tree", "first_tree"))
@@ -87,7 +87,7 @@ def test_a_tree_column_stands_once(tmp_path):
 
 
 def test_a_header_that_does_not_say_the_pair_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="say with `columns` which are first and second"):
+    with pytest.raises(ValueError, match="name first and second with `columns`"):
         rows_of(write(tmp_path / "p.csv", "source,target,text1\na,b,c\n"))
 
 

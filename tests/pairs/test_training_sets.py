@@ -321,7 +321,7 @@ def test_the_names_are_those_that_can_be_given():
 @pytest.mark.parametrize("name", get_args(SetName))
 def test_a_set_of_known_words_needs_a_vocabulary(name):
     if name.startswith("tacl2015") or name == "pgru2017":
-        with pytest.raises(ValueError, match=f"{name} keeps pairs of known words only; give word vectors with `words`"):
+        with pytest.raises(ValueError, match=f"{name} needs a vocabulary; give word vectors with `words`"):
             row_rules(options_for(name))
     else:
         row_rules(options_for(name))
