@@ -1,4 +1,4 @@
-"""Read an output again and compare it with its manifest: every row once, nothing else, nothing changed."""
+"""Check of an output against its manifest: every row exactly once, nothing else, nothing changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,17 +33,17 @@ from paraembed.options import Count, checked, json_value
 _ROWS = 16_384  # read at a time
 _REJECTED_BYTES = 1 << 30  # of a list of rejected rows
 _SCALE = "scale"  # of int8 vectors
-_MEND = "the same jobs/embed.py command again mends it"
+_REPAIR = "run the same jobs/embed.py command again to repair it"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that ``verify`` looked at.
+    """Result of one check.
 
     Attributes:
-        name: what.
-        ok: whether it is right.
-        found: what was found, for a person.
+        name: name of the check.
+        ok: whether it passed.
+        found: description of the result.
     """
 
     name: str
@@ -95,7 +95,7 @@ class _Rejected(TypedDict):
 
 
 class _Findings:
-    """What is wrong, by check, and what was counted over all parts."""
+    """Problems by check, and counts over all parts."""
 
     def __init__(self) -> None:
         self.wrong: dict[str, list[str]] = {}
@@ -113,20 +113,20 @@ class _Findings:
 
 
 def verify(out: Place, encoder: Path | None = None, inputs: Sequence[str] = ()) -> list[Check]:
-    """Read an output again, all of it, and compare it with its manifest.
+    """Read a whole output and compare it with its manifest.
 
-    Each part is read twice, for its digest and for its rows; ids that are no row numbers are read once more, twice
-    and oftener where they are many (see ``ids.count_duplicates``).
+    Each part is read twice, for its digest and for its rows; ids that are not row numbers are read again, more than
+    once if they are many (see ``ids.count_duplicates``).
 
     Args:
         out: folder or URI that jobs/embed.py wrote to.
-        encoder: folder of the encoder that embedded; where given, some rows are embedded again and compared.
-        inputs: files, folders and URIs below which input files are read for that. Whoever made ``out`` chose the
-            paths in its plan, so no other file is opened.
+        encoder: folder of the encoder that embedded; if given, a sample of rows is embedded and compared.
+        inputs: files, folders and URIs below which input files may be read for the sample. The plan's paths are not
+            trusted, so no other file is opened.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: no folder there.
-        ValueError: the encoder's folder will not do, or an input is the empty string.
+        FileNotFoundError, NotADirectoryError: ``out`` is missing or not a folder.
+        ValueError: the encoder cannot be loaded, or an input is the empty string.
     """
     store = open_store(out)
     inputs = [str(to_place(name)) for name in inputs]
@@ -136,52 +136,48 @@ def verify(out: Place, encoder: Path | None = None, inputs: Sequence[str] = ()) 
         raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
     if not names:
         raise FileNotFoundError(f"{store} does not exist, or is empty; expected a folder that jobs/embed.py wrote")
-    found = _Findings()
+    findings = _Findings()
     if not is_committed(store):
-        found.add(SUCCESS, "missing, or not of this manifest; run the same jobs/embed.py command again to finish")
-    success = found.check(SUCCESS, "written last, and of this manifest")
+        findings.add(SUCCESS, "missing, or not of this manifest; run the same jobs/embed.py command again to finish")
+    success = findings.check(SUCCESS, "written last, and of this manifest")
     try:
         manifest = _read_manifest(store)
     except (OSError, ValueError) as error:
         return [success, Check("manifest", False, str(error))]
-    _verify_names(names, manifest, found)
+    _verify_names(names, manifest, findings)
     row = 0
     for number, part in enumerate(manifest["parts"]):
         if part["name"] == part_name(number, len(manifest["parts"])):
             if is_there(store, part["name"]):
-                _verify_part(store, part, row, manifest, found)
+                _verify_part(store, part, row, manifest, findings)
             else:
-                found.add("parts", f"{part['name']} is missing, or is no regular file; {_MEND}")
+                findings.add("parts", f"{part['name']} is missing, or not a regular file; {_REPAIR}")
         row += part["rows"] + part["n_rejected"]
-        _verify_rejected(store, part, found)
-    _verify_all(store, manifest, found)
+        _verify_rejected(store, part, findings)
+    _verify_all(store, manifest, findings)
     num_compared = 0
     if encoder is not None:
         num_compared, problems = compare_sample(store, encoder, inputs, _rows_of_parts(manifest))
         for problem in problems:
-            found.add("sample", problem)
-    rows, n_tokens, n_unknown = found.counted
+            findings.add("sample", problem)
+    rows, n_tokens, n_unknown = findings.counted
     checks = [
         success,
         Check("manifest", True, f"encoder {manifest['fingerprints']['encoder'][:12]}"),
-        found.check("parts", f"{len(manifest['parts'])}, all there, nothing else"),
-        found.check("sha256", "right for every part"),
-        found.check("schema", _schema_line(manifest["schema"])),
-        found.check("rows", f"{rows:,}"),
-        found.check("ids", _ids_line(manifest)),
-        found.check("rejected", f"{manifest['n_rejected']:,} rows of the input, each with its reason"),
-        found.check("vectors", "finite; zeros where a text has no tokens"),
-        found.check("tokens", f"{n_tokens:,}, of them {n_unknown:,} unknown"),
+        findings.check("parts", f"{len(manifest['parts'])}, complete, no other files"),
+        findings.check("sha256", "correct for every part"),
+        findings.check("schema", _schema_line(manifest["schema"])),
+        findings.check("rows", f"{rows:,}"),
+        findings.check("ids", _ids_line(manifest)),
+        findings.check("rejected", f"{manifest['n_rejected']:,} rows of the input, each with its reason"),
+        findings.check("vectors", "finite; zeros for texts without tokens"),
+        findings.check("tokens", f"{n_tokens:,}, {n_unknown:,} of them out of vocabulary"),
     ]
-    return (
-        checks
-        if encoder is None
-        else [*checks, found.check("sample", f"{num_compared:,} rows, the same embedded again")]
-    )
+    return checks if encoder is None else [*checks, findings.check("sample", f"{num_compared:,} rows, equal vectors")]
 
 
 def _rows_of_parts(manifest: dict[str, Any]) -> list[tuple[str, int]]:
-    """Name and rows of the input of each part."""
+    """Return name and input rows of each part."""
     return [(part["name"], part["rows"] + part["n_rejected"]) for part in manifest["parts"]]
 
 
@@ -189,11 +185,11 @@ def _ids_line(manifest: dict[str, Any]) -> str:
     if _is_numbered(manifest):
         return "row numbers, in order"
     nulls, repeated = manifest["n_null_ids"], manifest["n_duplicate_ids"]
-    return f"{nulls:,} null, {repeated:,} repeat another, as counted" if nulls or repeated else "none null, none twice"
+    return f"{nulls:,} null, {repeated:,} repeated, as counted" if nulls or repeated else "none null, none repeated"
 
 
 def _is_numbered(manifest: dict[str, Any]) -> bool:
-    """Whether the ids are the numbers of the input's rows."""
+    """Return whether the ids are the row numbers of the input."""
     return manifest["settings"].get("id_column") is None and manifest["settings"]["id_kind"] == "row"
 
 
@@ -207,98 +203,98 @@ def _read_manifest(store: Store) -> dict[str, Any]:
     return known
 
 
-def _verify_names(there: set[str], manifest: dict[str, Any], found: _Findings) -> None:
+def _verify_names(there: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
     names = [part["name"] for part in manifest["parts"]]
     for number, name in enumerate(names):
         if name != part_name(number, len(names)):  # also keeps a manifest from naming a file outside the folder
-            found.add("parts", f"{name[:80]!r} should be {part_name(number, len(names))!r}")
+            findings.add("parts", f"{name[:80]!r} should be {part_name(number, len(names))!r}")
     for name in sorted(there - {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}):
-        found.add("parts", f"{name!r} is not in the manifest")
+        findings.add("parts", f"{name!r} is not in the manifest")
 
 
-def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[str, Any], found: _Findings) -> None:
+def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[str, Any], findings: _Findings) -> None:
     """Read one part; ``row`` is the number of its first row over all parts."""
     name = part["name"]
     if store.sha256(name) != part["sha256"]:
-        found.add("sha256", f"{name} differs; {_MEND}")
+        findings.add("sha256", f"{name} differs; {_REPAIR}")
     counted, last = np.zeros(3, np.int64), row + part["rows"] + part["n_rejected"] - 1
     try:
         with store.open(name) as raw, pq.ParquetFile(raw) as file:
             if not _follows_contract(file.schema_arrow, manifest):
-                found.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
+                findings.add("schema", f"{name} has {_schema_line(columns_of(file.schema_arrow))}")
                 return
             for batch in file.iter_batches(_ROWS, columns=_columns(manifest)):
                 if _is_numbered(manifest):
-                    row = _verify_numbers(batch, row, last, name, found)
+                    row = _verify_numbers(batch, row, last, name, findings)
                 else:
-                    found.n_null_ids += batch[manifest["id_column"]].null_count
-                counted += _verify_batch(batch, name, found)
+                    findings.n_null_ids += batch[manifest["id_column"]].null_count
+                counted += _verify_batch(batch, name, findings)
     except (pa.ArrowException, OSError) as error:
-        found.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {_MEND}")
+        findings.add("rows", f"{name} cannot be read ({str(error).splitlines()[0]}); {_REPAIR}")
         return
-    found.counted += counted
-    found.with_ids.append(name)
+    findings.counted += counted
+    findings.with_ids.append(name)
     for check, count, number in zip(("rows", "tokens", "tokens"), COUNTS, counted, strict=True):
         if number != part[count]:
-            found.add(check, f"{name}: {count} is {number}, the manifest says {part[count]}")
+            findings.add(check, f"{name}: {count} is {number}, the manifest says {part[count]}")
 
 
-def _verify_numbers(batch: pa.RecordBatch, first: int, last: int, name: str, found: _Findings) -> int:
-    """Row numbers rise from ``first`` at least to ``last`` at most; rejected rows leave gaps. Returns the next."""
+def _verify_numbers(batch: pa.RecordBatch, first: int, last: int, name: str, findings: _Findings) -> int:
+    """Check that row numbers ascend within ``first`` … ``last``; rejected rows leave gaps. Return the next number."""
     numbers = batch.column(0).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((np.diff(numbers, prepend=first - 1) < 1) | (numbers > last))
     if len(wrong):
-        found.add("ids", f"{name}: {numbers[wrong[0]]} stands where {first} to {last} should, each once, in order")
+        findings.add("ids", f"{name}: row number {numbers[wrong[0]]}; expected {first} to {last}, each once, ascending")
     return int(numbers[-1]) + 1 if len(numbers) else first
 
 
-def _verify_rejected(store: Store, part: dict[str, Any], found: _Findings) -> None:
+def _verify_rejected(store: Store, part: dict[str, Any], findings: _Findings) -> None:
     name = rejected_name(part["name"])
     if not part["n_rejected"]:
         return
     if not is_there(store, name) or store.sha256(name) != part["rejected_sha256"]:
-        found.add("rejected", f"{name} is missing or differs; {_MEND}")
+        findings.add("rejected", f"{name} is missing or differs; {_REPAIR}")
         return
     lines = read_bytes(store, name, _REJECTED_BYTES).split(b"\n")[:-1]
     if len(lines) != part["n_rejected"]:
-        found.add("rejected", f"{name} has {len(lines)} rows, the manifest says {part['n_rejected']}")
+        findings.add("rejected", f"{name} has {len(lines)} rows, the manifest says {part['n_rejected']}")
     try:
         for number, line in enumerate(lines, 1):
             json_value(line, f"{name}, line {number}", _Rejected)
     except ValueError as error:
-        found.add("rejected", str(error))
+        findings.add("rejected", str(error))
 
 
-def _verify_batch(batch: pa.RecordBatch, name: str, found: _Findings) -> tuple[int, int, int]:
-    """Check the rows of a batch; returns rows, tokens and unknown tokens."""
+def _verify_batch(batch: pa.RecordBatch, name: str, findings: _Findings) -> tuple[int, int, int]:
+    """Check the rows of a batch; return the numbers of rows, tokens and OOV tokens."""
     vectors = batch["embedding"].flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
     n_tokens, n_unknown = (batch[column].to_numpy(zero_copy_only=False) for column in ("n_tokens", "n_unknown"))
     scales = batch["scale"].to_numpy() if _SCALE in batch.schema.names else 0.0
     if not (np.isfinite(vectors).all() and np.isfinite(scales).all()):
-        found.add("vectors", f"{name} has values that are not finite")
+        findings.add("vectors", f"{name} has values that are not finite")
     if vectors[n_tokens == 0].any():
-        found.add("vectors", f"{name} has a text without tokens whose vector is not zero")
+        findings.add("vectors", f"{name} has a text without tokens whose vector is not zero")
     if ((n_tokens < 0) | (n_unknown < 0) | (n_unknown > n_tokens)).any():
-        found.add("tokens", f"{name} has a row whose n_unknown is not between 0 and n_tokens")
+        findings.add("tokens", f"{name} has a row whose n_unknown is not between 0 and n_tokens")
     return len(batch), int(n_tokens.sum(dtype=np.int64)), int(n_unknown.sum(dtype=np.int64))
 
 
-def _verify_all(store: Store, manifest: dict[str, Any], found: _Findings) -> None:
-    for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, found.counted, strict=True):
+def _verify_all(store: Store, manifest: dict[str, Any], findings: _Findings) -> None:
+    for check, name, number in zip(("rows", "tokens", "tokens"), COUNTS, findings.counted, strict=True):
         if not number == manifest[name] == sum(part[name] for part in manifest["parts"]):
-            found.add(check, f"{name} of all parts is {number}, the manifest says {manifest[name]}")
+            findings.add(check, f"{name} of all parts is {number}, the manifest says {manifest[name]}")
     for name in OTHER_COUNTS:
         total = sum(part[name] for part in manifest["parts"])
         if total != manifest[name]:
-            found.add("tokens", f"{name} of all parts is {total}, the manifest says {manifest[name]}")
+            findings.add("tokens", f"{name} of all parts is {total}, the manifest says {manifest[name]}")
     if not _is_numbered(manifest):
-        duplicates, one = count_duplicates(store, found.with_ids, manifest["id_column"])
+        duplicates, repeated = count_duplicates(store, findings.with_ids, manifest["id_column"])
         if duplicates != manifest["n_duplicate_ids"]:
-            found.add(
-                "ids", f"{duplicates} rows repeat an id ({one!r}), the manifest says {manifest['n_duplicate_ids']}"
+            findings.add(
+                "ids", f"{duplicates} rows repeat an id ({repeated!r}), the manifest says {manifest['n_duplicate_ids']}"
             )
-        if found.n_null_ids != manifest["n_null_ids"]:
-            found.add("ids", f"{found.n_null_ids} are null, the manifest says {manifest['n_null_ids']}")
+        if findings.n_null_ids != manifest["n_null_ids"]:
+            findings.add("ids", f"{findings.n_null_ids} are null, the manifest says {manifest['n_null_ids']}")
 
 
 def _columns(manifest: dict[str, Any]) -> list[str]:
@@ -307,15 +303,15 @@ def _columns(manifest: dict[str, Any]) -> list[str]:
 
 
 def _follows_contract(schema: pa.Schema, manifest: dict[str, Any]) -> bool:
-    """Whether a file has the manifest's columns, and they are an embeddings file's: no nulls where it allows none."""
+    """Return whether a file has the columns of the manifest and the schema of embeddings, including nullability."""
     fields = list(schema)
-    at = schema.get_field_index("embedding")
-    if at < 1 or not pa.types.is_fixed_size_list(fields[at].type) or fields[0].name != manifest["id_column"]:
+    vectors = schema.get_field_index("embedding")
+    if vectors < 1 or not pa.types.is_fixed_size_list(fields[vectors].type) or fields[0].name != manifest["id_column"]:
         return False
     if not (fields[0].type == pa.int64() if _is_numbered(manifest) else is_id(fields[0].type)):
         return False
-    width = fields[at].type.list_size
-    contract = embeddings_schema(fields[0], fields[1:at], width, manifest["settings"]["dtype"])
+    width = fields[vectors].type.list_size
+    contract = embeddings_schema(fields[0], fields[1:vectors], width, manifest["settings"]["dtype"])
     columns = [tuple(column) for column in columns_of(schema)]
     return width > 0 and bool(schema.equals(contract)) and columns == manifest["schema"]
 

@@ -1,11 +1,11 @@
-"""PPDB lines → pairs, or the reason why a line is refused.
+"""Parser of PPDB lines: pairs, or the reason why a line is rejected.
 
 A line is ``[LHS] ||| phrase ||| paraphrase ||| feature=value … ||| alignment [||| entailment]``; PPDB 1.0 has no
 entailment field, 2.0 adds it and the feature ``PPDB2.0Score``.
 
-Nine tenths of a line are features. So the borders of the fields are looked up in the bytes of a block, and only what is
-asked for is copied out of it: the C library's ``memchr`` steps from border to border, over 30 bytes a nanosecond, in
-loops compiled by numba.
+Nine tenths of a line are features. So the parser finds the borders of the fields in the bytes of a block, and copies
+only the wanted fields: the C library's ``memchr`` steps from border to border, over 30 bytes per nanosecond, in loops
+compiled by numba.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ SCORE = "PPDB2.0Score"
 BORDER = b" ||| "
 MOST_FIELDS = 6
 MOST_DIGITS = 31
-"""Of a feature's value; a longer one is no number."""
+"""Maximum characters of a feature's value; a longer value does not count as a number."""
 
 _SPACE, _BAR, _PLUS, _MINUS, _DOT, _ZERO, _NINE, _E, _SMALL_E = b" |+-.09Ee"
 _signature: Any = types.intp
@@ -35,17 +35,17 @@ _NON_TERMINAL = r"\[[^\s\]]+,\d+\]"
 
 @dataclass(frozen=True, kw_only=True)
 class PpdbPairs(ParsedPairs):
-    """Lines of PPDB, parsed.
+    """Parsed lines of PPDB.
 
     Attributes:
-        versions: which of ``1.0`` and ``2.0`` the lines of 4 to 6 fields are; 2.0 has the sixth, entailment.
+        versions: versions of the lines of 4 to 6 fields, ``1.0`` or ``2.0``; 2.0 has the sixth field, entailment.
     """
 
     versions: frozenset[str]
 
 
 def looks_like_ppdb(line: str) -> bool:
-    """Whether a line has the shape of a PPDB line."""
+    """Return whether a line looks like a PPDB line."""
     return line.startswith("[") and line.count(BORDER.decode()) >= 3
 
 
@@ -54,17 +54,17 @@ def parse_ppdb(
 ) -> PpdbPairs:
     """Parse n lines of PPDB 1.0 or 2.0.
 
-    Refused, in this order: lines that are too long or no UTF-8, empty lines, fewer than 4 fields, more than 6, and
-    syntactic rules with non-terminals such as ``[NP,1]``.
+    Rejected, in this order: lines that are too long or not UTF-8, empty lines, fewer than 4 fields, more than 6 fields,
+    and syntactic rules with non-terminals such as ``[NP,1]``.
 
     Args:
-        lines: of a PPDB file.
-        features: names of features that become columns; ``NA``, or a feature that a line does not have, is null.
+        lines: lines of a PPDB file.
+        features: names of features that become columns; ``NA`` or a missing feature is null.
         alignment: whether the alignment becomes a column ``alignment``.
         non_terminals: whether rules with non-terminals are pairs.
 
     Returns:
-        n rows; score is PPDB2.0Score where it is a number, relation is the entailment.
+        n rows; score is PPDB2.0Score, null if it is not a number; relation is the entailment.
     """
     borders_N6, count = find_borders(lines.octets, lines.starts, lines.ends)
     count += 1
@@ -73,7 +73,7 @@ def parse_ppdb(
         good[0] = False
 
     def field(number: int) -> tuple[Positions, Positions]:
-        """Where field ``number`` > 0 of each line starts and ends; nothing where it has none."""
+        """Return start and end of field ``number`` > 0 of each line; both are 0 if it is missing."""
         has = good & (count > number)
         starts = np.where(has, borders_N6[:, number - 1] + len(BORDER), 0)
         return starts, np.where(has, np.where(count - 1 > number, borders_N6[:, number], lines.ends), 0)
@@ -105,7 +105,7 @@ def parse_ppdb(
 
 
 def _numbers(lines: Lines, starts: Positions, ends: Positions, name: str) -> pa.FloatArray:
-    """The numbers of a feature [n], of lists ``name=value …``; null where it is missing, ``NA`` or no finite number."""
+    """Return the values of a feature [n] from lists ``name=value …``; null if missing, ``NA`` or not finite."""
     starts, ends = find_numbers(lines.octets, starts, ends, name)
     texts = strings_at(lines.octets, starts, ends)
     missing = ends == starts
@@ -115,7 +115,7 @@ def _numbers(lines: Lines, starts: Positions, ends: Positions, name: str) -> pa.
 
 
 def _is_blank(lines: Lines, count: Positions) -> pa.BooleanArray:
-    """Lines [n] of white space alone; none of them has a border."""
+    """Return whether lines [n] are only white space; these have no border."""
     blank = np.zeros(len(lines), bool)
     rows = np.flatnonzero((count == 1) & ~lines.not_utf8.to_numpy(zero_copy_only=False))
     texts = strings_at(lines.octets, lines.starts[rows], lines.ends[rows])
@@ -130,16 +130,16 @@ def _has_non_terminal(first: pa.StringArray, second: pa.StringArray) -> pa.Boole
 
 
 def find_borders(octets: Octets, starts: Positions, ends: Positions) -> tuple[Positions, Positions]:
-    """Where `` ||| `` stands in n lines, none over another, from left to right.
+    """Return the positions of the borders `` ||| `` in n lines, from left to right, without overlaps.
 
     Args:
         octets: bytes of a block.
-        starts: int64 [n], where the lines start in it.
-        ends: int64 [n].
+        starts: int64 [n], starts of the lines.
+        ends: int64 [n], ends of the lines.
 
     Returns:
-        int64 [n, 6], the first borders of each line (what is behind its last one is not set), and int64 [n], how many
-        there are, 6 for more.
+        int64 [n, 6], the first borders of each line (undefined after its last one), and int64 [n], their number, at
+        most 6.
     """
     borders_N6 = np.empty((len(starts), MOST_FIELDS), np.int64)
     counts = np.empty(len(starts), np.int64)
@@ -152,40 +152,40 @@ def _find_borders(octets: Octets, starts: Positions, ends: Positions, borders_N6
     base = octets.ctypes.data
     for row in range(len(starts)):
         begin, end, count = starts[row], ends[row], 0
-        at = begin + 1  # a border begins with a space
-        while at + 3 < end and count < borders_N6.shape[1]:
-            found = _memchr(base + at, _BAR, end - at)
-            if found == 0:
+        place = begin + 1  # a border begins with a space
+        while place + 3 < end and count < borders_N6.shape[1]:
+            address = _memchr(base + place, _BAR, end - place)
+            if address == 0:
                 break
-            at = found - base
+            place = address - base
             is_border = (
-                at + 3 < end
-                and octets[at - 1] == _SPACE
-                and octets[at + 1] == _BAR
-                and octets[at + 2] == _BAR
-                and octets[at + 3] == _SPACE
+                place + 3 < end
+                and octets[place - 1] == _SPACE
+                and octets[place + 1] == _BAR
+                and octets[place + 2] == _BAR
+                and octets[place + 3] == _SPACE
             )
             if is_border:
-                borders_N6[row, count] = at - 1
+                borders_N6[row, count] = place - 1
                 count += 1
-                at += 5  # the next border's space comes behind this one's
+                place += 5  # the space of the next border comes after this border's
             else:
-                at += 1
+                place += 1
         counts[row] = count
 
 
 def find_numbers(octets: Octets, starts: Positions, ends: Positions, name: str) -> tuple[Positions, Positions]:
-    """Where the value of a feature stands in n lists ``name=value name=value …``: the first of that name.
+    """Return the position of a feature's first value in n lists ``name=value name=value …``.
 
     Args:
         octets: bytes of a block.
-        starts: int64 [n], where the lists start in it.
-        ends: int64 [n].
-        name: of the feature.
+        starts: int64 [n], starts of the lists.
+        ends: int64 [n], ends of the lists.
+        name: name of the feature.
 
     Returns:
-        Where the values start and end, int64 [n] each; both are equal where there is none, or it is no number of at
-        most ``MOST_DIGITS`` characters.
+        Starts and ends of the values, int64 [n] each; equal if the feature is missing, or is not a number of at most
+        ``MOST_DIGITS`` characters.
     """
     values = np.zeros((2, len(starts)), np.int64)
     _find_numbers(octets, starts, ends, np.frombuffer(f"{name}=".encode(), np.uint8), values[0], values[1])
@@ -206,7 +206,7 @@ def _behind_digits(octets: Octets, at: int, end: int) -> int:
 
 @compiled
 def _is_number(octets: Octets, at: int, end: int) -> bool:
-    """Whether bytes are ``[-+]?digits[.digits][e[-+]?digits]``."""
+    """Return whether bytes are ``[-+]?digits[.digits][e[-+]?digits]``."""
     digits = _behind_sign(octets, at, end)
     at = _behind_digits(octets, digits, end)
     if at == digits:
@@ -246,7 +246,7 @@ def _find_numbers(
 
 
 def strings_at(octets: Octets, starts: Positions, ends: Positions) -> pa.StringArray:
-    """The strings ``octets[starts[i]:ends[i]]``, [n]; the caller sees to it that they are UTF-8."""
+    """Return the strings ``octets[starts[i]:ends[i]]``, [n]; the caller checks that they are UTF-8."""
     lengths = ends - starts
     gathered = np.empty(lengths.sum(), np.uint8)
     _gather(octets, starts, lengths, gathered)

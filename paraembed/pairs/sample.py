@@ -1,8 +1,8 @@
-"""A generated sample of any size: pairs in the PPDB line formats, word vectors, sentences and scored test pairs.
+"""Generated sample of any size: pairs in the PPDB line formats, word vectors, sentences and scored test pairs.
 
-The demo and the tests need no download: everything follows from ``sample_lexicon.py`` and a seed; equal arguments give
-equal bytes (with one version of numpy and zlib). Given up: the noise and the long tail of a real paraphrase collection.
-What is learned here says that a method runs, not how good it is.
+The demo and the tests need no download: ``sample_lexicon.py`` and a seed decide everything; equal arguments give equal
+bytes (with one version of numpy and zlib). What this gives up: the noise and the long tail of a real paraphrase
+collection. A score on the sample shows that a method runs, not how good it is.
 """
 
 import gzip
@@ -27,7 +27,7 @@ _OURS = {_PPDB_1, _PPDB_2, "pairs.tsv", "vectors.txt.gz", "test-pairs.tsv", "sen
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Where ``write_sample`` put its files; None for one that was not asked for."""
+    """Paths of the files of ``write_sample``; None for a file that is not written."""
 
     ppdb_1: Path | None
     ppdb_2: Path | None
@@ -69,9 +69,9 @@ def write_sample(
     least = {"lines": (lines, 1), "dimension": (dimension, 1), "seed": (seed, 0), "sentences": (sentences, 0)}
     for name, (value, minimum) in (least | {"test_pairs": (test_pairs, 0), "pairs": (pairs, 0)}).items():
         if value < minimum:
-            raise ValueError(f"{name}={value}: it must be at least {minimum}")
+            raise ValueError(f"`{name}` is {value}; it must be at least {minimum}")
     if not 0 <= broken <= 0.5:
-        raise ValueError(f"broken={broken}: it is a fraction of the lines, from 0 to 0.5, such as 0.001")
+        raise ValueError(f"`broken` is {broken}; it must be a fraction of the lines from 0 to 0.5, such as 0.001")
     _make_folder(out)
     return SampleFiles(
         ppdb_1=None if ppdb_version == "2.0" else _write(out / _PPDB_1, ppdb_lines("1.0", lines, seed, broken)),
@@ -84,17 +84,17 @@ def write_sample(
 
 
 def _make_folder(out: Path) -> None:
-    """Make the folder; in one that exists, allow the sample's files, the shards that the next step puts there, .*."""
+    """Make the folder; an existing one may hold the sample's files, shards of the next step, and hidden files."""
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out} is a file; give a folder")
     out.mkdir(parents=True, exist_ok=True)
     others = sorted(path.name for path in out.iterdir() if path.name not in _OURS and path.name[0] != ".")
     if others:
-        raise FileExistsError(f"{out} holds other things ({', '.join(others[:3])}); give a new or empty folder")
+        raise FileExistsError(f"{out} holds other files ({', '.join(others[:3])}); give a new or empty folder")
 
 
 def _write(path: Path, blocks: Iterable[str]) -> Path:
-    """Write a text file, gzipped if its name ends so, whole or not at all."""
+    """Write a text file atomically, gzipped if its name ends in .gz."""
 
     def write(file: BinaryIO) -> None:
         zipped = gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) if path.suffix == ".gz" else None
@@ -106,7 +106,7 @@ def _write(path: Path, blocks: Iterable[str]) -> Path:
 
 
 def _corpus(count: int, seed: int) -> Iterator[str]:
-    """Sentences, one a line, in every fourth line two joined by "and"."""
+    """Yield lines of one sentence; every fourth line has two sentences joined by "and"."""
     for pairs in draw_pairs((SHORT_SENTENCE, *SENTENCES), count, [seed, 5]):
         texts = [pair.first for pair in pairs]
         for place in range(0, len(texts) - 1, 4):
@@ -115,7 +115,7 @@ def _corpus(count: int, seed: int) -> Iterator[str]:
 
 
 def _sentence_pairs(count: int, seed: int) -> Iterator[str]:
-    """Two sentences of one meaning a line."""
+    """Yield lines of two sentences with the same meaning."""
     for pairs in draw_pairs(SENTENCES, count, [seed, 6]):
         for pair in pairs:
             first, second = (f"{text[0].upper()}{text[1:]}." for text in (pair.first, pair.second))
@@ -123,7 +123,7 @@ def _sentence_pairs(count: int, seed: int) -> Iterator[str]:
 
 
 def _vectors(dimension: int, seed: int) -> Iterator[str]:
-    """A line a word: one Gaussian draw of expected length 1, from the seed and the word alone: it knows nothing."""
+    """Yield one line per word: a random Gaussian vector of expected length 1, decided by the seed and the word."""
     texts = [word for concept in CONCEPTS for word in concept.words]
     texts += [template for pattern in (*PATTERNS, *SENTENCES) for template in pattern.templates]
     for word in sorted({".", ",", "and"} | {token for text in texts for token in text.split() if token[0] != "{"}):
@@ -133,7 +133,7 @@ def _vectors(dimension: int, seed: int) -> Iterator[str]:
 
 
 def _scored_pairs(count: int, seed: int) -> Iterator[str]:
-    """Score and two sentences a line, of combinations that are held out from all other files.
+    """Yield lines of a score and two sentences, of combinations that are held out from all other files.
 
     The score, 0 to 5, is exact: the fraction of shared concepts, where the first three slots weigh 2, the others 1.
     30 % are paraphrases. Half of the others echo the wording of the first sentence, so that equal words mislead.
@@ -160,7 +160,7 @@ def _scored_pairs(count: int, seed: int) -> Iterator[str]:
 def _draw_meanings(
     rng: np.random.Generator, slots: Sequence[str], changed_S: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Two held-out combinations of concepts, int64 [2, S], that share all but the changed ones."""
+    """Return two held-out combinations of concepts, int64 [2, S], that differ only in the changed ones."""
     kinds = [[number for number, concept in enumerate(CONCEPTS) if concept.kind == kind] for kind in slots]
     while True:
         tries_2TS = np.stack([rng.choice(kind, (2, 512)) for kind in kinds], axis=-1)

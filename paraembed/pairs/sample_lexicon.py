@@ -62,14 +62,14 @@ _WORDS = """
 
 
 class Concept(NamedTuple):
-    """One meaning: its word class and its 2 to 6 synonyms, each one word or a short phrase."""
+    """Concept: its word class and its 2 to 6 synonyms, each one word or a short phrase."""
 
     kind: str
     words: list[str]
 
 
 class Pattern(NamedTuple):
-    """Ways to say one thing: any two of ``templates`` mean the same once the slots, of these word classes, are filled.
+    """Templates with the same meaning: any two are paraphrases when the slots, of these word classes, are filled.
 
     A pattern of the PPDB tag ``[S]`` is a sentence; some combinations of its first three slots are for testing only.
     """
@@ -107,7 +107,7 @@ PATTERNS = [
     _pattern("S", 5, "person verb_alone place time", "the {0} {1} near the {2} {3} | {3} the {0} {1} close to the {2}"),
     *(_pattern(name.split()[1], 1, name.split()[0], "{0}") for name, _ in _CLASSES),
 ]
-"""What the training lines say, a few tokens a side; the last patterns are bare words."""
+"""Patterns of the training lines, a few tokens per side; the last patterns are single words."""
 SENTENCES = [
     _pattern("S", 3, "person verb_thing object trait quality manner",
              "the {3} {0} {5} {1} the {4} {2} | {5} the {4} {2} was {1} by the {3} {0}"),

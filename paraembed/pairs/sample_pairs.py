@@ -37,7 +37,7 @@ _FEATURES = {
 
 
 class Pair(NamedTuple):
-    """A pair, the left-hand side that PPDB would list it under, and the links ``0-0 1-1 …`` between its tokens."""
+    """Pair, its left-hand side in PPDB, and the links ``0-0 1-1 …`` between its tokens."""
 
     tag: str
     first: str
@@ -52,19 +52,19 @@ def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def is_held_out(concepts_N3: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Say which combinations of three concepts, in any order, are for testing only, bool [N]: one in eight, by hash."""
+    """Return which combinations of three concepts, in any order, are held out, bool [N]: one in eight, by hash."""
     return np.asarray(_mixed(_mixed(concepts_N3.astype(np.uint64)).sum(axis=-1, dtype=np.uint64)) % np.uint64(8) == 0)
 
 
 def draw_pairs(patterns: Sequence[Pattern], count: int, seed: Sequence[int]) -> Iterator[list[Pair]]:
-    """Yield ``count`` different pairs in random order, a block at a time; each pattern has its share of every block."""
+    """Yield ``count`` different pairs in random order, in blocks; each pattern has its share of every block."""
     streams = [_Stream(pattern, [*seed, index]) for index, pattern in enumerate(patterns)]
     total = sum(pattern.share for pattern in patterns)
     quotas = [min(stream.room, count * stream.pattern.share // total) for stream in streams]
     largest = int(np.argmax([stream.room for stream in streams]))
     quotas[largest] += count - sum(quotas)
     if quotas[largest] > streams[largest].room:
-        raise ValueError(f"{count:,} is more than the different pairs that the lexicon gives; ask for fewer lines")
+        raise ValueError(f"{count:,} is more than the lexicon's number of different pairs; give fewer lines")
     rng = np.random.default_rng(seed)
     num_blocks = math.ceil(count / BLOCK_LINES)
     for block in range(num_blocks):
@@ -74,7 +74,7 @@ def draw_pairs(patterns: Sequence[Pattern], count: int, seed: Sequence[int]) -> 
 
 
 class _Stream:
-    """The pairs of one pattern, each once, none of a combination that is held out for testing."""
+    """Distinct pairs of one pattern, without combinations that are held out for testing."""
 
     def __init__(self, pattern: Pattern, seed: Sequence[int]) -> None:
         self.pattern = pattern
@@ -86,7 +86,7 @@ class _Stream:
         self.numbers = self._numbers(np.random.default_rng(seed).integers(2**63, size=4, dtype=np.uint64))
 
     def take(self, count: int) -> list[Pair]:
-        """The next ``count`` pairs."""
+        """Return the next ``count`` pairs."""
         numbers_N = np.fromiter(islice(self.numbers, count), np.int64, count)
         *digits, way_N, other_way_N = np.unravel_index(numbers_N, self.bases, order="F")
         ways_2N = np.stack([way_N, other_way_N])
@@ -99,7 +99,7 @@ class _Stream:
         return list(map(Pair, [self.pattern.tag] * count, first, second, map(_align, *ways, *lengths)))
 
     def _numbers(self, keys: npt.NDArray[np.uint64]) -> Iterator[int]:
-        """The numbers of the pairs, permuted by a Feistel network with 4 rounds."""
+        """Return the numbers of the pairs, permuted by a Feistel network with 4 rounds."""
         half_bits = max(1, math.ceil(math.log2(self.size) / 2))
         bits, mask = np.uint64(half_bits), np.uint64(2**half_bits - 1)
         for start in range(0, 4**half_bits, BLOCK_LINES):
@@ -117,21 +117,23 @@ class _Stream:
 
 
 def _choices(kind: str, *, ordered: bool) -> npt.NDArray[np.int64]:
-    """All (concept, a word for it, a word for it) of a word class, [P, 3]; ``ordered``: the words in order."""
+    """Return all (concept, synonym, synonym) of a word class, [P, 3]; ``ordered``: only synonyms in ascending order."""
     numbers = [number for number, concept in enumerate(CONCEPTS) if concept.kind == kind]
     words = {number: range(_FIRST_WORD[number], _FIRST_WORD[number + 1]) for number in numbers}
     rows = [(number, a, b) for number, own in words.items() for a in own for b in own if a < b or not ordered]
     return np.array(rows, dtype=np.int64)
 
 
-@lru_cache(maxsize=1 << 16)  # a sample has far fewer different ones than lines
+@lru_cache(maxsize=1 << 16)  # a sample has far fewer different alignments than lines
 def _align(first: str, second: str, lengths: Sequence[int], other_lengths: Sequence[int]) -> str:
-    """Link the tokens of each slot of a template to those of the same slot of another."""
+    """Return links from the tokens of each slot of a template to those of the same slot of another."""
     slots, others = (
         [piece for piece in template.split() for _ in range(widths[int(piece[1])] if piece[0] == "{" else 1)]
         for template, widths in ((first, lengths), (second, other_lengths))
     )
-    links = [(i, j) for i, one in enumerate(slots) for j, other in enumerate(others) if one == other and one[0] == "{"]
+    links = [
+        (i, j) for i, slot in enumerate(slots) for j, other in enumerate(others) if slot == other and slot[0] == "{"
+    ]
     return " ".join(f"{start}-{end}" for start, end in links)
 
 
@@ -170,7 +172,7 @@ def _draw_features(rng: np.random.Generator, version: str) -> str:
 
 
 def _spoil(line: str, neighbor: str, kind: int) -> str:
-    """Spoil a line in one of six ways."""
+    """Return the fields of a line, spoiled in one of six ways."""
     tag, first, second, *rest = line.split(" ||| ")
     other_tag, other_first, other_second, *other_rest = neighbor.split(" ||| ")
     ways = [

@@ -1,14 +1,11 @@
-"""Texts as word ids in flat memory.
-
-One array of ids and one of offsets: a batch is a slice of them, and no text is padded to the length of another.
-"""
+"""Packed texts: one array of word ids and one of offsets, so that a batch is a slice, without padding."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-_BLOCK_TEXTS = 1 << 18  # looked through at a time, to bound memory
+_BLOCK_TEXTS = 1 << 18  # to compare at a time, to bound memory
 
 
 @dataclass(frozen=True)
@@ -18,9 +15,9 @@ class Ragged:
     Attributes:
         ids: int32 [T].
         offsets: int64 [n + 1], starting at 0.
-        merges: int32 [T], or None where no encoder asks for trees. A binary tree over the tokens of a text: how many
-            inner nodes close behind each token, each over the last two subtrees (shift-reduce). A text of m tokens
-            closes m - 1 of them; all behind its last token make the right-branching tree.
+        merges: int32 [T], or None without trees. A binary tree over the tokens of a text, as the number of inner nodes
+            that close after each token, each over the last two subtrees (shift-reduce). A text of m tokens closes m - 1
+            nodes; if all close after the last token, the tree is right-branching.
     """
 
     ids: npt.NDArray[np.int32]
@@ -41,18 +38,18 @@ class Ragged:
         return self.ids.nbytes + self.offsets.nbytes + (0 if self.merges is None else self.merges.nbytes)
 
     def num_longer(self, tokens: int) -> int:
-        """Texts of more than so many tokens."""
-        blocks = (self.offsets[at : at + _BLOCK_TEXTS + 1] for at in range(0, len(self), _BLOCK_TEXTS))
+        """Return the number of texts with more tokens."""
+        blocks = (self.offsets[first : first + _BLOCK_TEXTS + 1] for first in range(0, len(self), _BLOCK_TEXTS))
         return sum(int((np.diff(block) > tokens).sum()) for block in blocks)
 
     def slice(self, start: int, stop: int) -> "Ragged":
-        """Texts start … stop - 1; nothing but the offsets is copied."""
+        """Return texts ``start`` … ``stop`` - 1; only the offsets are copied."""
         first, last = self.offsets[start], self.offsets[stop]
         merges = None if self.merges is None else self.merges[first:last]
         return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first, merges)
 
     def take(self, texts: npt.NDArray[np.int64]) -> "Ragged":
-        """The texts with these numbers, in this order."""
+        """Return the texts with these numbers, in this order."""
         starts = self.offsets[texts]
         lengths = self.offsets[texts + 1] - starts
         offsets = np.concatenate(([0], np.cumsum(lengths)))
@@ -60,18 +57,18 @@ class Ragged:
         return Ragged(self.ids[positions], offsets, None if self.merges is None else self.merges[positions])
 
     def take_pairs(self, pairs: npt.NDArray[np.int64]) -> "Ragged":
-        """The texts 2i and 2i + 1 of each of these pairs i, in this order."""
+        """Return the texts 2i and 2i + 1 of each of these pairs i, in this order."""
         return self.take(np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1))
 
     def right_branching(self) -> "Ragged":
-        """The same texts, each with the right-branching tree."""
+        """Return the texts with right-branching trees."""
         lengths = self.lengths
         merges = np.zeros(len(self.ids), np.int32)
         merges[self.offsets[1:][lengths > 0] - 1] = lengths[lengths > 0] - 1
         return Ragged(self.ids, self.offsets, merges)
 
     def cut(self, max_tokens: int) -> "Ragged":
-        """The first ``max_tokens`` tokens of each text; its tree is pruned to them."""
+        """Truncate each text to its first ``max_tokens`` tokens, and prune its tree."""
         if not self.num_longer(max_tokens):
             return self
         kept = np.minimum(self.lengths, max_tokens)
@@ -79,7 +76,7 @@ class Ragged:
         positions = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] - offsets[:-1], kept)
         if self.merges is None:
             return Ragged(self.ids[positions], offsets)
-        # A node that loses its right child is gone; the subtrees left over join from the right, as they did before.
+        # A node without its right child disappears; the remaining subtrees join from the right.
         merges = self.merges[positions]
         lasts = offsets[1:][kept > 0] - 1
         merges[lasts] = 0
@@ -87,9 +84,9 @@ class Ragged:
         return Ragged(self.ids[positions], offsets, merges)
 
     def with_ends(self, start: int | None, end: int | None) -> "Ragged":
-        """Each text with the word ``start`` before it and ``end`` behind it, where they are given.
+        """Return the texts with the ids ``start`` before and ``end`` after each, if given (BOS and EOS).
 
-        No text may be empty. In a tree the start word joins the whole text, and the end word what that makes.
+        No text may be empty. In a tree, the start token joins the whole text, and the end token joins the result.
         """
         extra = (start is not None) + (end is not None)
         if not extra:
@@ -114,7 +111,7 @@ class Ragged:
 
 
 def joined(*parts: Ragged) -> Ragged:
-    """The texts of one or more arrays, one behind the other; they have trees if all parts have."""
+    """Concatenate texts; the result has trees if all parts have."""
     firsts = np.concatenate(([0], np.cumsum([len(part.ids) for part in parts])))
     ends = [part.offsets[1:] + first for part, first in zip(parts, firsts[:-1], strict=True)]
     merges = [part.merges for part in parts if part.merges is not None]

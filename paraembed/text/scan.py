@@ -1,4 +1,4 @@
-"""Where the tokens of texts are and which words they are: loops over bytes, compiled by numba; see ``tokens``.
+"""Scanner of tokens and their words, in loops over bytes compiled by numba; see ``tokens``.
 
 A text is copied to a line first: lower-cased, curly quotes straight, control characters as spaces, spaces around every
 symbol beyond ASCII. Its tokens are ranges of that line, where a byte beyond ASCII is part of a word.
@@ -17,7 +17,7 @@ Points = npt.NDArray[np.int32]
 Eights = npt.NDArray[np.uint64]
 
 SPACE, MARK, LETTER, NUMBER, SYMBOL = range(5)
-"""Kinds of characters; a symbol is a token by itself. Letters and numbers are the ones that have bit 1 in a line."""
+"""Kinds of characters; a symbol is a token by itself. Only letters and numbers have bit 1 in a line."""
 PADDING = 8  # bytes behind a line or a word, for the loops look ahead
 _NONE = -1
 
@@ -46,7 +46,7 @@ def scan(
     ids: npt.NDArray[np.int32],
     offsets: Places,
 ) -> int:
-    """Write ``ids`` and ``offsets``; the number of the first text that is not UTF-8, or has a character without a kind.
+    """Write ``ids`` and ``offsets``; return the number of the first text with invalid UTF-8 or an unknown character.
 
     Where there is none, the number of texts.
     """
@@ -81,7 +81,7 @@ def scan(
 
 @compiled
 def _copy(octets: Octets, at: int, stop: int, lower: Points, kind_of: Octets, line: Octets, kinds: Octets) -> int:
-    """Write the line of a text, and of what kind each of its bytes is; the line's length, or -1."""
+    """Write the line of a text and the kind of each of its bytes; return the length of the line, or -1."""
     filled = 0
     while at < stop:
         point = _signed(octets[at])
@@ -115,7 +115,7 @@ def _copy(octets: Octets, at: int, stop: int, lower: Points, kind_of: Octets, li
 
 @inlined
 def _decoded(octets: Octets, at: int, size: int) -> int:
-    """The character of two bytes or more that begins here; -1 where it is not UTF-8."""
+    """Return the character of two bytes or more that begins here; -1 if it is not UTF-8."""
     point = _signed(octets[at]) & 0x7F >> size
     for place in range(at + 1, at + size):
         if octets[place] & 0xC0 != 0x80:
@@ -128,7 +128,7 @@ def _decoded(octets: Octets, at: int, size: int) -> int:
 
 @compiled
 def _put(point: int, kind: int, line: Octets, kinds: Octets, filled: int) -> int:
-    """Write a character beyond ASCII as UTF-8; where it ends."""
+    """Write a character beyond ASCII as UTF-8; return its end."""
     size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
     for place in range(filled + size - 1, filled, -1):
         line[place], kinds[place] = 0x80 | point & 0x3F, kind
@@ -139,7 +139,7 @@ def _put(point: int, kind: int, line: Octets, kinds: Octets, filled: int) -> int
 
 @compiled
 def _split_quote(line: Octets, kinds: Octets, filled: int) -> int:
-    """Put a space into a line that ends in what looks like a clitic, before it goes on: "'d" of "'début'"."""
+    """Insert a space after a quote that looks like the begin of a clitic: "'d" of "'début'"."""
     for length in (2, 3):
         quote = filled - length
         if quote >= 0 and kinds[quote] == MARK and _behind_clitic(line, quote) == filled:
@@ -154,7 +154,7 @@ def _split_quote(line: Octets, kinds: Octets, filled: int) -> int:
 
 @inlined
 def _behind_clitic(line: Octets, at: int) -> int:
-    """Where the clitic ends that begins here; ``at`` where none does."""
+    """Return the end of the clitic that begins here; ``at`` if there is none."""
     first, second, third = line[at], line[at + 1], line[at + 2]
     if first == _QUOTE:
         if second in (_S, _D, _M):
@@ -166,7 +166,7 @@ def _behind_clitic(line: Octets, at: int) -> int:
 
 @inlined
 def _clitics(line: Octets, kinds: Octets, at: int, stop: int) -> int:
-    """Where the clitics begin that end the token ``at`` … ``stop`` - 1; ``stop`` where none follows a word."""
+    """Return the begin of the clitics that end the token ``at`` … ``stop`` - 1; ``stop`` if there is none."""
     first = begin = stop
     while (kinds[begin - 2] == MARK or kinds[begin - 3] == MARK) and begin - at > 2:
         if _behind_clitic(line, begin - 2) == begin:
@@ -182,7 +182,7 @@ def _clitics(line: Octets, kinds: Octets, at: int, stop: int) -> int:
 
 @compiled
 def _token_stop(line: Octets, kinds: Octets, at: int) -> int:
-    """Where the token ends that begins here, its clitics included."""
+    """Return the end of the token that begins here, including its clitics."""
     if kinds[at] == MARK:
         return _mark_stop(line, kinds, at)
     stop = _behind_word(kinds, at)
@@ -237,7 +237,7 @@ def _mark_stop(line: Octets, kinds: Octets, at: int) -> int:
 
 @compiled
 def _scheme(line: Octets, at: int, stop: int) -> int:
-    """Where "http" or "https" begins that ends here; ``stop`` where it does not."""
+    """Return the begin of "http" or "https" that ends here; ``stop`` if there is none."""
     begin = stop - 5 if line[stop - 1] == _S else stop - 4
     is_http = begin >= at and line[begin] == _H and line[begin + 1] == line[begin + 2] == _T and line[begin + 3] == _P
     return begin if is_http else stop
@@ -245,7 +245,7 @@ def _scheme(line: Octets, at: int, stop: int) -> int:
 
 @compiled
 def _url_stop(line: Octets, kinds: Octets, at: int) -> int:
-    """Behind the last slash, letter or number before a space; ``_NONE`` where there is none."""
+    """Return the position after the last slash, letter or number before a space; ``_NONE`` if there is none."""
     stop = _NONE
     while kinds[at] != SPACE:
         if kinds[at] >= LETTER or line[at] == _SLASH:
@@ -256,7 +256,7 @@ def _url_stop(line: Octets, kinds: Octets, at: int) -> int:
 
 @compiled
 def _abbreviation_stop(line: Octets, at: int) -> int:
-    """Behind characters with a dot each; ``_NONE`` where there is none."""
+    """Return the position after letters with a dot each; ``_NONE`` if there are none."""
     stop = _NONE
     while True:
         if line[at] >= 0x80:
@@ -275,7 +275,7 @@ def _abbreviation_stop(line: Octets, at: int) -> int:
 
 @compiled
 def _number(line: Octets, kinds: Octets, at: int, stop: int) -> tuple[int, int]:
-    """Where the number begins that ends the word ``at`` … ``stop`` - 1, and where it ends, marks in it included."""
+    """Return begin and end of the number, with inner marks, that ends the word ``at`` … ``stop`` - 1."""
     begin, end = stop, stop
     while begin > at and kinds[begin - 1] == NUMBER:
         begin -= 1
@@ -292,7 +292,7 @@ def _number(line: Octets, kinds: Octets, at: int, stop: int) -> tuple[int, int]:
 
 @inlined
 def _found(slots: Eights, slot: int, unknown: int) -> int:
-    """The row of the vocabulary that a slot holds."""
+    """Return the row of the vocabulary in a slot."""
     row: int = _signed(slots[slot, 1] & _LOW_HALF) - 1
     return row if row >= 0 else unknown
 
@@ -310,7 +310,7 @@ def _first_slot(code: np.uint64, slots: Eights) -> int:
 
 @inlined
 def _short_slot(head: np.uint64, length: int, slots: Eights) -> int:
-    """The slot of the word of at most eight bytes, ``head``, or the free one that it would take."""
+    """Return the slot of the word ``head`` of at most eight bytes, or the free slot for it."""
     slot = _first_slot(_code(head, np.uint64(length)), slots)
     while slots[slot, 1] != 0 and (slots[slot, 0] != head or slots[slot, 1] >> _HALF != np.uint64(length)):
         slot = slot + 1 & len(slots) - 1
@@ -319,7 +319,7 @@ def _short_slot(head: np.uint64, length: int, slots: Eights) -> int:
 
 @compiled
 def _slot(eights: Eights, at: int, stop: int, word_eights: Eights, word_places: Places, slots: Eights) -> int:
-    """The slot of the word ``at`` … ``stop`` - 1 of some bytes, or the free one that it would take."""
+    """Return the slot of the word ``at`` … ``stop`` - 1, or the free slot for it."""
     length = stop - at
     head = _eight(eights, at, stop)
     if length <= 8:
@@ -342,14 +342,14 @@ def _slot(eights: Eights, at: int, stop: int, word_eights: Eights, word_places: 
 
 @inlined
 def _eight(eights: Eights, at: int, stop: int) -> np.uint64:
-    """The bytes from ``at``, at most eight and none from ``stop`` on, as a number."""
+    """Return at most eight bytes ``at`` … ``stop`` - 1 as a number."""
     eight: np.uint64 = eights[at] & _ALL_BITS >> np.uint64(8 * max(0, 8 - (stop - at)))
     return eight
 
 
 @compiled
 def fill_slots(eights: Eights, places: Places, slots: Eights) -> None:
-    """Put words into empty slots; of equal ones the first stays."""
+    """Put words into empty slots; of equal words the first stays."""
     for row in range(len(places) - 1):
         slot = _slot(eights, places[row], places[row + 1], eights, places, slots)
         if slots[slot, 1] == 0:

@@ -1,10 +1,10 @@
-"""Tokenise text: the one definition that training, evaluation and embedding share.
+"""Tokenizers: the one definition for training, evaluation and embedding.
 
-Two tokenizers, chosen by a name that is part of every fingerprint (a changed rule gets a new name):
+There are two tokenizers; the name is part of every fingerprint, and a changed rule gets a new name:
 
-``space``  lower-case, split at Unicode white space. For text that is tokenized already, as PPDB is.
+``space``  lower-case, split at Unicode white space. For tokenized text such as PPDB.
 
-``ptb-v1``  lower-case, then split as the Penn Treebank does where that is decidable by regular expressions:
+``ptb-v1``  lower-case, then split like the Penn Treebank, as far as regular expressions can:
 
 * punctuation leaves words; ``...``, ``--``, ```` `` ```` and ``''`` stay whole; hyphenated words stay whole;
 * clitics leave their word: ``it 's``, ``do n't``, ``we 're`` (``'s 're 've 'll 'd 'm n't``), stacked ones too:
@@ -15,9 +15,9 @@ Two tokenizers, chosen by a name that is part of every fingerprint (a changed ru
 * every Han, Hiragana or Katakana character is a token (there is no segmenter); other scripts split at white space;
 * control and format characters and variation selectors (NUL, soft hyphen, zero-width joiner) count as white space.
 
-Tokens joined by spaces and tokenized again are the same tokens.
-Everything runs as Arrow compute over whole arrays; Python sees only the few texts with stacked clitics.
-Where word ids are all that is wanted, ``paraembed.text.tokens`` finds those of the same tokens in a fifth of the time.
+Tokenizing tokens joined by spaces gives the same tokens.
+Everything is Arrow compute over whole arrays, except the few texts with stacked clitics, which Python reads.
+``paraembed.text.tokens`` computes only the word ids of the same tokens, in a fifth of the time.
 """
 
 import re
@@ -33,17 +33,17 @@ TOKENIZERS = ("ptb-v1", "space")
 NO_TEXT = r"[\pC\x{FE00}-\x{FE0F}]"
 """Characters that count as white space (RE2)."""
 QUOTES = (("[‘’]", "'"), ("[“”]", '"'))
-"""Curly quotes, and what they become."""
+"""Curly quotes and their replacements."""
 SYMBOLS = r"[^\x00-\x7F\pL\pM\pN]|[\p{Han}\p{Hiragana}\p{Katakana}]"
-"""Characters beyond ASCII that are a token each."""
+"""Characters beyond ASCII that are one token each."""
 
-# Unicode's large classes cost milliseconds to compile, at every call; so one pass spaces out what is no word character,
-# and after it a character beyond ASCII is one.
+# Unicode's large classes take milliseconds to compile in every call. So one pass puts spaces around symbols; after it,
+# every other character beyond ASCII is a word character.
 _BEYOND_ASCII = r"\x{80}-\x{10FFFF}"
 _WORD = f"[a-z0-9_{_BEYOND_ASCII}]"
 _CLITIC = "(?:n't|'(?:s|re|ve|ll|d|m))"
 _STACK = re.compile(rf"(?<!\S){_CLITIC}{{2,}}(?!\S)")
-# 'mémoire' is a quoted word, but RE2's \b, which knows ASCII letters only, would end a clitic 'm before é.
+# 'mémoire' is a quoted word, but RE2's \b, which only knows ASCII letters, would end a clitic 'm before é.
 _QUOTED_WORD = f"(^|[^a-z0-9_{_BEYOND_ASCII}])'((?:s|re|ve|ll|d|m)[{_BEYOND_ASCII}])"
 _TOKENS_WITH_MARKS = "|".join(
     (
@@ -61,7 +61,7 @@ _TOKENS_WITH_MARKS = "|".join(
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of n texts, ragged: text i owns ``flat[offsets[i]:offsets[i + 1]]``.
+    """Tokens of n texts, packed: text i owns ``flat[offsets[i]:offsets[i + 1]]``.
 
     Attributes:
         flat: string array [T], all tokens one after the other.
@@ -72,13 +72,13 @@ class Tokens:
     offsets: npt.NDArray[np.int64]
 
     def joined(self) -> pa.StringArray:
-        """The texts again, tokens joined by one space: string array [n]."""
+        """Return the texts as tokens joined by one space, string array [n]."""
         lists = pa.LargeListArray.from_arrays(pa.array(self.offsets), self.flat)
         return pc.binary_join(lists, " ")
 
 
 def check_tokenizer(name: str) -> None:
-    """Raise ValueError, with the names that are allowed, unless ``name`` is a tokenizer."""
+    """Raise ValueError if ``name`` is not a tokenizer."""
     if name not in TOKENIZERS:
         raise ValueError(f"unknown tokenizer {name[:80]!r}; allowed: {', '.join(TOKENIZERS)}")
 
@@ -114,7 +114,7 @@ def tokenize(texts: pa.StringArray, tokenizer: str) -> Tokens:
 
 def _mark_token_borders(texts: pa.StringArray) -> pa.StringArray:
     texts = pc.replace_substring_regex(texts, NO_TEXT, " ")
-    if not _is_ascii(texts):  # passes that plain English is spared
+    if not _is_ascii(texts):  # ASCII text skips these passes
         for curly, straight in QUOTES:
             texts = pc.replace_substring_regex(texts, curly, straight)
         texts = pc.replace_substring_regex(texts, SYMBOLS, r" \0 ")

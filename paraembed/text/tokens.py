@@ -1,8 +1,8 @@
 """Texts to word ids in one pass over their bytes: ``tokenize`` and ``word_ids``, compiled.
 
-``text.tokenize`` defines what a token is; the loops of ``text.scan`` find the same ones, without making strings of
-them, in a fifth of the time. What the definition's regular expressions say of single characters is asked of them, once,
-and kept in a table; how characters make tokens is written out there. Where numba is missing, the definition runs.
+``text.tokenize`` defines the tokens; the loops of ``text.scan`` find the same tokens in a fifth of the time, because
+they make no strings. A table of single characters is computed once from the regular expressions of the definition; how
+characters form tokens is written out in the loops. Without numba, the definition runs.
 """
 
 from functools import lru_cache
@@ -32,18 +32,18 @@ from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, check_tokenizer, t
 from paraembed.text.vocabulary import unknown_row, word_ids
 
 _REACHES = (0x10000, 0x110000)
-"""How many characters a table holds: the first takes 35 ms to make, all of Unicode 250 ms."""
+"""Characters of a table: the first size takes 35 ms to compute, all of Unicode 250 ms."""
 
 
 class TokenIds:
-    """Finds the word ids of texts; what follows from the vocabulary alone is made once.
+    """Function from texts to word ids, with the tables of its vocabulary.
 
     Args:
         vocabulary: string array [V].
         tokenizer: one of ``paraembed.text.tokenize.TOKENIZERS``.
 
     Raises:
-        ValueError: the tokenizer is unknown, or the vocabulary has no unknown word or is no string array.
+        ValueError: the tokenizer is unknown, or the vocabulary has no row for OOV tokens or is not a string array.
     """
 
     def __init__(self, vocabulary: pa.StringArray, tokenizer: str) -> None:
@@ -55,7 +55,7 @@ class TokenIds:
             self._eights, self._places, self._slots = _word_table(vocabulary)
 
     def __call__(self, texts: pa.StringArray) -> Ragged:
-        """Rows of the tokens in the vocabulary; one that is not in it has the unknown word's.
+        """Return the rows of the tokens in the vocabulary; OOV tokens have the row of the unknown word.
 
         Args:
             texts: string array [n], with offsets of either size; null counts as empty.
@@ -85,12 +85,12 @@ class TokenIds:
 
 
 def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
-    """A vocabulary [V] as an open hash table.
+    """Return a vocabulary [V] as an open hash table.
 
     Returns:
-        uint64 [B + 1], of the B bytes of all words (see ``_eights``); int64 [V + 1], where in them each begins; and
-        the slots, uint64 [S, 2], S a power of two and at least 2V: the first eight bytes of a word; its length, in the
-        upper half, and its row + 1. Zeros where there is none.
+        uint64 [B + 1], the B bytes of all words (see ``_eights``); int64 [V + 1], the begin of each word; and the
+        slots, uint64 [S, 2], S a power of two and at least 2V: the first eight bytes of a word; its length in the
+        upper half, and its row + 1. A free slot is zeros.
     """
     octets, places = _buffers(vocabulary)
     eights = _eights(np.concatenate((octets[places[0] : places[-1]], np.zeros(PADDING, np.uint8))))
@@ -100,7 +100,7 @@ def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
 
 
 def as_strings(texts: pa.StringArray) -> pa.StringArray:
-    """A string array [n] with offsets of four bytes.
+    """Return a string array [n] with offsets of four bytes.
 
     Raises:
         ValueError: the texts have 2 GiB or more.
@@ -111,9 +111,9 @@ def as_strings(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _buffers(texts: pa.StringArray) -> tuple[Octets, Places]:
-    """The bytes of a string array [n], and where in them each string begins, int64 [n + 1].
+    """Return the bytes of a string array [n], and the begin of each string in them, int64 [n + 1].
 
-    Whatever the array was made from, both have one type for numba, which compiles anew for memory that may be written.
+    Both are read-only, since numba compiles another version for writable memory.
     """
     if not len(texts):
         return _read_only(b""), np.zeros(1, np.int64)
@@ -132,19 +132,19 @@ def _read_only(octets: pa.Buffer | bytes) -> Octets:
 
 
 def _eights(octets: Octets) -> Eights:
-    """The eight bytes that begin at each byte but the last seven, as numbers: a view."""
+    """Return a view of the eight bytes that begin at each byte, as numbers, except the last seven."""
     return np.ndarray(len(octets) - 7, "<u8", octets.data, strides=(1,))
 
 
 @lru_cache(maxsize=4)
 def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
-    """What the characters below ``reach`` become, int32 [reach], and of what kind they are then, uint8 [reach]."""
+    """Return the replacements of the characters below ``reach``, int32 [reach], and their kinds, uint8 [reach]."""
     points = np.arange(reach, dtype=np.int32)
     points[0xD800:0xE000] = ord(" ")  # surrogates are no characters
     every = pa.array([points.tobytes().decode("utf-32-le")])
 
     def are_lost(rest: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """Which characters, once in lower case, are those that some operation takes away."""
+        """Return which lower-cased characters an operation removed."""
         kept = np.zeros(reach, bool)
         kept[_points(rest)] = True
         return ~kept[lower]
@@ -170,5 +170,5 @@ def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
 
 
 def _points(text: pa.StringArray) -> Points:
-    """The code points of one text."""
+    """Return the code points of one text."""
     return np.frombuffer(text[0].as_py().encode("utf-32-le"), np.int32)

@@ -1,17 +1,17 @@
 r"""Bracketed binary trees over the tokens of texts, as constituency parsers write them.
 
-A tree is labeled, ``(NP (DT the) (NN cat))``, or not, ``((the black) cat)``; a text of one word may be the bare word.
-``(x y)`` can be a label with its word, or two words. Where a whole tree reads both ways, it is without labels if that
-makes as many leaves as the text has tokens, else labeled.
+A tree is labeled, ``(NP (DT the) (NN cat))``, or not, ``((the black) cat)``; the tree of one word may be the bare word.
+``(x y)`` can be a label with its word, or two words. If a whole tree can be read both ways, it is unlabeled if it then
+has as many leaves as the text has tokens, otherwise labeled.
 
-* A node has two children. A node with one (a preterminal, a unary chain, an outer pair of brackets) is taken for its
+* A node has two children. A node with one child (a preterminal, a unary chain, outer brackets) is replaced by its
   child. Labels are dropped.
-* Leaves are lower-cased, as every input is, and must be the text's tokens. On either side the spellings of parsers
-  count as what they stand for: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` as brackets, ``\/`` and ``\*`` as ``/`` and
-  ``*``, backquotes, ``''`` and curly quotes as straight quotes. Round brackets in words must be escaped so.
+* Leaves are lower-cased and must be the text's tokens. In leaves and tokens, the escapes of parsers are equal to their
+  characters: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` to brackets, ``\/`` and ``\*`` to ``/`` and ``*``, backquotes,
+  ``''`` and curly quotes to straight quotes. Round brackets in words must be escaped so.
 
-One compiled loop over the bytes with a stack of its own reads all trees, those of the Stanford Sentiment Treebank too,
-so that no tree is too deep.
+One compiled loop over the bytes, with an explicit stack, reads all trees, also those of the Stanford Sentiment
+Treebank, so there is no maximum depth.
 """
 
 import itertools
@@ -35,7 +35,7 @@ FAULTS = (
     "tree with a node of more than two children",
     "tree whose leaves are not the tokens",
 )
-"""What can be wrong with a tree."""
+"""Faults of a tree."""
 
 _UNBALANCED, _ROOTS, _EMPTY, _LABEL_ALONE, _NOT_BINARY, _OTHER_LEAVES = range(1, len(FAULTS))
 _SPACE, _WORD, _OPEN, _CLOSE = range(4)
@@ -57,11 +57,11 @@ _SHOWN = 80  # characters of a text or tree in a message
 
 
 class TreeError(ValueError):
-    """A tree that does not fit its text.
+    """Error for a tree that does not fit its text.
 
     Attributes:
         text: number of the text.
-        fault: what is wrong, in words.
+        fault: description of the fault.
     """
 
     def __init__(self, text: int, fault: str) -> None:
@@ -74,17 +74,17 @@ class TreeError(ValueError):
 
 @dataclass(frozen=True)
 class Parsed:
-    """n trees by themselves, L leaves and C nodes; none for a tree that is rejected.
+    """n parsed trees with L leaves and C nodes; a rejected tree has none.
 
     Attributes:
         words: string array [L], the leaves as written.
-        leaf_offsets: int64 [n + 1], where the leaves of each tree begin.
-        merges: int32 [L], as in ``Ragged``.
-        nodes: int64 [C, 6], children before their parent: offsets in bytes, from the start of the tree, of the node's
-            brackets and of its label (-1 where it has none), each start and stop; then its first leaf and the one
-            behind its last, from the first leaf of the tree.
-        node_offsets: int64 [n + 1], where the nodes of each tree begin.
-        faults: int64 [n], what is wrong with a tree: a place in ``FAULTS``, 0 where nothing is.
+        leaf_offsets: int64 [n + 1], first leaf of each tree.
+        merges: int32 [L], see ``Ragged``.
+        nodes: int64 [C, 6], children before their parent: start and stop of the node's brackets, start and stop of its
+            label (-1 without), in bytes from the start of the tree; then its first leaf and the leaf after its last,
+            from the first leaf of the tree.
+        node_offsets: int64 [n + 1], first node of each tree.
+        faults: int64 [n], index of the fault in ``FAULTS``, 0 for a valid tree.
     """
 
     words: pa.StringArray
@@ -96,7 +96,7 @@ class Parsed:
 
     @property
     def leaves(self) -> Tokens:
-        """The words of the leaves, lower-cased."""
+        """Words of the leaves, lower-cased."""
         return Tokens(pc.utf8_lower(self.words), self.leaf_offsets)
 
 
@@ -105,10 +105,9 @@ class Trees:
     """Trees of n texts with T tokens.
 
     Attributes:
-        merges: int32 [T], as in ``Ragged``; a text without a tree, or with one that is refused, has the
-            right-branching one.
-        refused: string array [n]: what is wrong with a tree; null where nothing is.
-        num_missing: texts of three tokens or more that came without a tree. One or two tokens have one tree only.
+        merges: int32 [T], see ``Ragged``; a text without a valid tree has the right-branching one.
+        refused: string array [n], fault of a rejected tree; null for a valid one.
+        num_missing: number of texts of three tokens or more without a tree; one or two tokens have only one tree.
     """
 
     merges: npt.NDArray[np.int32]
@@ -117,11 +116,11 @@ class Trees:
 
 
 def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
-    """The trees of n texts.
+    """Return the trees of n texts.
 
     Args:
-        trees: string array [n]; null or blank where a text has none.
-        tokens: of the texts.
+        trees: string array [n]; null or blank for a text without a tree.
+        tokens: tokens of the texts.
     """
     texts = Ragged(np.arange(len(tokens.flat), dtype=np.int32), tokens.offsets)
     merges = texts.right_branching().merges
@@ -139,32 +138,32 @@ def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
 
 
 def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Trees:
-    """As ``read_trees``, where every tree must be good.
+    """Return the trees of n texts; every tree must be valid.
 
     Raises:
-        TreeError: one is not; texts are counted from ``first``.
+        TreeError: a tree is not; texts are counted from ``first``.
     """
     read = read_trees(trees, tokens)
-    at = pc.index(pc.is_valid(read.refused), True).as_py()
-    if at < 0:
+    row = pc.index(pc.is_valid(read.refused), True).as_py()
+    if row < 0:
         return read
-    fault, tree = read.refused[at].as_py(), trees.slice(at, 1)
-    start, stop = map(int, tokens.offsets[at : at + 2])
+    fault, tree = read.refused[row].as_py(), trees.slice(row, 1)
+    start, stop = map(int, tokens.offsets[row : row + 2])
     if fault == FAULTS[_OTHER_LEAVES]:
         leaves = parse_trees(tree, np.array([stop - start])).leaves.flat
-        found, wanted = _from_first_difference(leaves, tokens.flat[start:stop])
-        fault = f"the leaves of its tree are {found}, its tokens {wanted}"
+        shown_leaves, shown_tokens = _from_first_difference(leaves, tokens.flat[start:stop])
+        fault = f"the leaves of its tree are {shown_leaves}, its tokens {shown_tokens}"
     else:
         fault = f"{fault}: {_shown(tree[0].as_py())}"
-    raise TreeError(first + at, f"{fault}; give the binary tree of its tokens, or none")
+    raise TreeError(first + row, f"{fault}; give the binary tree of its tokens, or none")
 
 
 def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Parsed:
-    """Leaves, nodes and structure of n trees; see the top of this file for what a tree is.
+    """Return leaves, nodes and structure of n trees, in the format of this module.
 
     Args:
-        trees: string array [n], no null.
-        num_tokens: int64 [n], tokens of their texts: what decides where a tree reads both ways; -1: it is labeled.
+        trees: string array [n] without nulls.
+        num_tokens: int64 [n], tokens of the texts, to decide whether an ambiguous tree is labeled; -1: it is labeled.
     """
     octets, offsets = _octets(trees)
     faults, num_leaves, num_nodes = (np.zeros(len(trees), np.int64) for _ in range(3))
@@ -181,7 +180,7 @@ def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Par
 
 
 def _octets(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The octets of n strings, and where each begins and ends among them [n + 1]."""
+    """Return the bytes of n strings, and the begin and end of each string in them [n + 1]."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
         return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
@@ -200,7 +199,7 @@ def _check(
     num_leaves: npt.NDArray[np.int64],
     num_nodes: npt.NDArray[np.int64],
 ) -> None:
-    """What is wrong with each tree, whether it is labeled, and how many leaves and nodes it has."""
+    """Write the fault of each tree, whether it is labeled, and its numbers of leaves and nodes."""
     for text in range(len(faults)):
         depth = roots = words = nodes = labels = num_empty = num_not_plain = num_label_alone = num_several = (
             num_wide
@@ -258,7 +257,7 @@ def _read(
     node_offsets: npt.NDArray[np.int64],
     nodes: npt.NDArray[np.int64],
 ) -> None:
-    """Fill in the leaves, merges and nodes of the trees that nothing is wrong with."""
+    """Write leaves, merges and nodes of the valid trees."""
     for text in range(len(faults)):
         if faults[text] != 0:
             continue
@@ -296,7 +295,7 @@ def _read(
 def _strings(
     octets: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
 ) -> pa.StringArray:
-    """Pieces of UTF-8 as strings."""
+    """Return slices of UTF-8 bytes as strings."""
     offsets = np.concatenate(([0], np.cumsum(stops - starts)))
     places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], stops - starts)
     buffers = pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(octets[places])
@@ -304,14 +303,14 @@ def _strings(
 
 
 def _differ(leaves: Tokens, tokens: Tokens, texts: Ragged) -> npt.NDArray[np.bool_]:
-    """Whether the leaves of a tree are other words than the tokens ``texts.ids`` of its text, bool [n]."""
+    """Return whether the leaves of a tree differ from the tokens ``texts.ids`` of its text, bool [n]."""
     num_leaves, num_tokens = np.diff(leaves.offsets), texts.lengths
     differ: npt.NDArray[np.bool_] = num_leaves != num_tokens
-    found = leaves.flat.filter(pa.array(np.repeat(~differ, num_leaves)))
-    wanted = tokens.flat.take(pa.array(texts.ids[np.repeat(~differ, num_tokens)]))
-    unequal = np.flatnonzero(pc.not_equal(found, wanted))
+    of_trees = leaves.flat.filter(pa.array(np.repeat(~differ, num_leaves)))
+    of_texts = tokens.flat.take(pa.array(texts.ids[np.repeat(~differ, num_tokens)]))
+    unequal = np.flatnonzero(pc.not_equal(of_trees, of_texts))
     if len(unequal):
-        spelt = (_plain_spelling(words.take(pa.array(unequal))) for words in (found, wanted))
+        spelt = (_plain_spelling(words.take(pa.array(unequal))) for words in (of_trees, of_texts))
         unequal = unequal[np.flatnonzero(pc.not_equal(*spelt))]
         owner = np.repeat(np.flatnonzero(~differ), num_tokens[~differ])
         differ[owner[unequal]] = True
@@ -326,7 +325,7 @@ def _plain_spelling(words: pa.StringArray) -> pa.StringArray:
 
 
 def _from_first_difference(leaves: pa.StringArray, tokens: pa.StringArray) -> tuple[str, str]:
-    """Both texts, from a little before where they differ."""
+    """Return both texts, cut to begin shortly before they differ."""
     pairs = zip(*(_plain_spelling(words).to_pylist() for words in (leaves, tokens)), strict=False)
     start = max(0, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)) - 3)
     before = "… " if start else ""

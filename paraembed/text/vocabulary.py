@@ -1,9 +1,9 @@
-"""Word-vector files ↔ vocabulary and matrix; the unknown word.
+"""Word-vector files, vocabularies, and the vector of out-of-vocabulary (OOV) tokens.
 
-The text format is one row a word: ``word v1 … vd``, separated by single spaces, plain or gzipped. word2vec's header
-line (``rows width``) is accepted, and must be right. The unknown word is the row ``UUUNKKK`` where the file has one
-(the papers' authors' files do), else the mean of the rows beyond the vocabulary cut (Wieting 2015 §5), else the mean of
-all rows.
+The text format has one row per word: ``word v1 … vd``, separated by single spaces, plain or gzipped. word2vec's header
+line (``rows width``) is accepted, and must be correct. The vector of OOV tokens is the row ``UUUNKKK`` if the file has
+one, as those of the papers' authors; otherwise the mean of the rows after the vocabulary cut (Wieting 2015 §5), or the
+mean of all rows.
 """
 
 import logging
@@ -21,26 +21,26 @@ from paraembed.io.lines import Lines, read_lines
 from paraembed.io.places import open_regular
 
 LOW_COVERAGE = 0.5
-"""Fraction of the tokens under which a warning says that few have a vector."""
+"""Fraction of tokens with a vector below which a warning is logged."""
 UNKNOWN = "UUUNKKK"
 START, END = "<S>", "</S>"
-"""Boundary words. Upper-case, as UNKNOWN is: no lower-cased token is one of them."""
+"""BOS and EOS tokens. Upper-case, like UNKNOWN, so no lower-cased token is one of them."""
 
-_LAST_ROWS = 20  # that show how numbers are written
+_LAST_ROWS = 20  # to compare the decimals of the last number with
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Words:
-    """A vocabulary with one vector a word; ``UNKNOWN`` is always one of the words.
+    """Vocabulary with one vector per word; ``UNKNOWN`` is always one of the words.
 
     Attributes:
         vocabulary: string array [V], distinct.
         matrix: float32 [V, d].
 
     Raises:
-        ValueError: the matrix is of another type, or has not one row a word.
+        ValueError: the matrix has another type, or another number of rows than words.
     """
 
     vocabulary: pa.StringArray
@@ -50,25 +50,25 @@ class Words:
         shape, dtype = self.matrix.shape, self.matrix.dtype
         if dtype != np.float32 or len(shape) != 2 or shape[0] != len(self.vocabulary):
             raise ValueError(
-                f"a matrix {dtype} {list(shape)}; expected float32 [{len(self.vocabulary)}, d], a row a word"
+                f"the matrix is {dtype} {list(shape)}; expected float32 [{len(self.vocabulary)}, d], one row per word"
             )
 
     @property
     def unknown(self) -> int:
-        """Row of the unknown word."""
+        """Row of out-of-vocabulary tokens."""
         return unknown_row(self.vocabulary)
 
 
 def unknown_row(vocabulary: pa.StringArray) -> int:
-    """Row of the unknown word in a vocabulary [V]."""
+    """Return the row of out-of-vocabulary tokens in a vocabulary [V]."""
     return word_row(vocabulary, UNKNOWN)
 
 
 def word_row(vocabulary: pa.StringArray, word: str) -> int:
-    """Row of a word in a vocabulary [V].
+    """Return the row of a word in a vocabulary [V].
 
     Raises:
-        ValueError: it has none.
+        ValueError: the word is not in it.
     """
     row = int(pc.index(vocabulary, word).as_py())
     if row < 0:
@@ -77,29 +77,29 @@ def word_row(vocabulary: pa.StringArray, word: str) -> int:
 
 
 def word_ids(tokens: pa.StringArray, vocabulary: pa.StringArray) -> npt.NDArray[np.int32]:
-    """Rows of T tokens in the vocabulary, int32 [T]; a token that is not in it gets the unknown row."""
-    found = pc.fill_null(pc.index_in(tokens, value_set=vocabulary), unknown_row(vocabulary))
-    return np.array(found, np.int32)  # a copy: torch wants memory it may write to
+    """Return the rows of T tokens in the vocabulary, int32 [T]; OOV tokens get the row of ``UNKNOWN``."""
+    rows = pc.fill_null(pc.index_in(tokens, value_set=vocabulary), unknown_row(vocabulary))
+    return np.array(rows, np.int32)  # a copy: torch needs writable memory
 
 
 def read_words(path: Path, max_words: int | None = None) -> Words:
     """Read a word-vector text file.
 
-    Words are lower-cased, as every input is. Of rows that become one word the first stays; rows that repeat a word to
-    the letter are counted in a warning. An empty word is malformed.
+    Words are lower-cased, like all inputs. The first of the rows that become the same word is kept; rows with exactly
+    the same word are counted in a warning.
 
     Args:
         path: text file, plain or ``.gz``.
-        max_words: vocabulary cut: only so many rows are kept (files are ordered by frequency); the rest makes the
-            unknown word, unless the file names one.
+        max_words: vocabulary cut: keep only the first N rows (files are ordered by frequency); the mean of the others
+            becomes the vector of OOV tokens, unless the file has one.
 
     Returns:
-        The words of the file in its order; an unknown row is added at the end where the file has none.
+        The words of the file in its order; a row ``UNKNOWN`` is added at the end if the file has none.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: as said.
-        ValueError: empty or binary file, a row of another width, a value that is no number, a header that contradicts
-            the rows, a file that is cut off (file and line named).
+        FileNotFoundError, IsADirectoryError: the file is missing or a folder.
+        ValueError: the file is empty, binary or cut off, a row has another width or no word, a value is not a number,
+            or the header contradicts the rows.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out to keep every word")
@@ -136,7 +136,7 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
 
 
 def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
-    """Words [n] and vectors float32 [n, d] of a file, some thousand rows at a time."""
+    """Yield words [n] and vectors float32 [n, d] of a file, some thousand rows at a time."""
     width = num_rows = 0
     header: tuple[int, int] | None = None
     last_rows, is_ended = list[str](), True
@@ -157,7 +157,8 @@ def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
             raise ValueError(f"{path}, line {number + int(bad[0])}: {_fault(lines, int(bad[0]) + skip, width)}")
         if header is not None and header[1] != width:
             raise ValueError(
-                f"{path}, line 1: the header says {header[1]:,} values a word, the rows have {width:,}; mend or drop it"
+                f"{path}, line 1: the header says {header[1]:,} values per word, the rows have {width:,}; correct or "
+                "delete it"
             )
         is_value = np.tile(np.arange(width + 1) > 0, len(text))
         words = cells.flatten().filter(pa.array(~is_value)).to_pylist()
@@ -168,31 +169,31 @@ def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
         raise ValueError(f"{path} holds no rows; expected text rows 'word v1 … vd'")
     if header is not None and header[0] != num_rows:
         raise ValueError(
-            f"{path}, line 1: the header says {header[0]:,} words, the file has {num_rows:,}; fetch it again, or mend "
-            "or drop the header"
+            f"{path}, line 1: the header says {header[0]:,} words, the file has {num_rows:,}; download it again, or "
+            "correct or delete the header"
         )
     if not is_ended:
         _check_end(path, num_rows + (header is not None), last_rows, has_header=header is not None)
 
 
 def _header(line: str | None) -> tuple[int, int] | None:
-    """Number of rows and width, if this is word2vec's first line."""
+    """Return number of rows and width if a line is word2vec's header, otherwise None."""
     match = re.fullmatch("([0-9]{1,100}) ([0-9]{1,100}) *", line or "")
     return (int(match[1]), int(match[2])) if match else None
 
 
 def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool) -> None:
-    """Raise ValueError where a file without a line feed at its end seems to be cut within its last number.
+    """Raise ValueError if a file without a line feed at its end seems to be cut within its last number.
 
-    What is left of a number is another number. Where all other numbers have the same count of decimals, the last one is
-    whole if it has as many. Else the file is refused if it has a header, for programs that write one end every line
-    with a line feed, and there is a warning if it has none.
+    A cut number is another number. If all other numbers have the same count of decimals, the last one is whole if it
+    has as many. Otherwise a file with a header is rejected, because programs that write headers end every line with a
+    line feed; a file without a header gets a warning.
 
     Args:
         path: the file.
-        number: of its last line.
-        rows: its last rows.
-        has_header: whether it begins with a header.
+        number: number of its last line.
+        rows: last rows of the file.
+        has_header: whether the file begins with a header.
     """
     values = [value for row in rows for value in row.split(" ")[1:]]
     decimals = [len(value.partition(".")[2]) for value in values]
@@ -202,10 +203,10 @@ def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool
     is_shorter = is_fixed and decimals[-1] < decimals[0] > 1
     if has_header or is_shorter or not values[-1][-1:].isdigit():
         raise ValueError(
-            f"{path}, line {number}: the file ends in the last value, {values[-1][:40]!r}, without a line feed, so it "
-            "may be cut off; fetch it again, or end its last line"
+            f"{path}, line {number}: the file ends after the value {values[-1][:40]!r} without a line feed, so it may "
+            "be cut off; download it again, or end its last line with a line feed"
         )
-    log.warning("%s: the last line has no line feed; if the file was cut off, its last value is wrong", path)
+    log.warning("%s: the last line has no line feed; if the file is cut off, its last value is wrong", path)
 
 
 def _fault(lines: Lines, row: int, width: int) -> str:
@@ -215,19 +216,19 @@ def _fault(lines: Lines, row: int, width: int) -> str:
     word, *values = lines.text[row].as_py().rstrip(" ").split(" ")
     what = f"a word with {len(values)} values" if word else "no word"
     return (
-        f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces, as in the rows "
-        "before; mend or drop the line"
+        f"{what}; expected 'word v1 … vd' with {width or 'some'} values, separated by single spaces; correct or delete "
+        "the line"
     )
 
 
 def _parse(values: pa.StringArray, width: int, path: Path, number: int) -> npt.NDArray[np.float32]:
-    """Values [n · d] as float32 [n, d]; ``number`` is the line of the first row."""
+    """Return values [n · d] as float32 [n, d]; ``number`` is the line of the first row."""
     block = _numbers(values)
     if block is None or not np.isfinite(block).all():
-        at = _first_fault(values)
+        fault = _first_fault(values)
         raise ValueError(
-            f"{path}, line {number + at // width}: {values[at].as_py()[:40]!r} is not a finite number; "
-            "mend or drop the line"
+            f"{path}, line {number + fault // width}: {values[fault].as_py()[:40]!r} is not a finite number; correct "
+            "or delete the line"
         )
     return block.reshape(-1, width)
 
@@ -240,7 +241,7 @@ def _numbers(values: pa.StringArray) -> npt.NDArray[np.float32] | None:
 
 
 def _first_fault(values: pa.StringArray) -> int:
-    """Where the first value is that is not a finite number, by bisection."""
+    """Return the index of the first value that is not a finite number, by bisection."""
     start, end = 0, len(values)
     while end - start > 1:
         middle = (start + end) // 2
@@ -253,15 +254,15 @@ def _first_fault(values: pa.StringArray) -> int:
 
 
 def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:
-    """Add words that have no vector, with random ones of the length that the file's vectors have.
+    """Add words without a vector, with random vectors of the same scale as those of the file.
 
     Args:
         words: the vocabulary to extend, [V] and [V, d].
         unseen: string array [k] of new words.
-        seed: decides the vectors: N(0, s²) with s the root mean square of the matrix.
+        seed: seed of the vectors, N(0, s²) with s the root mean square of the matrix.
 
     Returns:
-        Words [V + k]; the rows that were there keep their place.
+        Words [V + k]; the first V rows are unchanged.
     """
     scale = float(np.sqrt(np.mean(np.square(words.matrix, dtype=np.float64))))
     drawn = np.random.default_rng(seed).standard_normal((len(unseen), words.matrix.shape[1]), dtype=np.float32)
@@ -271,15 +272,15 @@ def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:
 
 
 def save_vocabulary(vocabulary: pa.StringArray, path: Path) -> None:
-    """Write a vocabulary [V], one word a line, UTF-8."""
+    """Write a vocabulary [V], one word per line, UTF-8."""
     path.write_text("".join(f"{word}\n" for word in vocabulary.to_pylist()), encoding="utf-8", newline="\n")
 
 
 def load_vocabulary(path: Path) -> pa.StringArray:
-    """Read what ``save_vocabulary`` wrote; words may hold any character but a line feed.
+    """Read a vocabulary that ``save_vocabulary`` wrote; words can have any character except a line feed.
 
     Raises:
-        ValueError: not UTF-8, no line feed at the end, or a word that occurs twice.
+        ValueError: the file is not UTF-8, has no line feed at the end, or has a word twice.
     """
     with open_regular(path) as file:
         data = file.read()

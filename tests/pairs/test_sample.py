@@ -272,8 +272,8 @@ def test_a_failed_write_leaves_no_file_with_a_final_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--lines", "0"], "lines=0: it must be at least 1"),
-        (["--lines", "10", "--broken", "0.9"], "broken=0.9: it is a fraction"),
+        (["--lines", "0"], "--lines is 0; it must be at least 1"),
+        (["--lines", "10", "--broken", "0.9"], "--broken is 0.9; it must be a fraction"),
         (["--lines", "10", "--dimension", "0"], "dimension=0"),
         (["--lines", "999999999999999999"], "ask for fewer lines"),
     ],
@@ -292,7 +292,7 @@ def test_only_a_sample_is_replaced(tmp_path, capsys):
     assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
     assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
     other.write_text("mine")
-    for out, told in ((tmp_path, "holds other things (sample, thesis.tex)"), (other, "is a file; give a folder")):
+    for out, told in ((tmp_path, "holds other files (sample, thesis.tex)"), (other, "is a file; give a folder")):
         capsys.readouterr()
         assert command(["--out", str(out), *flags]) != 0
         error = capsys.readouterr().err

@@ -128,10 +128,10 @@ REFUSED = {
     "not UTF-8": ("the 1 2 3\nétage 4 5 6\n".encode("latin-1"), "line 2: not UTF-8"),
     "header of more rows": (b"4 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 words, the file has 2"),
     "header of fewer rows": (b"1 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 1 words, the file has 2"),
-    "header of another width": (b"2 4\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 values a word, .* have 3"),
-    "cut off, with a header": (b"2 3\nthe 1 2 3\ncat 4 5 6.2", "line 3: the file ends in the last value, '6.2'"),
-    "cut off within decimals": (b"the 1.25 2.50 3.75\ncat 4.00 5.00 6.2", "line 2: .* in the last value, '6.2'"),
-    "cut off behind the point": (b"the 1 2 3\ncat 4 5 6.", "line 2: .* in the last value, '6.'"),
+    "header of another width": (b"2 4\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 values per word, .* have 3"),
+    "cut off, with a header": (b"2 3\nthe 1 2 3\ncat 4 5 6.2", "line 3: the file ends after the value '6.2'"),
+    "cut off within decimals": (b"the 1.25 2.50 3.75\ncat 4.00 5.00 6.2", "line 2: .* after the value '6.2'"),
+    "cut off behind the point": (b"the 1 2 3\ncat 4 5 6.", "line 2: .* after the value '6.'"),
     "too long a line": (b"the 1 2 3\n" + b"x" * (65 << 20) + b" 1 2 3\n", "line 2: longer than"),
     "not UTF-8 at once": ("é 1 2 3\n".encode("latin-1"), "line 1: not UTF-8"),
 }
@@ -217,5 +217,5 @@ def test_a_vocabulary_comes_back_as_it_was_saved(tmp_path_factory, words):
 
 @pytest.mark.parametrize("matrix", [np.ones((1, 3), np.float32), np.ones(2, np.float32), np.ones((2, 3))])
 def test_a_matrix_that_does_not_fit_the_vocabulary_is_refused(matrix):
-    with pytest.raises(ValueError, match=r"a matrix float.* \[.*\]; expected float32 \[2, d\], a row a word"):
+    with pytest.raises(ValueError, match=r"the matrix is float.* \[.*\]; expected float32 \[2, d\], one row"):
         Words(pa.array(["a", UNKNOWN]), matrix)
