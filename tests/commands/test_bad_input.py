@@ -50,7 +50,7 @@ def put(path, data):
         ("empty.tsv", b"", r"empty\.tsv is empty; expected UTF-8 text"),
         ("binary.tsv", b"\x7fELF\0\0\0", r"binary\.tsv is a binary file; expected UTF-8 text"),
         ("plain.txt", b"no columns at all\n", "neither a PPDB line nor columns"),
-        ("three.tsv", b"a\tb\tc\n", "3 columns and no header; say what they are with --columns"),
+        ("three.tsv", b"a\tb\tc\n", "3 columns and no header; name them with --columns"),
         ("cut.gz", gzip.compress(b"a\tb\n" * 9999, mtime=0)[:40], r"cut\.gz is not a whole gzip file"),
         ("fake.gz", b"a\tb\n", r"fake\.gz is not a whole gzip file"),
     ],

@@ -303,7 +303,7 @@ def test_inputs_and_output_in_each_other(tmp_path):
         ("a/**", "a/deep/out", r"is inside of the input .*a/\*\*;"),
         ("*/*", "out", r"is inside of the input"),
         ("a/t.txt", "a", r"the input .*a/t\.txt is inside of `out` .*/a;"),
-        ("a/t.txt", "loop", "symbolic link that leads to itself"),
+        ("a/t.txt", "loop", "symbolic link to itself"),
     ):
         files = list_inputs([tmp_path / "a" / "t.txt"])
         with pytest.raises(ValueError, match=message):
@@ -324,7 +324,7 @@ def test_what_would_wait_for_ever_is_refused_at_once(tmp_path):
         ((tmp_path / "d" / "p.parquet").as_uri(), "is a FIFO"),
         (tmp_path / "l.csv", "is a FIFO"),
         (tmp_path / "zero.txt", "device"),
-        (tmp_path / "loop.txt", "leads to itself"),
+        (tmp_path / "loop.txt", "symbolic link to itself"),
         ("", "an input is ''"),
         (" ", "an input is ' '"),
     ):
@@ -369,5 +369,5 @@ def test_keys_of_json_lines_are_read_from_all_rows(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             make_plan(inputs, settings)
-    with pytest.raises(ValueError, match="`keep` all needs columns that the file declares"):
+    with pytest.raises(ValueError, match="`keep` is all; columns of JSON lines must be named"):
         complete_settings(Settings("text", keep=ALL), inputs, reads_trees=False)

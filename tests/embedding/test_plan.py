@@ -106,7 +106,7 @@ def test_settings_that_do_not_fit(tmp_path):
     other = tmp_path / "u.parquet"
     pq.write_table(pa.table({"key": [1], "body": ["x"]}), other)
     for inputs, chosen, message in (
-        ([text], Settings(text_column="body"), r"`text_column` is 'body', but .* is text"),
+        ([text], Settings(text_column="body"), r"`text_column` is 'body'; .* is text"),
         ([text], Settings(id_column="key"), r"`id_column` is 'key', but .* is text"),
         ([text], Settings(tree_column="tree"), r"`tree_column` is 'tree', but .* is text"),
         ([table], Settings("body", tree_column="key2"), r"no column 'key2'; `tree_column` can be: key, body"),

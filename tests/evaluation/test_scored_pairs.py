@@ -50,7 +50,7 @@ REFUSED = {
     "score last": (b"a\tb\t1\n", "line 1: the score is 'a', not a finite number"),
     "other header": (b"sentence1\tsentence2\tscore\n" + ROWS, "line 1: the score is 'sentence1'"),
     "header again": (b"score\tsentence1\tsentence2\n" * 2, "line 2: the score is 'score'"),
-    "no score": (ROWS + b"\ta\tb\n", "line 3: the score is '', which"),
+    "no score": (ROWS + b"\ta\tb\n", "line 3: the score is '', not"),
     "NaN": (b"nan\ta\tb\n", "line 1: the score is 'nan', not a finite number"),
     "not UTF-8": (ROWS + "1\té\tb\n".encode("latin-1"), "line 3: not UTF-8"),
     "UTF-16": ("1\ta\tb\n".encode("utf-16"), "is a binary file"),

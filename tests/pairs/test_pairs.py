@@ -58,7 +58,7 @@ def test_a_header_names_the_columns(tmp_path):
 def test_columns_by_flag(tmp_path):
     path = write(tmp_path / "p.tsv", "a\tb\t1\tz\n")
     assert rows_of(path, columns=("second", "first", "relation", "ignore")) == [(None, "b", "a", None, "1")]
-    with pytest.raises(ValueError, match="4 columns and no header; say what they are with `columns`"):
+    with pytest.raises(ValueError, match="4 columns and no header; name them with `columns`"):
         rows_of(path)
     with pytest.raises(ValueError, match="must name first and second once each"):
         rows_of(path, columns=("first", "first", "second"))
