@@ -69,9 +69,9 @@ def write_sample(
     least = {"lines": (lines, 1), "dimension": (dimension, 1), "seed": (seed, 0), "sentences": (sentences, 0)}
     for name, (value, minimum) in (least | {"test_pairs": (test_pairs, 0), "pairs": (pairs, 0)}).items():
         if value < minimum:
-            raise ValueError(f"`{name}` is {value}; it must be at least {minimum}")
+            raise ValueError(f"{name} is {value}; it must be at least {minimum}")
     if not 0 <= broken <= 0.5:
-        raise ValueError(f"`broken` is {broken}; it must be a fraction of the lines from 0 to 0.5, such as 0.001")
+        raise ValueError(f"broken is {broken}; it must be a fraction of the lines from 0 to 0.5, such as 0.001")
     _make_folder(out)
     return SampleFiles(
         ppdb_1=None if ppdb_version == "2.0" else _write(out / _PPDB_1, ppdb_lines("1.0", lines, seed, broken)),

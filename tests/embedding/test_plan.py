@@ -107,8 +107,8 @@ def test_settings_that_do_not_fit(tmp_path):
     pq.write_table(pa.table({"key": [1], "body": ["x"]}), other)
     for inputs, chosen, message in (
         ([text], Settings(text_column="body"), r"`text_column` is 'body'; .* is text"),
-        ([text], Settings(id_column="key"), r"`id_column` is 'key', but .* is text"),
-        ([text], Settings(tree_column="tree"), r"`tree_column` is 'tree', but .* is text"),
+        ([text], Settings(id_column="key"), r"`id_column` is 'key'; .* is text"),
+        ([text], Settings(tree_column="tree"), r"`tree_column` is 'tree'; .* is text"),
         ([table], Settings("body", tree_column="key2"), r"no column 'key2'; `tree_column` can be: key, body"),
         ([other], Settings("body", tree_column="key"), r"`tree_column` 'key' is int64; it can be: body"),
         ([text], Settings(keep=("body",)), r"`keep` is body; a text file has only the column 'text'"),
@@ -116,7 +116,7 @@ def test_settings_that_do_not_fit(tmp_path):
         ([text], Settings(batch_size=-1), r"`batch_size` is -1"),
         ([text], Settings(dim=0), r"`dim` is 0; it must be at least 1"),
         ([text], Settings(dtype="int4"), r"`dtype` is 'int4'; allowed: float32, float16, int8"),
-        ([table], Settings("body", "key", id_kind="file-row"), r"`id_kind` file-row makes ids, `id_column` 'key'"),
+        ([table], Settings("body", "key", id_kind="file-row"), r"`id_kind` is file-row and `id_column` is 'key'"),
         ([table], Settings("body", keep=("scale",), dtype="int8"), r"'scale' would appear twice"),
         ([table], Settings(), r"needs `text_column`, one of: key, body"),
         ([table], Settings("nobody"), r"no column 'nobody'; `text_column` can be: key, body"),

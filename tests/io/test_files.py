@@ -345,7 +345,7 @@ def test_a_work_folder_and_its_lock(tmp_path):
         lock.rmdir() if lock.is_dir() else lock.unlink()
     (tmp_path / ".link.partial").symlink_to(tmp_path / "nowhere")
     with (
-        pytest.raises(ValueError, match=r"\.link\.partial is a file or broken link"),
+        pytest.raises(ValueError, match=r"\.link\.partial is a file or a broken link"),
         work_folder(tmp_path / ".link.partial"),
     ):
         pass

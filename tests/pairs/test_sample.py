@@ -272,9 +272,9 @@ def test_a_failed_write_leaves_no_file_with_a_final_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--lines", "0"], "--lines is 0; it must be at least 1"),
-        (["--lines", "10", "--broken", "0.9"], "--broken is 0.9; it must be a fraction"),
-        (["--lines", "10", "--dimension", "0"], "--dimension is 0"),
+        (["--lines", "0"], "lines is 0; it must be at least 1"),
+        (["--lines", "10", "--broken", "0.9"], "broken is 0.9; it must be a fraction"),
+        (["--lines", "10", "--dimension", "0"], "dimension is 0"),
         (["--lines", "999999999999999999"], "give fewer lines"),
     ],
 )
