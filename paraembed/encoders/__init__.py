@@ -1,4 +1,4 @@
-"""The registry of encoders: name → configuration. One file an architecture.
+"""The registry of encoders: name → configuration. One file per architecture family.
 
 What encodes is imported when it is asked for: names, options and recipes are read without PyTorch, which takes 2 s.
 """

@@ -57,6 +57,7 @@ class AvgConfig(EncoderConfig):
     """Mean of the word vectors; no options."""
 
     name = "avg"
+    module = "averages"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class SumConfig(EncoderConfig):
     """Sum of the word vectors; no options."""
 
     name = "sum"
+    module = "averages"
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class WordConfig(EncoderConfig):
     """The first word's vector; no options."""
 
     name = "word"
+    module = "averages"
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class ScaledAvgConfig(EncoderConfig):
     """Mean of the scaled word vectors; no options."""
 
     name = "scaled_avg"
+    module = "averages"
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class ProjConfig(EncoderConfig):
     """
 
     name = "proj"
+    module = "dense"
     has_released_init = True
     width: int | None = None
 
@@ -104,6 +109,7 @@ class DanConfig(EncoderConfig):
     """
 
     name = "dan"
+    module = "dense"
     layers: int = 1
     activation: Literal["tanh", "relu"] = "tanh"
     width: int | None = None

@@ -7,9 +7,9 @@ Biases are 0. Other encoders begin as in the released code anyway (dan, irnn), h
 import torch
 
 from paraembed.encoders.base import Composition
+from paraembed.encoders.dense import Proj
 from paraembed.encoders.gran import Gran
 from paraembed.encoders.lstm import Lstm
-from paraembed.encoders.proj import Proj
 from paraembed.encoders.rnn import Rnn
 
 

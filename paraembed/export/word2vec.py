@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paraembed.encoders.averages import ScaledAvg
 from paraembed.encoders.base import Composition, Encoder
-from paraembed.encoders.scaled_avg import ScaledAvg
 from paraembed.evaluation.analyses.words import vectors_of
 from paraembed.io.atomic import write_file
 from paraembed.text.vocabulary import END, START, Words

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.scaled_avg import ScaledAvg
+from paraembed.encoders.averages import ScaledAvg
 from paraembed.evaluation.analyses.content import CannotMakeError, Content, Heading, Inputs, Table
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.vocabulary import END, START, UNKNOWN

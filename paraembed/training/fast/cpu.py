@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import Avg
+from paraembed.encoders.averages import Avg
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.exchange import all_gather

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.encoders import Encoder
-from paraembed.encoders.avg import Avg
+from paraembed.encoders.averages import Avg
 from paraembed.encoders.packed import to_device
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged

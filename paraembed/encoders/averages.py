@@ -1,0 +1,81 @@
+"""``avg``, ``sum``, ``word``, ``scaled_avg``: bag-of-words encoders, sums and means of word vectors."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from paraembed.encoders.base import Composition
+from paraembed.encoders.configs import EncoderConfig
+
+
+def build(config: EncoderConfig, dimension: int, _generator: torch.Generator) -> Composition:
+    """Return the composition for word vectors of width ``dimension``."""
+    kinds: dict[str, Callable[[int], Composition]] = {"avg": Avg, "sum": Sum, "word": Word, "scaled_avg": ScaledAvg}
+    return kinds[config.name](dimension)
+
+
+class _OfWords(Composition):
+    """A composition whose vectors are as wide as those of the words."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.width = dimension
+
+
+class Avg(_OfWords):
+    """g(x) = (1/n) Σ_t W_w[x_t] (Wieting 2016 eq. 1, "paragram-phrase"; Wieting 2017 AVG)."""
+
+    adds = "mean"
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+        """Mean vectors [N, D]."""
+        return F.embedding_bag(ids_T, rows_RD, offsets_N1.to(ids_T), mode="mean", include_last_offset=True)
+
+
+class Sum(_OfWords):
+    """g(x) = Σ_t W_w[x_t] (Wieting 2015, "+")."""
+
+    adds = "sum"
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+        """Sums [N, D]."""
+        return F.embedding_bag(ids_T, rows_RD, offsets_N1.to(ids_T), mode="sum", include_last_offset=True)
+
+
+class Word(_OfWords):
+    """g(x) = W_w[x_1] (Wieting 2015 §4, "word paraphrase"), which trains PARAGRAM word vectors.
+
+    Texts are single words; of a longer text only the first token is read.
+    """
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+        """Vectors [N, D] of the first words."""
+        return F.embedding(ids_T[offsets_N1[:-1].to(ids_T.device)], rows_RD)
+
+
+class ScaledAvg(_OfWords):
+    """g(x) = (1/n) Σ_t a[x_t]·W_w[x_t] (Wieting 2016 §6, footnote 24); a = 1 before training, which is ``avg``.
+
+    The paper trains ``scale`` [V] alone, with frozen word vectors: ``train_words`` off.
+    """
+
+    reads_words = True
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension)
+        self.for_vocabulary(1)
+
+    def for_vocabulary(self, num_words: int) -> None:
+        """Set the scale of each of ``num_words`` words to 1."""
+        self.scale = nn.Parameter(torch.ones(num_words))
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, words_T: Tensor) -> Tensor:  # type: ignore[override]
+        """Means of the scaled vectors [N, D]."""
+        lengths_N = offsets_N1.diff().to(rows_RD)
+        scale_T = F.embedding(words_T, self.scale[:, None])[:, 0]  # a GPU adds up its gradient in a fixed order
+        sums_ND = F.embedding_bag(
+            ids_T, rows_RD, offsets_N1.to(ids_T), mode="sum", per_sample_weights=scale_T, include_last_offset=True
+        )
+        return sums_ND / lengths_N[:, None]

@@ -1,0 +1,58 @@
+"""``proj``, ``dan``: a linear map, or dense layers, on the mean of the word vectors."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from paraembed.encoders.averages import Avg
+from paraembed.encoders.base import Composition, drawn
+from paraembed.encoders.configs import DanConfig, ProjConfig
+
+
+def build(config: ProjConfig | DanConfig, dimension: int, generator: torch.Generator) -> "Proj | Dan":
+    """Return the composition for word vectors of width ``dimension``."""
+    width = dimension if config.width is None else config.width
+    if isinstance(config, ProjConfig):
+        return Proj(dimension, width, generator)
+    return Dan(dimension, width, config, generator)
+
+
+class Proj(Composition):
+    """g(x) = W_p·avg(x) + b (Wieting 2016 eq. 2), with W_p drawn as ``torch.nn.Linear`` does, b = 0."""
+
+    def __init__(self, dimension: int, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.width = width
+        self.mean = Avg(dimension)
+        self.weight = drawn(generator, dimension**-0.5, width, dimension)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+        """Projected means [N, H]."""
+        return F.linear(self.mean(rows_RD, ids_T, offsets_N1), self.weight, self.bias)
+
+
+class Dan(Composition):
+    """g(x) = f(W_L … f(W_1·avg(x) + b_1) … + b_L), the deep averaging network (Iyyer 2015; Wieting 2016).
+
+    As in the released code W_1 ~ N(0, 0.1²), the further weights are Glorot's uniform ones, b = 0.
+    """
+
+    def __init__(self, dimension: int, width: int, config: DanConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.width = width
+        self.mean = Avg(dimension)
+        self.activation = config.activation
+        bound = (3 / width) ** 0.5  # √(6 / (H + H))
+        self.weights = nn.ParameterList([torch.empty(width, dimension).normal_(0, 0.1, generator=generator)])
+        for _ in range(config.layers - 1):
+            self.weights.append(drawn(generator, bound, width, width))
+        self.biases = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
+
+    def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
+        """Vectors [N, H]."""
+        activate = torch.tanh if self.activation == "tanh" else torch.relu
+        vectors_NH: Tensor = self.mean(rows_RD, ids_T, offsets_N1)
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            vectors_NH = activate(F.linear(vectors_NH, weight, bias))
+        return vectors_NH
