@@ -90,9 +90,9 @@ def embed(
     store: Store = Folder(staging_folder(replaced.path)) if replaced else home
     doing("planning the parts")
     run = _run(store, loaded, files, settings, overwrite)
-    with ExitStack() as held:
-        is_held = replaced is not None and _hold(held, replaced)
-        reports = held.enter_context(manifest.begun_run(store, run))
+    with ExitStack() as stack:
+        is_held = replaced is not None and _hold(stack, replaced)
+        reports = stack.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not todo and not replaced and manifest.is_finished(store, reports):
             rows = sum(report.rows for report in reports.values())
@@ -104,15 +104,15 @@ def embed(
         tries, peaks = Counter[str](), [0]
         pool = None
         if todo:
-            held.enter_context(ray_session(workers))
-            pool = held.enter_context(started_workers(Weights.of(loaded), min(workers, len(todo))))
+            stack.enter_context(ray_session(workers))
+            pool = stack.enter_context(started_workers(Weights.of(loaded), min(workers, len(todo))))
         # MLflow takes seconds to import and to open; the workers start meanwhile.
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
         with recorded(store, home) as into:
             describe(into.tracked, encoder, run, workers)
             if pool is not None:
-                results = held.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
+                results = stack.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
                 for report in _within(limits, settings, store, reports.values(), _reports(results, peaks)):
                     reports[report.name] = report
             if changed := changed_inputs(files):
@@ -127,7 +127,7 @@ def embed(
             }
             if replaced:
                 if not is_held:
-                    _hold(held, replaced)  # another run may have begun there meanwhile
+                    _hold(stack, replaced)  # another run may have begun there meanwhile
                 replace_output(Path(store.place), replaced.path)
             record(replace(into, store=home), written, reports.values(), measured)
     _say_losses(written, loaded.max_tokens, home)
@@ -135,10 +135,10 @@ def embed(
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
 
 
-def _hold(held: ExitStack, folder: Folder) -> bool:
-    """Lock a folder until ``held`` ends; return False if it does not exist."""
+def _hold(stack: ExitStack, folder: Folder) -> bool:
+    """Lock a folder until ``stack`` ends; return False if it does not exist."""
     try:
-        held.enter_context(locked(folder.path))
+        stack.enter_context(locked(folder.path))
     except FileNotFoundError:
         return False
     return True

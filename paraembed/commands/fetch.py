@@ -97,5 +97,5 @@ def _table() -> list[str]:
     for source in SOURCES.values():
         size = "" if source.num_bytes is None else f"{source.num_bytes / 1e6:,.0f} MB"
         mark = " " if source.evidence == "seen" else "?"
-        lines.append(f"{source.name:<22} {size:>8}  {mark} {source.url}  [{source.licence}] {source.what}")
+        lines.append(f"{source.name:<22} {size:>8}  {mark} {source.url}  [{source.license}] {source.what}")
     return [*lines, "? follows the pattern of its neighbours; no address was tried when this was written"]

@@ -211,12 +211,12 @@ def _batches(
         try:
             encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees)
         except TreeError as error:
-            raise ValueError(f"{source.shown}, row {block.at[error.text] + 1}: {error.fault}") from None
-        _check_finite(encoded.vectors[:, : settings.dim], block.at, source)
+            raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
+        _check_finite(encoded.vectors[:, : settings.dim], block.row_numbers, source)
         finished = finish(encoded.vectors, settings)
         ids = block.carried[0]
         if ids.null_count and not tally.null_id:
-            tally.null_id = f"{source.shown}, row {block.at[pc.index(ids.is_null(), True).as_py()] + 1}"
+            tally.null_id = f"{source.shown}, row {block.row_numbers[pc.index(ids.is_null(), True).as_py()] + 1}"
         tally.counts.update(
             rows=len(block.texts),
             n_tokens=int(encoded.num_tokens.sum(dtype="int64")),

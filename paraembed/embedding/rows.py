@@ -83,7 +83,7 @@ class Rows:
         carried: the id column and the kept columns, arrays [n].
         texts: string array [n].
         trees: string array [n], null if a text has no tree; None if no text has one.
-        at: int64 [n], numbers of the rows in their file, from 0.
+        row_numbers: int64 [n], numbers of the rows in their file, from 0.
         rejected: rejected rows before or between them.
         num_replaced: rows with bytes that were not UTF-8.
         multi_line: count of CSV rows of several lines.
@@ -92,7 +92,7 @@ class Rows:
     carried: list[pa.Array]
     texts: pa.StringArray
     trees: pa.StringArray | None
-    at: npt.NDArray[np.int64]
+    row_numbers: npt.NDArray[np.int64]
     rejected: list[Rejected]
     num_replaced: int
     multi_line: MultiLine = NO_MULTI_LINE
@@ -103,7 +103,7 @@ class _Block:
     """Rows before they are cut into batches: the wanted columns by name; other fields as in ``Rows``."""
 
     columns: dict[str, pa.Array]
-    at: npt.NDArray[np.int64]
+    row_numbers: npt.NDArray[np.int64]
     rejected: list[Rejected] = field(default_factory=list)
     num_replaced: int = 0
     multi_line: MultiLine = NO_MULTI_LINE
@@ -141,20 +141,20 @@ def read_part(source: InputFile, part: Part, settings: Settings, data: bytes | N
     for block in blocks:
         carried = [block.columns[name] for name in kept]
         if settings.id_column is None:
-            carried.insert(0, _made_ids(source, part, settings, block.at))
+            carried.insert(0, _made_ids(source, part, settings, block.row_numbers))
         strings = {name: block.columns[column].cast(pa.large_string()) for name, column in named.items()}
         ends = _ends(strings, source)
         for start, stop in [*cuts(ends, source.block_bytes, settings.batch_size)] or [(0, 0)] * bool(block.rejected):
             of_rows = {name: column.slice(start, stop - start).cast(pa.string()) for name, column in strings.items()}
             others = (block.rejected, block.num_replaced, block.multi_line) if start == 0 else ([], 0, NO_MULTI_LINE)
             columns = [column.slice(start, stop - start) for column in carried]
-            yield Rows(columns, of_rows["text"], of_rows.get("tree"), block.at[start:stop], *others)
+            yield Rows(columns, of_rows["text"], of_rows.get("tree"), block.row_numbers[start:stop], *others)
 
 
-def _made_ids(source: InputFile, part: Part, settings: Settings, at: npt.NDArray[np.int64]) -> pa.Array:
+def _made_ids(source: InputFile, part: Part, settings: Settings, row_numbers: npt.NDArray[np.int64]) -> pa.Array:
     if settings.id_kind == "row":
-        return pa.array(at + (part.row - part.row_in_file))
-    return pc.binary_join_element_wise(source.name, pa.array(at).cast(pa.string()), ":")
+        return pa.array(row_numbers + (part.row - part.row_in_file))
+    return pc.binary_join_element_wise(source.name, pa.array(row_numbers).cast(pa.string()), ":")
 
 
 def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | None) -> Iterator[_Block]:
@@ -199,21 +199,21 @@ def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return array, changed.to_numpy(zero_copy_only=False)
 
 
-def _json_block(records: Records, at: npt.NDArray[np.int64], wanted: list[str]) -> _Block:
+def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: list[str]) -> _Block:
     """Return rows of JSON lines, read with Python's json, which can name the wrong line; pyarrow cannot."""
     lines, changed = _decoded(_lines(records.data[records.start :]))
     cells: list[list[str | None]] = []
     rejected: list[Rejected] = []
-    good = np.zeros(len(at), bool)
+    good = np.zeros(len(row_numbers), bool)
     for number, line in enumerate(lines.to_pylist()):
         row = _json_cells(line, wanted)
         if isinstance(row, str):
-            rejected.append(Rejected(int(at[number]), row))
+            rejected.append(Rejected(int(row_numbers[number]), row))
         else:
             good[number] = True
             cells.append(row)
     columns = {name: pa.array([row[place] for row in cells], pa.string()) for place, name in enumerate(wanted)}
-    return _Block(columns, at[good], rejected, int(changed[good].sum()))
+    return _Block(columns, row_numbers[good], rejected, int(changed[good].sum()))
 
 
 def _json_cells(line: str, wanted: list[str]) -> list[str | None] | str:
@@ -238,12 +238,14 @@ def _json_cell(value: Any) -> str | None:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def _csv_block(records: Records, at: npt.NDArray[np.int64], line: int, wanted: list[str], source: InputFile) -> _Block:
+def _csv_block(
+    records: Records, row_numbers: npt.NDArray[np.int64], line: int, wanted: list[str], source: InputFile
+) -> _Block:
     """Return rows of CSV or TSV; ``line`` is the number of the first line of the first row, from 1."""
-    lines = line + np.arange(len(at)) + np.cumsum(records.breaks) - records.breaks
+    lines = line + np.arange(len(row_numbers)) + np.cumsum(records.breaks) - records.breaks
     is_kept = records.faults == 0
     rejected = [
-        Rejected(int(at[row]), records.fault(row), int(lines[row]) if source.kind == "csv" else None)
+        Rejected(int(row_numbers[row]), records.fault(row), int(lines[row]) if source.kind == "csv" else None)
         for row in np.flatnonzero(~is_kept).tolist()
     ]
     columns = records.columns(source.columns, wanted)
@@ -251,7 +253,7 @@ def _csv_block(records: Records, at: npt.NDArray[np.int64], line: int, wanted: l
     for name, column in columns.items():
         columns[name], changed = _decoded(column)
         replaced |= changed
-    return _Block(columns, at[is_kept], rejected, int(replaced.sum()), MultiLine.of(records.breaks, lines))
+    return _Block(columns, row_numbers[is_kept], rejected, int(replaced.sum()), MultiLine.of(records.breaks, lines))
 
 
 def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: int) -> Iterator[_Block]:

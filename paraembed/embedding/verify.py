@@ -203,12 +203,12 @@ def _read_manifest(store: Store) -> dict[str, Any]:
     return known
 
 
-def _verify_names(there: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
+def _verify_names(files: set[str], manifest: dict[str, Any], findings: _Findings) -> None:
     names = [part["name"] for part in manifest["parts"]]
     for number, name in enumerate(names):
         if name != part_name(number, len(names)):  # also keeps a manifest from naming a file outside the folder
             findings.add("parts", f"{name[:80]!r} should be {part_name(number, len(names))!r}")
-    for name in sorted(there - {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}):
+    for name in sorted(files - {*names, PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS}):
         findings.add("parts", f"{name!r} is not in the manifest")
 
 

@@ -45,8 +45,8 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
         claimed: Compression = next((kind for end, kind in _SUFFIXES.items() if name_of(place).endswith(end)), "")
         if claimed and kind != claimed:
             raise _broken(place, claimed, f"it begins with {head[:4]!r}")
-        some = min(size, _READ_BYTES) if kind else size
-        chunks = itertools.chain(filter(None, [head + raw.read(some)]), iter(lambda: raw.read(some), b""))
+        at_once = min(size, _READ_BYTES) if kind else size
+        chunks = itertools.chain(filter(None, [head + raw.read(at_once)]), iter(lambda: raw.read(at_once), b""))
         try:
             match kind:
                 case "gzip":
@@ -120,11 +120,11 @@ def cut_at_lines(place: Place, size: int, *, read_bytes: int = 1 << 16) -> list[
     spans, start = [], 0
     with open_place(place) as raw:
         while start < total:
-            at = start + size - 1  # a line that ends with the span's last byte is the span's last
-            raw.seek(min(at, total))
+            pos = start + size - 1  # a line that ends with the span's last byte is the span's last
+            raw.seek(min(pos, total))
             while (piece := raw.read(read_bytes)) and (feed := piece.find(b"\n")) < 0:
-                at += len(piece)
-            stop = at + feed + 1 if piece else total
+                pos += len(piece)
+            stop = pos + feed + 1 if piece else total
             spans.append((start, stop))
             start = stop
     return spans
@@ -152,23 +152,23 @@ def _inflated(place: Place, chunks: Iterable[bytes], size: int) -> Iterator[byte
     left = b""
     try:
         for chunk in chunks:
-            left, at = left + chunk, 0
-            while at < len(left):
+            left, pos = left + chunk, 0
+            while pos < len(left):
                 if inflate.eof:
-                    at = _skip_zeros(left, at)  # padding after a member, which gzip allows
-                    magic = left[at : at + 2]
+                    pos = _skip_zeros(left, pos)  # padding after a member, which gzip allows
+                    magic = left[pos : pos + 2]
                     if magic in {b"", _GZIP[:1]}:
                         break  # the next chunk says what it is
                     if magic != _GZIP:
                         log.warning("%s has bytes after its gzip data; they are ignored, as gzip does", shown(place))
                         return
                     inflate, window = isal_zlib.decompressobj(31), _MEMBER_BYTES
-                given = left[at : at + window]
+                given = left[pos : pos + window]
                 if piece := inflate.decompress(given, size):
                     yield piece
-                at += len(given) - len(inflate.unused_data if inflate.eof else inflate.unconsumed_tail)
+                pos += len(given) - len(inflate.unused_data if inflate.eof else inflate.unconsumed_tail)
                 window *= 2  # each member copies what comes after it: a large piece would be copied for each of many
-            left = left[at:]
+            left = left[pos:]
         if piece := inflate.flush():
             yield piece
     except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls it an instance
@@ -179,26 +179,26 @@ def _inflated(place: Place, chunks: Iterable[bytes], size: int) -> Iterator[byte
 
 def _joined(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
     """Yield the same bytes in larger pieces, including all bytes before an error."""
-    held, num_bytes, error = list[bytes](), 0, None
+    waiting, num_bytes, error = list[bytes](), 0, None
     try:
         for piece in pieces:
-            held.append(piece)
+            waiting.append(piece)
             num_bytes += len(piece)
             if num_bytes >= min(size, _READ_BYTES):
-                yield held[0] if len(held) == 1 else b"".join(held)
-                held, num_bytes = [], 0
+                yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
+                waiting, num_bytes = [], 0
     except EOFError as broken:
         error = broken
-    if held:
-        yield b"".join(held)
+    if waiting:
+        yield b"".join(waiting)
     if error is not None:
         raise error
 
 
-def _skip_zeros(data: bytes, at: int) -> int:
-    while at < len(data) and not data[at]:
-        at += 1
-    return at
+def _skip_zeros(data: bytes, pos: int) -> int:
+    while pos < len(data) and not data[pos]:
+        pos += 1
+    return pos
 
 
 def _decompressor(raw: IO[bytes], kind: Compression) -> Any:

@@ -154,23 +154,23 @@ def read_lines(
             message names the last whole line before the break).
     """
     require_file(place)
-    number = held = 0
-    rest: list[bytes] = []  # of a line whose end has not come, yet: ``held`` bytes
+    number = num_waiting = 0
+    rest: list[bytes] = []  # of a line whose end has not come, yet: ``num_waiting`` bytes
     cut = False
     try:
         for block in ahead(_text_blocks(place, span, limits, block_bytes)):
             feed = block.find(b"\n")
             if not cut:
                 rest.append(block if feed < 0 else block[:feed])
-                held += len(rest[-1])
-                if held > limits.max_line_bytes + 1:  # the last may be a carriage return, of the line's end
+                num_waiting += len(rest[-1])
+                if num_waiting > limits.max_line_bytes + 1:  # the last may be a carriage return, of the line's end
                     cut, rest = True, [b"".join(rest)[:shown_bytes]]
             if feed < 0:
                 continue
             last = block.rfind(b"\n") + 1
             lines = Lines.of(b"".join((*rest, memoryview(block)[feed:last])), number, cut, limits)
             number, rest, cut = number + len(lines), [block[last:]] if last < len(block) else [], False
-            held = len(block) - last
+            num_waiting = len(block) - last
             yield lines
     except ValueError as error:
         raise ValueError(f"{error}; last whole line: {number}") if number else error from None

@@ -109,10 +109,10 @@ def read_batches(
         limits: limits of ``check_parquet``.
         state: see ``open_parquet``.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
 
         def opened(in_dictionary: Sequence[str]) -> pq.ParquetFile:
-            return held.enter_context(open_parquet(place, in_dictionary, state))
+            return stack.enter_context(open_parquet(place, in_dictionary, state))
 
         file = opened(())
         groups = range(file.metadata.num_row_groups) if groups is None else groups
@@ -131,9 +131,10 @@ def read_batches(
             for batch in files[reading.in_dictionary].iter_batches(reading.rows, row_groups=alike, columns=columns):
                 for start, stop in cuts(_row_ends(batch), size):
                     arrays = [batch[name].slice(start, stop - start) for name in columns]
-                    for at, name in enumerate(columns):
+                    for index, name in enumerate(columns):
                         if name in reading.in_dictionary:
-                            arrays[at] = arrays[at].dictionary.take(arrays[at].indices).cast(fields[at].type)
+                            strings_of_rows = arrays[index].dictionary.take(arrays[index].indices)
+                            arrays[index] = strings_of_rows.cast(fields[index].type)
                     yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -225,13 +226,13 @@ def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> 
     Raises:
         OSError: a column is encrypted, or the footer is broken.
     """
-    paths = [file.metadata.schema.column(at).path for at in range(file.metadata.num_columns)]
+    paths = [file.metadata.schema.column(index).path for index in range(file.metadata.num_columns)]
     of_lists = tuple(f"{column}." for column in columns)
-    places = [at for at, path in enumerate(paths) if path in columns or path.startswith(of_lists)]
+    places = [index for index, path in enumerate(paths) if path in columns or path.startswith(of_lists)]
     for group in groups:
         if places:  # reads nothing, but raises where ``column`` would end the process (pyarrow 25): it is encrypted
             next(file.reader.iter_batches(0, row_groups=[group], column_indices=places, use_threads=False), None)
-        yield [file.metadata.row_group(group).column(at) for at in places]
+        yield [file.metadata.row_group(group).column(index) for index in places]
 
 
 def _check(name: str, stored: int, inflated: int, limits: ReadLimits, remedy: str = "", shown_size: str = "") -> None:

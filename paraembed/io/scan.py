@@ -49,7 +49,7 @@ def scan(
     """
     size, count = len(octets), 0
     while start < size:
-        at, stop, line_end, fault, num_cells, num_breaks, of_each = _walk(
+        pos, stop, line_end, fault, num_cells, num_breaks, of_each = _walk(
             octets, separator, quote, start, max_field_lines, repairs, is_whole
         )
         if stop < 0 and not is_whole:
@@ -61,14 +61,14 @@ def scan(
         if (repairs and line_end >= 0) and (
             stop < 0 or fault != NO_FAULT or stop - start > max_bytes or (width > 0 and num_cells != width) or are_rows
         ):
-            at, fault, num_breaks = line_end, OPEN_QUOTE, 0
+            pos, fault, num_breaks = line_end, OPEN_QUOTE, 0
         elif fault == NO_FAULT and width > 1 and stop == start:
             fault = EMPTY_LINE
         elif fault == NO_FAULT and width > 0 and num_cells != width:
             fault = WIDTH
-        ends[count], faults[count], cells[count], breaks[count] = at, fault, num_cells, num_breaks
+        ends[count], faults[count], cells[count], breaks[count] = pos, fault, num_cells, num_breaks
         count += 1
-        start = at
+        start = pos
     return count
 
 
@@ -89,28 +89,28 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
         first line, -1 where it has one line; its fault; its cells; the line breaks inside of them; the separators in
         each of its lines, quoted ones, too, -1 where the lines differ in that.
     """
-    size, at, line_end = len(octets), start, -1
+    size, pos, line_end = len(octets), start, -1
     state, fault, num_cells, num_breaks, cell_lines = CELL_START, NO_FAULT, 1, 0, 1
     separators, of_each = 0, -1  # inside of quotes, too; of each line, if all have as many
-    while at < size:
-        octet = octets[at]
-        at += 1
+    while pos < size:
+        octet = octets[pos]
+        pos += 1
         if octet > COMMA and state != QUOTE_IN_QUOTED:  # no separator, quote or line end
             if state == CELL_START:
                 state = BARE
-            while at < size and (octets[at] > COMMA or octets[at] == SPACE):
-                at += 1
+            while pos < size and (octets[pos] > COMMA or octets[pos] == SPACE):
+                pos += 1
         elif octet in (LINE_FEED, CARRIAGE_RETURN):
-            stop = at - 1
-            if octet == CARRIAGE_RETURN and at == size and not is_whole:
+            stop = pos - 1
+            if octet == CARRIAGE_RETURN and pos == size and not is_whole:
                 break  # half of a CRLF perhaps
-            if octet == CARRIAGE_RETURN and at < size and octets[at] == LINE_FEED:
-                at += 1
+            if octet == CARRIAGE_RETURN and pos < size and octets[pos] == LINE_FEED:
+                pos += 1
             of_each = separators if line_end < 0 else of_each if separators == of_each * (num_breaks + 1) else -1
             if state != QUOTED:
-                return at, stop, line_end, fault, num_cells, num_breaks, of_each
+                return pos, stop, line_end, fault, num_cells, num_breaks, of_each
             num_breaks, cell_lines = num_breaks + 1, cell_lines + 1
-            line_end = at if line_end < 0 else line_end
+            line_end = pos if line_end < 0 else line_end
             fault = OPEN_QUOTE if repairs and cell_lines > max_field_lines else fault
         elif state == QUOTED:
             state = QUOTE_IN_QUOTED if octet == quote else state
@@ -129,7 +129,7 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
                 fault = TEXT_AFTER_QUOTE
             state = BARE
         if fault != NO_FAULT and line_end >= 0:
-            return at, -1, line_end, fault, num_cells, num_breaks, -1
+            return pos, -1, line_end, fault, num_cells, num_breaks, -1
     if is_whole and state == QUOTED:
         return size, -1 if line_end >= 0 else size, line_end, OPEN_QUOTE, num_cells, num_breaks, -1
     of_each = of_each if separators == of_each * (num_breaks + 1) else -1

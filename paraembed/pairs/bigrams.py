@@ -132,7 +132,7 @@ def _heads_and_partners(tags: Tokens, kind: BigramKind) -> tuple[npt.NDArray[np.
 
 
 def _bigrams(side: Tokens, places_C2: npt.NDArray[np.int64]) -> pa.StringArray:
-    tokens = [side.flat.take(pa.array(np.ascontiguousarray(places_C2[:, at]))) for at in (0, 1)]
+    tokens = [side.flat.take(pa.array(np.ascontiguousarray(places_C2[:, place]))) for place in (0, 1)]
     return pc.binary_join_element_wise(*tokens, " ")
 
 

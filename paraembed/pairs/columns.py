@@ -122,7 +122,8 @@ def columns_of(
 
 def _named(roles: Sequence[Role], header: Sequence[str]) -> dict[str, str]:
     """Return each role with the name of its column, or with its number if there is no header."""
-    names = [repr(cell.strip()[:60]) for cell in header] + [f"column {at + 1}" for at in range(len(header), len(roles))]
+    names = [repr(cell.strip()[:60]) for cell in header]
+    names += [f"column {number}" for number in range(len(header) + 1, len(roles) + 1)]
     return {role: name for role, name in zip(roles, names, strict=False) if role != "ignore"}
 
 

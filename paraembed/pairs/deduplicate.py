@@ -174,9 +174,9 @@ def _rows_of(
         with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
             # An earlier version wrote a batch for every partition.
             classes = int((reader.schema.metadata or {}).get(_BUCKETS, partitions))
-            for of_bucket in [at for at in range(classes) if at * buckets // classes == bucket]:
-                for at in range(of_bucket, reader.num_record_batches, classes):
-                    batch = reader.get_batch(at)
+            for of_bucket in [kind for kind in range(classes) if kind * buckets // classes == bucket]:
+                for piece in range(of_bucket, reader.num_record_batches, classes):
+                    batch = reader.get_batch(piece)
                     rank = batch["rank"].to_numpy() + (first_ranks[number] if first_ranks else 0)
                     columns = [batch["key"], pa.array(rank * len(files) + number), batch["row"]]
                     yield pa.record_batch([*columns, batch["first"], batch["second"]], schema=_PLACED)

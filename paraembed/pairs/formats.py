@@ -251,7 +251,7 @@ def _read_tsv(
         text = pc.fill_null(block.text, "")
         counts = pc.list_value_length(pc.split_pattern(text, "\t"))
         padded = pc.split_pattern(pc.binary_join_element_wise(text, "\t" * len(roles), ""), "\t")
-        cells = {role: pc.list_element(padded, at) for at, role in enumerate(roles)}
+        cells = {role: pc.list_element(padded, index) for index, role in enumerate(roles)}
         tests = [*block.tests(), (is_blank(text), "empty line"), *_count_tests(counts, len(roles))]
         yield Block("tsv", block.first, block, assemble(cells, tests), columns=names)
 
@@ -267,18 +267,18 @@ def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
     heads = list[Records]()
     while sum(map(len, heads)) <= HEADER_ROWS and (block := next(blocks, None)) is not None:
         heads.append(block)
-    first, *rows = head_rows(head.row(at) for head in heads for at in range(len(head))) or [[]]
+    first, *rows = head_rows(head.row(index) for head in heads for index in range(len(head))) or [[]]
     roles, header, names = columns_of(path, first, rows, reading.columns, reading.no_header)
-    places: dict[Role, str] = {role: str(at) for at, role in enumerate(roles) if role != "ignore"}
+    places: dict[Role, str] = {role: str(index) for index, role in enumerate(roles) if role != "ignore"}
     number = 0
     for block in itertools.chain(heads, blocks):
         if header and not number:
             block, number = block.without_first(), 1  # noqa: PLW2901 - the header is no row
         not_utf8, (starts, stops) = block.not_utf8(), block.bounds
         is_read = (block.cells == len(roles)) & ~not_utf8
-        columns = block.columns([str(at) for at in range(len(roles))], [*places.values()], is_read)
-        at = pa.array(np.cumsum(is_read) - 1, mask=~is_read)  # of each row in ``columns``
-        cells = {role: columns[place].cast(pa.string()).take(at) for role, place in places.items()}
+        columns = block.columns([str(index) for index in range(len(roles))], [*places.values()], is_read)
+        index = pa.array(np.cumsum(is_read) - 1, mask=~is_read)  # of each row in ``columns``
+        cells = {role: columns[place].cast(pa.string()).take(index) for role, place in places.items()}
         tests = [
             (pa.array(not_utf8), INVALID_UTF8),
             (pa.array(starts == stops), "empty line"),

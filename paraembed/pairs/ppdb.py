@@ -193,35 +193,35 @@ def find_numbers(octets: Octets, starts: Positions, ends: Positions, name: str) 
 
 
 @compiled
-def _behind_sign(octets: Octets, at: int, end: int) -> int:
-    return at + 1 if at < end and (octets[at] == _PLUS or octets[at] == _MINUS) else at
+def _behind_sign(octets: Octets, pos: int, end: int) -> int:
+    return pos + 1 if pos < end and (octets[pos] == _PLUS or octets[pos] == _MINUS) else pos
 
 
 @compiled
-def _behind_digits(octets: Octets, at: int, end: int) -> int:
-    while at < end and _ZERO <= octets[at] <= _NINE:
-        at += 1
-    return at
+def _behind_digits(octets: Octets, pos: int, end: int) -> int:
+    while pos < end and _ZERO <= octets[pos] <= _NINE:
+        pos += 1
+    return pos
 
 
 @compiled
-def _is_number(octets: Octets, at: int, end: int) -> bool:
+def _is_number(octets: Octets, pos: int, end: int) -> bool:
     """Return whether bytes are ``[-+]?digits[.digits][e[-+]?digits]``."""
-    digits = _behind_sign(octets, at, end)
-    at = _behind_digits(octets, digits, end)
-    if at == digits:
+    digits = _behind_sign(octets, pos, end)
+    pos = _behind_digits(octets, digits, end)
+    if pos == digits:
         return False
-    if at < end and octets[at] == _DOT:
-        digits = at + 1
-        at = _behind_digits(octets, digits, end)
-        if at == digits:
+    if pos < end and octets[pos] == _DOT:
+        digits = pos + 1
+        pos = _behind_digits(octets, digits, end)
+        if pos == digits:
             return False
-    if at < end and (octets[at] == _E or octets[at] == _SMALL_E):
-        digits = _behind_sign(octets, at + 1, end)
-        at = _behind_digits(octets, digits, end)
-        if at == digits:
+    if pos < end and (octets[pos] == _E or octets[pos] == _SMALL_E):
+        digits = _behind_sign(octets, pos + 1, end)
+        pos = _behind_digits(octets, digits, end)
+        if pos == digits:
             return False
-    return at == end
+    return pos == end
 
 
 @compiled

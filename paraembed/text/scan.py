@@ -55,44 +55,44 @@ def scan(
         filled = _copy(octets, places[text], places[text + 1], lower, kind_of, line, kinds)
         if filled < 0:
             return text
-        at = 0
-        while at < filled:
+        pos = 0
+        while pos < filled:
             # Most tokens are words of up to seven bytes with a space behind them, and found without a loop or a branch
             # on their length: a third of the time less. Letters and numbers are the kinds that have bit 1.
-            others = ~kind_eights[at] & _BIT_1
+            others = ~kind_eights[pos] & _BIT_1
             first_other = others & (~others + _ONE)
             before = (first_other >> _ONE) - _ONE  # all bits of the bytes before it
             length = _signed((before & _BIT_0) * _BIT_0 >> np.uint64(56))  # how many bytes these are
-            if others != 0 and kinds[at + length] == SPACE:
+            if others != 0 and kinds[pos + length] == SPACE:
                 if length:
-                    ids[count] = _found(slots, _short_slot(line_eights[at] & before, length, slots), unknown)
+                    ids[count] = _found(slots, _short_slot(line_eights[pos] & before, length, slots), unknown)
                     count += 1
-                at += length + 1
+                pos += length + 1
                 continue
-            stop = _token_stop(line, kinds, at)
-            first = _clitics(line, kinds, at, stop)
-            while at < stop:
-                ids[count] = _found(slots, _slot(line_eights, at, first, word_eights, word_places, slots), unknown)
+            stop = _token_stop(line, kinds, pos)
+            first = _clitics(line, kinds, pos, stop)
+            while pos < stop:
+                ids[count] = _found(slots, _slot(line_eights, pos, first, word_eights, word_places, slots), unknown)
                 count += 1
-                at, first = first, _behind_clitic(line, first)
+                pos, first = first, _behind_clitic(line, first)
         offsets[text + 1] = count
     return len(places) - 1
 
 
 @compiled
-def _copy(octets: Octets, at: int, stop: int, lower: Points, kind_of: Octets, line: Octets, kinds: Octets) -> int:
+def _copy(octets: Octets, pos: int, stop: int, lower: Points, kind_of: Octets, line: Octets, kinds: Octets) -> int:
     """Write the line of a text and the kind of each of its bytes; return the length of the line, or -1."""
     filled = 0
-    while at < stop:
-        point = _signed(octets[at])
+    while pos < stop:
+        point = _signed(octets[pos])
         size = 1 if point < 0x80 else 2 if point < 0xE0 else 3 if point < 0xF0 else 4
-        if at + size > stop:
+        if pos + size > stop:
             return -1
         if size > 1:
-            point = _decoded(octets, at, size)
+            point = _decoded(octets, pos, size)
             if point < 0 or point >= len(lower):
                 return -1
-        at += size
+        pos += size
         kind, point = kind_of[point], _signed(lower[point])
         if point < 0x80:
             line[filled], kinds[filled] = _BLANK if kind == SPACE else point, kind
@@ -114,16 +114,16 @@ def _copy(octets: Octets, at: int, stop: int, lower: Points, kind_of: Octets, li
 
 
 @inlined
-def _decoded(octets: Octets, at: int, size: int) -> int:
+def _decoded(octets: Octets, pos: int, size: int) -> int:
     """Return the character of two bytes or more that begins here; -1 if it is not UTF-8."""
-    point = _signed(octets[at]) & 0x7F >> size
-    for place in range(at + 1, at + size):
+    point = _signed(octets[pos]) & 0x7F >> size
+    for place in range(pos + 1, pos + size):
         if octets[place] & 0xC0 != 0x80:
             return -1
         point = point << 6 | octets[place] & 0x3F
     is_long = point >= (0x80 if size == 2 else 0x800 if size == 3 else 0x10000)  # else it takes fewer bytes
     is_whole = point >> 11 != 0x1B  # of two surrogates
-    return point if octets[at] >= 0xC0 and octets[at] < 0xF8 and is_long and is_whole else -1
+    return point if octets[pos] >= 0xC0 and octets[pos] < 0xF8 and is_long and is_whole else -1
 
 
 @compiled
@@ -153,39 +153,39 @@ def _split_quote(line: Octets, kinds: Octets, filled: int) -> int:
 
 
 @inlined
-def _behind_clitic(line: Octets, at: int) -> int:
-    """Return the end of the clitic that begins here; ``at`` if there is none."""
-    first, second, third = line[at], line[at + 1], line[at + 2]
+def _behind_clitic(line: Octets, pos: int) -> int:
+    """Return the end of the clitic that begins here; ``pos`` if there is none."""
+    first, second, third = line[pos], line[pos + 1], line[pos + 2]
     if first == _QUOTE:
         if second in (_S, _D, _M):
-            return at + 2
+            return pos + 2
         if ((second in (_R, _V)) and third == _E) or (second == _L and third == _L):
-            return at + 3
-    return at + 3 if first == _N and second == _QUOTE and third == _T else at
+            return pos + 3
+    return pos + 3 if first == _N and second == _QUOTE and third == _T else pos
 
 
 @inlined
-def _clitics(line: Octets, kinds: Octets, at: int, stop: int) -> int:
-    """Return the begin of the clitics that end the token ``at`` … ``stop`` - 1; ``stop`` if there is none."""
+def _clitics(line: Octets, kinds: Octets, pos: int, stop: int) -> int:
+    """Return the begin of the clitics that end the token ``pos`` … ``stop`` - 1; ``stop`` if there is none."""
     first = begin = stop
-    while (kinds[begin - 2] == MARK or kinds[begin - 3] == MARK) and begin - at > 2:
+    while (kinds[begin - 2] == MARK or kinds[begin - 3] == MARK) and begin - pos > 2:
         if _behind_clitic(line, begin - 2) == begin:
             begin -= 2
         elif _behind_clitic(line, begin - 3) == begin:
             begin -= 3
         else:
             break
-        if begin > at and kinds[begin - 1] >= LETTER:
+        if begin > pos and kinds[begin - 1] >= LETTER:
             first = begin
     return first
 
 
 @compiled
-def _token_stop(line: Octets, kinds: Octets, at: int) -> int:
+def _token_stop(line: Octets, kinds: Octets, pos: int) -> int:
     """Return the end of the token that begins here, including its clitics."""
-    if kinds[at] == MARK:
-        return _mark_stop(line, kinds, at)
-    stop = _behind_word(kinds, at)
+    if kinds[pos] == MARK:
+        return _mark_stop(line, kinds, pos)
+    stop = _behind_word(kinds, pos)
     mark = line[stop]
     if kinds[stop] == SPACE:
         return stop
@@ -195,22 +195,22 @@ def _token_stop(line: Octets, kinds: Octets, at: int) -> int:
         return stop
     # What else goes on behind a mark begins anywhere in the word; the word before it is a token then.
     begin, end = stop, _NONE
-    if mark == _DOT and stop - at > 2 and line[stop - 1] == line[stop - 2] == line[stop - 3] == _W:
+    if mark == _DOT and stop - pos > 2 and line[stop - 1] == line[stop - 2] == line[stop - 3] == _W:
         begin, end = stop - 3, _url_stop(line, kinds, stop + 1)
-    elif mark == _COLON and line[stop + 1] == line[stop + 2] == _SLASH and _scheme(line, at, stop) < stop:
-        begin, end = _scheme(line, at, stop), _url_stop(line, kinds, stop + 3)
+    elif mark == _COLON and line[stop + 1] == line[stop + 2] == _SLASH and _scheme(line, pos, stop) < stop:
+        begin, end = _scheme(line, pos, stop), _url_stop(line, kinds, stop + 3)
     elif mark == _DOT and _A <= line[stop - 1] <= _Z and (stop < 2 or not _is_ascii_word(line[stop - 2])):
         begin, end = stop - 1, _abbreviation_stop(line, stop + 1)
     if end == _NONE:
-        begin, end = _number(line, kinds, at, stop)
-    return end if begin == at else begin
+        begin, end = _number(line, kinds, pos, stop)
+    return end if begin == pos else begin
 
 
 @inlined
-def _behind_word(kinds: Octets, at: int) -> int:
-    while kinds[at] >= LETTER:
-        at += 1
-    return at
+def _behind_word(kinds: Octets, pos: int) -> int:
+    while kinds[pos] >= LETTER:
+        pos += 1
+    return pos
 
 
 @inlined
@@ -219,75 +219,75 @@ def _is_ascii_word(octet: int) -> bool:
 
 
 @compiled
-def _mark_stop(line: Octets, kinds: Octets, at: int) -> int:
-    mark = line[at]
+def _mark_stop(line: Octets, kinds: Octets, pos: int) -> int:
+    mark = line[pos]
     if mark in (_HASH, _AT):
-        return _behind_word(kinds, at + 1)
+        return _behind_word(kinds, pos + 1)
     if mark == _QUOTE:
-        stop = _behind_clitic(line, at)
-        if stop > at and not _is_ascii_word(line[stop]):
+        stop = _behind_clitic(line, pos)
+        if stop > pos and not _is_ascii_word(line[stop]):
             return stop
-    if (mark in (_QUOTE, _BACKTICK)) and line[at + 1] == mark:
-        return at + 2
-    at += 1
-    while (mark in (_DOT, _DASH)) and line[at] == mark:
-        at += 1
-    return at
+    if (mark in (_QUOTE, _BACKTICK)) and line[pos + 1] == mark:
+        return pos + 2
+    pos += 1
+    while (mark in (_DOT, _DASH)) and line[pos] == mark:
+        pos += 1
+    return pos
 
 
 @compiled
-def _scheme(line: Octets, at: int, stop: int) -> int:
+def _scheme(line: Octets, pos: int, stop: int) -> int:
     """Return the begin of "http" or "https" that ends here; ``stop`` if there is none."""
     begin = stop - 5 if line[stop - 1] == _S else stop - 4
-    is_http = begin >= at and line[begin] == _H and line[begin + 1] == line[begin + 2] == _T and line[begin + 3] == _P
+    is_http = begin >= pos and line[begin] == _H and line[begin + 1] == line[begin + 2] == _T and line[begin + 3] == _P
     return begin if is_http else stop
 
 
 @compiled
-def _url_stop(line: Octets, kinds: Octets, at: int) -> int:
+def _url_stop(line: Octets, kinds: Octets, pos: int) -> int:
     """Return the position after the last slash, letter or number before a space; ``_NONE`` if there is none."""
     stop = _NONE
-    while kinds[at] != SPACE:
-        if kinds[at] >= LETTER or line[at] == _SLASH:
-            stop = at + 1
-        at += 1
+    while kinds[pos] != SPACE:
+        if kinds[pos] >= LETTER or line[pos] == _SLASH:
+            stop = pos + 1
+        pos += 1
     return stop
 
 
 @compiled
-def _abbreviation_stop(line: Octets, at: int) -> int:
+def _abbreviation_stop(line: Octets, pos: int) -> int:
     """Return the position after letters with a dot each; ``_NONE`` if there are none."""
     stop = _NONE
     while True:
-        if line[at] >= 0x80:
-            at += 1
-            while line[at] & 0xC0 == 0x80:
-                at += 1
-        elif _A <= line[at] <= _Z:
-            at += 1
+        if line[pos] >= 0x80:
+            pos += 1
+            while line[pos] & 0xC0 == 0x80:
+                pos += 1
+        elif _A <= line[pos] <= _Z:
+            pos += 1
         else:
             return stop
-        if line[at] != _DOT:
+        if line[pos] != _DOT:
             return stop
-        at += 1
-        stop = at
+        pos += 1
+        stop = pos
 
 
 @compiled
-def _number(line: Octets, kinds: Octets, at: int, stop: int) -> tuple[int, int]:
-    """Return begin and end of the number, with inner marks, that ends the word ``at`` … ``stop`` - 1."""
+def _number(line: Octets, kinds: Octets, pos: int, stop: int) -> tuple[int, int]:
+    """Return begin and end of the number, with inner marks, that ends the word ``pos`` … ``stop`` - 1."""
     begin, end = stop, stop
-    while begin > at and kinds[begin - 1] == NUMBER:
+    while begin > pos and kinds[begin - 1] == NUMBER:
         begin -= 1
     if begin == stop:
-        return at, stop
+        return pos, stop
     while (line[end] == _DOT or line[end] == _COMMA or line[end] == _COLON or line[end] == _SLASH) and kinds[
         end + 1
     ] == NUMBER:
         end += 1
         while kinds[end] == NUMBER:
             end += 1
-    return (at, stop) if end == stop else (begin, end)
+    return (pos, stop) if end == stop else (begin, end)
 
 
 @inlined
@@ -318,21 +318,21 @@ def _short_slot(head: np.uint64, length: int, slots: Eights) -> int:
 
 
 @compiled
-def _slot(eights: Eights, at: int, stop: int, word_eights: Eights, word_places: Places, slots: Eights) -> int:
-    """Return the slot of the word ``at`` … ``stop`` - 1, or the free slot for it."""
-    length = stop - at
-    head = _eight(eights, at, stop)
+def _slot(eights: Eights, pos: int, stop: int, word_eights: Eights, word_places: Places, slots: Eights) -> int:
+    """Return the slot of the word ``pos`` … ``stop`` - 1, or the free slot for it."""
+    length = stop - pos
+    head = _eight(eights, pos, stop)
     if length <= 8:
         return _short_slot(head, length, slots)
     code = _code(head, np.uint64(length))
-    for place in range(at + 8, stop - 8, 8):
+    for place in range(pos + 8, stop - 8, 8):
         code = _code(eights[place], code)
     slot = _first_slot(_code(eights[stop - 8], code), slots)
     while slots[slot, 1] != 0:
         if slots[slot, 0] == head and slots[slot, 1] >> _HALF == np.uint64(length):
             word, place = word_places[_found(slots, slot, 0)], 8
             end = word + length
-            while place < length and _eight(eights, at + place, stop) == _eight(word_eights, word + place, end):
+            while place < length and _eight(eights, pos + place, stop) == _eight(word_eights, word + place, end):
                 place += 8
             if place >= length:
                 return slot
@@ -341,9 +341,9 @@ def _slot(eights: Eights, at: int, stop: int, word_eights: Eights, word_places: 
 
 
 @inlined
-def _eight(eights: Eights, at: int, stop: int) -> np.uint64:
-    """Return at most eight bytes ``at`` … ``stop`` - 1 as a number."""
-    eight: np.uint64 = eights[at] & _ALL_BITS >> np.uint64(8 * max(0, 8 - (stop - at)))
+def _eight(eights: Eights, pos: int, stop: int) -> np.uint64:
+    """Return at most eight bytes ``pos`` … ``stop`` - 1 as a number."""
+    eight: np.uint64 = eights[pos] & _ALL_BITS >> np.uint64(8 * max(0, 8 - (stop - pos)))
     return eight
 
 

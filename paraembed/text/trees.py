@@ -205,8 +205,8 @@ def _check(
             num_wide
         ) = 0
         before = _SPACE
-        for at in range(offsets[text], offsets[text + 1]):
-            kind = _KINDS[octets[at]]
+        for pos in range(offsets[text], offsets[text + 1]):
+            kind = _KINDS[octets[pos]]
             if kind == _CLOSE:
                 depth -= 1
                 if depth < 0:
@@ -263,22 +263,22 @@ def _read(
             continue
         start, stop = offsets[text], offsets[text + 1]
         depth, leaf, node = 0, leaf_offsets[text], node_offsets[text]
-        before, at = _SPACE, start
-        while at < stop:
-            kind, end = _KINDS[octets[at]], at + 1
+        before, pos = _SPACE, start
+        while pos < stop:
+            kind, end = _KINDS[octets[pos]], pos + 1
             if kind == _WORD:
                 while end < stop and _KINDS[octets[end]] == _WORD:
                     end += 1
                 if labeled[text] and before == _OPEN:
-                    stack[depth, 1], stack[depth, 2] = at - start, end - start
+                    stack[depth, 1], stack[depth, 2] = pos - start, end - start
                 else:
-                    words[leaf, 0], words[leaf, 1] = at, end
+                    words[leaf, 0], words[leaf, 1] = pos, end
                     leaf += 1
                     stack[depth, 4] += 1
             elif kind == _OPEN:
                 stack[depth, 4] += 1
                 depth += 1
-                stack[depth, 0], stack[depth, 1], stack[depth, 2] = at - start, -1, -1
+                stack[depth, 0], stack[depth, 1], stack[depth, 2] = pos - start, -1, -1
                 stack[depth, 3], stack[depth, 4] = leaf - leaf_offsets[text], 0
             elif kind == _CLOSE:
                 merges[leaf - 1] += stack[depth, 4] == 2
@@ -289,7 +289,7 @@ def _read(
                 depth -= 1
             if kind != _SPACE:
                 before = kind
-            at = end
+            pos = end
 
 
 def _strings(

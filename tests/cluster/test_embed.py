@@ -442,7 +442,7 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"holds something .*: notes\.txt"),
         ({"out": corpus}, NotADirectoryError, "is a file"),
         ({"settings": Settings(part_rows=0)}, ValueError, "`part_rows` is 0"),
-        ({"settings": Settings(tree_column="x")}, ValueError, "`tree_column` is 'x', but the encoder reads no trees"),
+        ({"settings": Settings(tree_column="x")}, ValueError, "`tree_column` is 'x'; the encoder reads no trees"),
         ({"workers": 0}, ValueError, "`workers` is 0"),
         ({"limits": Limits(max_rejected=-1)}, ValueError, "`max_rejected` is -1"),
         ({"settings": Settings(dim=5)}, ValueError, "`dim` is 5"),

@@ -31,10 +31,10 @@ def read(path, limits, settings, block, part_rows):
     parts = stream_parts(inputs[0], plan.parts) if inputs[0].is_chain else zip(plan.parts, repeat(None))
     for part, data in parts:
         blocks = list(read_part(inputs[0], part, plan.settings, data))
-        assert sum(len(some.at) + len(some.rejected) for some in blocks) == part.rows
+        assert sum(len(some.row_numbers) + len(some.rejected) for some in blocks) == part.rows
         for some in blocks:
             carried = [array.to_pylist() for array in some.carried]
-            rows += zip(some.at.tolist(), some.texts.to_pylist(), *carried[1:], strict=True)
+            rows += zip(some.row_numbers.tolist(), some.texts.to_pylist(), *carried[1:], strict=True)
             rejected += some.rejected
     return rows, rejected
 

@@ -1,1 +1,1 @@
-"""Fetch the public originals of the four papers."""
+"""Download of the public original data of the four papers."""

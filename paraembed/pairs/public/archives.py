@@ -1,4 +1,4 @@
-"""Zip and tar archives to a folder: only plain files and folders, only inside it, all of them or nothing."""
+"""Unpack zip and tar archives safely: only plain files and folders, only inside of the target folder, atomically."""
 
 import gzip
 import stat
@@ -16,35 +16,35 @@ from paraembed.io.places import require_file
 
 _BROKEN = (
     *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile),
-    *(EOFError, zlib.error, LZMAError, NotImplementedError),  # the last: a compression zipfile has no reader for
+    *(EOFError, zlib.error, LZMAError, NotImplementedError),  # the last: an unknown compression of a zip file
 )
 _ZIP, _TAR = (".zip",), (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 def is_archive(file: str) -> bool:
-    """Whether a file of this name is unpacked."""
+    """Return whether a file of this name is an archive."""
     return file.endswith(_ZIP + _TAR)
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
-    """Unpack an archive to a folder, which appears (and replaces what stood there) only when all of it is written.
+    """Unpack an archive to a folder, which appears, and replaces an existing one, only when it is complete.
 
-    Rights, owners and times of the members are not taken over. Nothing of the contents is loaded or run.
+    Permissions, owners and times of the members are not restored. Nothing of the content is loaded or executed.
 
     Returns:
         The files written, sorted.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: no such archive.
-        ValueError: broken or encrypted archive; a member that has an absolute path or ``..`` in it, is a link or a
-            device, or stands twice in it. The member is named. Also one that is inflated beyond ``check_inflation``.
+        FileNotFoundError, IsADirectoryError: the archive is missing or a folder.
+        ValueError: the archive is damaged or encrypted, fails ``check_inflation``, or has a member with an absolute
+            path or ``..``, a link, a device, or a repeated member; the message names the member.
     """
     require_file(archive)
     try:
         with new_folder(folder) as new:
             _write_members(archive, new)
     except _BROKEN as error:
-        raise ValueError(f"{archive} cannot be unpacked ({error}); fetch it again") from None
+        raise ValueError(f"{archive} cannot be unpacked ({error}); download it again") from None
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -63,37 +63,37 @@ def _write_members(archive: Path, folder: Path) -> None:
                     check_inflation(archive, inflated)
                     file.write(piece)
         except (FileExistsError, NotADirectoryError):
-            raise _refusal(archive, name, "stands in it twice") from None
+            raise _rejection(archive, name, "is in it twice") from None
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """Name and contents of each member; of a folder None."""
+    """Yield name and content of each member; the content of a folder is None."""
     if archive.name.endswith(_ZIP):
         with zipfile.ZipFile(archive) as zipped:
             for info in zipped.infolist():
                 kind = stat.S_IFMT(info.external_attr >> 16)
                 if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
-                    raise _refusal(archive, info.filename, "is a link or a device")
+                    raise _rejection(archive, info.filename, "is a link or a device")
                 if info.flag_bits & 1:
-                    raise _refusal(archive, info.filename, "is encrypted")
+                    raise _rejection(archive, info.filename, "is encrypted")
                 yield info.filename, None if info.is_dir() else zipped.open(info)
         return
     with tarfile.open(archive) as tar:
         for member in tar:
             if not (member.isreg() or member.isdir()):
-                raise _refusal(archive, member.name, "is a link or a device")
+                raise _rejection(archive, member.name, "is a link or a device")
             yield member.name, tar.extractfile(member)
 
 
 def _inside(name: str, archive: Path) -> tuple[str, ...]:
-    """The parts of a member's path."""
+    """Return the parts of a member's path; raise ValueError if it leads out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or PureWindowsPath(name).anchor:
-        raise _refusal(archive, name, "has an absolute path")
-    if ".." in PureWindowsPath(name).parts:  # it takes / and the backslash for separators
-        raise _refusal(archive, name, "has '..' in its path")
+        raise _rejection(archive, name, "has an absolute path")
+    if ".." in PureWindowsPath(name).parts:  # whose separators are the slash and the backslash
+        raise _rejection(archive, name, "has '..' in its path")
     return path.parts
 
 
-def _refusal(archive: Path, name: str, why: str) -> ValueError:
-    return ValueError(f"{archive}: the member {name!r} {why}; the archive is refused, nothing of it was written")
+def _rejection(archive: Path, name: str, why: str) -> ValueError:
+    return ValueError(f"{archive}: the member {name!r} {why}; the archive is rejected, and nothing was written")

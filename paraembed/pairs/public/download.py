@@ -1,4 +1,4 @@
-"""Bring a file from an http, https or file address to this machine over as many connections as it takes.
+"""Download a file from an http, https or file URL, over as many connections as it takes.
 
 Next to the part is ``PART.json`` (address, validator, size): a later call asks for the rest with ``Range`` and
 ``If-Range``, so that pieces of two versions are never joined.
@@ -33,9 +33,9 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504}  # answers worth another try
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the download of a source is: bytes received, and in total where the server says so.
+    """Progress of a download: bytes received, and in total if the server says so.
 
-    ``note`` says what happened (a broken connection, a new start); it is empty for mere progress.
+    ``note`` describes an event (a broken connection, a restart); it is empty otherwise.
     """
 
     name: str
@@ -49,10 +49,10 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to try.
+    """Limits of retries.
 
     Attributes:
-        attempts: tries in a row that bring no further megabyte.
+        attempts: maximum number of tries in a row without another megabyte.
         timeout: seconds without a byte after which a connection counts as broken.
         pause: seconds before the second try; doubled for each further one, at most a minute.
     """
@@ -69,15 +69,15 @@ class _State(TypedDict):  # what is noted of a part
 
 
 class _BrokenError(Exception):
-    """The connection or the server failed in a way that may pass."""
+    """Temporary failure of the connection or the server."""
 
 
 class _UnreachableError(_BrokenError):
-    """No connection came about."""
+    """The server cannot be reached."""
 
 
 class _StaleError(Exception):
-    """The server cannot continue from the byte asked for."""
+    """The server cannot resume from the requested byte."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _Answer:
 
 
 def require_address(url: str) -> None:
-    """Raise ValueError unless ``url`` is an http, https or file address."""
+    """Raise ValueError if ``url`` is not an http, https or file URL."""
     try:
         scheme = urlsplit(url).scheme
     except ValueError:  # whose message repeats the address
@@ -102,18 +102,18 @@ def require_address(url: str) -> None:
 
 
 def download(source: Source, part: Path, report: Report, patience: Patience, *, digest_known: bool) -> None:
-    """Bring ``part`` to the full size.
+    """Download a source to ``part``, or resume it.
 
     Args:
-        source: what to fetch.
-        part: file to write; what an earlier call left there is continued where that is safe.
-        report: called for every piece that came, and with a note when something happened.
+        source: what to download.
+        part: file to write; an earlier download is resumed if that is safe.
+        report: called for every received piece, and with a note on other events.
         patience: tries and timeouts.
-        digest_known: the caller will check the digest, so a download without validators may be continued, too.
+        digest_known: the caller will check the digest, so a download without validators may be resumed, too.
 
     Raises:
-        ValueError: a refused address; the server has no such file or another one.
-        OSError: no connection, or no room on the disk; what came is kept.
+        ValueError: the URL is rejected, or the server has no such file or another one.
+        OSError: no connection, or a full disk; received bytes are kept.
     """
     tries, most, shown = 0, _size(part), without_credentials(source.url)
     while True:
@@ -140,26 +140,26 @@ def download(source: Source, part: Path, report: Report, patience: Patience, *, 
 
 
 def discard(part: Path) -> None:
-    """Remove a part and what was noted of it."""
+    """Remove a part and its state."""
     part.unlink(missing_ok=True)
     _state_of(part).unlink(missing_ok=True)
 
 
 @contextmanager
 def full_disk_in_words(path: Path, kept: str) -> Iterator[None]:
-    """Say in words that the disk is full, and what is kept."""
+    """Raise a clear error if the disk is full; the message names what is kept."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
         raise OSError(
-            f"no room on the disk for {path} ({error.strerror}); {kept}: make room and run the same command again"
+            f"no space left on the disk for {path} ({error.strerror}); {kept}: make room and run the same command again"
         ) from None
 
 
 def _receive(source: Source, part: Path, report: Report, timeout: float, *, digest_known: bool) -> None:
-    """Ask for what is missing over one connection, append it, and see that the part is whole then."""
+    """Request the missing bytes over one connection, append them, and check that the part is complete."""
     state = _resumable(source, part, digest_known=digest_known)
     have = _size(part) if state else 0
     if have and have == state["total"]:
@@ -180,7 +180,7 @@ def _receive(source: Source, part: Path, report: Report, timeout: float, *, dige
             part.unlink(missing_ok=True)
             state = {"url": without_credentials(source.url), "validator": answer.validator, "total": answer.total}
             write_json(_state_of(part), state)
-        with full_disk_in_words(part, "what came is kept"):
+        with full_disk_in_words(part, "received bytes are kept"):
             size = _append(source, part, answer, total, report)
     if total is None:
         report(Progress(source.name, size, None, "the server does not say how long the file is; it may be cut short"))
@@ -189,7 +189,7 @@ def _receive(source: Source, part: Path, report: Report, timeout: float, *, dige
 
 
 def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, Any]:
-    """What was noted of the part; empty where its bytes are of no use.
+    """Return the state of the part; empty if its bytes cannot be used.
 
     Without a validator pieces of two versions could be joined unseen, unless the digest is known.
     """
@@ -205,7 +205,7 @@ def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, A
 
 
 def _append(source: Source, part: Path, answer: _Answer, total: int | None, report: Report) -> int:
-    """Write what comes after the part; returns its size then."""
+    """Append the response to the part; return its size."""
     size = answer.start
     if total is not None and total - size > (free := shutil.disk_usage(part.parent).free):
         raise OSError(errno.ENOSPC, f"{total - size:,} bytes to come, {free:,} free")
@@ -229,7 +229,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _open_at(url: str, start: int, validator: str, timeout: float) -> Iterator[_Answer]:
-    """Ask for a file from byte ``start`` on; where ``validator`` no longer holds, the whole file comes."""
+    """Request a file from byte ``start`` on; if ``validator`` no longer holds, the server sends the whole file."""
     parts, shown = urlsplit(url), without_credentials(url)
     if parts.scheme != "file":
         headers = {"User-Agent": "paraembed", "Accept-Encoding": "identity"}
@@ -312,7 +312,7 @@ def _reason(error: object) -> str:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follow redirects to the same scheme and from http to https, no other."""
+    """Redirect handler that only follows redirects to the same scheme and from http to https."""
 
     def redirect_request(
         self,

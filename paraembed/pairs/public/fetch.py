@@ -1,7 +1,7 @@
-"""Fetch public originals to the cache: checked, and whole under their names or not there at all.
+"""Download public originals to a cache, checked and atomically.
 
-``fetched.json`` in the cache holds the SHA-256 of every file: one that the table does not know is recorded on first
-use and asked for from then on. Nothing that was fetched is loaded or run.
+``fetched.json`` in the cache holds the SHA-256 of every file: a digest that the table lacks is recorded on first use
+and checked from then on. Nothing that is downloaded is loaded or executed.
 """
 
 import logging
@@ -35,27 +35,27 @@ class _Record(TypedDict):
 
 
 def default_cache() -> Path:
-    """``$PARAEMBED_CACHE``, or ``~/.cache/paraembed``."""
+    """Return ``$PARAEMBED_CACHE``, or ``~/.cache/paraembed``."""
     named = os.environ.get("PARAEMBED_CACHE")
     return Path(named).expanduser() if named else Path.home() / ".cache" / "paraembed"
 
 
 def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None) -> Path:
-    """Download a source to the cache, or find it there; either way it has the digest of the table or of first use.
+    """Download a source to the cache, or find it there, and check its digest: that of the table or of the first use.
 
     Args:
-        source: what to fetch.
-        cache: folder; made where it is missing, held alone for as long as this takes.
-        report: called for every piece that came, and with a note when something happened.
+        source: what to download.
+        cache: folder; created if missing, and locked meanwhile.
+        report: called for every received piece, and with a note on other events.
         patience: tries and timeouts.
 
     Returns:
         The file.
 
     Raises:
-        ValueError: a refused address; the server has no such file or another one; a wrong digest (what came is
-            removed); another run holds the cache.
-        OSError: no connection, or no room on the disk; what came is kept for the next call.
+        ValueError: the URL is rejected, the server has no such file or another one, the digest is wrong (the file is
+            removed), or another run holds the cache.
+        OSError: no connection, or a full disk; received bytes are kept for the next call.
     """
     require_address(source.url)
     with locked(cache, make=True):
@@ -71,14 +71,14 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
         if expected not in {None, digest}:
             if is_there:
                 raise ValueError(
-                    f"{path} has sha256 {digest}, not {expected}: it was changed; delete it and fetch it again"
+                    f"{path} has sha256 {digest}, not {expected}: it was changed; delete it and download it again"
                 )
             discard(part)
-            known = f"{expected} is expected"
+            known = f"expected {expected}"
             if not source.sha256:
-                known = f"its first use recorded {expected}; take it out of {cache / FETCHED} if that no longer holds"
-            raise ValueError(f"{shown} has sha256 {digest}, what came was removed: {known}")
-        if not is_there or not record:  # a file that was put there by hand is recorded, too
+                known = f"its first use recorded {expected}; remove it from {cache / FETCHED} if the file is right"
+            raise ValueError(f"{shown} has sha256 {digest}, the download was removed: {known}")
+        if not is_there or not record:  # a file that a user put there is recorded, too
             record |= {"url": shown, "bytes": file.stat().st_size, "sha256": digest}
             write_json(cache / FETCHED, records | {source.file: record})
         if not is_there:
@@ -91,7 +91,7 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
 def fetch_unpacked(
     source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None
 ) -> Path:
-    """Fetch a source; an archive is unpacked, once, to the folder ``CACHE/NAME``.
+    """Download a source; an archive is unpacked, once, to the folder ``CACHE/NAME``.
 
     Returns:
         The file, or the folder of an archive.

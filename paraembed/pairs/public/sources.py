@@ -1,11 +1,10 @@
-"""The public originals of the four papers: where each file lies, how large it is, its digest, its licence.
+"""Public original files of the four papers: URL, size, digest, license.
 
-No address was tried from the machine this was written on. ``Source.evidence`` says what stands behind each: "seen" is
-an address that stands letter for letter in public code (the papers' authors' set-up scripts where there are any),
-"pattern" follows such a neighbour by its size and part and was seen nowhere. Sizes and digests are given where two
-public sources agree on them (that of paragram-sl999: one source); the others are recorded on first use. The servers
-are old: of paraphrase.org (403 since 2025) and of the word2vec bucket it is reported that they no longer answer;
-``fetch --url`` takes a mirror or a file on this machine.
+No URL was tried when this table was written. ``Source.evidence`` is the evidence for each: a "seen" URL is verbatim in
+public code (the papers' authors' set-up scripts if there are any), a "pattern" URL is derived from one by size and
+part. Sizes and digests are given if two public sources agree (for paragram-sl999: one source); others are recorded on
+first use. The servers are old: paraphrase.org (403 since 2025) and the word2vec bucket are reported as gone; ``fetch
+--url`` takes a mirror or a local file.
 """
 
 from dataclasses import dataclass
@@ -24,19 +23,19 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Source:
-    """A public file.
+    """Public file.
 
     Attributes:
-        name: how the command line calls it.
-        url: address, http or https.
+        name: name on the command line.
+        url: http or https URL.
         file: name in the cache; ``.zip`` and ``.tar.gz`` are unpacked beside it.
-        num_bytes: size, where known.
-        sha256: digest of the file as served, hexadecimal, where known.
-        licence: as stated where the file is published.
-        what: what it is, in a few words.
-        kind: what reads it: ``ppdb`` lines, ``aligned`` (a pair of files of equally many lines), ``pairs`` (an
-            archive of the authors with two-column pair files in it), word ``vectors`` (text), ``binary`` vectors.
-        evidence: what stands behind the address (see the module).
+        num_bytes: size, if known.
+        sha256: digest of the file on the server, hexadecimal, if known.
+        license: license as stated by the publisher.
+        what: short description.
+        kind: format: ``ppdb`` lines, ``aligned`` (two files with equally many lines), ``pairs`` (an archive of the
+            authors with two-column pair files), word ``vectors`` (text), ``binary`` vectors.
+        evidence: evidence for the URL, see the module.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Source:
     file: str
     num_bytes: int | None
     sha256: str | None
-    licence: str
+    license: str
     what: str
     kind: Literal["ppdb", "aligned", "pairs", "vectors", "binary"]
     evidence: Literal["seen", "pattern"]
@@ -57,14 +56,14 @@ _PPDB_SEEN = {
 
 
 def _ppdb(release: str, size: str, part: str) -> Source:
-    folder, licence = {
+    folder, terms = {
         "1.0": ("http://www.cis.upenn.edu/~ccb/ppdb/release-1.0", "CC BY 3.0"),
         "2.0": ("http://nlpgrid.seas.upenn.edu/PPDB/eng", "CC BY, see paraphrase.org"),
     }[release]
     name = f"ppdb-{release}-{size}-{part}"
     what = f"PPDB {release} English, {size.upper()}, {PARTS[part]}"
     seen: Literal["seen", "pattern"] = "seen" if name in _PPDB_SEEN else "pattern"
-    return Source(name, f"{folder}/{name}.gz", f"{name}.gz", None, None, licence, what, "ppdb", seen)
+    return Source(name, f"{folder}/{name}.gz", f"{name}.gz", None, None, terms, what, "ppdb", seen)
 
 
 _UNSTATED = "not stated"
@@ -106,7 +105,7 @@ SOURCES = {source.name: source for source in (*_PPDB, *_OTHERS)}
 
 
 def find_source(name: str) -> Source:
-    """The source of a name.
+    """Return the source of a name.
 
     Raises:
         ValueError: there is none.

@@ -323,7 +323,7 @@ def test_a_web_page_is_not_the_file(server, source, tmp_path):
 
 def test_a_wrong_digest_is_removed_and_said(server, source, tmp_path):
     server.serve()
-    with pytest.raises(ValueError, match=rf"sha256 {sha(DATA)}, what came was removed: {sha(OTHER)} is expected$"):
+    with pytest.raises(ValueError, match=rf"sha256 {sha(DATA)}, the download was removed: expected {sha(OTHER)}$"):
         fetch(replace(source, sha256=sha(OTHER)), tmp_path, patience=QUICK)
     assert files(tmp_path) == []
 
@@ -333,13 +333,13 @@ def test_the_first_digest_holds_from_then_on(server, source, tmp_path):
     path = fetch(source, tmp_path, patience=QUICK)
     path.unlink()
     server.serve(data=OTHER)
-    with pytest.raises(ValueError, match=rf"what came was removed: its first use recorded {sha(DATA)}; take it out of"):
+    with pytest.raises(ValueError, match=rf"its first use recorded {sha(DATA)}; remove it from"):
         fetch(source, tmp_path, patience=QUICK)
     assert files(tmp_path) == [FETCHED]
     server.serve()
     path = fetch(source, tmp_path, patience=QUICK)
     path.write_bytes(OTHER)
-    with pytest.raises(ValueError, match=r"f\.gz has sha256 .* it was changed; delete it and fetch it again"):
+    with pytest.raises(ValueError, match=r"f\.gz has sha256 .* it was changed; delete it and download it again"):
         fetch(source, tmp_path, patience=QUICK)
     assert path.read_bytes() == OTHER
 
@@ -372,7 +372,7 @@ def test_a_full_disk_keeps_the_part(server, source, tmp_path):
     served = server.serve()
     with (
         small_files(1_234_567),
-        pytest.raises(OSError, match=r"no room on the disk for .*f\.gz\.part .* what came is kept: make room"),
+        pytest.raises(OSError, match=r"no space left .*f\.gz\.part .* received bytes are kept: make room"),
     ):
         fetch(source, tmp_path, patience=QUICK)
     assert (tmp_path / "f.gz.part").read_bytes() == DATA[:1_234_567]
@@ -382,7 +382,7 @@ def test_a_full_disk_keeps_the_part(server, source, tmp_path):
 
 def test_a_disk_that_is_full_from_the_start(server, source, tmp_path):
     server.serve(length=False, headers={"Content-Length": str(1 << 60)})  # more than any disk
-    with pytest.raises(OSError, match=rf"no room on the disk for .*{1 << 60:,} bytes to come, [\d,]+ free"):
+    with pytest.raises(OSError, match=rf"no space left on the disk for .*{1 << 60:,} bytes to come, [\d,]+ free"):
         fetch(source, tmp_path, patience=QUICK)
 
 
@@ -436,7 +436,7 @@ def test_other_addresses_are_refused(source, tmp_path, url, message):
 def test_a_file_of_this_machine(source, tmp_path):
     (tmp_path / "a copy.gz").write_bytes(DATA)
     copied = replace(source, url=(tmp_path / "a copy.gz").as_uri())
-    with small_files(1_000_000), pytest.raises(OSError, match="no room on the disk"):
+    with small_files(1_000_000), pytest.raises(OSError, match="no space left on the disk"):
         fetch(copied, tmp_path / "cache", patience=QUICK)
     assert fetch(copied, tmp_path / "cache", patience=QUICK).read_bytes() == DATA
 
@@ -470,8 +470,8 @@ BAD_TARS = [
     ((("a", b"x"), special("hard", tarfile.LNKTYPE, "a")), "'hard' is a link or a device"),
     ((special("null", tarfile.CHRTYPE),), "'null' is a link or a device"),
     ((special("pipe", tarfile.FIFOTYPE),), "'pipe' is a link or a device"),
-    ((("a", b"x"), ("a", b"y")), "'a' stands in it twice"),
-    ((("a", b"x"), ("a/b", b"y")), "'a/b' stands in it twice"),
+    ((("a", b"x"), ("a", b"y")), "'a' is in it twice"),
+    ((("a", b"x"), ("a/b", b"y")), "'a/b' is in it twice"),
 ]
 
 
@@ -567,7 +567,7 @@ def test_the_command(server, tmp_path, caplog, capsys):
     assert caplog.messages == [f"fetched ppdb-2.0-s-phrasal to {file}; next: {following}"]
     run_fetch(tyro.cli(Fetch, args=["--list"]))
     table = capsys.readouterr().out
-    assert all(f"{source.url}  [{source.licence}]" in table for source in SOURCES.values())
+    assert all(f"{source.url}  [{source.license}]" in table for source in SOURCES.values())
     with pytest.raises(ValueError, match="name what to fetch"):
         run_fetch(Fetch())
     with pytest.raises(ValueError, match=r"no source is called 'ppdb'; there are ppdb-\{1\.0,2\.0\}-\{s,m,.*glove-6b"):
