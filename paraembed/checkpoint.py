@@ -19,7 +19,7 @@ from paraembed.io.atomic import new_folder
 from paraembed.io.folder_config import check_files, write_config
 from paraembed.io.tensors import check_tensors, load_tensors, save_tensors
 from paraembed.options import Count, Range
-from paraembed.text.tokenize import check_tokenizer
+from paraembed.text import check_tokenizer
 from paraembed.text.vocabulary import Words, load_vocabulary, save_vocabulary, unknown_row
 
 FORMAT = "paraembed-encoder-2"

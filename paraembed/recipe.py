@@ -15,7 +15,7 @@ from paraembed.encoders.configs import AvgConfig, BosEosTokens, IrnnConfig, Word
 from paraembed.io.fingerprint import read_json
 from paraembed.names import now, on_disk
 from paraembed.options import check_fields
-from paraembed.text.tokenize import check_tokenizer
+from paraembed.text import check_tokenizer
 
 _TINY = 1e-36  # float32 ends at 3.4e38, and Adam's first step is ten times the rate
 _LARGEST = 2**31 - 1  # ids and counts are int32

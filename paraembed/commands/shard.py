@@ -7,7 +7,6 @@ from typing import Annotated
 
 import tyro
 
-from paraembed.commands.fetch import Fetch, run_fetch
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing
 from paraembed.console import print_table, say
@@ -89,6 +88,8 @@ def main(flags: Shard) -> None:
 def command() -> int:
     """Run the job of this process's command line; ``fetch`` as its first word downloads public originals."""
     if sys.argv[1:2] == ["fetch"]:
+        from paraembed.commands.fetch import Fetch, run_fetch
+
         del sys.argv[1]
         return run(run_fetch, Fetch)
     return run(main, Shard, GROUPS)

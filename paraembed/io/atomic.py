@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -13,7 +14,8 @@ from typing import Any, BinaryIO
 from uuid import uuid4
 
 from paraembed.io.fingerprint import json_bytes
-from paraembed.io.inflate import log
+
+log = logging.getLogger(__name__)
 
 SUCCESS = "_SUCCESS"
 

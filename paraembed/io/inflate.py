@@ -12,6 +12,7 @@ from typing import IO, Any, Literal
 import pyarrow as pa
 import pyarrow.fs
 
+from paraembed.io.limits import MAX_INFLATION
 from paraembed.io.places import Place, name_of, open_place, shown, size_of
 
 log = logging.getLogger(__name__)
@@ -20,8 +21,6 @@ _HEAD_BYTES = 10
 _GZIP, _ZST = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SKIPPED, _SKIPPED_BYTES = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL), 8  # before the data of such a zst frame
 _SUFFIXES: dict[str, Compression] = {".gz": "gzip", ".bz2": "bz2", ".zst": "zst"}
-MAX_INFLATION = 200
-"""Default maximum compression ratio, checked after the first GiB."""
 ALWAYS_INFLATED = 1 << 30
 _READ_BYTES = 1 << 20  # compressed, at a time
 _MEMBER_BYTES = 1 << 10  # of a gzip member, at first

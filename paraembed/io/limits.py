@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from paraembed.io.inflate import MAX_INFLATION
-
+MAX_INFLATION = 200
+"""Default maximum compression ratio, checked after the first GiB."""
 MOST_LINE_BYTES = 512 << 20
 
 

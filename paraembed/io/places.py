@@ -7,11 +7,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.fs
+if TYPE_CHECKING:
+    import pyarrow.fs
 
 Place = Path | str
 """Path of a file, or its URI for ``pyarrow.fs`` (``s3://…``, ``gs://…``, ``hdfs://…``, ``file:///…``)."""
@@ -43,8 +43,8 @@ def require_file(place: Place) -> None:
     else:
         filesystem, path = resolve(place)
         kind = filesystem.get_file_info(path).type
-        is_folder, exists = kind == pa.fs.FileType.Directory, kind != pa.fs.FileType.NotFound
-        is_regular = kind == pa.fs.FileType.File
+        kinds = _file_systems().FileType
+        is_folder, exists, is_regular = kind == kinds.Directory, kind != kinds.NotFound, kind == kinds.File
     if is_folder:
         raise IsADirectoryError(f"{shown(place)} is a folder; expected a file")
     if not exists:
@@ -145,20 +145,27 @@ def size_of(place: Place) -> int:
         return place.stat().st_size
     filesystem, path = resolve(place)
     info = filesystem.get_file_info(path)
-    if info.type != pa.fs.FileType.File:
+    if info.type != _file_systems().FileType.File:
         require_file(place)
     return int(info.size)
 
 
-def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
+def _file_systems() -> Any:
+    """Return ``pyarrow.fs``, which takes 0.2 s to import: help and flag errors do without it."""
+    import pyarrow.fs  # noqa: PLC0415
+
+    return pyarrow.fs
+
+
+def resolve(uri: str) -> "tuple[pyarrow.fs.FileSystem, str]":
     """Return the file system of a URI, and the path in it.
 
     Raises:
         ValueError: the URI is not understood.
     """
     try:
-        filesystem, path = pa.fs.FileSystem.from_uri(uri)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        filesystem, path = _file_systems().FileSystem.from_uri(uri)
+    except (ValueError, NotImplementedError) as error:  # what Arrow's own errors are
         raise ValueError(
             f"{shown(uri)} cannot be read as a URI ({without_credentials(str(error))}); give a path, s3://…, "
             "gs://… or file:///…"
@@ -166,16 +173,16 @@ def resolve(uri: str) -> tuple[pa.fs.FileSystem, str]:
     return filesystem, path
 
 
-def locate(text: str) -> tuple[pa.fs.FileSystem, str]:
+def locate(text: str) -> "tuple[pyarrow.fs.FileSystem, str]":
     """Return the file system of a URI or local path, and the path in it."""
-    return resolve(text) if "://" in text else (pa.fs.LocalFileSystem(), str(Path(text).absolute()))
+    return resolve(text) if "://" in text else (_file_systems().LocalFileSystem(), str(Path(text).absolute()))
 
 
 @contextmanager
 def open_place(place: Place) -> Iterator[IO[bytes]]:
     """Open a file for reading, without decompression."""
     filesystem, path = (None, str(place)) if isinstance(place, Path) else resolve(place)
-    if filesystem is None or isinstance(filesystem, pa.fs.LocalFileSystem):
+    if filesystem is None or isinstance(filesystem, _file_systems().LocalFileSystem):
         with open_regular(Path(path)) as file:
             yield file
     else:

@@ -4,23 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import pyarrow as pa
+from paraembed.text import check_tokenizer
 
-from paraembed.text.tokenize import check_tokenizer
-
-PAIRS = pa.schema(
-    [
-        pa.field("first", pa.string(), nullable=False),  # tokens joined by one space, lower-case
-        pa.field("second", pa.string(), nullable=False),
-        pa.field("score", pa.float32()),  # null where the source has none
-        pa.field("rank", pa.int64(), nullable=False),  # line or row number in the source, from 0
-        pa.field("relation", pa.string()),  # entailment or label; null where the source has none
-        pa.field("source", pa.string(), nullable=False),  # file name
-        pa.field("first_tree", pa.string()),  # binary tree over the tokens (trees.py); null where the source has none
-        pa.field("second_tree", pa.string()),
-    ]
-)
-"""Schema of a pair shard, one row per pair; jobs/shard.py writes it, jobs/train.py reads it. Old shards lack trees."""
 Format = Literal["auto", "ppdb", "tsv", "csv", "words", "aligned", "parquet", "jsonl"]
 Role = Literal[
     "first",
@@ -134,8 +119,14 @@ class ShardSettings(FilterOptions):
             check_tokenizer(self.tokenizer)
         if not 1 <= self.rows_per_shard <= 1_000_000:
             raise ValueError(f"rows_per_shard is {self.rows_per_shard}; allowed: 1 to 1,000,000")
-        taken = {*PAIRS.names, "alignment"}
-        if len({*self.features} - taken) < len(self.features):
-            raise ValueError(f"features are {', '.join(self.features)}; give each once, and none of {', '.join(taken)}")
+        if self.features:
+            self._check_features()
         if "" in self.remove:
             raise ValueError("remove holds an empty string; give the strings to cut out, or none")
+
+    def _check_features(self) -> None:
+        from paraembed.pairs.schema import PAIRS  # noqa: PLC0415 - imports Arrow, which help does without
+
+        taken = [*PAIRS.names, "alignment"]
+        if len({*self.features} - {*taken}) < len(self.features):
+            raise ValueError(f"features are {', '.join(self.features)}; give each once, and none of {', '.join(taken)}")

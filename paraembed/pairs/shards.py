@@ -25,7 +25,8 @@ from paraembed.io.parquet import open_parquet
 from paraembed.io.places import require_file
 from paraembed.options import Count, checked
 from paraembed.pairs.reports import SourceReport
-from paraembed.pairs.settings import PAIRS, ShardSettings
+from paraembed.pairs.schema import PAIRS
+from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.statistics import Counts, count_pairs
 
 FORMAT = "paraembed-pairs-1"

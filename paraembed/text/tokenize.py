@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TOKENIZERS = ("ptb-v1", "space")
+from paraembed.text import check_tokenizer
 
 NO_TEXT = r"[\pC\x{FE00}-\x{FE0F}]"
 """Characters that count as white space (RE2)."""
@@ -75,12 +75,6 @@ class Tokens:
         """Return the texts as tokens joined by one space, string array [n]."""
         lists = pa.LargeListArray.from_arrays(pa.array(self.offsets), self.flat)
         return pc.binary_join(lists, " ")
-
-
-def check_tokenizer(name: str) -> None:
-    """Raise ValueError if ``name`` is not a tokenizer."""
-    if name not in TOKENIZERS:
-        raise ValueError(f"unknown tokenizer {name[:80]!r}; allowed: {', '.join(TOKENIZERS)}")
 
 
 def tokenize(texts: pa.StringArray, tokenizer: str) -> Tokens:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.compiled import COMPILED
+from paraembed.text import check_tokenizer
 from paraembed.text.ragged import Ragged
 from paraembed.text.scan import (
     LETTER,
@@ -28,7 +29,7 @@ from paraembed.text.scan import (
     fill_slots,
     scan,
 )
-from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, check_tokenizer, tokenize
+from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, tokenize
 from paraembed.text.vocabulary import unknown_row, word_ids
 
 _REACHES = (0x10000, 0x110000)
@@ -40,7 +41,7 @@ class TokenIds:
 
     Args:
         vocabulary: string array [V].
-        tokenizer: one of ``paraembed.text.tokenize.TOKENIZERS``.
+        tokenizer: one of ``paraembed.text.TOKENIZERS``.
 
     Raises:
         ValueError: the tokenizer is unknown, or the vocabulary has no row for OOV tokens or is not a string array.

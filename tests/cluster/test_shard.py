@@ -22,7 +22,8 @@ from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs.outputs import read_identity
 from paraembed.pairs.parts import Part, about_sources, parsed_parts
 from paraembed.pairs.reports import SourceReport
-from paraembed.pairs.settings import PAIRS, ShardSettings
+from paraembed.pairs.schema import PAIRS
+from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from paraembed.text.tokenize import TOKENIZERS, check_tokenizer, tokenize
+from paraembed.text import TOKENIZERS, check_tokenizer
+from paraembed.text.tokenize import tokenize
 
 EXAMPLES = {
     "lower-case": ("Hello WORLD ÉCOLE İ ΑΣ", "hello world école i ασ"),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from paraembed.text import TOKENIZERS, tokens
 from paraembed.text import scan as token_scan
-from paraembed.text import tokens
-from paraembed.text.tokenize import TOKENIZERS, tokenize
+from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds
 from paraembed.text.vocabulary import UNKNOWN, word_ids
 from tests.text.test_tokenize import ANY_TEXT, EXAMPLES, PIECES

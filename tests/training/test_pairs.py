@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.pairs.settings import PAIRS
+from paraembed.pairs.schema import PAIRS
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
 from paraembed.training import out_of_core as windows_module
