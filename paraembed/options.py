@@ -244,14 +244,14 @@ def _sequence(kind: Any, arguments: tuple[Any, ...]) -> Reader:
             raise _WrongTypeError(value, "list")
         if fixed and len(value) != len(readers):
             raise MismatchError(f" has {len(value)} values; expected {len(readers)}")
-        made, position = [], 0
+        values, position = [], 0
         try:
             for position, item in enumerate(value):
-                made.append(readers[position if fixed else 0](item))
+                values.append(readers[position if fixed else 0](item))
         except MismatchError as error:
             error.path.append(f"[{position}]")
             raise
-        return kind(made)
+        return kind(values)
 
     return read
 
@@ -317,14 +317,14 @@ def _require_keys(value: dict[str, Any], required: Mapping[str, Any]) -> None:
 
 
 def _items(value: dict[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
-    made, name = {}, ""
+    read_items, name = {}, ""
     try:
         for name, item in value.items():
-            made[name] = readers[name](item)
+            read_items[name] = readers[name](item)
     except MismatchError as error:
         error.path.append(f".{name}" if re.fullmatch(r"[\w-]{1,80}", name) else f"[{_shown(name)}]")
         raise
-    return made
+    return read_items
 
 
 def _name(hint: Any) -> str:

@@ -26,21 +26,21 @@ def _add_words(
 ) -> None:
     width = matrix_VD.shape[1]
     for text in range(len(offsets_N1) - 1):
-        at, end = offsets_N1[text], offsets_N1[text + 1]
+        start, end = offsets_N1[text], offsets_N1[text + 1]
         vectors_ND[text] = 0
-        while at + 4 <= end:  # four rows at a time: their memory is waited for together
-            first, second, third, fourth = ids_T[at], ids_T[at + 1], ids_T[at + 2], ids_T[at + 3]
+        while start + 4 <= end:  # four rows at a time: their memory is waited for together
+            first, second, third, fourth = ids_T[start], ids_T[start + 1], ids_T[start + 2], ids_T[start + 3]
             for place in range(width):
                 total = vectors_ND[text, place] + matrix_VD[first, place]
                 total += matrix_VD[second, place]
                 total += matrix_VD[third, place]
                 vectors_ND[text, place] = total + matrix_VD[fourth, place]
-            at += 4
-        while at < end:
-            row = ids_T[at]
+            start += 4
+        while start < end:
+            row = ids_T[start]
             for place in range(width):
                 vectors_ND[text, place] += matrix_VD[row, place]
-            at += 1
+            start += 1
         if mean and end > offsets_N1[text]:
             share = np.float32(1) / np.float32(end - offsets_N1[text])
             for place in range(width):

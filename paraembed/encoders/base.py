@@ -266,7 +266,7 @@ class Encoder(nn.Module):
             raise ValueError(f"trees were given, but {type(self.composition).__name__} reads none; leave them out")
         if trees is not None and len(trees) != len(texts):
             raise ValueError(f"{len(trees)} trees were given for {len(texts)} texts; expected one a text, or None")
-        made = Embedded(
+        embedded = Embedded(
             np.empty((len(texts), self.width), np.float32),
             np.empty(len(texts), np.int32),
             np.empty(len(texts), np.int32),
@@ -277,39 +277,46 @@ class Encoder(nn.Module):
         spans = [(start, min(start + size, len(texts))) for start in range(0, len(texts), size)]
 
         def embed_span(span: tuple[int, int]) -> tuple[int, int]:
-            return self._embed_span(texts, trees, *span, made)
+            return self._embed_span(texts, trees, *span, embedded)
 
         if min(threads, len(spans)) < 2:
             unread = [embed_span(span) for span in spans]
         else:
             with ThreadPoolExecutor(min(threads, len(spans))) as pool:
                 unread = list(pool.map(embed_span, spans))
-        return replace(made, num_cut=sum(cut for cut, _ in unread), num_without_tree=sum(none for _, none in unread))
+        return replace(
+            embedded, num_cut=sum(cut for cut, _ in unread), num_without_tree=sum(none for _, none in unread)
+        )
 
     @torch.inference_mode()
     def _embed_span(
-        self, texts: Sequence[str] | pa.StringArray, trees: pa.StringArray | None, start: int, stop: int, made: Embedded
+        self,
+        texts: Sequence[str] | pa.StringArray,
+        trees: pa.StringArray | None,
+        start: int,
+        stop: int,
+        embedded: Embedded,
     ) -> tuple[int, int]:
         """Write vectors and counts of the texts ``start`` … ``stop`` - 1; how many were cut, and had no tree."""
-        some = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.large_string())
-        of_texts = pa.nulls(len(some), pa.string()) if trees is None else trees[start:stop]
-        if stop - start > 1 and some.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
+        block = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.large_string())
+        of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
+        if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
             middle = (start + stop) // 2
-            first = self._embed_span(texts, trees, start, middle, made)
-            second = self._embed_span(texts, trees, middle, stop, made)
+            first = self._embed_span(texts, trees, start, middle, embedded)
+            second = self._embed_span(texts, trees, middle, stop, embedded)
             return first[0] + second[0], first[1] + second[1]
         num_without_tree = 0
         if self.composition.reads_trees:
-            tokens, of_texts = tokenize(as_strings(some), self.tokenizer), as_strings(of_texts)
+            tokens, of_texts = tokenize(as_strings(block), self.tokenizer), as_strings(of_texts)
             read = fitting_trees(of_texts, tokens, start)
             ids, num_without_tree = word_ids(tokens.flat, self.vocabulary), read.num_missing
             ragged = Ragged(ids, tokens.offsets, read.merges)
         else:
-            ragged = self._token_ids(some)
+            ragged = self._token_ids(block)
         unknown = np.flatnonzero(ragged.ids == self._unknown)
-        lengths, vectors = ragged.lengths, made.vectors[start:stop]
-        made.num_tokens[start:stop] = lengths
-        made.num_unknown[start:stop] = np.diff(np.searchsorted(unknown, ragged.offsets))
+        lengths, vectors = ragged.lengths, embedded.vectors[start:stop]
+        embedded.num_tokens[start:stop] = lengths
+        embedded.num_unknown[start:stop] = np.diff(np.searchsorted(unknown, ragged.offsets))
         filled = lengths > 0
         if filled.all():  # the copy below costs as much as the mean itself
             self._write_vectors(ragged, vectors)

@@ -81,7 +81,7 @@ def gated_sums(words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, pa
         packed: where the steps are.
     """
     parts = words_PD, logits_PG, weight_GD
-    keep = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in parts)
+    keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
     return in_float32(_GatedSums, words_PD, logits_PG, weight_GD, packed, keep)
 
 

@@ -98,17 +98,17 @@ class _LastStates(torch.autograd.Function):
         grad_PG = torch.empty_like(values_PG)
         grad_PH = torch.zeros_like(states_PH).index_copy_(0, packed.last, grad_NH)
         steps = packed.steps(grad_PH, grad_PG, by_update_PH, by_candidate_PH, by_reset_PH, reset_PH, stay_PH)
-        for at in reversed(range(len(steps))):
-            grad, grads, by_update, by_candidate, by_reset, reset, stay = steps[at]
+        for step in reversed(range(len(steps))):
+            grad, grads, by_update, by_candidate, by_reset, reset, stay = steps[step]
             grad_update, grad_reset, grad_candidate = grads.chunk(3, dim=1)
             torch.mul(grad, by_update, out=grad_update)
             torch.mul(grad, by_candidate, out=grad_candidate)
-            if at == 0:
+            if step == 0:
                 grad_reset.zero_()  # there was no state to reset
                 break
             of_reset = grad_candidate @ candidate_weight
             torch.mul(of_reset, by_reset, out=grad_reset)
-            grad_before = steps[at - 1][0][: len(grad)].addcmul_(grad, stay).addcmul_(of_reset, reset)
+            grad_before = steps[step - 1][0][: len(grad)].addcmul_(grad, stay).addcmul_(of_reset, reset)
             grad_before.addmm_(grads[:, : 2 * width], gate_weight)
         gated_PH = reset_PH[first:] * before_PH[first:]
         grad_weight = grad_PG[first:, : 2 * width].t() @ before_PH[first:], grad_PG[first:, 2 * width :].t() @ gated_PH

@@ -151,8 +151,10 @@ class Lstm(Reader):
     def _by_torch(self, words_PD: Tensor, packed: Packed) -> Tensor:
         """States [P, H] from torch's LSTM, on a GPU cuDNN's: that wants its parameters in one piece of memory."""
         parameters = self.input_weight, self.state_weight, self.bias, torch.zeros_like(self.bias)
-        piece = torch.cat([one.flatten() for one in parameters]).split_with_sizes([one.numel() for one in parameters])
-        stacked = [one.view_as(like) for one, like in zip(piece, parameters, strict=True)]
+        piece = torch.cat([parameter.flatten() for parameter in parameters]).split_with_sizes(
+            [parameter.numel() for parameter in parameters]
+        )
+        stacked = [parameter.view_as(like) for parameter, like in zip(piece, parameters, strict=True)]
         start_1NH = words_PD.new_zeros(1, packed.sizes[0], self.width)
         if words_PD.is_cuda:
             use_exact_cudnn()
@@ -172,7 +174,7 @@ def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | Non
         packed: where the steps are.
     """
     parts = inputs_PG, weight_GH, peepholes_KH
-    keep = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in parts)
+    keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)
     return in_float32(_States, inputs_PG, weight_GH, peepholes_KH, packed, keep)
 
 
@@ -246,6 +248,7 @@ class _States(torch.autograd.Function):
         if peepholes_KH is None:
             return grad_gates_PG, grad_weight_GH, None, None, None
         seen = [before_PH, before_PH, cells_PH][: num_gates - 1]
-        grads = [g for at, g in enumerate(grad_gates_PG.chunk(num_gates, dim=1)) if at != 2]  # all but the cell's
-        grad_peepholes_KH = torch.stack([(one * cell).sum(0) for one, cell in zip(grads, seen, strict=True)])
+        gates = enumerate(grad_gates_PG.chunk(num_gates, dim=1))
+        grads = [gate for number, gate in gates if number != 2]  # all but the cell's
+        grad_peepholes_KH = torch.stack([(gate * cell).sum(0) for gate, cell in zip(grads, seen, strict=True)])
         return grad_gates_PG, grad_weight_GH, grad_peepholes_KH, None, None

@@ -39,8 +39,8 @@ class Packed:
         """The part of each step: of [P, …] its slots, of [N, …] the texts at work (sorted by length)."""
         total = sum(self.sizes)
         parts = [
-            one.split_with_sizes(self.sizes) if len(one) == total else [one[:size] for size in self.sizes]
-            for one in vectors
+            tensor.split_with_sizes(self.sizes) if len(tensor) == total else [tensor[:size] for size in self.sizes]
+            for tensor in vectors
         ]
         return list(zip(*parts, strict=True))
 
@@ -102,9 +102,9 @@ def pack(offsets_N1: Tensor, device: torch.device, *, steps: Steps | None = None
     slots[:] = starts[step] + np.repeat(rank, lengths)
     tokens[slots] = np.arange(total)
     last[:] = starts[lengths - 1] + rank
-    there = to_device(places, device)
+    on_device = to_device(places, device)
     at_work = tuple(sizes.tolist())
-    return Packed(at_work, there[:total], there[total : 2 * total], there[2 * total :])
+    return Packed(at_work, on_device[:total], on_device[total : 2 * total], on_device[2 * total :])
 
 
 def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> Packed:
@@ -130,11 +130,11 @@ def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> Packed:
 
 def in_float32(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     """Apply a recurrence, in float32 also under autocast: rounded once a step, its states would drift."""
-    device = next(one.device.type for one in inputs if isinstance(one, Tensor))
+    device = next(value.device.type for value in inputs if isinstance(value, Tensor))
     if not torch.is_autocast_enabled(device):
         return function.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
     with torch.autocast(device, enabled=False):
-        exact = (one.float() if isinstance(one, Tensor) and one.dtype in _ROUNDED else one for one in inputs)
+        exact = (value.float() if isinstance(value, Tensor) and value.dtype in _ROUNDED else value for value in inputs)
         return function.apply(*exact)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -20,8 +20,8 @@ PAPERS_22 = "papers-22/mean"
 """The mean that Wieting 2016 and 2017 print for an encoder: over the 20 sets of STS 2012 to 2015, SICK and Twitter."""
 
 _YEARS = ("2012", "2013", "2014", "2015")
-_SETS = {f"sts/{year}/mean": tuple(f"sts/{year}/{one}" for one in sets) for year, sets in PAPERS_STS.items()}
-PAPERS_20 = tuple(one for year in _YEARS for one in _SETS[f"sts/{year}/mean"])
+_SETS = {f"sts/{year}/mean": tuple(f"sts/{year}/{name}" for name in sets) for year, sets in PAPERS_STS.items()}
+PAPERS_20 = tuple(name for year in _YEARS for name in _SETS[f"sts/{year}/mean"])
 """Names of the 20 sets of STS 2012 to 2015."""
 
 MEANS = _SETS | {PAPERS_22: (*PAPERS_20, "sick/test", "pit2015/test")}
@@ -94,10 +94,10 @@ def published(row: Row, name: str, members: Mapping[str, Sequence[str]]) -> Publ
     if name in row.values and set(members[name]) == set(MEANS.get(name, ())):
         return Published(row.values[name])
     parts = [published(row, member, members) for member in members[name]]
-    there = [part for part in parts if part is not None]
-    if len(there) < len(parts) or not parts:
+    parts_here = [part for part in parts if part is not None]
+    if len(parts_here) < len(parts) or not parts:
         return None
-    return Published(sum(part.value for part in there) / len(there), is_recomputed=True)
+    return Published(sum(part.value for part in parts_here) / len(parts_here), is_recomputed=True)
 
 
 _STS = (
@@ -382,7 +382,7 @@ MARGINS = {"paragram-phrase": 0.7535, "proj": 0.7572, "LSTM, output gate": 0.756
 
 def find_row(label: str) -> Row:
     """The row of a label, such as ``Wieting 2016 table 2: PP``; KeyError where there is none, or several."""
-    found = [row for row in RESULTS if row.label == label]
-    if len(found) != 1:
+    rows = [row for row in RESULTS if row.label == label]
+    if len(rows) != 1:
         raise KeyError(label)
-    return found[0]
+    return rows[0]

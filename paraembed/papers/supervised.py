@@ -186,8 +186,8 @@ def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) 
         mode: scratch, universal or features.
         measure: the task's own.
     """
-    there = [row for row in SUPERVISED_RESULTS if (task, data_set) in row.values and row.mode == mode]
-    rows = [row for row in there if row.kind == kind] or there
+    of_mode = [row for row in SUPERVISED_RESULTS if (task, data_set) in row.values and row.mode == mode]
+    rows = [row for row in of_mode if row.kind == kind] or of_mode
     beside: dict[str, list[tuple[str, float]]] = {}
     for row in rows:
         beside.setdefault(row.measure or measure, []).append((row.label, row.values[task, data_set]))

@@ -215,8 +215,8 @@ class Best:
         """What of this decides the run, for its checkpoints."""
         if self.evaluation is None:
             return {}
-        one = self.evaluation
-        return {"evaluation": {"every": one.every, "patience": one.patience, **one.decides}}
+        evaluation = self.evaluation
+        return {"evaluation": {"every": evaluation.every, "patience": evaluation.patience, **evaluation.decides}}
 
     def restore(self, counters: Counters, tensors: dict[str, Tensor]) -> None:
         """Go on from the counters and tensors of a checkpoint, or from new ones."""

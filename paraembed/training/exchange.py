@@ -72,14 +72,14 @@ def gather_texts(text: str, world: int, device: torch.device) -> list[str]:
     octets = text.encode()[:_TEXT_BYTES]
     mine[: len(octets)] = torch.tensor(list(octets), dtype=torch.uint8)
     everyone = all_gather(mine.to(device), [_TEXT_BYTES] * world)
-    return [bytes(one.tolist()).rstrip(b"\0").decode(errors="ignore") for one in everyone]
+    return [bytes(text.tolist()).rstrip(b"\0").decode(errors="ignore") for text in everyone]
 
 
 def _counts(count: int, world: int, device: torch.device) -> list[int]:
     mine = torch.tensor([count], device=device)
     counts = [torch.zeros_like(mine) for _ in range(world)]
     dist.all_gather(counts, mine)
-    return [int(one) for one in counts]
+    return [int(count) for count in counts]
 
 
 def all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
@@ -88,4 +88,4 @@ def all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
     padded[: len(tensor_N)] = tensor_N
     everyone = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(everyone, padded)
-    return [one[:count] for one, count in zip(everyone, counts, strict=True)]
+    return [tensor[:count] for tensor, count in zip(everyone, counts, strict=True)]

@@ -227,7 +227,7 @@ def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -
     step = first_step
     while group := list(islice(batches, mega_size(recipe, step))):
         for number, batch in enumerate(group):
-            ahead = joined(*(one.texts for one in group)) if number == 0 else None
+            ahead = joined(*(member.texts for member in group)) if number == 0 else None
             yield replace(batch, ahead=ahead, may_pause=number == len(group) - 1)
         step += len(group)
 
@@ -265,8 +265,8 @@ class MegaNegatives:
     def _choose(self, texts: Ragged, vectors_GH: Tensor, generator: np.random.Generator) -> npt.NDArray[np.int64]:
         chosen = []
         for first in range(0, len(texts), _ROWS_AT_ONCE):
-            some = slice(first, min(first + _ROWS_AT_ONCE, len(texts)))
-            own = texts.slice(some.start, some.stop)
-            chosen.append(self.negatives.choose(vectors_GH[some], vectors_GH, own, texts, first, generator))
+            block = slice(first, min(first + _ROWS_AT_ONCE, len(texts)))
+            own = texts.slice(block.start, block.stop)
+            chosen.append(self.negatives.choose(vectors_GH[block], vectors_GH, own, texts, first, generator))
         joined_G: npt.NDArray[np.int64] = torch.cat(chosen).cpu().numpy() if chosen else np.zeros(0, np.int64)
         return joined_G

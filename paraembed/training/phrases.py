@@ -126,21 +126,21 @@ class PairedPhrases:
         if lemmas:
             of_word, of_lemma = (_word_keys(np.array(column, np.int32)) for column in zip(*lemmas, strict=True))
             order = np.argsort(of_word)
-            at = np.searchsorted(of_word[order], paired).clip(max=len(order) - 1)
-            has_lemma = of_word[order][at] == paired
+            place = np.searchsorted(of_word[order], paired).clip(max=len(order) - 1)
+            has_lemma = of_word[order][place] == paired
             anchors = np.concatenate([anchors, anchors[has_lemma]])
-            paired = np.concatenate([paired, of_lemma[order][at[has_lemma]]])
+            paired = np.concatenate([paired, of_lemma[order][place[has_lemma]]])
         order = np.argsort(anchors, kind="stable")
-        found, starts = np.unique(anchors[order], return_index=True)
-        return cls(found, np.append(starts, len(anchors)), paired[order])
+        distinct_anchors, starts = np.unique(anchors[order], return_index=True)
+        return cls(distinct_anchors, np.append(starts, len(anchors)), paired[order])
 
     def among(self, anchors: Keys, pool: Keys) -> npt.NDArray[np.bool_]:
         """Whether each of N anchors is paired with each of P phrases, bool [N, P]."""
         distinct, column = np.unique(pool, return_inverse=True)
-        at = np.searchsorted(self.keys, anchors).clip(max=len(self.keys) - 1)
-        counts = np.where(self.keys[at] == anchors, self.offsets[at + 1] - self.offsets[at], 0)
+        place = np.searchsorted(self.keys, anchors).clip(max=len(self.keys) - 1)
+        counts = np.where(self.keys[place] == anchors, self.offsets[place + 1] - self.offsets[place], 0)
         row = np.repeat(np.arange(len(anchors)), counts)
-        place = np.arange(counts.sum()) + np.repeat(self.offsets[at] - np.cumsum(counts) + counts, counts)
+        place = np.arange(counts.sum()) + np.repeat(self.offsets[place] - np.cumsum(counts) + counts, counts)
         paired = self.paired[place]
         found = np.searchsorted(distinct, paired).clip(max=len(distinct) - 1)
         hit = distinct[found] == paired

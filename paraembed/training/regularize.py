@@ -30,10 +30,10 @@ def drop_factors(
         None to two tensors, [T, D] and [T, 1].
     """
     return tuple(
-        torch.empty(one, dtype=like.dtype, device=like.device)
+        torch.empty(size, dtype=like.dtype, device=like.device)
         .bernoulli_(1 - share, generator=generator)
         .div_(1 - share)
-        for share, one in ((dropout, shape), (word_dropout, (shape[0], 1)))
+        for share, size in ((dropout, shape), (word_dropout, (shape[0], 1)))
         if share
     )
 
@@ -157,10 +157,10 @@ def _swapped(
     low, high = texts.offsets[:-1] + keep_first, texts.offsets[1:] - keep_last
     times = np.where(high - low > 1, times, 0)
     for number in range(int(times.max(initial=0))):
-        some = times > number
-        first, size = low[some], (high - low)[some]
-        one = generator.integers(0, size)
-        other = (one + generator.integers(1, size)) % size
-        one, other = first + one, first + other
-        places[one], places[other] = places[other], places[one]
+        swapping = times > number
+        first, size = low[swapping], (high - low)[swapping]
+        left = generator.integers(0, size)
+        right = (left + generator.integers(1, size)) % size
+        left, right = first + left, first + right
+        places[left], places[right] = places[right], places[left]
     return places

@@ -64,7 +64,8 @@ class Update:
         self._pulls = [factor * recipe.encoder_l2] * len(composition) + [factor * head_l2] * len(head)
         self._initial = self.matrix.clone() if self._word_pull and recipe.train_words else None
         target = torch.clone if recipe.pulls_to_initial else torch.zeros_like
-        self._targets = [target(one.detach()) for one in composition] + [torch.zeros_like(one) for one in head]
+        self._targets = [target(parameter.detach()) for parameter in composition]
+        self._targets += [torch.zeros_like(parameter) for parameter in head]
         self._seen = np.zeros(len(self.matrix), np.int32)
         self._leaf_RD, self._rows_R = self.matrix, torch.zeros(0)
         self._has_dense_words = recipe.train_words and recipe.update == "dense"
@@ -128,7 +129,7 @@ class Update:
         self._clip([*grads, grad_RD] if self.recipe.train_words else grads, counted_R1)
         if self._rows is not None:
             self._rows.update(self.matrix, rows_R, grad_RD, bias)
-        moved = [one.detach() for one in self.composition]
+        moved = [parameter.detach() for parameter in self.composition]
         if self._has_dense_words:
             moved, grads = [self.matrix, *moved], [grad_RD, *grads]
         for parameter, grad, optimizer in zip(moved, grads, self._dense, strict=True):

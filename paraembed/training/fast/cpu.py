@@ -59,8 +59,8 @@ class AdditiveStep:
         if shared is None:
             return None
         if self.rank == 0:
-            for there, matrix_VD in zip(shared, words, strict=False):
-                there.copy_(matrix_VD)
+            for target_VD, matrix_VD in zip(shared, words, strict=False):
+                target_VD.copy_(matrix_VD)
         dist.barrier()
         self.update.move_to(shared[: len(words)], shared[len(words) : -1])
         return shared[-1]

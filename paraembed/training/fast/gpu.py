@@ -89,8 +89,8 @@ class DeviceStep:
             self.skipped_pairs += 1
             return torch.zeros_like(self._result)
         inputs = self._inputs(batch, step)
-        for there, value in zip(self._bias, bias_of(step), strict=True):
-            there.fill_(value)
+        for constant, value in zip(self._bias, bias_of(step), strict=True):
+            constant.fill_(value)
         if batch.repeats:
             self._graphs(self._train, inputs)
         else:
@@ -124,9 +124,9 @@ class DeviceStep:
             order[: len(places)] = places
             drawn["order"] = to_device(order, self.device)
         if recipe.dropout or recipe.word_dropout:
-            there = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
+            device_generator = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
             shape = len(batch.ids_T), self.matrix.shape[1]
-            factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, there, self.matrix)
+            factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, device_generator, self.matrix)
             drawn |= {f"factor{number}": factor for number, factor in enumerate(factors)}
         if self._negatives is not None and recipe.negatives in {"rand", "mix"}:
             drawn["draws"] = self._negatives.draws(num_texts, generator)

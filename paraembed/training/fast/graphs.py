@@ -63,17 +63,17 @@ class Graphs:
                 run(inputs)
                 return
             self._recorded[shape] = self._record(run, inputs)
-        graph, there = self._recorded[shape]
-        for name, buffer in there.tensors.items():
+        graph, recorded = self._recorded[shape]
+        for name, buffer in recorded.tensors.items():
             buffer.copy_(inputs.tensors[name])
         graph.replay()
 
     def _record(self, run: Callable[[Inputs], None], inputs: Inputs) -> tuple["torch.cuda.CUDAGraph", Inputs]:
         """The step for inputs of a shape; recording runs nothing."""
-        there = Inputs(
+        recorded = Inputs(
             {name: tensor.clone() for name, tensor in inputs.tensors.items()}, inputs.steps, None, inputs.total
         )
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._memory):
-            run(there)
-        return graph, there
+            run(recorded)
+        return graph, recorded

@@ -46,18 +46,18 @@ def composed(
         vector[:] = matrix_VD[ids_T[first]]
         for place in range(first + 1, last):
             row = matrix_VD[ids_T[place]]
-            for at in range(width):
-                vector[at] += row[at]
+            for column in range(width):
+                vector[column] += row[column]
         factor = _ONE / np.float32(last - first) if mean else _ONE
         norms_N[text] = _ONE
         if unit:
             square = 0.0
-            for at in range(width):
-                square += vector[at] * vector[at]
+            for column in range(width):
+                square += vector[column] * vector[column]
             norms_N[text] = np.float32(np.sqrt(square)) * factor
             factor /= max(norms_N[text], smallest)
-        for at in range(width):
-            vector[at] *= factor
+        for column in range(width):
+            vector[column] *= factor
     return norms_N
 
 
@@ -90,8 +90,8 @@ def margin_gradient(
             continue
         vector, like, unlike = vectors_PD[text], vectors_PD[partner], vectors_PD[negative]
         closer = _ZERO
-        for at in range(width):
-            closer += vector[at] * (unlike[at] - like[at])
+        for column in range(width):
+            closer += vector[column] * (unlike[column] - like[column])
         term = margin + closer
         if term <= _ZERO:  # not so a term that is no number: it must reach the loss
             continue
@@ -99,10 +99,10 @@ def margin_gradient(
             loss += float(term)
             active += 1
         by_vector, by_like, by_unlike = grad_PD[text], grad_PD[partner], grad_PD[negative]
-        for at in range(width):
-            by_vector[at] += share * (unlike[at] - like[at])
-            by_like[at] -= share * vector[at]
-            by_unlike[at] += share * vector[at]
+        for column in range(width):
+            by_vector[column] += share * (unlike[column] - like[column])
+            by_like[column] -= share * vector[column]
+            by_unlike[column] += share * vector[column]
     return loss, active
 
 
@@ -135,10 +135,10 @@ def gradient_by_token(
         if unit:
             factor /= max(norms_N[text], smallest)
             if norms_N[text] > smallest:
-                for at in range(width):
-                    along += grad[at] * vector[at]
-        for at in range(width):
-            grad[at] = factor * (grad[at] - along * vector[at])
+                for column in range(width):
+                    along += grad[column] * vector[column]
+        for column in range(width):
+            grad[column] = factor * (grad[column] - along * vector[column])
 
 
 @compiled
@@ -207,10 +207,10 @@ def row_gradients(starts_R1: Longs, texts_T: Ints, grad_ND: Floats, grad_RD: Flo
     for place in range(len(grad_RD)):
         total = grad_RD[place]
         total[:] = grad_ND[texts_T[starts_R1[place]]]
-        for at_text in range(starts_R1[place] + 1, starts_R1[place + 1]):
-            grad = grad_ND[texts_T[at_text]]
-            for at in range(width):
-                total[at] += grad[at]
+        for entry in range(starts_R1[place] + 1, starts_R1[place + 1]):
+            grad = grad_ND[texts_T[entry]]
+            for column in range(width):
+                total[column] += grad[column]
 
 
 @compiled
@@ -218,8 +218,8 @@ def pull_rows(matrix_VD: Floats, initial_VD: Floats, rows_R: Ints, pull: np.floa
     """Add ``pull`` · (row - initial row) to the gradient of each row."""
     for place in range(len(rows_R)):
         row, initial, grad = matrix_VD[rows_R[place]], initial_VD[rows_R[place]], grad_RD[place]
-        for at in range(len(grad)):
-            grad[at] += pull * (row[at] - initial[at])
+        for column in range(len(grad)):
+            grad[column] += pull * (row[column] - initial[column])
 
 
 @compiled
@@ -252,10 +252,10 @@ def adam_rows(
     for place in range(len(rows_R)):
         row, grad = matrix_VD[rows_R[place]], grad_RD[place]
         mean, square = mean_VD[rows_R[place]], square_VD[rows_R[place]]
-        for at in range(len(grad)):
-            mean[at] = keep[0] * mean[at] + take[0] * grad[at]
-            square[at] = keep[1] * square[at] + take[1] * (grad[at] * grad[at])
-            row[at] -= size * mean[at] / (np.sqrt(square[at]) * root_factor + eps)
+        for column in range(len(grad)):
+            mean[column] = keep[0] * mean[column] + take[0] * grad[column]
+            square[column] = keep[1] * square[column] + take[1] * (grad[column] * grad[column])
+            row[column] -= size * mean[column] / (np.sqrt(square[column]) * root_factor + eps)
 
 
 @compiled

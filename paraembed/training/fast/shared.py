@@ -31,8 +31,8 @@ def shared_zeros(shapes: list[tuple[int, ...]], rank: int, world: int) -> list[T
     token = secrets.token_hex(_TOKEN_BYTES // 2)
     memory = _made(num_bytes, token) if rank == 0 else None
     where = "" if memory is None else f"/proc/{os.getpid()}/fd/{memory[0]} {token}"
-    there = gather_texts(where, world, torch.device("cpu"))[0]
-    mapped = memory[1] if memory is not None else _mapped(there, num_bytes)
+    where_of_first = gather_texts(where, world, torch.device("cpu"))[0]
+    mapped = memory[1] if memory is not None else _mapped(where_of_first, num_bytes)
     agreed = torch.tensor([mapped is not None], dtype=torch.int32)
     dist.all_reduce(agreed, dist.ReduceOp.MIN)  # and now nobody needs the number of the file
     if memory is not None:
