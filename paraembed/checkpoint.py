@@ -1,6 +1,6 @@
 """Encoder folder ↔ encoder: safetensors and JSON, never pickle.
 
-A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, digests of the files beside it,
+A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, digests of the files next to it,
 fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and composition) and a ``README.md``.
 """
 
@@ -71,7 +71,7 @@ def save(
     written: Path | None = None,
     write_more: Callable[[Path], object] = lambda _: None,
 ) -> str:
-    """Write an encoder folder, whole or not at all; a folder that stands there is replaced.
+    """Write an encoder folder, whole or not at all; an existing folder is replaced.
 
     Args:
         encoder: what to save.
@@ -149,7 +149,7 @@ def load(folder: str | Path) -> Encoder:
 
 
 def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
-    """The gold labels that an encoder was trained on: ``task``, ``data_set`` and ``seed`` of the split of each.
+    """Labeled data sets that an encoder was trained on: ``task``, ``data_set`` and ``seed`` of the split of each.
 
     Args:
         provenance: of the encoder; labels in another form are left out.

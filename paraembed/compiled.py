@@ -14,14 +14,14 @@ except ImportError:  # a bare machine: torch, numpy and pyarrow alone
 COMPILED = numba is not None
 """Whether ``compiled`` compiles; as plain Python the loops take a hundred times as long."""
 
-# Where numba keeps the code: ours first, its own where that cannot be written.
+# Where numba keeps the code: the folder of paraembed, else its own.
 _PLACES = "paraembed.compiled_cache.ByContent,UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator"
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def compiled(function: _Function, **more: Any) -> _Function:
-    """The function as machine code that runs beside other threads, kept on disk where a place for it can be found."""
+    """The function as machine code that runs next to others threads, kept on disk where a place for it can be found."""
     if numba is None:
         return function
     # Sums may be made in vector registers (else a scalar product takes four times as long); NaN and infinity stay.
@@ -44,7 +44,7 @@ def compiled(function: _Function, **more: Any) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """As ``compiled``, for a small function in the innermost loop: its code stands wherever it is called."""
+    """As ``compiled``, for a small function in the innermost loop: its code is inlined wherever it is called."""
     return compiled(function, forceinline=True)
 
 

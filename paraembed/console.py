@@ -140,14 +140,16 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int | 
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     parts = [[0]]
-    for at in range(1, len(columns)):
-        taken = sum(widths[before] + 2 for before in parts[-1]) + widths[at]
+    for index in range(1, len(columns)):
+        taken = sum(widths[before] + 2 for before in parts[-1]) + widths[index]
         if most is not None and taken > most and len(parts[-1]) > 1:
             parts.append([0])
-        parts[-1].append(at)
+        parts[-1].append(index)
     for part in parts:
         for row in (head, ["-" * width for width in widths], *rows):
-            cells = (row[at].rjust(widths[at]) if at else row[at].ljust(widths[at]) for at in part)
+            cells = (
+                row[column].rjust(widths[column]) if column else row[column].ljust(widths[column]) for column in part
+            )
             write_stream(sys.stdout, "  ".join(cells).rstrip() + "\n")
 
 

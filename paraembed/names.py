@@ -21,6 +21,7 @@ ON_DISK = {
     "nested_subsets": "halvings",
     "regularizer": "regulariser",
     "pretrained": "prior",
+    "neighbors_of": "neighbours_of",
 }
 """Name of a field in the code and on the command line → its name in files, which saved scripts read."""
 

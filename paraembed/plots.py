@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from paraembed.io.atomic import write_file
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Okabe and Ito's, which color-blind readers tell apart."""
+"""Colors of Okabe and Ito, distinct for color-blind readers."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _STYLES = ("--", ":", "-.", (0, (1, 3)))
 _BLUE, _ORANGE, _SKY, _BLACK = COLORS[0], COLORS[1], COLORS[5], COLORS[6]
@@ -246,7 +246,7 @@ def draw_training(
         title: line above.
         curve: step, pairs done, mean loss and share of active terms (0 to 1) of every report; not empty.
         num_pairs: of an epoch.
-        scores: shown beside the curves, where there are any.
+        scores: shown next to the curves, where there are any.
         score_curve: a third curve.
         unit: what is trained on.
         share: what the fourth number of ``curve`` is.
@@ -330,7 +330,7 @@ def _figure(width: float, height: float, title: str = "") -> Figure:
 def _png(figure: Figure) -> bytes:
     file = io.BytesIO()
     with warnings.catch_warnings():
-        # A word in a script that the font lacks is drawn as a box; the table beside the picture has it right.
+        # A word in a script that the font lacks is drawn as a box; the table next to the picture has it right.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
         figure.savefig(file, format="png", dpi=_DPI)
     return file.getvalue()
@@ -461,8 +461,8 @@ def _effects_figure(
     scores = np.array([trial.score for trial in trials])
     for axes, (name, values) in zip(panels, parameters.items(), strict=False):
         places = np.array([trial.levels[name] for trial in trials])
-        beside = np.random.default_rng(0).uniform(-0.12, 0.12, len(places))  # so that dots do not hide each other
-        axes.scatter(places + beside, scores, s=14, color=_SKY, alpha=0.7)
+        offsets = np.random.default_rng(0).uniform(-0.12, 0.12, len(places))  # so that dots do not hide each other
+        axes.scatter(places + offsets, scores, s=14, color=_SKY, alpha=0.7)
         means = [np.mean(scores[places == level]) for level in range(len(values))]
         axes.plot(range(len(values)), means, color=_BLUE, marker="o", linewidth=2)
         for trial in trials:
@@ -509,11 +509,11 @@ def _parallel_figure(
     scores = np.array([trial.score for trial in trials])
     low, high = float(scores.min()), float(scores.max())
     heights = (scores - low) / (high - low or 1.0)
-    for at in np.argsort(scores):
-        trial, is_best = trials[at], trials[at].number == best
+    for index in np.argsort(scores):
+        trial, is_best = trials[index], trials[index].number == best
         line = [trial.levels[name] / max(1, len(values) - 1) for name, values in parameters.items()]
-        color = _ORANGE if is_best else colormaps["viridis"](heights[at])
-        axes.plot([*line, heights[at]], color=color, linewidth=2.6 if is_best else 0.8, alpha=1 if is_best else 0.5)
+        color = _ORANGE if is_best else colormaps["viridis"](heights[index])
+        axes.plot([*line, heights[index]], color=color, linewidth=2.6 if is_best else 0.8, alpha=1 if is_best else 0.5)
     labels = [
         (place, number / max(1, len(values) - 1), text)
         for place, values in enumerate(parameters.values())

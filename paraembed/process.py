@@ -24,7 +24,7 @@ LOCAL_RAY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 # Read by Ray 2.60 when it starts on this machine, and while Ray Train runs on it.
 RAY_SESSION = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one machine is not preempted; it warns
-    # Else Ray starts a process a core at once, without the environment of the job, so that nothing of ours runs there.
+    # Else Ray starts a process per core at once without the environment of the job, in which paraembed cannot run.
     "RAY_prestart_worker_first_driver": "0",
 }
 # Read by Ray 2.60 while a search runs. What Ray Tune keeps for its own resume is of no use here, and its files for each
@@ -32,7 +32,7 @@ RAY_SESSION = {
 RAY_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # else the first Ctrl-C is a normal end
-    "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints a table even when it is told to be silent
+    "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints a table even at verbosity 0
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 # Read by MLflow 3.17 when it is imported, and at every request, from the thread that sends.
@@ -163,8 +163,8 @@ def use_exact_cudnn() -> None:
 def keep_memory() -> None:
     """Let the C library keep blocks of 8 MB after each use, where it is glibc.
 
-    Else a file of 0.5M lines takes 200,000 page faults, a quarter of its processor time. It stays: glibc does not tell
-    what was set before.
+    Else a file of 0.5M lines takes 200,000 page faults, a quarter of its processor time. It stays set: glibc does not
+    report the value before.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:

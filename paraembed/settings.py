@@ -41,7 +41,7 @@ def check_workers(workers: int) -> None:
 
 
 def check_min_coverage(least: float) -> None:
-    """Raise ValueError where a minimum coverage is no fraction."""
+    """Raise ValueError if a minimum coverage is not a fraction."""
     if not 0 <= least <= 1:
         raise ValueError(f"`min_coverage` is {least:g}; it must be a fraction from 0 (no check) to 1, for example 0.2")
 
@@ -110,7 +110,7 @@ class Selection:
 class AnalysisOptions:
     """What a user adds to the analyses of an evaluation."""
 
-    neighbours_of: tuple[str, ...] = ()
+    neighbors_of: tuple[str, ...] = ()
     """Words to list the nearest neighbors of; default: those of Wieting 2016 table 8 and frequent ones."""
     against: str | None = None
     """Name of the encoder to compare the first one with, pair by pair; default: the second one."""

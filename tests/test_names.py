@@ -18,7 +18,8 @@ def test_a_recipe_is_written_with_the_names_of_0_1_and_read_with_either():
 
 def test_every_name_is_of_a_field_or_says_where_it_comes_from():
     fields = {field.name for kind in (Recipe, SupervisedRecipe) for field in dataclasses.fields(kind)}
-    assert {*ON_DISK} - fields == {"nested_subsets", "regularizer", "pretrained"}  # shard, an axis of a space, finetune
+    # Of shard, an axis of a space, finetune, evaluate.
+    assert {*ON_DISK} - fields == {"nested_subsets", "regularizer", "pretrained", "neighbors_of"}
     assert on_disk(now(dict.fromkeys(ON_DISK.values(), 1))) == dict.fromkeys(ON_DISK.values(), 1)
 
 

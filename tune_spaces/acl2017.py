@@ -19,12 +19,12 @@ _COMBINE = {"encoder.combine": ("sum", "tanh")}
 _UNREGULARIZED = {"dropout": 0.0, "word_dropout": 0.0, "scramble": 0.0, "encoder_l2": 0.0}
 
 _NONE: tuple[Mapping[str, Any], ...] = ({},)
-_L2 = tuple({"encoder_l2": one} for one in (1e-3, 1e-4, 1e-5, 1e-6))
+_L2 = tuple({"encoder_l2": value} for value in (1e-3, 1e-4, 1e-5, 1e-6))
 _DROPOUT = tuple({"dropout": rate} for rate in _RATES)
 _WORD_DROPOUT = tuple({"word_dropout": rate} for rate in _RATES)
 _SCRAMBLING = tuple({"scramble": rate} for rate in _SCRAMBLE)
-_BOTH = tuple({**one, **other} for one in _SCRAMBLING for other in _DROPOUT + _WORD_DROPOUT)
-_OF_AVG = _NONE + _DROPOUT + _WORD_DROPOUT  # its order of words is no matter, and it has no W_c
+_BOTH = tuple({**scrambling, **dropout} for scrambling in _SCRAMBLING for dropout in _DROPOUT + _WORD_DROPOUT)
+_OF_AVG = _NONE + _DROPOUT + _WORD_DROPOUT  # word order does not matter to it, and it has no W_c
 _OF_RECURRENT = _NONE + _L2 + _DROPOUT + _WORD_DROPOUT + _SCRAMBLING + _BOTH
 
 _SIMPWIKI = "SimpWiki, 167,689 pairs, jobs/shard.py --training-set acl2017/simpwiki; or as many tokens of PPDB XL"

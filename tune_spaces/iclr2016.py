@@ -36,7 +36,7 @@ _AVG = Space(
 
 
 def _with(encoder: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Space:
-    names = tuple(f"iclr2016/{one}" for one in (encoder, *best))
+    names = tuple(f"iclr2016/{name}" for name in (encoder, *best))
     return replace(_AVG, base=f"iclr2016/{encoder}", axes={**_AVG.axes, **more}, best=names)
 
 
@@ -75,7 +75,7 @@ _SUPERVISED = Space(
     final_epochs=10,
     job="finetune",
 )
-_TIED = {"head_l2": tuple({"head_l2": one, "encoder_l2": one} for one in _HEAD_L2)}
+_TIED = {"head_l2": tuple({"head_l2": value, "encoder_l2": value} for value in _HEAD_L2)}
 _UNIVERSAL = {"head_l2": _HEAD_L2, "encoder_l2": (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)}
 
 

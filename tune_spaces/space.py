@@ -12,9 +12,9 @@ class Selection:
 
     Attributes:
         suites: names of the suites; ``pairs``: the files of scored pairs named in ``files``; ``choose``: the held-out
-            pair shards in the folder named there. None of a space for gold labels.
-        metric: weights and names of their metrics; the weighted sum is maximised.
-        split: which data that is, in words.
+            pair shards in the folder named there. None of a space for labeled examples.
+        metric: weights and names of their metrics; the weighted sum is maximized.
+        split: description of that data.
         files: names in the data folder, for ``pairs`` and ``choose``.
     """
 
@@ -24,7 +24,7 @@ class Selection:
     files: tuple[str, ...] = ()
 
 
-DEV_PEARSON = Selection((), ((1, "dev/pearson"),), "the task's development part; of classes their accuracy")
+DEV_PEARSON = Selection((), ((1, "dev/pearson"),), "the task's dev set; of classes their accuracy")
 """What the settings of a head were chosen by."""
 
 
@@ -37,8 +37,8 @@ class Space:
 
     Attributes:
         source: paper, section, table.
-        base: recipe of ``paraembed.papers`` that the axes change; for gold labels one of ``SUPERVISED_RECIPES``.
-        axes: field → values, or a name of ours → mappings.
+        base: recipe of ``paraembed.papers`` that the axes change; for labeled examples one of ``SUPERVISED_RECIPES``.
+        axes: field → values, or a name of its own → mappings.
         selection: how the best was chosen.
         tuning_data: which pairs the trials were trained on.
         tuning_pairs: how many of them were sampled; None: all.
@@ -47,7 +47,7 @@ class Space:
         final_epochs: passes over them.
         fixed: fields that differ from ``base`` throughout.
         best: recipes of ``paraembed.papers`` that were found best in this space.
-        job: the job that trains a trial: on paraphrase pairs, or on gold labels.
+        job: the job that trains a trial: on paraphrase pairs, or on labeled examples.
     """
 
     source: str

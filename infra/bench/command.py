@@ -70,7 +70,7 @@ class Checked:
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        ranges = {one.name: one.metadata.get("range", (None, 0)) for one in fields(self)}
+        ranges = {field.name: field.metadata.get("range", (None, 0)) for field in fields(self)}
         check_fields(self, {name: limits for name, limits in ranges.items() if limits[0] is not None})
 
 
@@ -210,7 +210,7 @@ class Train(Options, TrainingSize):
 
     def cases(self) -> list[Case]:
         """Return the trainings to be measured."""
-        common = {one.name: getattr(self, one.name) for one in fields(TrainingSize)}
+        common = {field.name: getattr(self, field.name) for field in fields(TrainingSize)}
         if self.scale:
             return [Case(**{**common, **SCALE}, encoder=name) for name in self.encoders]
         chosen = product(self.encoders, self.texts, self.batch_sizes)
@@ -231,22 +231,22 @@ def parse(arguments: Sequence[str]) -> tuple[str, Options]:
     commands = parser.add_subparsers(dest="benchmark", metavar="{embed,encoders,shard,train}", required=True)
     for name, kind in BENCHMARKS.items():
         command = commands.add_parser(name, help=kind.__doc__, description=kind.__doc__)
-        for one in fields(kind):
-            _add_option(command, one)
+        for option in fields(kind):
+            _add_option(command, option)
     values = vars(parser.parse_args(arguments))
     name = values.pop("benchmark")
     given: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
     return name, BENCHMARKS[name](**given)
 
 
-def _add_option(parser: argparse.ArgumentParser, one: "Field[Any]") -> None:
-    flag, text, default = f"--{one.name.replace('_', '-')}", one.metadata["help"], one.default
-    if one.type is bool:
+def _add_option(parser: argparse.ArgumentParser, option: "Field[Any]") -> None:
+    flag, text, default = f"--{option.name.replace('_', '-')}", option.metadata["help"], option.default
+    if option.type is bool:
         parser.add_argument(flag, action="store_true", help=text)
         return
-    is_list = get_origin(one.type) is tuple
-    kind: Any = get_args(one.type)[0] if get_args(one.type) else one.type
-    kind = kind if kind in {int, float} else _absolute if one.metadata["is_path"] else str
+    is_list = get_origin(option.type) is tuple
+    kind: Any = get_args(option.type)[0] if get_args(option.type) else option.type
+    kind = kind if kind in {int, float} else _absolute if option.metadata["is_path"] else str
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
     parser.add_argument(
         flag,

@@ -222,11 +222,11 @@ def _floor(work: Work) -> Pass:
 
     @torch.inference_mode()
     def once() -> int:
-        for at in range(0, len(texts), work.part_rows):
-            part = texts.slice(at, work.part_rows)
+        for begin in range(0, len(texts), work.part_rows):
+            part = texts.slice(begin, work.part_rows)
             firsts = range(0, len(part), _BATCH_ROWS)
-            tables = [embed(first_row + at + first, part.slice(first, _BATCH_ROWS)) for first in firsts]
-            pq.write_table(pa.concat_tables(tables), Path(work.folder) / f"{work.rank}-{at}.parquet", **options)
+            tables = [embed(first_row + begin + first, part.slice(first, _BATCH_ROWS)) for first in firsts]
+            pq.write_table(pa.concat_tables(tables), Path(work.folder) / f"{work.rank}-{begin}.parquet", **options)
         return len(texts)
 
     return once
@@ -342,29 +342,31 @@ def show_tables(options: Embed, results: Results) -> None:
     """Print the tables and what follows from them."""
 
     def ratio(to: str) -> Callable[[Result], str]:
-        return lambda one: f"{results[to].rate / one.rate:.2f}" if has(results, to) else ""
+        return lambda result: f"{results[to].rate / result.rate:.2f}" if has(results, to) else ""
 
     def of(*keys: str) -> list[Result]:
         return [results[key] for key in keys if key in results]
 
     def job(cell: Callable[[Result], str]) -> Callable[[Result], str]:
-        return lambda one: cell(one) if hasattr(one.rounds[0], "parts") else ""
+        return lambda result: cell(result) if hasattr(result.rounds[0], "parts") else ""
 
-    peak: Callable[[Result], str] = lambda one: f"{one.peak_bytes / 1e6:,.0f}"  # noqa: E731
+    peak: Callable[[Result], str] = lambda result: f"{result.peak_bytes / 1e6:,.0f}"  # noqa: E731
     columns = {
-        "sentences/s": lambda one: f"{one.rate:,.0f}",
-        "sentences/s of CPU": lambda one: f"{1 / max(one.cpu_seconds, 1e-12):,.0f}",
+        "sentences/s": lambda result: f"{result.rate:,.0f}",
+        "sentences/s of CPU": lambda result: f"{1 / max(result.cpu_seconds, 1e-12):,.0f}",
         "paraembed ×": ratio("encode"),
         "peak MB": peak,
     }
     show_table("in memory", of(*IN_MEMORY), columns)
     columns = {
-        "rows": lambda one: f"{one.rounds[0].steps:,}",
-        "parts": job(lambda one: f"{one.rounds[0].parts:,}"),  # type: ignore[attr-defined]
-        "rows/s": lambda one: f"{one.rate:,.0f}",
+        "rows": lambda result: f"{result.rounds[0].steps:,}",
+        "parts": job(lambda result: f"{result.rounds[0].parts:,}"),  # type: ignore[attr-defined]
+        "rows/s": lambda result: f"{result.rate:,.0f}",
         "float32 ×": ratio("float32"),
-        "rows/s with start": job(lambda one: f"{one.rounds[0].steps / one.median(lambda run: run.whole_seconds):,.0f}"),
-        "start s": job(lambda one: f"{one.median(lambda run: run.start_seconds):.1f}"),
+        "rows/s with start": job(
+            lambda result: f"{result.rounds[0].steps / result.median(lambda run: run.whole_seconds):,.0f}"
+        ),
+        "start s": job(lambda result: f"{result.median(lambda run: run.start_seconds):.1f}"),
         "peak MB a process": peak,
     }
     show_table("end to end", of("float32", "float16", "floor", "few", "many", "large"), columns)
@@ -375,16 +377,16 @@ def show_tables(options: Embed, results: Results) -> None:
             "stage",
             [Result(name, [Round(1, seconds)]) for name, seconds in (stages | {"all": whole}).items()],
             {
-                "rows/s of a worker": lambda one: f"{one.rate:,.0f}" if one.seconds > 0 else "",
-                "share": lambda one: f"{one.seconds / whole:.1%}",
+                "rows/s of a worker": lambda result: f"{result.rate:,.0f}" if result.seconds > 0 else "",
+                "share": lambda result: f"{result.seconds / whole:.1%}",
             },
         )
     sizes = {EMBED_PROGRAMS[key]: (key, getattr(options, key)) for key in SIZES}
     columns = {
-        "files or row groups": lambda one: f"{sizes[one.name][1]:,}",
-        "ms a file or part": lambda one: f"{1000 * one.seconds:,.2f}",
-        "s at the start": lambda one: (
-            f"{sizes[one.name][1] * one.seconds:,.1f}" if sizes[one.name][0].endswith("files") else ""
+        "files or row groups": lambda result: f"{sizes[result.name][1]:,}",
+        "ms a file or part": lambda result: f"{1000 * result.seconds:,.2f}",
+        "s at the start": lambda result: (
+            f"{sizes[result.name][1] * result.seconds:,.1f}" if sizes[result.name][0].endswith("files") else ""
         ),
     }
     show_table("size of the input", of(*SIZES), columns)
@@ -420,7 +422,10 @@ def notes(options: Embed, results: Results) -> list[str]:
         start_seconds = results["float32"].median(lambda run: run.start_seconds)
         lines.append(f"from the command to the first part: {start_seconds:.1f} s")
     if has(results, "few", "large"):
-        sizes = [(f"{one.peak_bytes / 1e6:,.0f} MB", one.rounds[0].steps) for one in (results["few"], results["large"])]
+        sizes = [
+            (f"{result.peak_bytes / 1e6:,.0f} MB", result.rounds[0].steps)
+            for result in (results["few"], results["large"])
+        ]
         more = results["large"].peak_bytes / results["few"].peak_bytes - 1
         words = ", ".join(f"{peak} for {rows:,} rows" for peak, rows in sizes)
         lines.append(f"peak memory of a worker: {words}: {more:+.1%}")

@@ -41,7 +41,7 @@ def run(options: Encoders, _: object) -> dict[str, Any]:
 
     def start(name: str, config: AnyConfig) -> Program:
         encoder = Encoder(config, words, "space", options.seed).to(torch.device(options.device))
-        parameters[name] = sum(one.numel() for one in encoder.composition.parameters())
+        parameters[name] = sum(parameter.numel() for parameter in encoder.composition.parameters())
         _round(encoder, batches[0])
         texts = cycle(batches)
         return Program(name, lambda: _round(encoder, next(texts)))
@@ -63,7 +63,7 @@ def run(options: Encoders, _: object) -> dict[str, Any]:
     numbers = [
         {
             "encoder": name,
-            "milliseconds": [1000 * one.seconds / one.steps for one in result.rounds],
+            "milliseconds": [1000 * round_.seconds / round_.steps for round_ in result.rounds],
             "parameters": parameters[name],
         }
         for name, result in results.items()

@@ -23,7 +23,7 @@ def word_chances(num_words: int, exponent: float = ZIPF) -> npt.NDArray[np.float
 
 
 def draw_words(num_words: int, width: int, seed: int) -> Words:
-    """Return words with random vectors of a usual scale; the first is the unknown word."""
+    """Return words with random vectors of a usual scale; the first is <unk>."""
     matrix = np.random.default_rng(seed).standard_normal((num_words, width), dtype=np.float32)
     matrix *= np.float32(0.1)
     return Words(pa.array([UNKNOWN, *(f"w{number}" for number in range(1, num_words))]), matrix)
@@ -71,7 +71,7 @@ def draw_lines(num_texts: int, mean_tokens: float, num_words: int, seed: int) ->
 
 
 def frequent_words(lines: bytes, tokenizer: str, num_words: int, width: int, seed: int) -> Words:
-    """Return the unknown word and the most frequent others, with random vectors; ties in the order of the words."""
+    """Return <unk> and the most frequent others, with random vectors; ties in the order of the words."""
     texts = pa.array(lines.decode("utf-8", "replace").split("\n"), pa.string())
     counted = pc.value_counts(tokenize(texts, tokenizer).flat).flatten()
     table = pa.table({"word": counted[0], "count": counted[1]})

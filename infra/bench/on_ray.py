@@ -71,16 +71,16 @@ def start_job(name: str, workers: int, flags: dict[str, Any], folder: Path) -> P
             raise ValueError(f"{name} ended with status {done.returncode}: {last[0] if last else 'no word'}")
         paths = [*(out / REPORTS).glob("part-*.parquet.json")]
         reports = [read_json(path, dict[str, Any]) for path in paths]
-        first = min(path.stat().st_mtime - one["seconds"] for path, one in zip(paths, reports, strict=True))
+        first = min(path.stat().st_mtime - report["seconds"] for path, report in zip(paths, reports, strict=True))
         commit = (out / SUCCESS).stat().st_mtime
         shutil.rmtree(out)
         return JobRound(
-            steps=sum(one["rows"] for one in reports),
+            steps=sum(report["rows"] for report in reports),
             seconds=commit - first,
             peak_bytes=int(_newest_run(MlflowClient(store)).data.metrics["peak_worker_memory_bytes"]),
             start_seconds=first - started,
             whole_seconds=ended - started,
-            part_seconds=sum(one["seconds"] for one in reports),
+            part_seconds=sum(report["seconds"] for report in reports),
             parts=len(reports),
         )
 
@@ -142,12 +142,14 @@ def _training_round(case: Case, workers: int) -> Round:
     client = MlflowClient()
     run = _newest_run(client)
     peak = peak_bytes() if workers == 1 else 0  # one worker runs in this process
-    rates = sorted((one.step, one.value) for one in client.get_metric_history(run.info.run_id, "pairs_per_second"))
+    rates = sorted(
+        (point.step, point.value) for point in client.get_metric_history(run.info.run_id, "pairs_per_second")
+    )
     if case.epochs:
         return Round(rates[-1][0], run.data.metrics["training_seconds"], peak_bytes=peak)
     steps = [step - before for (before, _), (step, _) in pairwise(rates)]
     pairs = case.batch_size * workers
-    seconds = sum(some * pairs / rate for some, (_, rate) in zip(steps, rates[1:], strict=True))
+    seconds = sum(count * pairs / rate for count, (_, rate) in zip(steps, rates[1:], strict=True))
     return Round(sum(steps), seconds, peak_bytes=peak)
 
 

@@ -39,7 +39,7 @@ def embedding_bag(words: Words, batches: Sequence[Ragged], device: torch.device)
     bag = nn.EmbeddingBag.from_pretrained(torch.from_numpy(words.matrix), freeze=False, mode="mean", sparse=True)
     bag = bag.to(device)
     optimizer = torch.optim.SparseAdam(bag.parameters(), lr=RATE)
-    ready = [(torch.from_numpy(one.ids), torch.from_numpy(one.offsets[:-1])) for one in batches]
+    ready = [(torch.from_numpy(tokens.ids), torch.from_numpy(tokens.offsets[:-1])) for tokens in batches]
     for ids_T, offsets_N in cycle([(ids.to(device, torch.int64), offsets.to(device)) for ids, offsets in ready]):
         loss = margin_loss(bag(ids_T, offsets_N))
         optimizer.zero_grad()
@@ -53,7 +53,7 @@ def embedding(words: Words, batches: Sequence[Ragged], device: torch.device) -> 
     matrix = torch.from_numpy(words.matrix)
     table = nn.Embedding.from_pretrained(matrix, freeze=False).to(device)  # type: ignore[no-untyped-call]
     optimizer = torch.optim.Adam(table.parameters(), lr=RATE)
-    for ids_NL, mask_NL in cycle([tuple(one.to(device) for one in _padded(batch)) for batch in batches]):
+    for ids_NL, mask_NL in cycle([tuple(tensor.to(device) for tensor in _padded(batch)) for batch in batches]):
         mask_NL1 = mask_NL[:, :, None]
         loss = margin_loss((table(ids_NL) * mask_NL1).sum(dim=1) / mask_NL1.sum(dim=1))
         optimizer.zero_grad()

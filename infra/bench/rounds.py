@@ -70,12 +70,12 @@ class Result:
     @property
     def seconds(self) -> float:
         """Seconds a step."""
-        return self.median(lambda one: one.seconds / one.steps)
+        return self.median(lambda round_: round_.seconds / round_.steps)
 
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds a step."""
-        return self.median(lambda one: one.cpu_seconds / one.steps)
+        return self.median(lambda round_: round_.cpu_seconds / round_.steps)
 
     @property
     def rate(self) -> float:
@@ -85,7 +85,7 @@ class Result:
     @property
     def peak_bytes(self) -> int:
         """Highest resident memory of a process."""
-        return max(one.peak_bytes for one in self.rounds)
+        return max(round_.peak_bytes for round_ in self.rounds)
 
     def numbers(self) -> dict[str, Any]:
         """Return the result for the JSON file."""
@@ -218,9 +218,9 @@ class Clock:
         self.answer({"warm_up_seconds": time.perf_counter() - self._start})
         self._wait()
 
-    def end(self, one: Round) -> None:
+    def end(self, finished: Round) -> None:
         """Report a round and wait for the next one; raises as a call does."""
-        self.answer(vars(one))
+        self.answer(vars(finished))
         self._wait()
 
     def answer(self, values: Mapping[str, Any]) -> None:
@@ -298,8 +298,8 @@ class _Processes:
                 process.stdin.write(b"\n")
                 process.stdin.flush()
         rounds = [Round(**answer) for answer in self.answers()]
-        summed = {name: sum(getattr(one, name) for one in rounds) for name in ("steps", "cpu_seconds")}
-        return Round(**{name: max(getattr(one, name) for one in rounds) for name in vars(rounds[0])} | summed)
+        summed = {name: sum(getattr(round_, name) for round_ in rounds) for name in ("steps", "cpu_seconds")}
+        return Round(**{name: max(getattr(round_, name) for round_ in rounds) for name in vars(rounds[0])} | summed)
 
     def answers(self) -> list[dict[str, Any]]:
         lines = [process.stdout.readline() for process in self._answering if process.stdout]

@@ -68,8 +68,8 @@ def run(options: Shard, log_metrics: Callable[[dict[str, float]], None]) -> dict
 
     def shard(inputs: Sequence[Path], steps: int) -> Round:
         shutil.rmtree(folder / "out", ignore_errors=True)
-        one = _timed(steps, lambda: shard_pairs(inputs, folder / "out", ShardSettings(), workers=options.workers))
-        return replace(one, peak_bytes=_peak_of_workers())
+        result = _timed(steps, lambda: shard_pairs(inputs, folder / "out", ShardSettings(), workers=options.workers))
+        return replace(result, peak_bytes=_peak_of_workers())
 
     calls: dict[str, Callable[[], Round]] = {
         "ours": lambda: shard(files, lines),
@@ -85,11 +85,14 @@ def run(options: Shard, log_metrics: Callable[[dict[str, float]], None]) -> dict
         small = [_small_files(number, folder, shard) for number in (options.small_files, 4 * options.small_files)]
     growth = [*small, *(_partitioned(rows, folder) for rows in _GROWING_ROWS)]
     total = sum(stage.seconds for stage in stages)
-    micros: dict[str, Callable[[Result], str]] = {"µs each": lambda one: f"{one.seconds * 1e6:,.2f}"}
-    steps: Callable[[Result], str] = lambda one: f"{one.rounds[0].steps:,}"  # noqa: E731
-    seconds: Callable[[Result], str] = lambda one: f"{one.seconds * one.rounds[0].steps:,.2f}"  # noqa: E731
-    rates = {"lines/s": lambda one: f"{one.rate:,.0f}", "ours ×": lambda one: f"{results['ours'].rate / one.rate:.2f}"}
-    share: dict[str, Callable[[Result], str]] = {"share": lambda one: f"{one.seconds / total:.0%}"}
+    micros: dict[str, Callable[[Result], str]] = {"µs each": lambda result: f"{result.seconds * 1e6:,.2f}"}
+    steps: Callable[[Result], str] = lambda result: f"{result.rounds[0].steps:,}"  # noqa: E731
+    seconds: Callable[[Result], str] = lambda result: f"{result.seconds * result.rounds[0].steps:,.2f}"  # noqa: E731
+    rates = {
+        "lines/s": lambda result: f"{result.rate:,.0f}",
+        "ours ×": lambda result: f"{results['ours'].rate / result.rate:.2f}",
+    }
+    share: dict[str, Callable[[Result], str]] = {"share": lambda result: f"{result.seconds / total:.0%}"}
     show_table("program", results.values(), {"lines": steps, "seconds": seconds, **rates})
     show_table("stage of one process", stages, {"lines": steps, "CPU s": seconds, **micros, **share})
     show_table("what grows", growth, {"count": steps, "seconds": seconds, **micros})
@@ -99,15 +102,19 @@ def run(options: Shard, log_metrics: Callable[[dict[str, float]], None]) -> dict
     line_bytes = num_bytes / stage_lines
     say(f"{line_bytes:.0f} bytes a line; {options.workers} workers; peak memory of a worker: {shown}")
     by_name = defaultdict[str, list[tuple[int, float]]](list)
-    for one in growth:
-        by_name[one.name].append((one.rounds[0].steps, one.rounds[0].seconds))
+    for result in growth:
+        by_name[result.name].append((result.rounds[0].steps, result.rounds[0].seconds))
     return {
         "settings": options.settings(),
         "timings": [
-            {"program": one.name, "lines": one.rounds[0].steps, "seconds": [turn.seconds for turn in one.rounds]}
-            for one in results.values()
+            {
+                "program": result.name,
+                "lines": result.rounds[0].steps,
+                "seconds": [turn.seconds for turn in result.rounds],
+            }
+            for result in results.values()
         ],
-        "stages": {one.name: one.rounds[0].seconds for one in stages},
+        "stages": {stage.name: stage.rounds[0].seconds for stage in stages},
         "stage_lines": stage_lines,
         "peak_bytes": peak or None,
         "line_bytes": line_bytes,
@@ -140,10 +147,10 @@ def _small_files(count: int, folder: Path, shard: Callable[[Sequence[Path], int]
     inputs = [folder / f"small-{number:05d}.tsv" for number in range(count)]
     for number, path in enumerate(inputs):
         path.write_text("".join(f"one {number} {row}\tanother {row}\n" for row in range(10)))
-    one = shard(inputs, count)
+    result = shard(inputs, count)
     for path in inputs:
         path.unlink()
-    return Result("files", [one])
+    return Result("files", [result])
 
 
 def _partitioned(rows: int, folder: Path) -> Result:
@@ -175,8 +182,8 @@ def _peak_of_workers() -> int:
 
 def _gzip(files: Sequence[Path], workers: int) -> None:
     running = [
-        subprocess.Popen(["sh", "-c", 'gzip -dc "$@" | wc -l', "sh", *some], stdout=subprocess.PIPE)  # noqa: S603, S607
-        for some in (files[number::workers] for number in range(min(workers, len(files))))
+        subprocess.Popen(["sh", "-c", 'gzip -dc "$@" | wc -l', "sh", *batch], stdout=subprocess.PIPE)  # noqa: S603, S607
+        for batch in (files[number::workers] for number in range(min(workers, len(files))))
     ]
     for process in running:
         process.communicate()

@@ -195,8 +195,8 @@ def train_other(clock: Clock, case: dict[str, Any], key: str, folder: str, **_: 
     if key == READY:
         steps = _ready(size, pairs)
     elif key == "static_embedding":
-        some = pairs.slice(0, 2 * min(size.num_pairs, max(_STATIC_PAIRS, size.batch_size)))
-        train_static_embedding(_words(size), some, size.batch_size, size.device, folder, on_step)
+        sample = pairs.slice(0, 2 * min(size.num_pairs, max(_STATIC_PAIRS, size.batch_size)))
+        train_static_embedding(_words(size), sample, size.batch_size, size.device, folder, on_step)
         return
     else:
         batches = islice(epoch_batches(pairs, epoch=0, seed=size.seed, batch_size=size.batch_size), _MOST_READY)
@@ -220,12 +220,12 @@ def _show(case: Case, results: Results) -> None:
         return f"{results[OURS].rate / result.rate:.2f}" if has(results, OURS) else ""
 
     columns = {
-        "ms/step": lambda one: _milliseconds(one.seconds),
-        "CPU ms/step": lambda one: _milliseconds(one.cpu_seconds) if one.cpu_seconds else "",
-        "pairs/s": lambda one: f"{case.batch_size * one.rate:,.0f}",
+        "ms/step": lambda result: _milliseconds(result.seconds),
+        "CPU ms/step": lambda result: _milliseconds(result.cpu_seconds) if result.cpu_seconds else "",
+        "pairs/s": lambda result: f"{case.batch_size * result.rate:,.0f}",
         "paraembed ×": ratio,
-        "peak MB": lambda one: f"{one.peak_bytes / 1e6:,.0f}" if one.peak_bytes else "",
-        "warm-up s": lambda one: f"{one.warm_up_seconds:.1f}",
+        "peak MB": lambda result: f"{result.peak_bytes / 1e6:,.0f}" if result.peak_bytes else "",
+        "warm-up s": lambda result: f"{result.warm_up_seconds:.1f}",
     }
     show_table("program", results.values(), columns)
     show(*(f"* {note}" for note in notes(case, results)), "")
@@ -254,7 +254,7 @@ def notes(case: Case, results: Results) -> list[str]:
         lines.append(f"peak GPU memory {results[OURS].rounds[-1].device_bytes / 1e6:,.0f} MB")
     if has(results, OURS, WORKERS):
         gain = results[WORKERS].rate / results[OURS].rate
-        sent = results[WORKERS].median(lambda one: one.loopback_bytes / one.steps) / 1e3
+        sent = results[WORKERS].median(lambda round_: round_.loopback_bytes / round_.steps) / 1e3
         lines.append(f"without Ray 2 workers train {gain:.2f} × the pairs of one; they exchange {sent:,.0f} kB a step")
     if has(results, OURS, RAY):
         lines.append(f"a step on Ray takes {results[RAY].seconds / results[OURS].seconds - 1:+.1%}")

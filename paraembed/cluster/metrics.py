@@ -1,7 +1,7 @@
-"""What a job tells Prometheus, through Ray: each machine's agent serves it beside Ray's own numbers (infra/README.md).
+"""Metrics for Prometheus, through Ray: each machine's agent serves them with Ray's own (infra/README.md).
 
 The names in Prometheus are these with ``ray_`` before them, and ``_total`` behind those that are counted. Without a
-running Ray nothing is told.
+running Ray nothing is reported.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ from ray.util.metrics import Counter, Gauge
 COUNTED = {
     "paraembed_rows": "Rows embedded.",
     "paraembed_parts": "Parts embedded.",
-    "paraembed_parts_failed": "Parts whose worker died, which were given out again.",
+    "paraembed_parts_failed": "Parts whose worker failed, which were given out again.",
 }
 MEASURED = {
     "paraembed_loss": "Mean loss of the training since its last report.",
@@ -32,7 +32,7 @@ def part_failed() -> None:
 
 
 def trained(loss: float, pairs_per_second: float) -> None:
-    """Tell how a training goes."""
+    """Report the loss and speed of a training."""
     _gauge("paraembed_loss").set(loss)
     _gauge("paraembed_pairs_per_second").set(pairs_per_second)
 

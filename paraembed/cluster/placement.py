@@ -27,8 +27,8 @@ def check_gpus(placement: Workers) -> None:
 def check_resources(placement: Workers) -> None:
     """Raise ValueError where the Ray cluster can never place the workers; Ray Train would wait for ever."""
     kind = "GPU" if placement.gpus else "CPU"
-    there = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
-    if placement.workers > there:
+    available = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
+    if placement.workers > available:
         raise ValueError(
-            f"`workers` is {placement.workers}, each with a {kind}, and the Ray cluster has {there:g}; use fewer"
+            f"`workers` is {placement.workers}, each with a {kind}, and the Ray cluster has {available:g}; use fewer"
         )

@@ -42,7 +42,7 @@ def ray_session(workers: int) -> Iterator[None]:
 
     Inside ``ray job submit``, or where RAY_ADDRESS is set, that cluster is joined; else one starts on this machine,
     reachable over loopback only. It gets CPUs for ``workers`` and two more, because a task that finds no free CPU
-    waits silently for ever (Ray Data beside Ray Train, readers beside actors).
+    waits forever without a message (Ray Data with Ray Train, readers with actors).
 
     Raises:
         ValueError: ``workers`` is not positive.
@@ -160,10 +160,10 @@ def _probe(address: str) -> None:
 
 
 def _provide_token() -> None:
-    """Make the token of Ray's authentication where there is none, readable by its owner alone.
+    """Make the token of Ray's authentication if it is missing, readable by its owner alone.
 
-    A cluster that ``ray.init`` starts asks for the token unless RAY_AUTH_MODE says otherwise; where there is none, it
-    makes one of mode 0644, or, told to use one, does not start.
+    A cluster that ``ray.init`` starts asks for the token unless RAY_AUTH_MODE says otherwise; if it is missing, it
+    makes one of mode 0644, or, with RAY_AUTH_MODE=token, does not start.
     """
     if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
         return

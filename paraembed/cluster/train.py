@@ -36,7 +36,7 @@ _FILES = re.compile(
 )
 """Paths of the files in a work folder."""
 
-_RESTARTS = 3  # of the workers, after one of them died
+_RESTARTS = 3  # of the workers, after one of them failed
 _PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
 
 
@@ -90,7 +90,7 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
         overwrite: replace another model at ``out``, and drop another training that was begun there.
 
     Raises:
-        OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is no number.
+        OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is not a number.
     """
     data, out, placement = training.data, training.out, training.placement
     check_gpus(placement)
@@ -152,7 +152,7 @@ def _train(training: Training, work: Work) -> Table | None:
     doing("starting Ray and MLflow")
     name = f"{data.job} {training.name}{data.about}"
     with tracked_run(name, out, work.folder / "run.json") as run, ray_session(placement.workers):
-        # What a resumed run may change is a tag: MLflow refuses another value of a parameter.
+        # What a resumed run may change is a tag: MLflow rejects another value of a parameter.
         run.tags({"recipe": training.name, "workers": str(placement.workers), "gpus": str(placement.gpus)})
         run.params(work.fingerprint["recipe"])
         run.params(data.params(work.fingerprint))

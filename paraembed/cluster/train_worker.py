@@ -28,7 +28,7 @@ _COLLAPSED = 0.995  # share of active terms; rnn with MAX stays at 1, with MIX i
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is told.
+    """Task of a worker.
 
     Attributes:
         work: folder of the training, seen by all workers, with ``untrained`` in it; ``trained`` goes there.
@@ -141,7 +141,7 @@ def _save(model: Any, task: Task) -> None:
 
 
 class Reporter:
-    """What a worker does with a report: rank 0 shows and logs it, all of them tell Ray Train once an epoch.
+    """What a worker does with a report: rank 0 shows and logs it, all of them report to Ray Train once per epoch.
 
     Args:
         run: file for the records of the MLflow run; None: nothing is logged.

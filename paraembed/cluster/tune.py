@@ -18,6 +18,7 @@ from paraembed.console import doing, duration, say
 from paraembed.evaluation.selection import SuiteScorer, suites_digest
 from paraembed.io.resume import Work
 from paraembed.names import on_disk
+from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import BaseRecipe
 from paraembed.settings import Placement, SearchSettings
@@ -93,7 +94,7 @@ class Sweep:
 
     @property
     def metric(self) -> str:
-        """The metric in words: ``sts/2016/mean``, ``2 words/… -1 words/…``."""
+        """Description of the metric: ``sts/2016/mean``, ``2 words/… -1 words/…``."""
         terms = self.selection.metric
         if len(terms) == 1:
             return terms[0][1]
@@ -106,6 +107,15 @@ class Swept:
 
     ledger: Ledger
     best: Record
+
+
+def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
+    """Write generated data for the space smoke to a folder; return pair shards, word vectors and evaluation data."""
+    sample, pairs = folder / "sample", folder / "pairs"
+    files = write_sample(sample, lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
+    assert files.ppdb_2 is not None
+    shard_pairs([files.ppdb_2], pairs, ShardSettings())
+    return pairs, files.vectors, sample
 
 
 def settled(sweep: Sweep, overwrite: bool) -> Sweep:
@@ -170,10 +180,10 @@ def concurrency(sweep: Sweep) -> int:
     if sweep.concurrent is not None:
         return sweep.concurrent
     if "RAY_ADDRESS" in os.environ:
-        there = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 0))  # type: ignore[no-untyped-call]
+        available = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 0))  # type: ignore[no-untyped-call]
     else:
-        there = torch.cuda.device_count() if gpus else len(os.sched_getaffinity(0))
-    return max(1, min(sweep.num_trials, there // workers))
+        available = torch.cuda.device_count() if gpus else len(os.sched_getaffinity(0))
+    return max(1, min(sweep.num_trials, available // workers))
 
 
 def run_sweep(sweep: Sweep, run: Run) -> Swept:
@@ -275,7 +285,10 @@ def _check_memory(
         concurrent: trials at a time.
     """
     here = workers_here(concurrent * workers)
-    takes = {(one.optimizer, one.train_words, one.word_l2 > 0, one.update, one.max_words): one for one in recipes}
+    takes = {
+        (recipe.optimizer, recipe.train_words, recipe.word_l2 > 0, recipe.update, recipe.max_words): recipe
+        for recipe in recipes
+    }
     needed = max(estimate(words, recipe, tokens, num, here).needed for recipe in takes.values())
     available = available_memory()
     fewer = "keep fewer words with `fixed` max_words=N, or " if isinstance(words, Path) else ""
@@ -329,15 +342,15 @@ def _say_budget(
     doing("measuring how long a trial takes")
     probed = _to_probe(sweep, todo)
     recipe = probed[0].recipe
-    some = inputs[inputs_key(recipe)]
+    shared = inputs[inputs_key(recipe)]
     try:
-        before, _ = scorer(some.model(recipe))
+        before, _ = scorer(shared.model(recipe))
         say(f"{sweep.metric} is {before:.4f} before training")
     except ValueError as error:
         if not scorer.keeps_best:  # else an epoch may be without a score, too
             raise
         say(f"no {sweep.metric} before training: {error}")
-    trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(some):,} {sweep.data.unit} each"
+    trials = f"{len(todo):,} trials of {recipe.epochs} epochs, {len(shared):,} {sweep.data.unit} each"
     device = "cuda" if sweep.placement.gpus else "cpu"
     elsewhere = (device == "cuda" and not torch.cuda.is_available()) or sweep.placement.workers > 1
     seconds = None if elsewhere else trial_seconds(probed, inputs, scorer, device)

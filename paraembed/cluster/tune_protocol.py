@@ -32,7 +32,7 @@ class Protocol:
     """What comes after the sweep.
 
     Attributes:
-        pairs: folder of the full set of pair shards; None: the winner learns from gold labels.
+        pairs: folder of the full set of pair shards; None: the winner learns from labeled examples.
         epochs: over it, or over them.
         suites: what an encoder that was trained on pairs is evaluated on; others on their task's test part.
         name: under which it is registered.
@@ -53,8 +53,27 @@ class Tuned:
     scores: Table | None = None
 
 
+def protocol_of(sweep: Sweep, data: Path, pairs: Path | None, epochs: int | None, name: str | None) -> Protocol:
+    """Return what comes after a sweep, by default as in the paper.
+
+    Args:
+        sweep: what is searched.
+        data: folder of the evaluation suites.
+        pairs: full set of pair shards; None: those of the sweep.
+        epochs: of the full training; None: those of the space.
+        name: in the registry; None: from the space, and from task and data set of labeled examples.
+    """
+    epochs = sweep.points.space.final_epochs if epochs is None else epochs
+    default = f"paraembed-{sweep.points.name.replace('/', '-')}"
+    if isinstance(sweep.data, Labels):
+        task = sweep.data.task
+        return Protocol(None, epochs, (), name or f"{default}-{task.name}-{task.data_set}")
+    own = [suite for suite in sweep.data.suites if suite.name not in SUITES]  # files of pairs, or held-out pairs
+    return Protocol(pairs or sweep.data.folder, epochs, [*own, *suites_in(data)], name or default)
+
+
 def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: bool = False) -> Tuned:
-    """Sweep and, with a protocol, train, evaluate and register; the same call goes on where a killed one was.
+    """Sweep and, with a protocol, train, evaluate and register; the same call resumes a killed one.
 
     Args:
         sweep: what to search.
@@ -105,9 +124,9 @@ def _told(sweep: Sweep) -> dict[str, Any]:
 
 
 def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
-    """Train the winner, and score it: on the task's test part, once, or on suites beside the untrained average."""
+    """Train the winner, and score it: on the task's test part, once, or on suites next to the untrained average."""
     data = sweep.data
-    on = f"{swept.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the gold labels'}"
+    on = f"{swept.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the labeled examples'}"
     say(f"training the winner, trial {on}")
     recipe = replace(sweep.points.kind.from_dict(swept.best.recipe), epochs=protocol.epochs)
     if isinstance(data, Pairs):
@@ -119,7 +138,9 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
     done = train_model(training, overwrite=True)  # the folder is the sweep's own
     if isinstance(data, Labels):
         scores = read_config(out)["provenance"]["scores"]
-        run.metrics({f"{part}/{name}": value for part, one in scores.items() for name, value in one["values"].items()})
+        run.metrics(
+            {f"{part}/{name}": value for part, score in scores.items() for name, value in score["values"].items()}
+        )
         return Tuned(swept, out / "encoder", done.table)
     before = untrained(data.words, recipe.max_words, recipe.tokenizer)
     report = compare([trained(out), before], protocol.suites, progress=doing)
@@ -159,14 +180,14 @@ def _read_memo(memo: Path) -> dict[str, Any]:
     return value
 
 
-def suites_there(data: Path) -> list[Suite]:
-    """Every suite whose files are in a folder; which are not there is said."""
-    found, missing = [], []
+def suites_in(data: Path) -> list[Suite]:
+    """Return every suite whose files are in a folder; print the names of the others."""
+    suites, missing = [], []
     for name, read in SUITES.items():
         try:
-            found.append(read(data))
+            suites.append(read(data))
         except (FileNotFoundError, ValueError) as error:
             missing.append(name if isinstance(error, FileNotFoundError) else f"{name} ({error})")
     if missing:
-        say(f"the winner will be scored on what is in {data}, so not on {', '.join(missing)}")
-    return found
+        say(f"{data} has no files of {', '.join(missing)}: the best encoder is not scored on them")
+    return suites

@@ -1,4 +1,4 @@
-"""Trials on Ray Tune: as many as run side by side, each of which trains one point of the space after the other.
+"""Trials on Ray Tune: as many as run at a time, each of which trains one point of the space after the other.
 
 Ray Tune starts, places and restarts them. Its own trial a point costs more than a short point takes to train; a point
 that a running trial takes from the ledger costs 16 ms (18 trials of 20 ms, one at a time). One copy of the inputs a
@@ -36,7 +36,7 @@ from paraembed.tuning.points import Points
 from paraembed.tuning.search import cut_offs, suggest
 from paraembed.tuning.trial import Ended, Inputs, inputs_key, run_trial
 
-_TRIES = 4  # of a trial whose worker dies: the second at once, the others when Ray knows which machines are left
+_TRIES = 4  # of a trial whose worker fails: the second at once, the others when Ray knows which machines are left
 _PAUSE_SECONDS = 20.0  # Ray sees a machine's death after 9 to 15 s, and until then sends trials there
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Resources:
-    """What a trial takes, and how many run side by side.
+    """Resources of a trial, and how many run at a time.
 
     Attributes:
         concurrent: trials at a time.
@@ -69,7 +69,7 @@ class _Shared:
     Attributes:
         inputs: references into the object store, by ``inputs_key``.
         kind: of their recipes.
-        scorer: what is maximised.
+        scorer: what is maximized.
         resources: of a trial.
         folder: for the files of Ray Train.
         desk: hands out points.
@@ -92,7 +92,7 @@ def run_trials(
     Args:
         searcher: which trials; it keeps their records.
         inputs: by ``inputs_key``; moved into the object store, and gone from here.
-        scorer: what is maximised.
+        scorer: what is maximized.
         resources: of a trial.
         folder: for the files of Ray Tune and Ray Train; nothing in it is needed afterwards.
 
@@ -113,7 +113,7 @@ def run_trials(
         tune.with_resources(trainable, takes),
         tune_config=tune.TuneConfig(
             num_samples=min(resources.concurrent, len(searcher.todo)),
-            reuse_actors=True,  # for trials that do not fit beside the others; a new one imports torch: 3 s
+            reuse_actors=True,  # for trials that do not fit next to the others; a new one imports torch: 3 s
             trial_name_creator=lambda trial: f"trial-{trial.trial_id}",
             trial_dirname_creator=lambda trial: f"trial-{trial.trial_id}",
         ),
@@ -150,7 +150,7 @@ class _Desk:
 
 
 class _Dispatcher(tune.Callback, tune.Stopper):
-    """Tells the searcher what Ray Tune learns of its trials, and gives them what it suggests, until that is over."""
+    """Passes events of Ray Tune's trials to the searcher, and its suggestions to them, until it has no more."""
 
     def __init__(self, searcher: "LedgerSearch", desk: Any) -> None:
         self.searcher, self.desk = searcher, desk
@@ -171,7 +171,7 @@ class _Dispatcher(tune.Callback, tune.Stopper):
         self._give()
 
     def on_trial_recover(self, *, trial: Any, **_: Any) -> None:  # type: ignore[override]
-        """The worker of a trial has died; Ray Tune starts another one."""
+        """Note that the worker of a trial failed; Ray Tune starts another one."""
         self._waiting.pop(trial.trial_id, None)
         self.searcher.on_death(trial.trial_id)
 
@@ -198,25 +198,30 @@ class _Dispatcher(tune.Callback, tune.Stopper):
 def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
     """What an actor does: one point after the other; Ray Tune hears of each epoch, and of how each point went."""
     quiet_ray()
-    asker = uuid4().hex  # of a trial whose worker died, another one
+    asker = uuid4().hex  # of a trial whose worker failed, another one
     tune.report({"asker": asker})
     while text := ray.get(shared.desk.take.remote(asker)):
         task = json.loads(text)
         recipe = shared.kind.from_dict(task["recipe"])
         inputs = shared.inputs[inputs_key(recipe)]
         if shared.resources.workers > 1:
-            tune.report({"ended": _on_group(task, inputs, shared), "asker": asker})
-            continue
-        ended = run_trial(
-            ray.get(inputs),
-            recipe,
-            task["share"],
-            shared.scorer,
-            {int(epoch): score for epoch, score in task["cut_offs"].items()},
-            device=shared.resources.device,
-            on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "score": epoch.score}),
-        )
-        tune.report({"ended": json.dumps(asdict(ended)), "asker": asker})
+            ended = _on_group(task, inputs, shared)
+        else:
+            ended = _run(
+                task,
+                ray.get(inputs),
+                recipe,
+                shared.scorer,
+                device=shared.resources.device,
+                on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "score": epoch.score}),
+            )
+        tune.report({"ended": ended, "asker": asker})
+
+
+def _run(task: dict[str, Any], inputs: Inputs, recipe: BaseRecipe, scorer: Scorer, **placement: Any) -> str:
+    """Train a point; return how it ended, as JSON."""
+    cuts = {int(epoch): score for epoch, score in task["cut_offs"].items()}
+    return json.dumps(asdict(run_trial(inputs, recipe, task["share"], scorer, cuts, **placement)))
 
 
 def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
@@ -237,9 +242,9 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     try:
         return str(trainer.fit().return_value)  # type: ignore[attr-defined]
     except WorkerGroupError as error:
-        if any(isinstance(one, WorkerHealthCheckFailedError) for one in error.worker_failures.values()):
-            raise  # a worker died: the trial runs again
-        causes = [f"{type(one).__name__}: {one}" for one in error.worker_failures.values()]
+        if any(isinstance(failure, WorkerHealthCheckFailedError) for failure in error.worker_failures.values()):
+            raise  # a worker failed: the trial runs again
+        causes = [f"{type(failure).__name__}: {failure}" for failure in error.worker_failures.values()]
         return json.dumps(asdict(Ended("failed", "; ".join(causes), (), time.monotonic() - started)))
 
 
@@ -248,17 +253,15 @@ def _work(config: dict[str, Any]) -> str:
     quiet_ray()
     task, context = config["task"], ray.train.get_context()
     (inputs,) = ray.get(config["inputs"])
-    ended = run_trial(
+    return _run(
+        task,
         inputs,
         config["kind"].from_dict(task["recipe"]),
-        task["share"],
         config["scorer"],
-        {int(epoch): score for epoch, score in task["cut_offs"].items()},
         device=str(ray.train.torch.get_device()),
         rank=context.get_world_rank(),
         world=context.get_world_size(),
     )
-    return json.dumps(asdict(ended))
 
 
 class LedgerSearch:
@@ -301,12 +304,12 @@ class LedgerSearch:
         """The next point, JSON; None while others must end first, empty at the end."""
         if self._ends or not (self.todo or self._running):
             return ""
-        # What runs may die and come back.
+        # A running point may fail and come back.
         if not self.todo or len(self._running) >= self.concurrent or time.monotonic() < self._not_before:
             return None
         number = self.todo[0]
         known = range(number - self.concurrent + 1)
-        if self.settings.looks_back and any(one not in self.ledger.records for one in known):
+        if self.settings.looks_back and any(earlier not in self.ledger.records for earlier in known):
             return None
         del self.todo[0]
         self._running[worker] = number, time.monotonic()
@@ -325,9 +328,9 @@ class LedgerSearch:
         self._keep(number, json.loads(ended))
 
     def on_death(self, worker: str) -> None:
-        """A worker has died: its point is the next one again, unless that happens too often.
+        """Put the point of a failed worker back as the next one, unless that happens too often.
 
-        The death of one that has no point yet is that of the next one.
+        The failure of a worker without a point counts for the next point.
         """
         now = time.monotonic()
         if worker not in self._running:
@@ -341,10 +344,10 @@ class LedgerSearch:
             bisect.insort(self.todo, number)
             if self._deaths[number] > 1:
                 self._not_before = now + _PAUSE_SECONDS
-            log.warning("trial %d: its worker died, or could not begin; it runs again", number)
+            log.warning("trial %d: its worker failed, or could not start; it runs again", number)
             return
         reason = (
-            f"its worker died, or could not begin, {_TRIES} times; is there memory for {self.concurrent} trials "
+            f"its worker failed, or could not start, {_TRIES} times; is there memory for {self.concurrent} trials "
             "at a time?"
         )
         self._keep(number, asdict(Ended("failed", reason, (), now - started)))
@@ -373,13 +376,13 @@ class LedgerSearch:
     def choices(self, number: int) -> dict[str, int]:
         """The point of a trial; those before it that the ledger does not have are worked out again."""
         while len(self._choices) <= number:
-            at = len(self._choices)
-            record = self.ledger.records.get(at)
+            trial = len(self._choices)
+            record = self.ledger.records.get(trial)
             if record is not None:
                 self._choices.append(record.choices)
             else:
                 self._choices.append(
-                    suggest(self.points.space, self.settings, at, tuple(self._choices), self._known(at))
+                    suggest(self.points.space, self.settings, trial, tuple(self._choices), self._known(trial))
                 )
         return self._choices[number]
 
@@ -387,4 +390,4 @@ class LedgerSearch:
         """The records that trial ``number`` may depend on."""
         if not self.settings.looks_back:
             return []
-        return [self.ledger.records[one] for one in range(number - self.concurrent + 1)]
+        return [self.ledger.records[earlier] for earlier in range(number - self.concurrent + 1)]

@@ -1,6 +1,6 @@
-"""Watch over the processes that a job's Ray cannot do without, and end the job in words when one is lost.
+"""Watch the processes that a job's Ray needs, and end the job with a clear error when one is lost.
 
-Ray itself is silent for 30 to 60 s when its head is gone, and then aborts the process without a word of ours.
+Ray itself is silent for 30 to 60 s when its head is gone, and then aborts the process without a message of the job.
 """
 
 import os
@@ -143,10 +143,10 @@ def server_watch(folder: Path) -> Watch:
 
 
 def head_watch(address: str) -> Watch:
-    """Watch over the head of a cluster that was joined, at ``host:port``.
+    """Watch the head of a cluster that was joined, at ``host:port``.
 
-    A head that answers again within Ray's own time limit (60 s, or RAY_gcs_rpc_server_reconnect_timeout_s) keeps its
-    jobs, so that silence is only said at first; shortly before the limit the job ends.
+    A head that is reachable again within Ray's time limit (60 s, or RAY_gcs_rpc_server_reconnect_timeout_s) keeps its
+    jobs, so a silent head is logged first; shortly before the limit the job ends.
     """
     host, _, port = address.rpartition(":")
     ray_limit = float(os.environ.get("RAY_gcs_rpc_server_reconnect_timeout_s", "60"))  # noqa: SIM112  as Ray spells it
@@ -168,7 +168,7 @@ def head_watch(address: str) -> Watch:
             return None
         if silent_since:
             silent_since.clear()
-            say(f"the Ray head at {address} answers again")
+            say(f"the Ray head at {address} is reachable again")
         return None
 
     return Watch(check, _HEAD_SECONDS)

@@ -36,5 +36,5 @@ def run_named() -> int:
     if name in {"-h", "--help"}:
         sys.stdout.write(f"{usage}\n")
         return 0
-    sys.stderr.write(f"error: there is no job {name!r}\n{usage}\n")
+    sys.stderr.write(f"error: unknown job {name!r}\n{usage}\n")
     return 2

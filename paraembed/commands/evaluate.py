@@ -18,6 +18,7 @@ from paraembed.commands.job import as_flags, run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
 from paraembed.console import doing, print_table, say, show
 from paraembed.evaluation.suites import HEURISTICS, SUITES
+from paraembed.names import on_disk
 from paraembed.process import one_thread
 from paraembed.settings import MADE_OF, RESAMPLES, AnalysisOptions, is_peer, is_run
 
@@ -30,7 +31,7 @@ _FILE, _FOLDER = tyro.conf.arg(metavar="FILE"), tyro.conf.arg(metavar="FOLDER")
 GROUPS = {
     "data": "max_words counts corpus trained choices",
     "evaluation": "resamples analyses",
-    "analyses": "neighbours_of against margin_pairs tagged show_texts runs",
+    "analyses": "neighbors_of against margin_pairs tagged show_texts runs",
 }
 
 
@@ -111,7 +112,7 @@ def _evaluate(flags: Evaluate, out: Path) -> "Outcome":
     with tracked_run(f"evaluate {prepared.candidates[0].description}", out) as run:
         settings = asdict(flags)
         settings |= settings.pop("options")
-        run.params({name: value for name, value in settings.items() if value})
+        run.params(on_disk({name: value for name, value in settings.items() if value}))
         outcome = evaluate(request, prepared, out, doing)
         for column, coverage in low_coverage(outcome.report):
             say(
@@ -156,7 +157,7 @@ def check(flags: Evaluate) -> None:
     if flags.choices != Evaluate.choices and not flags.held_out:
         raise ValueError("--choices needs --held-out PAIRS: it is how many of their texts to choose from")
     if not flags.analyses and flags.options != AnalysisOptions():
-        changed = [one.name for one in fields(AnalysisOptions) if getattr(flags.options, one.name)]
+        changed = [field.name for field in fields(AnalysisOptions) if getattr(flags.options, field.name)]
         raise ValueError(f"--{changed[0].replace('_', '-')} is for the analyses; leave --no-analyses out")
 
 
@@ -185,11 +186,11 @@ def _check_suites(flags: Evaluate) -> None:
 
 def _check_out(out: Path) -> None:
     """Raise ValueError or NotADirectoryError if no folder can be made or filled, before anything is scored."""
-    there = next(parent for parent in (out, *out.parents) if parent.exists())
-    if not there.is_dir():
-        raise NotADirectoryError(f"{there} is a file; --out needs a folder")
+    folder = next(parent for parent in (out, *out.parents) if parent.exists())
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; --out needs a folder")
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ValueError(f"--out {out} cannot be written ({error.strerror}); name another folder") from None
@@ -198,7 +199,7 @@ def _check_out(out: Path) -> None:
 def with_absolute_paths(flags: Evaluate) -> Evaluate:
     """The same with whole paths, ``out`` among them."""
     first = Path(flags.encoder[0]) if flags.encoder else None
-    beside = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
+    default_out = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
     single = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
     whole: dict[str, Any] = {
         name: existing(path, f"--{name.replace('_', '-')}") for name, path in single.items() if path
@@ -214,7 +215,7 @@ def with_absolute_paths(flags: Evaluate) -> Evaluate:
         pairs=tuple(existing(path, "--pairs") for path in flags.pairs),
         data=flags.data and existing_data(flags.data, "--data"),
         trained=flags.trained and existing_encoder(flags.trained, "--trained"),
-        out=absolute(flags.out or beside, "--out"),
+        out=absolute(flags.out or default_out, "--out"),
         options=replace(
             options,
             margin_pairs=margin and existing_pairs(margin, "--margin-pairs"),

@@ -51,7 +51,7 @@ def main(flags: Export) -> None:
         tracked.params({"encoder": str(folder), "to": flags.to, "out": str(out)})
         tracked.tags({"fingerprint": encoder.fingerprint, "sha256": write_word2vec(words, out)})
         tracked.metrics({"words": num_words, "width": width})
-    say(f"wrote {flags.out}: {num_words:,} word vectors of width {width}; the unknown word is {UNKNOWN}")
+    say(f"wrote {flags.out}: {num_words:,} word vectors of width {width}; <unk> is {UNKNOWN}")
     if not is_in_words(encoder.composition):
         say(f"left out: the layers of {encoder.config.name}; the words alone do not make its vectors")
     say(f"next: python jobs/train.py --words {flags.out} …")

@@ -75,18 +75,18 @@ def next_command(source: Source, path: Path) -> str:
 
 def _reporter() -> Report:
     """Notes at once, progress every few seconds, as lines of the log."""
-    said, before = time.monotonic(), -1
+    reported, before = time.monotonic(), -1
 
     def report(progress: Progress) -> None:
-        nonlocal said, before
+        nonlocal reported, before
         now = time.monotonic()
         if progress.note:
             log.info("  %s: %s", progress.name, progress.note)
-        elif now - said >= _SAY_EVERY:
-            rate = f", {(progress.received - before) / (now - said) / 1e6:.1f} MB/s" if before >= 0 else ""
+        elif now - reported >= _SAY_EVERY:
+            rate = f", {(progress.received - before) / (now - reported) / 1e6:.1f} MB/s" if before >= 0 else ""
             of = "" if progress.total is None else f" of {progress.total / 1e6:,.0f}"
             log.info("  %s: %s%s MB%s", progress.name, f"{progress.received / 1e6:,.0f}", of, rate)
-            said, before = now, progress.received
+            reported, before = now, progress.received
 
     return report
 
@@ -98,4 +98,4 @@ def _table() -> list[str]:
         size = "" if source.num_bytes is None else f"{source.num_bytes / 1e6:,.0f} MB"
         mark = " " if source.evidence == "seen" else "?"
         lines.append(f"{source.name:<22} {size:>8}  {mark} {source.url}  [{source.license}] {source.what}")
-    return [*lines, "? follows the pattern of its neighbours; no address was tried when this was written"]
+    return [*lines, "? address derived from those of similar sources, and not tried"]

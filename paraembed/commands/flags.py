@@ -122,11 +122,11 @@ def _leaves(flags: type, default: Any, prefix: str = "") -> list[_Flag]:
 
 def _settings(flags: type[Flags], values: Mapping[str, Any], prefix: str = "") -> Flags:
     hints = get_type_hints(flags, include_extras=True)
-    made = {}
+    arguments = {}
     for name in (own.name for own in fields(flags)):  # type: ignore[arg-type]
         path, hint = f"{prefix}{name}", hints[name]
-        made[name] = _settings(_kind(hint), values, f"{path}__") if _is_nested(hint) else values[path]
-    return flags(**made)
+        arguments[name] = _settings(_kind(hint), values, f"{path}__") if _is_nested(hint) else values[path]
+    return flags(**arguments)
 
 
 def _default(own: Field[Any]) -> Any:

@@ -113,10 +113,10 @@ def as_flags(text: str, flags: type) -> str:
 
     Args:
         text: message of the core, which knows no command line, with names of parameters in backquotes.
-        flags: dataclass of the job; a name that is none of its fields stays as it is.
+        flags: dataclass of the job; a name that is not a field stays as it is.
     """
     names = flag_names(flags)
-    return re.sub(r"`(\w+)`", lambda found: names.get(found[1], found[0]), text)
+    return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), text)
 
 
 def message_of(error: Exception) -> str:
@@ -131,14 +131,14 @@ def user_error(error: BaseException) -> Exception | None:
     """The ValueError or OSError at the bottom of an error, through Ray's wrappers; None for any other."""
     seen: list[BaseException] = [error]
     while seen:
-        one = seen.pop()
-        if _is_of_ray(one, "RayTaskError"):
-            seen.append(one.cause)  # type: ignore[attr-defined]
-        elif isinstance(one, ValueError | OSError):
-            return one
+        current = seen.pop()
+        if _is_of_ray(current, "RayTaskError"):
+            seen.append(current.cause)  # type: ignore[attr-defined]
+        elif isinstance(current, ValueError | OSError):
+            return current
         else:
-            seen.extend(getattr(one, "worker_failures", {}).values())
-            seen.extend(inner for inner in (getattr(one, "cause", None), one.__cause__) if inner is not None)
+            seen.extend(getattr(current, "worker_failures", {}).values())
+            seen.extend(inner for inner in (getattr(current, "cause", None), current.__cause__) if inner is not None)
     return None
 
 
@@ -154,7 +154,7 @@ def explained(error: BaseException) -> Exception | None:
 
 
 def _lost(error: BaseException) -> Exception | None:
-    """What to tell the user of a process or machine that Ray has lost for good; None for any other error."""
+    """Error for a process or machine that Ray has lost for good; None for any other error."""
     if not _is_of_ray(error, *_LOST):
         return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -166,9 +166,9 @@ def _lost(error: BaseException) -> Exception | None:
 
 def flag_value(arguments: Sequence[str], flag: str) -> str | None:
     """The value of a flag in a command line, ``--flag value`` or ``--flag=value``; None where it is left out."""
-    for at, argument in enumerate(arguments):
-        if argument == flag and at + 1 < len(arguments):
-            return arguments[at + 1]
+    for index, argument in enumerate(arguments):
+        if argument == flag and index + 1 < len(arguments):
+            return arguments[index + 1]
         if argument.startswith(f"{flag}="):
             return argument.removeprefix(f"{flag}=")
     return None

@@ -74,7 +74,7 @@ def main(flags: Shard) -> None:
     if before:
         return
     counts = manifest["counts"]
-    rows = {"read": counts["read"], **{f"refused: {one}": count for one, count in counts["reasons"].items()}}
+    rows = {"read": counts["read"], **{f"rejected: {reason}": count for reason, count in counts["reasons"].items()}}
     rows |= {"duplicates": counts["duplicates"], "kept": counts["kept"]}
     rows |= {f"in {name}": count for name, count in manifest.get("subsets", {}).items()}
     print_table(["rows", "count"], [[name, f"{count:,}"] for name, count in rows.items()])

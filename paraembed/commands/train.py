@@ -63,7 +63,7 @@ def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], se
     """
     from paraembed.evaluation.suites import read_pairs_files, read_suites
 
-    names = [name for some in names for name in some.split(",") if name]
+    names = [name for value in names for name in value.split(",") if name]
     if bool(names) != (data is not None):
         raise ValueError("--evaluate and --data go together: --evaluate sts --data FOLDER; or --evaluate-pairs FILE")
     if selection != Selection() and not (names or files):

@@ -1,7 +1,6 @@
 """The flags of jobs/tune.py, and what they make."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +12,6 @@ from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
 from paraembed.console import doing, print_table, say
 from paraembed.names import now
-from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName
 from paraembed.tuning.points import Points
@@ -22,7 +20,7 @@ from tune_spaces.space import Selection, Space
 
 if TYPE_CHECKING:
     from paraembed.cluster.tune import Sweep
-    from paraembed.cluster.tune_protocol import Protocol, Tuned
+    from paraembed.cluster.tune_protocol import Tuned
     from paraembed.supervised.labels import Labels
     from paraembed.training.data import Pairs
 
@@ -106,35 +104,25 @@ class Tune:
 
 
 def main(flags: Tune) -> None:
-    """Sweep, print the table, say what comes next; ``smoke`` without --pairs runs on a sample of its own.
+    """Search, and print the table and the next command; ``smoke`` without --pairs runs on generated data.
 
     Raises:
-        OSError, ValueError: a flag, an input or an output will not do, or too many trials failed.
+        OSError, ValueError: a flag, an input or an output cannot be used, or too many trials failed.
     """
-    if flags.space == "smoke" and flags.pairs is None and not flags.dry_run:
-        if flags.words is not None or flags.data is not None:
-            raise ValueError(
-                "smoke without --pairs makes a sample of its own; give --pairs, too, or neither --words nor --data"
-            )
-        from paraembed.cluster.session import ray_session
-
-        with TemporaryDirectory() as folder, ray_session(2):
-            _tune(_on_sample(flags, Path(folder)), is_kept=flags.out is not None)
-        if flags.out is None:
-            say("the sample and what was found on it are gone; --out keeps the sweep")
-    else:
+    if flags.space != "smoke" or flags.pairs is not None or flags.dry_run:
         _tune(flags)
+        return
+    if flags.words is not None or flags.data is not None:
+        raise ValueError("smoke without --pairs runs on generated data; give --pairs as well, or no --words and --data")
+    from paraembed.cluster.session import ray_session
+    from paraembed.cluster.tune import write_smoke_inputs
 
-
-def _on_sample(flags: Tune, folder: Path) -> Tune:
-    from paraembed.cluster.shard import shard_pairs
-    from paraembed.pairs.sample import write_sample
-
-    sample, pairs = folder / "sample", folder / "pairs"
-    write_sample(sample, lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
-    shard_pairs([sample / "ppdb-2.0-format.gz"], pairs, ShardSettings())
-    words, out = sample / "vectors.txt.gz", flags.out or folder / "sweep"
-    return replace(flags, pairs=pairs, words=words, data=sample, out=out)
+    with TemporaryDirectory() as folder, ray_session(2):
+        pairs, words, data = write_smoke_inputs(Path(folder))
+        out = flags.out or Path(folder) / "sweep"
+        _tune(replace(flags, pairs=pairs, words=words, data=data, out=out), is_kept=flags.out is not None)
+    if flags.out is None:
+        say("the generated data and the results were removed; --out keeps the results")
 
 
 def _tune(flags: Tune, *, is_kept: bool = True) -> None:
@@ -146,7 +134,7 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     if not flags.dry_run:
         flags = _with_absolute_paths(flags)
     from paraembed.cluster.tune import Sweep
-    from paraembed.cluster.tune_protocol import tune_encoder
+    from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
     from paraembed.tuning.choosing import gold_selection, selection_by
     from paraembed.tuning.labels import without_idle_axes
 
@@ -179,8 +167,11 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
         retry_failed=flags.retry_failed,
     )
     if flags.settings.asha and space.tuning_epochs < 2:
-        say("--asha has no effect: a trial has one epoch, and is judged at its end")
-    protocol = _protocol(flags, sweep) if flags.protocol else None
+        say("--asha has no effect: a trial has one epoch, and is scored at its end")
+    protocol = None
+    if flags.protocol:
+        assert flags.data is not None
+        protocol = protocol_of(sweep, flags.data, flags.final_pairs, flags.final_epochs, flags.register)
     tuned = tune_encoder(sweep, protocol, overwrite=flags.overwrite)
     _report(sweep, tuned)
     if is_kept:
@@ -188,7 +179,7 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
 
 
 def _check_flags(flags: Tune, space: Space) -> None:
-    """Raise ValueError for a flag that a space for gold labels, or one for pairs, has no use for."""
+    """Raise ValueError for a flag that a space for labeled examples, or one for pairs, has no use for."""
     is_gold = space.job == "finetune"
     names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "pretrained")
     idle = [name for name in names if getattr(flags, name) is not None]
@@ -196,15 +187,15 @@ def _check_flags(flags: Tune, space: Space) -> None:
     of_pairs = ("profile", "pairs_memory_gb") if is_gold else ()
     idle += [name for name in of_pairs if getattr(flags.placement, name) != getattr(Placement(), name)]
     if idle:
-        on = "gold labels, all of a task's training part, and chooses by its development part" if is_gold else "pairs"
-        raise ValueError(f"{_flag(idle[0])} is of no use here: the space {flags.space} trains on {on}; leave it out")
+        on = "labeled examples, all of a task's training set, and selects by its dev set" if is_gold else "pairs"
+        raise ValueError(f"{_flag(idle[0])} does not apply: the space {flags.space} trains on {on}; leave it out")
     later = [name for name in ("final_pairs", "final_epochs", "register") if getattr(flags, name) is not None]
     if later and not flags.protocol:
-        raise ValueError(f"{_flag(later[0])} is of the training after the search; give --protocol, too")
+        raise ValueError(f"{_flag(later[0])} needs --protocol: it is for the training after the search")
     if is_gold and flags.task is None and not flags.dry_run:
         raise ValueError(
-            f"the space {flags.space} trains on gold labels: give --task, one of {', '.join(get_args(TaskName))}; the "
-            f"paper ({space.source}) took {space.tuning_data}"
+            f"the space {flags.space} trains on labeled examples; give --task, one of {', '.join(get_args(TaskName))} "
+            f"(the paper, {space.source}: {space.tuning_data})"
         )
 
 
@@ -220,14 +211,14 @@ def _with_absolute_paths(flags: Tune) -> Tune:
     for name in needed:
         if getattr(flags, name) is None:
             raise ValueError(f"{_flag(name)} is missing; give it, or --dry-run to print the grid")
-    there = {
+    checks = {
         "data": existing_data,
         "pairs": existing_pairs,
         "final_pairs": existing_pairs,
         "pretrained": existing_encoder,
     }
     paths: dict[str, Any] = {
-        name: there.get(name, existing)(path, _flag(name)) for name, path in given.items() if path is not None
+        name: checks.get(name, existing)(path, _flag(name)) for name, path in given.items() if path is not None
     }
     assert flags.out is not None
     return replace(flags, out=absolute(flags.out, "--out"), **paths)
@@ -298,40 +289,18 @@ def _retraining(sweep: "Sweep") -> str:
 
 
 def _print_grid(points: Points, settings: SearchSettings, selection: Selection, sample: int | None) -> None:
-    from paraembed.tuning.search import suggest
+    from paraembed.tuning.search import planned
     from paraembed.tuning.table import whole_grid
 
     space = points.space
     total = settings.num_trials(space.size)
-    numbers: Sequence[int] = range(space.size)
-    if settings.search == "random":
-        drawn = [suggest(space, settings, number, (), ()) for number in range(total)]
-        at = {tuple(space.choices(number).values()): number for number in numbers}
-        numbers = [at[tuple(one.values())] for one in drawn]
-    print_table(*whole_grid(points, numbers))
+    print_table(*whole_grid(points, planned(space, settings)))
     metric = ", ".join(f"{weight:g} × {name}" if weight != 1 else name for weight, name in selection.metric)
     say(
         f"{points.name}: {space.source}; {total:,} trials of {space.size:,} points, {space.tuning_epochs} epochs on "
         f"{space.tuning_data} ({'all' if sample is None else f'{sample:,} pairs'}); chosen by "
         f"{metric} ({selection.split}); then {space.final_epochs} epochs on {space.final_data}"
     )
-
-
-def _protocol(flags: Tune, sweep: "Sweep") -> "Protocol":
-    from paraembed.cluster.tune_protocol import Protocol, suites_there
-    from paraembed.evaluation.suites import SUITES
-    from paraembed.supervised.labels import Labels
-
-    assert flags.data is not None
-    epochs = sweep.points.space.final_epochs if flags.final_epochs is None else flags.final_epochs
-    name = flags.register or f"paraembed-{flags.space.replace('/', '-')}"
-    if isinstance(sweep.data, Labels):
-        return Protocol(None, epochs, (), flags.register or f"{name}-{sweep.data.task.name}-{sweep.data.task.data_set}")
-    pairs = sweep.data.folder if flags.final_pairs is None else flags.final_pairs
-    there = suites_there(flags.data)
-    # Files of pairs, or of phrases to choose from.
-    own = [suite for suite in sweep.data.suites if suite.name not in SUITES]
-    return Protocol(pairs, epochs, [*own, *there], name)
 
 
 def _flag(name: str) -> str:

@@ -41,10 +41,10 @@ def main(flags: Verify) -> None:
 
     doing(f"reading {flags.folder}")
     checks = verify(folder, flags.encoder, flags.input)
-    width = max(len(one.found) for one in checks)
-    rows = [(one.name, "ok" if one.ok else "FAILED", one.found.ljust(width)) for one in checks]
+    width = max(len(check.found) for check in checks)
+    rows = [(check.name, "ok" if check.ok else "FAILED", check.found.ljust(width)) for check in checks]
     print_table(("check", "result", "found".ljust(width)), rows)
-    failed = sum(not one.ok for one in checks)
+    failed = sum(not check.ok for check in checks)
     if failed:
         raise RunFailedError(f"{failed} of {len(checks)} checks FAILED for {flags.folder}")
 

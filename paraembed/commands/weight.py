@@ -67,11 +67,11 @@ def main(flags: Weight) -> None:
     with tracked_run(f"weight {flags.weighting}", out) as tracked:
         tracked.params({name: str(value) for name, value in asdict(flags).items() if value is not None})
         doing(f"reading the words of {flags.words.name}")
-        made = baseline(flags.weighting, sources, progress=doing)
-        card = f"# {made.name}\n\nAn {markdown(made.description)}; nothing of it was trained by paraembed.\n"
-        fingerprint = checkpoint.save(made.encoder, out, recipe={}, provenance=made.provenance, model_card=card)
+        weighted = baseline(flags.weighting, sources, progress=doing)
+        card = f"# {weighted.name}\n\nAn {markdown(weighted.description)}; nothing of it was trained by paraembed.\n"
+        fingerprint = checkpoint.save(weighted.encoder, out, recipe={}, provenance=weighted.provenance, model_card=card)
         tracked.tags({"fingerprint": fingerprint})
-    say(f"wrote {flags.out}: {made.description}", f"next: python jobs/evaluate.py --encoder {flags.out} …")
+    say(f"wrote {flags.out}: {weighted.description}", f"next: python jobs/evaluate.py --encoder {flags.out} …")
 
 
 def command() -> int:

@@ -1,7 +1,7 @@
 """Baselines: averages of weighted word vectors that nobody trained, and word overlap.
 
 ``avg``: weight 1. ``sif``: a / (a + p(w)) (Arora et al. 2017). ``sif-common``: the same, less its first common
-components. ``inverse-frequency``: 1 / p(w) (Wieting 2016 §6), where the unknown word stands for all counted words
+components. ``inverse-frequency``: 1 / p(w) (Wieting 2016 §6), where <unk> represents all counted words
 that have no vector. ``l1``: |v|₁ of the word's trained vector v (Wieting 2016 §6).
 
 These are ordinary encoders: the weight is in the word matrix of an ``avg``, and to take away common components
@@ -92,8 +92,8 @@ def baselines(
 ) -> list[Candidate]:
     """Candidates for a report; see ``baseline``."""
     words = read_words(sources.words, sources.max_words)
-    made = [baseline(name, sources, words, progress) for name in names]
-    return [Candidate(one.name, one.description, one.encoder, is_baseline=True) for one in made]
+    results = [baseline(name, sources, words, progress) for name in names]
+    return [Candidate(weighted.name, weighted.description, weighted.encoder, is_baseline=True) for weighted in results]
 
 
 def baseline(
@@ -141,13 +141,13 @@ def sif_weights(counts: Weights, total: float, smoothing: float = SMOOTHING) -> 
 def inverse_frequency_weights(counts: Weights, total: float, unknown: int) -> Weights:
     """Weights total / count, [V]; as in the paper, a word that was not counted counts 1.
 
-    The unknown word counts as often as all words without a vector together. As a word that counts 1 its vector would
+    <unk> counts as often as all words without a vector together. As a word that counts 1 its vector would
     drown the others where many words are unknown: STS mean 8 instead of 48, where 28 % of the tokens are.
 
     Args:
         counts: of the vocabulary's words [V].
         total: of all counted words.
-        unknown: row of the unknown word.
+        unknown: row of <unk>.
     """
     counted = counts.copy()
     counted[unknown] += total - counts.sum()
@@ -155,7 +155,7 @@ def inverse_frequency_weights(counts: Weights, total: float, unknown: int) -> We
 
 
 def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
-    """|v|₁ of each word's trained vector, [V]; of a word that has none, that of the unknown word."""
+    """|v|₁ of each word's trained vector, [V]; of a word that has none, that of <unk>."""
     norms = trained.matrix.detach().abs().sum(dim=1, dtype=torch.float64).numpy()
     weights: Weights = norms[word_ids(vocabulary, trained.vocabulary)]
     return weights
@@ -167,7 +167,7 @@ def without_common(
     """An ``avg`` without what its vectors of some texts have in common.
 
     That is (I - UUᵀ)·g(x), with the first right singular vectors U [D, removed] of the matrix of all vectors, not
-    centred (Arora et al. 2017, algorithm 1).
+    centered (Arora et al. 2017, algorithm 1).
 
     Args:
         encoder: an ``avg``.
@@ -194,11 +194,11 @@ def without_common(
         raise ValueError("no text of the corpus has a vector other than zeros; give one in the words' language")
     common_DU = axes_DD[:, -removed:]
     words = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
-    found = Encoder(ProjConfig(), words, encoder.tokenizer).requires_grad_(False).eval()
-    weight, bias = found.composition.get_parameter("weight"), found.composition.get_parameter("bias")
+    projected = Encoder(ProjConfig(), words, encoder.tokenizer).requires_grad_(False).eval()
+    weight, bias = projected.composition.get_parameter("weight"), projected.composition.get_parameter("bias")
     weight.copy_(torch.from_numpy(np.eye(width) - common_DU @ common_DU.T))
     bias.zero_()
-    return found, float(powers[-removed:].sum() / powers.sum())
+    return projected, float(powers[-removed:].sum() / powers.sum())
 
 
 def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]:
@@ -215,9 +215,9 @@ def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]
         cells = pc.split_pattern_regex(pc.utf8_trim_whitespace(lines.text.fill_null("")), r"\s+")
         fits = pc.equal(pc.list_value_length(cells), 2).to_numpy(zero_copy_only=False)
         if not fits.all():
-            at = int(np.argmin(fits))
+            row = int(np.argmin(fits))
             raise ValueError(
-                f"{path}, line {lines.first + at + 1}: {str(lines.text[at])[:60]!r}; expected 'word count'"
+                f"{path}, line {lines.first + row + 1}: {str(lines.text[row])[:60]!r}; expected 'word count'"
             )
         left.append(pc.list_element(cells, 0))
         right.append(pc.list_element(cells, 1))
@@ -229,34 +229,34 @@ def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]
     counts = numbers.cast(pa.float64()).to_numpy()
     rows = pc.index_in(pc.utf8_lower(tokens), value_set=vocabulary)
     known = rows.is_valid().to_numpy()
-    found = np.zeros(len(vocabulary))
-    np.add.at(found, rows.drop_null().to_numpy(), counts[known])
+    totals = np.zeros(len(vocabulary))
+    np.add.at(totals, rows.drop_null().to_numpy(), counts[known])
     if not counts.sum():
         raise ValueError(f"{path}: all counts are 0; expected 'word count'")
-    return found, float(counts.sum())
+    return totals, float(counts.sum())
 
 
 class WordOverlap:
-    """Scores pairs by their common words, as they stand or by their English lemmas.
+    """Scores pairs by their common words or their common English lemmas.
 
     The shorter phrase has fewer words; of two as long as each other the higher share counts, so that the score of a
     pair is that of its swap. A phrase without words has overlap 0.
     """
 
-    def __init__(self, *, lemmatised: bool) -> None:
-        self.lemmatised = lemmatised
+    def __init__(self, *, lemmatized: bool) -> None:
+        self.lemmatized = lemmatized
 
     def similarity(self, first: pa.StringArray, second: pa.StringArray) -> Weights:
-        """Overlap of each text [n] with the one beside it, float64 [n], 0 to 1."""
+        """Overlap of each text [n] with its counterpart, float64 [n], 0 to 1."""
         sides = [self._words(texts) for texts in (first, second)]
         keys = _keys(*sides)
         common = np.intersect1d(*keys)
-        found = [_per_text(side, np.isin(key, common)) for side, key in zip(sides, keys, strict=True)]
-        return share_of_shorter(np.stack(found), np.stack([np.diff(side.offsets) for side in sides]))
+        shared = [_per_text(side, np.isin(key, common)) for side, key in zip(sides, keys, strict=True)]
+        return share_of_shorter(np.stack(shared), np.stack([np.diff(side.offsets) for side in sides]))
 
     def _words(self, texts: pa.StringArray) -> Tokens:
         tokens = tokenize(texts, "ptb-v1")
-        if not self.lemmatised:
+        if not self.lemmatized:
             return tokens
         from simplemma import lemmatize  # noqa: PLC0415 - a second to import
 
@@ -266,21 +266,21 @@ class WordOverlap:
 
 
 def overlap_candidates() -> list[Candidate]:
-    """Strict and lemmatised word overlap."""
+    """Strict and lemmatized word overlap."""
     described = "share of the words of the shorter text that are in the longer"
     return [
-        Candidate("overlap", described, WordOverlap(lemmatised=False), is_baseline=True),
-        Candidate("lemma overlap", f"{described}, lemmatised", WordOverlap(lemmatised=True), is_baseline=True),
+        Candidate("overlap", described, WordOverlap(lemmatized=False), is_baseline=True),
+        Candidate("lemma overlap", f"{described}, lemmatized", WordOverlap(lemmatized=True), is_baseline=True),
     ]
 
 
 def num_shared(first: Tokens, second: Tokens) -> Weights:
-    """Tokens that both texts of each pair have, [n]; one that stands twice in both counts twice."""
-    (keys, counts), (others, other_counts) = (np.unique(one, return_counts=True) for one in _keys(first, second))
-    _, at, other_at = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
+    """Tokens that both texts of each pair have, [n]; one that occurs twice in both counts twice."""
+    (keys, counts), (others, other_counts) = (np.unique(side, return_counts=True) for side in _keys(first, second))
+    _, positions, other_at = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
     num_words = 1 + len(first.flat) + len(second.flat)
-    smaller = np.minimum(counts[at], other_counts[other_at])
-    shared: Weights = np.bincount(keys[at] // num_words, smaller, len(first.offsets) - 1).astype(np.float64)
+    smaller = np.minimum(counts[positions], other_counts[other_at])
+    shared: Weights = np.bincount(keys[positions] // num_words, smaller, len(first.offsets) - 1).astype(np.float64)
     return shared
 
 
@@ -302,7 +302,7 @@ def _all_counts(cells: pa.ChunkedArray) -> bool:
 
 
 def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[Weights, str]:
-    """Weights [V], and in words where they come from."""
+    """Weights [V], and a description of their source."""
     missing = [what for what, path in _used(name, sources).items() if path is None]
     if missing:
         files = " and ".join(f"`{file}`" for file in missing)

@@ -38,7 +38,7 @@ class PairScorer(Protocol):
     """Pairs of texts to similarities, without vectors."""
 
     def similarity(self, first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.float64]:
-        """Similarity of each text to the one beside it, float64 [n]."""
+        """Similarity of each text to its counterpart, float64 [n]."""
         ...
 
 
@@ -54,7 +54,7 @@ class Candidate:
         is_baseline: something to beat: tables show its main score only.
         chosen_by: metric by which it is the best of the encoders of its training; "" where it is the last one.
         trained_on: sha256 of the manifest of its training pairs; "" where that is not known.
-        gold: data sets whose gold labels it was trained on.
+        gold: data sets whose labeled examples it was trained on.
     """
 
     label: str
@@ -86,7 +86,7 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
         kind,
         chosen_by=chosen_by,
         trained_on=training.get("pairs", ""),
-        gold=tuple(dict.fromkeys(one["data_set"] for one in gold_of(provenance))),
+        gold=tuple(dict.fromkeys(labels["data_set"] for labels in gold_of(provenance))),
     )
 
 
@@ -119,18 +119,18 @@ def peer(name: str) -> Candidate:
         else:
             encoder = _Peer(library.StaticModel.from_pretrained(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{name} is no model that {module} can load: {str(error).splitlines()[0][:300]}") from None
+        raise ValueError(f"{name} is not a model that {module} can load: {str(error).splitlines()[0][:300]}") from None
     return Candidate(Path(wanted).name, f"{wanted}, a model of {module}", encoder)
 
 
 def unique_labels(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates, with a number behind a label that stands before them already."""
+    """Return the candidates, with a number after a label that an earlier one has."""
     taken = Counter[str]()
     unique = []
-    for one in candidates:
-        taken[one.label] += 1
-        number = taken[one.label]
-        unique.append(one if number == 1 else replace(one, label=f"{one.label} ({number})"))
+    for candidate in candidates:
+        taken[candidate.label] += 1
+        number = taken[candidate.label]
+        unique.append(candidate if number == 1 else replace(candidate, label=f"{candidate.label} ({number})"))
     return unique
 
 
@@ -152,7 +152,7 @@ def _peer_folder(wanted: str, name: str) -> Path:
     folder = Path(wanted)
     if not folder.is_dir():
         if folder.exists() or folder.is_absolute() or wanted.count("/") > 1:
-            raise ValueError(f"{name}: {wanted} is no folder; give a model's folder, or its name on the hub")
+            raise ValueError(f"{name}: {wanted} is not a folder; give a model's folder, or its name on the hub")
         hub = import_module("huggingface_hub")  # comes with both libraries
         try:
             folder = Path(hub.snapshot_download(wanted, ignore_patterns=[*_UNSAFE, "*.onnx"]))
@@ -163,7 +163,7 @@ def _peer_folder(wanted: str, name: str) -> Path:
     for unsafe in sorted(path for pattern in _UNSAFE for path in folder.rglob(pattern)):
         if not list(unsafe.parent.glob("*.safetensors")):
             raise ValueError(
-                f"{name}: {unsafe.relative_to(folder)} has no safetensors beside it; other weights can run code "
+                f"{name}: {unsafe.relative_to(folder)} has no safetensors next to it; other weights can run code "
                 "when they are loaded: save the model again as safetensors"
             )
     return folder

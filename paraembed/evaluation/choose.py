@@ -40,15 +40,18 @@ def read_choose(held_out: Path, options: int = 100) -> Suite:
             f"{held_out} has {len(texts)} distinct texts; to choose from {options} takes {options + 1}: "
             "give more held-out pairs or fewer `choices`"
         )
-    one, other = (pc.index_in(side, value_set=texts).to_numpy().astype(np.int32) for side in (first, second))
+    first_ids, other = (pc.index_in(side, value_set=texts).to_numpy().astype(np.int32) for side in (first, second))
     generator = np.random.default_rng([SEED, options])
-    contrast = generator.integers(0, len(texts) - 2, (len(one), options - 1), np.int32)
-    for taken in (np.minimum(one, other), np.maximum(one, other)):  # the lower first: the numbers go round both
+    contrast = generator.integers(0, len(texts) - 2, (len(first_ids), options - 1), np.int32)
+    for taken in (
+        np.minimum(first_ids, other),
+        np.maximum(first_ids, other),
+    ):  # the lower first: the numbers go round both
         contrast += contrast >= taken[:, None]
     questions = Choices(
         str(options),
         texts,
-        np.repeat(one[:, None], options, axis=1),
+        np.repeat(first_ids[:, None], options, axis=1),
         np.concatenate([other[:, None], contrast], axis=1),
     )
     left_out = f"choose: {num_left_out:,} rows of {held_out.name} are no pairs of different texts and were left out"

@@ -146,14 +146,14 @@ def page(report: Report, analyses: Sequence[Analysis]) -> str:
         title="Scores of " + ", ".join(column.label for column in report.columns),
         report=report,
         scores=list(zip(report.tables(brief=True), report.tables(), strict=True)),
-        made=[one for one in analyses if one.content is not None],
-        missing=[one for one in analyses if one.content is None],
+        made=[analysis for analysis in analyses if analysis.content is not None],
+        missing=[analysis for analysis in analyses if analysis.content is None],
     )
 
 
 def _are_numeric(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
     """Which columns hold numbers alone; they are set to the right."""
-    return [all(_NUMBER.fullmatch(row[at]) for row in rows) for at in range(width)]
+    return [all(_NUMBER.fullmatch(row[column]) for row in rows) for column in range(width)]
 
 
 def _shown_rows(table: Table) -> list[list[str]]:

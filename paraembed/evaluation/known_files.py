@@ -56,7 +56,7 @@ def changed_files(files: Sequence[tuple[str, Path]]) -> tuple[str, ...]:
     """A note that names the files that are not what is known under their path; none where all are.
 
     Args:
-        files: path in the data folder, and where the file is; a ``.gz`` of a known file stands for what is in it.
+        files: path in the data folder, and where the file is; a ``.gz`` of a known file counts as what it contains.
 
     Raises:
         ValueError: a gzip file that is broken.

@@ -25,7 +25,7 @@ def read_scored_pairs(path: Path) -> ScoredPairs:
 
     Raises:
         FileNotFoundError, IsADirectoryError: as said.
-        ValueError: a line that is no scored pair (file and line named), or a file without any.
+        ValueError: a line that is not a scored pair (file and line named), or a file without any.
     """
     cells = read_scored_cells(path)
     return _scored(cells, printable(path.name.removesuffix(".gz").removesuffix(".tsv")), 0, 1, 2)
@@ -59,14 +59,14 @@ def read_words(data: Path) -> Suite:
     """SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein et al. 2002) and its two parts (Agirre et al. 2009)."""
     sets: list[AnySet] = []
     files = ["word/SimLex-999.txt", "word/ws353.txt", "word/ws353-sim.txt", "word/ws353-rel.txt"]
-    there = _some(data, "words", files)
-    for name in there:
+    available = _some(data, "words", files)
+    for name in available:
         path = data / name
         if name == files[0]:
             sets.append(_scored(read_cells(path, "\t", 10, header=True), "simlex999", 3, 0, 1))
         else:
             sets.append(_scored(read_cells(path, "\t", 3), path.stem, 2, 0, 1))
-    return _suite("words", data, there, sets, "spearman", _missing("words", files, there))
+    return _suite("words", data, available, sets, "spearman", _missing("words", files, available))
 
 
 def read_bigrams(data: Path) -> Suite:
@@ -78,16 +78,16 @@ def read_bigrams(data: Path) -> Suite:
     ratings: dict[str, dict[tuple[str, str], list[float]]] = {kind: defaultdict(list) for kind in _BIGRAMS}
     cells = read_cells(path, " ", 8, header=True)
     rows = zip(cells.rows, cells.numbers(7), strict=True)
-    for at, ((_, kind, _, one, two, three, four, _), rating) in enumerate(rows):
+    for row, ((_, kind, _, first, two, three, four, _), rating) in enumerate(rows):
         if kind not in ratings:
-            cells.refuse(at, f"type {kind[:40]!r}; expected {', '.join(_BIGRAMS)}")
-        pair = (f"{two} {one}", f"{four} {three}") if kind == "verbobjects" else (f"{one} {two}", f"{three} {four}")
+            cells.refuse(row, f"type {kind[:40]!r}; expected {', '.join(_BIGRAMS)}")
+        pair = (f"{two} {first}", f"{four} {three}") if kind == "verbobjects" else (f"{first} {two}", f"{three} {four}")
         ratings[kind][pair].append(rating)
     sets = [
         ScoredPairs(
             _BIGRAMS[kind],
-            np.array([np.mean(one) for one in rated.values()]),
-            pa.array([one for one, _ in rated], pa.string()),
+            np.array([np.mean(ratings) for ratings in rated.values()]),
+            pa.array([phrase for phrase, _ in rated], pa.string()),
             pa.array([other for _, other in rated], pa.string()),
         )
         for kind, rated in ratings.items()
@@ -99,13 +99,13 @@ def read_bigrams(data: Path) -> Suite:
 def read_phrases(data: Path) -> Suite:
     """Phrase pairs of PPDB: Pavlick et al. 2015, and Annotated-PPDB (Wieting et al. 2015), all 3,000 pairs."""
     names = ["phrase/pavlick2015_ppdb_human.tsv.gz", "phrase/annotated_ppdb_3k.txt"]
-    there = _some(data, "phrases", names)
+    available = _some(data, "phrases", names)
     sets: list[AnySet] = []
-    if names[0] in there:
+    if names[0] in available:
         sets.append(_scored(read_cells(data / names[0], "\t", 5), "pavlick", 0, 2, 3))
-    if names[1] in there:
+    if names[1] in available:
         sets.append(_scored(read_cells(data / names[1], "|||", 3), "annotated-ppdb", 2, 0, 1))
-    return _suite("phrases", data, there, sets, "spearman", _missing("phrases", names, there))
+    return _suite("phrases", data, available, sets, "spearman", _missing("phrases", names, available))
 
 
 def read_semeval2013(data: Path) -> Suite:
@@ -126,9 +126,9 @@ def read_turney(data: Path) -> Suite:
     cells = read_cells(path, " | ", 8)
     texts: dict[str, int] = {}
     first, second = [], []
-    for at, (bigram, answer, modifier, head, *others) in enumerate(cells.rows):
+    for row, (bigram, answer, modifier, head, *others) in enumerate(cells.rows):
         if bigram != f"{modifier} {head}":
-            cells.refuse(at, f"the bigram is {bigram[:40]!r}, the words {modifier[:40]!r} and {head[:40]!r}")
+            cells.refuse(row, f"the bigram is {bigram[:40]!r}, the words {modifier[:40]!r} and {head[:40]!r}")
         both = [texts.setdefault(text, len(texts)) for text in (bigram, f"{head} {modifier}")]
         choices = [texts.setdefault(text, len(texts)) for text in (answer, *others)]
         first.append(np.repeat(both, len(choices)))
@@ -149,11 +149,11 @@ def _word_and_phrase(path: Path) -> ScoredPairs:
     lines = read_text(path)
     if len(lines) % 4:
         raise ValueError(f"{path} has {len(lines)} lines; expected four an instance: word, word, single word, label")
-    wrong = next((at for at in range(3, len(lines), 4) if lines[at] not in {"0", "1"}), None)
+    wrong = next((row for row in range(3, len(lines), 4) if lines[row] not in {"0", "1"}), None)
     if wrong is not None:
         raise ValueError(f"{path}, line {wrong + 1}: the label is {lines[wrong][:40]!r}; expected 0 or 1")
-    one, two = ([line.split("\t")[0] for line in lines[column::4]] for column in (0, 1))
-    phrases = pa.array([f"{a} {b}" for a, b in zip(one, two, strict=True)], pa.string())
+    first, two = ([line.split("\t")[0] for line in lines[column::4]] for column in (0, 1))
+    phrases = pa.array([f"{a} {b}" for a, b in zip(first, two, strict=True)], pa.string())
     return ScoredPairs("", np.array([float(label) for label in lines[3::4]]), phrases, pa.array(lines[2::4]))
 
 
@@ -170,12 +170,12 @@ def _suite(
 
 
 def _some(data: Path, suite: str, names: Sequence[str]) -> list[str]:
-    there = [name for name in names if (data / name).exists()]
-    if not there:
+    available = [name for name in names if (data / name).exists()]
+    if not available:
         raise FileNotFoundError(f"{data} has none of {', '.join(names)}; the suite {suite!r} needs one of them")
-    return there
+    return available
 
 
-def _missing(suite: str, names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
-    missing = [name for name in names if name not in there]
+def _missing(suite: str, names: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
+    missing = [name for name in names if name not in available]
     return (f"{suite} is without {', '.join(missing)}",) if missing else ()

@@ -132,16 +132,16 @@ def _correlations(drawn_RN: Ints, x_N: Vector, y_N: Vector, x_groups_N: Ints, y_
         _mean_ranks(count_N, y_groups_N, y_ranks)
         x = y = xx = yy = xy = rank_xx = rank_yy = rank_xy = 0.0
         for pair in range(num_pairs):
-            count, one, other = count_N[pair], x_N[pair], y_N[pair]
-            x += count * one
+            count, first, other = count_N[pair], x_N[pair], y_N[pair]
+            x += count * first
             y += count * other
-            xx += count * one * one
+            xx += count * first * first
             yy += count * other * other
-            xy += count * one * other
-            one, other = x_ranks[x_groups_N[pair]], y_ranks[y_groups_N[pair]]
-            rank_xx += count * one * one
+            xy += count * first * other
+            first, other = x_ranks[x_groups_N[pair]], y_ranks[y_groups_N[pair]]
+            rank_xx += count * first * first
             rank_yy += count * other * other
-            rank_xy += count * one * other
+            rank_xy += count * first * other
         found_2R[0, resample] = _ratio(xy - x * y / num_pairs, xx - x * x / num_pairs, yy - y * y / num_pairs)
         found_2R[1, resample] = _ratio(rank_xy, rank_xx, rank_yy)
     return found_2R
@@ -161,6 +161,6 @@ def _mean_ranks(count_N: Vector, group_N: Ints, ranks: Vector) -> None:
 
 
 @compiled
-def _ratio(covariance: float, one: float, other: float) -> float:
+def _ratio(covariance: float, first: float, other: float) -> float:
     """Covariance over the root of the variances' product; NaN where one of them is 0 but for rounding."""
-    return covariance / np.sqrt(one * other) if min(one, other) > 1e-10 else np.nan
+    return covariance / np.sqrt(first * other) if min(first, other) > 1e-10 else np.nan

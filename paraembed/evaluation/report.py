@@ -1,4 +1,4 @@
-"""Scores of one or several encoders side by side and beside the published ones: tables, Markdown, CSV, JSON, metrics.
+"""Scores of one or several encoders next to published ones: tables, Markdown, CSV, JSON, metrics.
 
 Tables show scores ×100, as the papers do, and unknown tokens in %; JSON, CSV and metrics hold our scores as fractions.
 """
@@ -23,7 +23,7 @@ from paraembed.evaluation.scoring import (
     score_with_predictions,
 )
 from paraembed.evaluation.sets import Suite
-from paraembed.evaluation.tables import Beside, Column, Table, beside, percent, suite_tables
+from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, published_rows, suite_tables
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell, listed, markdown, markdown_row
 from paraembed.papers.results import MEANS, PAPERS_22
@@ -34,7 +34,7 @@ __all__ = ["Column", "Report", "Table", "compare"]
 
 @dataclass(frozen=True)
 class Report:
-    """Columns side by side.
+    """One column for each encoder.
 
     Attributes:
         columns: one an encoder.
@@ -66,12 +66,12 @@ class Report:
         return head, rows
 
     def tables(self, *, brief: bool = False) -> tuple[Table, ...]:
-        """One table a suite, beside the published scores; ``brief``: fewer columns, for a terminal."""
+        """One table a suite, next to the published scores; ``brief``: fewer columns, for a terminal."""
         return suite_tables(self.columns, self.suite_notes, brief=brief)
 
     def markdown(self) -> str:
         """A Markdown document, means in bold."""
-        lines = ["# Scores", "", *_markdown_list([f"{one.label}: {one.description}" for one in self.columns])]
+        lines = ["# Scores", "", *_markdown_list([f"{column.label}: {column.description}" for column in self.columns])]
         for table in self.tables():
             head = [markdown_row(table.head), "|---|" + "---:|" * (len(table.head) - 1)]
             lines += ["", f"## {markdown(table.title)}", "", *head]
@@ -83,7 +83,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def json(self) -> dict[str, Any]:
-        """Every score in full precision, by encoder and name; the published ones beside them, ×100 as printed."""
+        """Every score in full precision, by encoder and name; the published ones next to them, ×100 as printed."""
         encoders = [
             {
                 "label": column.label,
@@ -95,11 +95,11 @@ class Report:
             }
             for column in self.columns
         ]
-        notes = [note for one in (self.notes, *self.suite_notes.values()) for note in one]
-        return {"encoders": encoders, "published": [_published(one) for one in self._beside()], "notes": notes}
+        notes = [note for notes_of in (self.notes, *self.suite_notes.values()) for note in notes_of]
+        return {"encoders": encoders, "published": [_published(results) for results in self._rows()], "notes": notes}
 
     def csv(self) -> str:
-        """One line a value: whose it is (ours, or the table and row of a paper), of what, on which score."""
+        """One line a value: whose it is (this run, or the table and row of a paper), of what, on which score."""
         head = (
             "whose",
             "kind",
@@ -122,21 +122,29 @@ class Report:
                 counts = (score.num_sets, score.num_pairs, score.num_tokens, score.num_unknown)
                 for measure, value in score.values.items():
                     bounds = score.intervals.get(measure, ("", ""))
-                    remark = f"over {score.num_covered} pairs without an unknown word" * measure.endswith(COVERED)
+                    remark = f"over {score.num_covered} pairs without an OOV word" * measure.endswith(COVERED)
                     row = (column.label, column.kind, score.name, measure, value, *bounds, *counts, remark)
                     rows.writerow(map(csv_cell, row))
-        for one in self._beside():
-            for name, cell in one.cells.items():
+        for results in self._rows():
+            for name, cell in results.cells.items():
                 remarks = ["recomputed over the same sets"] * cell.is_recomputed
-                remarks += [one.row.caveats[name]] if name in one.row.caveats else []
+                remarks += [results.row.caveats[name]] if name in results.row.caveats else []
                 value = round(cell.value / 100, 6)
                 rows.writerow(
-                    (one.row.label, one.row.kind, name, one.row.measure, value, *[""] * 6, "; ".join(remarks))
+                    (
+                        results.row.label,
+                        results.row.kind,
+                        name,
+                        results.row.measure,
+                        value,
+                        *[""] * 6,
+                        "; ".join(remarks),
+                    )
                 )
         return text.getvalue()
 
-    def _beside(self) -> list[Beside]:
-        return beside(self.columns[0].scores, [column.kind for column in self.columns if column.kind])
+    def _rows(self) -> list[PublishedRow]:
+        return published_rows(self.columns[0].scores, [column.kind for column in self.columns if column.kind])
 
     def metrics(self) -> dict[str, float]:
         """``sts/2012/MSRpar/pearson`` and ``…/spearman``; means as ``sts/mean`` (Pearson) and ``sts/mean_spearman``.
@@ -195,20 +203,30 @@ def compare(
     columns: list[Column] = []
     predictions: dict[tuple[str, str], Vector] = {}
     notes: list[str] = []
-    for one in candidates:
+    for candidate in candidates:
         try:
-            scored = _scored(one, suites, resamples, progress)
+            scored = _scored(candidate, suites, resamples, progress)
         except ValueError as error:
-            raise ValueError(f"{one.label}, {error}") from None
+            raise ValueError(f"{candidate.label}, {error}") from None
         scores = [score for part in scored for score in part.scores]
         scores += _papers_22(scores)
         columns.append(
-            Column(one.label, one.description, tuple(scores), one.kind, one.is_baseline, one.chosen_by, one.gold)
+            Column(
+                candidate.label,
+                candidate.description,
+                tuple(scores),
+                candidate.kind,
+                candidate.is_baseline,
+                candidate.chosen_by,
+                candidate.gold,
+            )
         )
         undefined = [name for part in scored for name in part.undefined]
         if undefined:
-            notes.append(f"{one.label} has no value for {listed(undefined, 100)}: all its predictions are equal there")
-        predictions |= {(one.label, name): values for part in scored for name, values in part.predictions.items()}
+            notes.append(
+                f"{candidate.label} has no value for {listed(undefined, 100)}: all its predictions are equal there"
+            )
+        predictions |= {(candidate.label, name): values for part in scored for name, values in part.predictions.items()}
     return Report(tuple(columns), tuple(notes), predictions, {suite.name: suite.notes for suite in suites})
 
 
@@ -231,10 +249,10 @@ def _scored(
 
 def _papers_22(scores: Sequence[Score]) -> list[Score]:
     """The mean over the papers' 22 sets, as far as they are there; none unless STS, SICK and Twitter are."""
-    there = [score for score in scores if score.name in MEANS[PAPERS_22]]
-    if len({score.name.split("/")[0] for score in there}) < 3:
+    known = [score for score in scores if score.name in MEANS[PAPERS_22]]
+    if len({score.name.split("/")[0] for score in known}) < 3:
         return []
-    return [mean_score(there, PAPERS_22, f"{mean_of(there, 'set')} of the papers' 22")]
+    return [mean_score(known, PAPERS_22, f"{mean_of(known, 'set')} of the papers' 22")]
 
 
 def _markdown_list(notes: Sequence[str]) -> list[str]:
@@ -253,11 +271,11 @@ def _json(score: Score) -> dict[str, Any]:
     }
 
 
-def _published(one: Beside) -> dict[str, Any]:
-    row = one.row
+def _published(results: PublishedRow) -> dict[str, Any]:
+    row = results.row
     return {
         **{name: getattr(row, name) for name in ("paper", "table", "name", "kind", "role", "measure")},
-        "scores": {name: cell.value for name, cell in one.cells.items()},
-        "recomputed": [name for name, cell in one.cells.items() if cell.is_recomputed],
-        "caveats": {name: text for name, text in row.caveats.items() if name in one.cells},
+        "scores": {name: cell.value for name, cell in results.cells.items()},
+        "recomputed": [name for name, cell in results.cells.items() if cell.is_recomputed],
+        "caveats": {name: text for name, text in row.caveats.items() if name in results.cells},
     }

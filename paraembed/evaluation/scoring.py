@@ -14,9 +14,9 @@ from paraembed.io.escape import file_stem
 from paraembed.settings import RESAMPLES
 
 _FEW_WORDS = {"words", "bigrams"}  # suites whose texts overlap or do not: as a score that is noise
-_SHORT = {*_FEW_WORDS, "phrases"}  # an unknown word decides a pair's similarity; two of them make it 1
+_SHORT = {*_FEW_WORDS, "phrases"}  # an OOV word decides a pair's similarity; two of them make it 1
 COVERED = "_covered"
-"""Behind the name of a measure: it is over the pairs that have no unknown word."""
+"""Behind the name of a measure: it is over the pairs that have no OOV word."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Score:
         is_pooled: whether it is the correlation over the pairs of several sets together.
         num_sets: how many sets lie behind it.
         chance: what drawing would give, for an accuracy; None for other measures.
-        num_known_answers: of questions: those whose right answer has no unknown word; None for others.
-        num_covered: of graded pairs of words or phrases: those without an unknown word; None for others.
+        num_known_answers: of questions: those whose right answer has no OOV word; None for others.
+        num_covered: of graded pairs of words or phrases: those without an OOV word; None for others.
         replicates: measure → its value in each resample, behind the intervals.
     """
 
@@ -64,12 +64,12 @@ class Score:
 
     @property
     def value(self) -> float:
-        """The measure that papers print; NaN where there is none."""
+        """The measure that papers print; NaN if it is not defined."""
         return self.values.get(self.measure, float("nan"))
 
     @property
     def pearson(self) -> float:
-        """Pearson's correlation, or mean of correlations; NaN where there is none."""
+        """Pearson's correlation, or mean of correlations; NaN if it is not defined."""
         return self.values.get("pearson", float("nan"))
 
     @property
@@ -130,7 +130,7 @@ def score_with_predictions(
     members: list[Score] = []
     alone: list[Score] = []
     for group in suite.groups:
-        scored = [scorer.line(group, one) for one in group.sets]
+        scored = [scorer.line(group, questions) for questions in group.sets]
         if not (group.name and group.has_mean):
             alone += scored
             continue
@@ -157,28 +157,30 @@ class _Scorer:
         self.predictions: dict[str, Vector] = {}
         self.undefined: list[str] = []
 
-    def line(self, group: Group, one: AnySet) -> Score:
+    def line(self, group: Group, questions: AnySet) -> Score:
         """The score of one set."""
-        name = "/".join(filter(None, (self.suite.name, group.name, one.name)))
+        name = "/".join(filter(None, (self.suite.name, group.name, questions.name)))
         self.on_set(name)
-        label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), one.name)))
-        measured = self._tried(name, lambda: self._measured(one, name))
-        score = self._line(name, label, measured, len(one), self.similarities.counts(one))
-        if isinstance(one, ThresholdPairs):
+        label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), questions.name)))
+        measured = self._tried(name, lambda: self._measured(questions, name))
+        score = self._line(name, label, measured, len(questions), self.similarities.counts(questions))
+        if isinstance(questions, ThresholdPairs):
             return replace(score, chance=1 / 2)
-        if isinstance(one, ScoredPairs):
-            return self._with_covered(score, one) if self.suite.name in _SHORT else score
-        return replace(score, chance=1 / one.first.shape[1], num_known_answers=self.similarities.num_known_answers(one))
+        if isinstance(questions, ScoredPairs):
+            return self._with_covered(score, questions) if self.suite.name in _SHORT else score
+        return replace(
+            score, chance=1 / questions.first.shape[1], num_known_answers=self.similarities.num_known_answers(questions)
+        )
 
-    def _with_covered(self, score: Score, one: ScoredPairs) -> Score:
+    def _with_covered(self, score: Score, pairs: ScoredPairs) -> Score:
         """The score, also over the covered pairs alone where that is defined."""
-        covered = self.similarities.are_covered(one)
+        covered = self.similarities.are_covered(pairs)
         if covered is None:
             return score
         score = replace(score, num_covered=int(covered.sum()))
         correlation = pearson if self.suite.measure == "pearson" else spearman
         try:
-            value = correlation(self.predictions[score.name][covered], one.scores[covered])
+            value = correlation(self.predictions[score.name][covered], pairs.scores[covered])
         except ValueError:  # too few of them, or all alike
             return score
         return replace(score, values={**score.values, f"{self.suite.measure}{COVERED}": value})
@@ -186,12 +188,12 @@ class _Scorer:
     def pooled(self, group: Group) -> Score:
         """The correlations over the pairs of all sets of a group, as if they were one set."""
         name = f"{self.suite.name}/{group.name}"
-        sets = [one for one in group.sets if isinstance(one, ScoredPairs)]
-        predicted = np.concatenate([self.predictions[f"{name}/{one.name}"] for one in sets])
-        gold = np.concatenate([one.scores for one in sets])
+        sets = [pairs for pairs in group.sets if isinstance(pairs, ScoredPairs)]
+        predicted = np.concatenate([self.predictions[f"{name}/{pairs.name}"] for pairs in sets])
+        gold = np.concatenate([pairs.scores for pairs in sets])
         measured = self._tried(f"{name}/pooled", lambda: self._correlations(predicted, gold, f"{name}/pooled"))
-        counts = [self.similarities.counts(one) for one in sets]
-        tokens, unknown = sum(one for one, _ in counts), sum(one for _, one in counts)
+        counts = [self.similarities.counts(pairs) for pairs in sets]
+        tokens, unknown = sum(count for count, _ in counts), sum(count for _, count in counts)
         num_pairs = sum(map(len, sets))
         score = self._line(f"{name}/pooled", f"{group.name} pooled", measured, num_pairs, (tokens, unknown))
         return replace(score, is_pooled=True, num_sets=len(sets))
@@ -206,21 +208,21 @@ class _Scorer:
             self.undefined.append(name)
             return {}, {}
 
-    def _measured(self, one: AnySet, name: str) -> _Measured:
+    def _measured(self, questions: AnySet, name: str) -> _Measured:
         if not self.similarities.has_vectors and self.suite.name in _FEW_WORDS:
             return {}, {}
-        if isinstance(one, ScoredPairs):
-            self.predictions[name] = self.similarities.of(one.first, one.second)
-            return self._correlations(self.predictions[name], one.scores, name)
+        if isinstance(questions, ScoredPairs):
+            self.predictions[name] = self.similarities.of(questions.first, questions.second)
+            return self._correlations(self.predictions[name], questions.scores, name)
         if not self.similarities.has_vectors:
             return {}, {}
-        if not len(one):
+        if not len(questions):
             raise ValueError("the set is empty; a score takes at least one question")
-        if isinstance(one, ThresholdPairs):
-            train, test = (self.similarities.of(part.first, part.second) for part in (one.train, one.test))
-            same = test >= best_threshold(train, one.train.scores)
-            return self._accuracy((same == (one.test.scores > 0)).astype(float), name)
-        won, shared = first_place(self.similarities.of_options(one))
+        if isinstance(questions, ThresholdPairs):
+            train, test = (self.similarities.of(part.first, part.second) for part in (questions.train, questions.test))
+            same = test >= best_threshold(train, questions.train.scores)
+            return self._accuracy((same == (questions.test.scores > 0)).astype(float), name)
+        won, shared = first_place(self.similarities.of_options(questions))
         values, replicates = self._accuracy(shared, name)
         return {**values, "accuracy_strict": float(won.mean())}, replicates
 
@@ -253,8 +255,8 @@ class _Scorer:
 
 
 def _intervals(replicates: dict[str, Vector]) -> dict[str, tuple[float, float]]:
-    found = {measure: interval(values) for measure, values in replicates.items()}
-    return {measure: bounds for measure, bounds in found.items() if bounds is not None}
+    intervals = {measure: interval(values) for measure, values in replicates.items()}
+    return {measure: bounds for measure, bounds in intervals.items() if bounds is not None}
 
 
 def mean_of(scores: Sequence[Score], what: str) -> str:

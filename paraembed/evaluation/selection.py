@@ -63,7 +63,7 @@ def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
         ValueError: the suites give no such score, with those they give; or a set has no score whatever the encoder.
     """
     allowed = list(metrics_of(_Random(), suites))
-    first = [one for one in allowed if one.startswith(f"{suites[0].name}/")]
+    first = [score for score in allowed if score.startswith(f"{suites[0].name}/")]
     if name is None:
         mean = f"{suites[0].name}/mean"
         return mean if mean in allowed else first[0]
@@ -100,7 +100,7 @@ def as_json(value: Any) -> Any:
     if is_dataclass(value):
         return [as_json(getattr(value, field.name)) for field in fields(value)]
     if isinstance(value, tuple):
-        return [as_json(one) for one in value]
+        return [as_json(item) for item in value]
     if isinstance(value, pa.Array):
         return value.to_pylist()
     return value.tolist() if isinstance(value, np.ndarray) else value

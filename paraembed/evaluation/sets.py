@@ -88,7 +88,7 @@ AnySet = ScoredPairs | ThresholdPairs | Choices
 
 @dataclass(frozen=True)
 class Group:
-    """Sets that share a mean, as a year of STS; without a name, sets that stand for themselves: no mean.
+    """Sets that share a mean, such as a year of STS; a group without a name has no mean.
 
     Attributes:
         name: of the group.
@@ -122,4 +122,4 @@ class Suite:
     @property
     def texts(self) -> list[pa.StringArray]:
         """Every text of its sets, some more than once."""
-        return [texts for group in self.groups for one in group.sets for texts in one.texts]
+        return [texts for group in self.groups for questions in group.sets for texts in questions.texts]

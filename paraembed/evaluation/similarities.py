@@ -39,7 +39,7 @@ class Similarities:
         return self._pairs is None
 
     def of(self, first: pa.StringArray, second: pa.StringArray) -> Vector:
-        """Similarity of each of n texts to the one beside it, float64 [n]."""
+        """Similarity of each of n texts to its counterpart, float64 [n]."""
         if self._pairs is not None:
             return self._pairs.similarity(first, second)
         vectors = self._embedded.vectors
@@ -53,25 +53,31 @@ class Similarities:
         num_options = choices.first.shape[1]
         at_once = max(1, _CELLS // (num_options * units.shape[1]))
         parts = [
-            np.einsum("nkh,nkh->nk", units[choices.first[at : at + at_once]], units[choices.second[at : at + at_once]])
-            for at in range(0, len(choices), at_once)
+            np.einsum(
+                "nkh,nkh->nk",
+                units[choices.first[start : start + at_once]],
+                units[choices.second[start : start + at_once]],
+            )
+            for start in range(0, len(choices), at_once)
         ]
         return np.concatenate(parts)
 
-    def counts(self, one: AnySet) -> tuple[int, int]:
+    def counts(self, questions: AnySet) -> tuple[int, int]:
         """Tokens of a set and those of them that are unknown, by occurrence: of choices in both texts of an option."""
         if self._pairs is not None:
             return 0, 0
-        if isinstance(one, Choices):
-            rows = self._rows(one.distinct)
-            first, second = (np.bincount(side.ravel(), minlength=len(rows)) for side in (one.first, one.second))
+        if isinstance(questions, Choices):
+            rows = self._rows(questions.distinct)
+            first, second = (
+                np.bincount(side.ravel(), minlength=len(rows)) for side in (questions.first, questions.second)
+            )
             times = first + second
         else:
-            sides = one.texts if isinstance(one, ScoredPairs) else one.test.texts
+            sides = questions.texts if isinstance(questions, ScoredPairs) else questions.test.texts
             rows = np.concatenate([self._rows(side) for side in sides])
             times = np.ones(len(rows), np.int64)
-        made = self._embedded
-        return int((times * made.num_tokens[rows]).sum()), int((times * made.num_unknown[rows]).sum())
+        embedded = self._embedded
+        return int((times * embedded.num_tokens[rows]).sum()), int((times * embedded.num_unknown[rows]).sum())
 
     def are_covered(self, pairs: ScoredPairs) -> Flags | None:
         """Whether no word of a pair is unknown, bool [n]; None where tokens are not counted."""
@@ -82,7 +88,7 @@ class Similarities:
         return covered
 
     def num_known_answers(self, choices: Choices) -> int | None:
-        """Questions whose right answer has no unknown word; None where tokens are not counted."""
+        """Questions whose right answer has no OOV word; None where tokens are not counted."""
         if self._pairs is not None or not self._embedded.num_tokens.any():
             return None
         rows = self._rows(choices.distinct)

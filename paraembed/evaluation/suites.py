@@ -29,8 +29,8 @@ def read_sts(folder: Path) -> Suite:
     """SemEval's semantic textual similarity tasks: ``<year>/<set>.tsv``, or ``.gz``, in a folder or in its ``sts``.
 
     As in the papers a set's score is the correlation of the cosine with the gold score, a year's the mean of its sets.
-    The development set of the STS benchmark, ``benchmark/dev.tsv``, stands for itself: most of its pairs are in the
-    years' sets.
+    The development set of the STS benchmark, ``benchmark/dev.tsv``, is a group without a mean: most of its
+    pairs are in the years' sets.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such folder.
@@ -72,7 +72,7 @@ SUITES: dict[str, Callable[[Path], Suite]] = {
 
 
 def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
-    """Suites by name, in the order of ``SUITES``; ``all`` stands for every one.
+    """Suites by name, in the order of ``SUITES``; ``all`` selects every one.
 
     Raises:
         ValueError: an unknown name, with those that are allowed; a set that cannot be read.
@@ -97,8 +97,8 @@ def _missing_sets(years: Sequence[Group]) -> tuple[str, ...]:
     """One note for every year whose mean is over fewer sets than the papers' mean of that year."""
     notes = []
     for year in years:
-        there = {pairs.name for pairs in year.sets}
-        missing = [name for name in PAPERS_STS.get(year.name, ()) if name not in there]
+        available = {pairs.name for pairs in year.sets}
+        missing = [name for name in PAPERS_STS.get(year.name, ()) if name not in available]
         if missing:
             notes.append(
                 f"STS {year.name} is without {', '.join(missing)}: "

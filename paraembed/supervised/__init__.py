@@ -1,1 +1,1 @@
-"""Encoders with a head, trained on gold labels: similarity, entailment, sentiment, choices."""
+"""Encoders with a head, trained on labeled examples: similarity, entailment, sentiment, choices."""

@@ -18,7 +18,7 @@ NUM_ASKED = {"semeval2013": 1, "turney": 2}
 class PairHead(nn.Module):
     """Classes of pairs of texts (Tai et al. 2015; Wieting 2016 eq. 13-14; Wieting 2017 §4.3).
 
-    h_s = σ(W× (h_L ⊙ h_R) + W+ |h_L - h_R| + b), logits = W_p h_s + b_p. W× and W+ stand side by side in one matrix of
+    h_s = σ(W× (h_L ⊙ h_R) + W+ |h_L - h_R| + b), logits = W_p h_s + b_p. W× and W+ are concatenated in one matrix of
     Glorot's uniform numbers, as in the released code; biases begin at zero.
     """
 
@@ -39,7 +39,7 @@ class PairHead(nn.Module):
 class TextHead(nn.Module):
     """Classes of single texts: a sigmoid layer, then the softmax layer (Wieting 2016 §4.4, sentiment).
 
-    Without the sigmoid layer the softmax layer stands on the vector (Wieting 2015 §5.5, Kim 2014).
+    Without the sigmoid layer the softmax layer reads the vector (Wieting 2015 §5.5, Kim 2014).
     """
 
     def __init__(self, width: int, head_width: int | None, num_classes: int, generator: torch.Generator) -> None:
@@ -65,10 +65,10 @@ class ChoiceHead(nn.Module):
     The paper trains its GRU on a task's own training part by the contrastive max-margin loss of §2.4 and says so of
     Turney's questions, where the contrasts can only be a question's wrong options; drawn ones would train another task.
     Of SemEval's labeled pairs it does not say what the contrasts are. Here they are the wrong phrases that the
-    data set itself puts beside a word (see ``tasks_phrases``), so nothing is drawn there either. The GRU starts
+    data set itself pairs with a word (see ``tasks_phrases``), so nothing is drawn there either. The GRU starts
     untrained: "GRU" is apart from "GRU(PPDB)" in the paper's table 1, and word vectors stay as they are.
 
-    The suites of ``paraembed.evaluation`` judge by the cosine. Columns stand as in theirs, so their rules, ties
+    The suites of ``paraembed.evaluation`` score by the cosine. Columns are in their order, so their rules, ties
     included, take the outputs as they are: ``first_place(outputs)`` is Turney's accuracy of 10,
     ``first_place(outputs[:, :5])`` of 5, ``best_threshold(outputs[:, 0], labels)`` SemEval's threshold.
     """
@@ -115,8 +115,8 @@ def score_targets(scores_N: Tensor, low: int, high: int) -> Tensor:
     scores_N = scores_N.double()
     wrong = ~((scores_N >= low) & (scores_N <= high))
     if wrong.any():
-        at = int(wrong.nonzero()[0, 0])
-        raise ValueError(f"score {at} is {scores_N[at].item():g}; allowed: {low} to {high}")
+        row = int(wrong.nonzero()[0, 0])
+        raise ValueError(f"score {row} is {scores_N[row].item():g}; allowed: {low} to {high}")
     below_N = scores_N.floor().clamp(max=high - 1)
     above_N = scores_N - below_N
     targets_NK = scores_N.new_zeros(len(scores_N), high - low + 1)

@@ -65,7 +65,7 @@ class Labels:
     warns_of_collapse: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a minimum coverage that is no fraction."""
+        """Raise ValueError for a minimum coverage that is not a fraction."""
         check_min_coverage(self.min_coverage)
 
     @property
@@ -129,13 +129,13 @@ class Labels:
         for part in (task.dev, task.test):
             which = "development" if part is task.dev else "test"
             if len(part) < 2:
-                found = f"{len(part)} example{'s' * (len(part) != 1)}"
+                problem = f"{len(part)} example{'s' * (len(part) != 1)}"
             elif task.name == "similarity" and len(set(part.labels.tolist())) < 2:
-                found = f"{len(part)} examples of one gold score"
+                problem = f"{len(part)} examples of one gold score"
             else:
                 continue
             raise ValueError(
-                f"the {which} part of {task.name} ({task.data_set}) has {found}: no score is defined on it; give "
+                f"the {which} part of {task.name} ({task.data_set}) has {problem}: no score is defined on it; give "
                 f"larger sets in {self.folder}"
             )
         tokens = tokenize(pa.concat_arrays(task.train.texts), recipe.tokenizer)
@@ -234,7 +234,9 @@ class Labels:
         scores = {"dev": score(model, task, "dev"), "test": score(model, task, "test", resamples=RESAMPLES)}
         kind = encoder_name(model.encoder.config)
         published = published_for(task.name, task.data_set, kind, self.recipe.mode, task.measure)
-        values = {f"{part}/{name}": value for part, found in scores.items() for name, value in found.values.items()}
+        values = {
+            f"{part}/{name}": value for part, scores_of in scores.items() for name, value in scores_of.values.items()
+        }
         log_metrics(values, counters.step)
         rows = score_rows(scores, published)
         step, examples, value = kept.best
@@ -251,8 +253,8 @@ class Labels:
             provenance={
                 **provenance_of(work.fingerprint, counters),
                 "best": {"step": step, "examples": examples, "score": value},
-                "scores": {part: found.to_dict() for part, found in scores.items()},
-                "published": {measure: dict(found) for measure, found in published.items()},
+                "scores": {part: scores_of.to_dict() for part, scores_of in scores.items()},
+                "published": {measure: dict(results) for measure, results in published.items()},
                 "notes": list(task.notes),
             },
             model_card=model_card(name, self.recipe, model, task, rows, PICTURE),
@@ -285,7 +287,7 @@ def read_labels(
         words: word-vector text file, in the mode scratch.
         pretrained: folder of a pretrained encoder, in the other modes.
         asked: fields of the recipe that were changed by hand; the pretrained encoder must not decide them otherwise.
-        otherwise: what to do where the architectures differ; ``{}`` stands for the pretrained encoder's.
+        otherwise: what to do where the architectures differ; ``{}`` is replaced by the pretrained encoder's.
         min_coverage: see ``Labels``.
 
     Raises:
@@ -310,11 +312,11 @@ def read_labels(
 def _of_pretrained(
     recipe: SupervisedRecipe, pretrained: Encoder, asked: Sequence[str], otherwise: str
 ) -> SupervisedRecipe:
-    """Return the recipe with what a pretrained encoder decides: architecture, tokenizer, boundary tokens, cut."""
-    wanted, found = encoder_name(recipe.encoder), encoder_name(pretrained.config)
-    if wanted != found:
+    """Return the recipe with what a pretrained encoder decides: architecture, tokenizer, BOS/EOS tokens, cut."""
+    wanted, actual = encoder_name(recipe.encoder), encoder_name(pretrained.config)
+    if wanted != actual:
         raise ValueError(
-            f"the recipe trains the encoder {wanted}, and `pretrained` is {found}; {otherwise.format(found)}"
+            f"the recipe trains the encoder {wanted}, and `pretrained` is {actual}; {otherwise.format(actual)}"
         )
     decided: dict[str, Any] = {
         "encoder": config_from_dict(config_to_dict(pretrained.config)),

@@ -151,11 +151,13 @@ class Supervised(nn.Module):
         num_texts = len(examples.texts)
         reads = self.encoder.composition.reads_trees and examples.trees is not None
         trees = examples.trees if reads and examples.trees is not None else [None] * num_texts
-        read = [self.encoder.embed(one, trees=of) for one, of in zip(examples.texts, trees, strict=True)]
+        read = [self.encoder.embed(side, trees=of) for side, of in zip(examples.texts, trees, strict=True)]
         self.head.eval()
-        vectors_NMH = torch.from_numpy(np.stack([one.vectors for one in read], axis=1)).to(self.matrix.device)
+        vectors_NMH = torch.from_numpy(np.stack([embedded.vectors for embedded in read], axis=1)).to(self.matrix.device)
         outputs_NK: Tensor = self.head(vectors_NMH).cpu()
-        tokens, unknown = (sum(int(getattr(one, name).sum()) for one in read) for name in ("num_tokens", "num_unknown"))
+        tokens, unknown = (
+            sum(int(getattr(embedded, name).sum()) for embedded in read) for name in ("num_tokens", "num_unknown")
+        )
         return outputs_NK, tokens, unknown
 
     def predict(self, *texts: Sequence[str] | pa.StringArray) -> npt.NDArray[Any]:
@@ -171,16 +173,16 @@ class Supervised(nn.Module):
         Raises:
             ValueError: another number of sequences, or sequences of different lengths.
         """
-        lengths = [len(one) for one in texts]
-        if len(texts) not in NUM_TEXTS[self.kind.task] or any(isinstance(one, str) for one in texts):
+        lengths = [len(side) for side in texts]
+        if len(texts) not in NUM_TEXTS[self.kind.task] or any(isinstance(side, str) for side in texts):
             single = (
-                ", a single text among them: put it into a list" if any(isinstance(one, str) for one in texts) else ""
+                ", a single text among them: put it into a list" if any(isinstance(side, str) for side in texts) else ""
             )
             wanted = NUM_TEXTS[self.kind.task][0]
             raise ValueError(f"{self.kind.task} takes {wanted} sequences of texts; given: {len(texts)}{single}")
         if len(set(lengths)) > 1:
             raise ValueError(f"the sequences have {', '.join(map(str, lengths))} texts; expected as many of each")
-        arrays = tuple(one if isinstance(one, pa.Array) else pa.array(one, pa.string()) for one in texts)
+        arrays = tuple(side if isinstance(side, pa.Array) else pa.array(side, pa.string()) for side in texts)
         outputs_NK, _, _ = self.read(Examples(arrays, np.zeros(lengths[0])))
         if isinstance(self.head, ChoiceHead):
             similarities: npt.NDArray[np.float32] = outputs_NK.numpy()
@@ -193,7 +195,7 @@ class Supervised(nn.Module):
 
 def options_of(recipe: SupervisedRecipe) -> HeadOptions:
     """The fields of a recipe that a head is built by."""
-    return HeadOptions(**{one.name: getattr(recipe, one.name) for one in dataclasses.fields(HeadOptions)})
+    return HeadOptions(**{field.name: getattr(recipe, field.name) for field in dataclasses.fields(HeadOptions)})
 
 
 def _head(kind: Kind, width: int, options: HeadOptions, generator: torch.Generator) -> nn.Module:
@@ -214,7 +216,7 @@ def save(
     model_card: str,
     write_more: Callable[[Path], object] = lambda _: None,
 ) -> None:
-    """Write a model folder, whole or not at all; a folder that stands there is replaced.
+    """Write a model folder, whole or not at all; an existing folder is replaced.
 
     The encoder's folder says of the encoder that it began as: on which pairs that was trained, how it was chosen.
 
@@ -242,7 +244,7 @@ def save(
 
 
 def _encoder_provenance(model: Supervised, recipe: dict[str, Any], is_trained: bool) -> dict[str, Any]:
-    """What the encoder was trained on, pairs and gold labels, as jobs/evaluate.py knows them; how it was chosen."""
+    """Return the pairs and labeled examples that the encoder was trained on, and how it was selected."""
     before = model.encoder.provenance
     gold = checkpoint.gold_of(before)
     if is_trained and recipe["mode"] != "features":

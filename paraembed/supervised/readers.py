@@ -115,7 +115,7 @@ def read_sts(data: Path, seed: int) -> Task:
         *_missing_sets(list(files)),
         f"drawn here: {len(train):,}, {len(dev):,} and {len(test):,} pairs of {len(files)} sets for train, dev and "
         "test; the paper's 4,481, 1,207 and 6,060 of 20 sets are others",
-        f"of these {_repeated(dev, train):,} of dev and {_repeated(test, train):,} of test stand in train, too: the "
+        f"of these {_repeated(dev, train):,} of dev and {_repeated(test, train):,} of test are also in train: the "
         "sets repeat pairs, within and across years",
         *changed_files([(f"sts/{path.parent.name}/{path.name}", path) for path in files.values()]),
     )
@@ -127,7 +127,7 @@ def read_semeval2013(data: Path, seed: int) -> Task:
     """Does a word mean what a phrase means (Korkontzelos et al. 2013)?
 
     Train: a word, a phrase that means it, a phrase that does not. The data set was made by words: it puts as many wrong
-    as right phrases beside most of them (4,315 of 4,828; one of each beside 3,673). Phrases have none to several wrong
+    as right phrases of most of them (4,315 of 4,828; one of each of 3,673). Phrases have none to several wrong
     words (1,662 of 4,903 have one right word and no wrong one), so a word's phrases are contrasted here, not a
     phrase's words. An example is a right phrase with one wrong phrase; of a word with several all combinations are
     there, so that their terms add up to Zhou 2017's sum over contrasts. A word that lacks either is not trained on.
@@ -143,7 +143,7 @@ def read_semeval2013(data: Path, seed: int) -> Task:
     (pairs,) = loaders.read_semeval2013(data).groups[0].sets
     assert isinstance(pairs, ThresholdPairs)
     words = pairs.train.second.to_pylist()
-    number = {word: at for at, word in enumerate(dict.fromkeys(words))}
+    number = {word: index for index, word in enumerate(dict.fromkeys(words))}
     dev_words, _ = drawn_parts(len(number), (_DEV,), _SEMEVAL[0], seed)
     is_dev = np.isin([number[word] for word in words], dev_words)
     dev_rows, train_rows = np.flatnonzero(is_dev), np.flatnonzero(~is_dev)
@@ -210,13 +210,13 @@ def read_turney(data: Path, seed: int) -> Task:
 
 
 def _repeated(part: Examples, train: Examples) -> int:
-    """How many pairs stand in the training part, in either order, apart from case."""
+    """Number of pairs that are also in the training set, in either order, ignoring case."""
     known = {*_unordered(train)}
     return sum(pair in known for pair in _unordered(part))
 
 
 def _unordered(examples: Examples) -> list[frozenset[str]]:
-    first, second = (pc.utf8_lower(one).to_pylist() for one in examples.texts)
+    first, second = (pc.utf8_lower(side).to_pylist() for side in examples.texts)
     return [frozenset(pair) for pair in zip(first, second, strict=True)]
 
 
@@ -229,20 +229,22 @@ def _sick_part(path: Path, task: str) -> Examples:
 def _graded(cells: Cells, column: int, low: int) -> npt.NDArray[np.float64]:
     """A column of scores from ``low`` to 5."""
     scores = cells.numbers(column)
-    for at in np.flatnonzero((scores < low) | (scores > 5)).tolist():
-        cells.refuse(at, f"the score is {scores[at]:g}; expected {low} to 5")
+    for row_number in np.flatnonzero((scores < low) | (scores > 5)).tolist():
+        cells.refuse(row_number, f"the score is {scores[row_number]:g}; expected {low} to 5")
     return scores
 
 
 def _judgements(cells: Cells) -> npt.NDArray[np.float64]:
-    for at, row in enumerate(cells.rows):
+    for number, row in enumerate(cells.rows):
         if row[4] not in _JUDGEMENTS:
-            cells.refuse(at, f"the judgement is {row[4][:40]!r}; expected {', '.join(_JUDGEMENTS)}")
+            cells.refuse(number, f"the judgement is {row[4][:40]!r}; expected {', '.join(_JUDGEMENTS)}")
     return np.array([_JUDGEMENTS.index(row[4]) for row in cells.rows], np.float64)
 
 
-def _missing_sets(there: list[str]) -> tuple[str, ...]:
-    missing = [f"{year}/{name}" for year in _STS_YEARS for name in PAPERS_STS[year] if f"{year}/{name}" not in there]
+def _missing_sets(available: list[str]) -> tuple[str, ...]:
+    missing = [
+        f"{year}/{name}" for year in _STS_YEARS for name in PAPERS_STS[year] if f"{year}/{name}" not in available
+    ]
     return (f"sts is without {', '.join(missing)}",) if missing else ()
 
 
@@ -252,7 +254,7 @@ def _labelled(pairs: ScoredPairs) -> Examples:
 
 
 def _contrasts(given: Examples, words: list[str], rows: Rows) -> tuple[Rows, Rows]:
-    """Rows of right and of wrong phrases beside the same word, every combination; in the order of the right ones."""
+    """Rows of right and of wrong phrases next to the same word, every combination; in the order of the right ones."""
     wrong: dict[str, list[int]] = {}
     for row in rows.tolist():
         if given.labels[row] == 0:

@@ -53,7 +53,7 @@ class TaskScores:
         """The values of ``SavedScores``."""
         return {
             "values": dict(self.values),
-            "intervals": {name: list(one) for name, one in self.intervals.items()},
+            "intervals": {name: list(bounds) for name, bounds in self.intervals.items()},
             "examples": self.num_examples,
             "coverage": self.coverage,
         }
@@ -90,8 +90,8 @@ def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> T
             values[measure] = float(right.mean())
             if resamples:
                 drawn[measure] = resampled_means(right, resamples, name)
-    found = {measure: interval(one) for measure, one in drawn.items()}
-    intervals = {measure: one for measure, one in found.items() if one is not None}
+    intervals_of = {measure: interval(sample) for measure, sample in drawn.items()}
+    intervals = {measure: bounds for measure, bounds in intervals_of.items() if bounds is not None}
     return TaskScores(values, len(examples), 1 - num_unknown / max(1, num_tokens), intervals)
 
 
@@ -125,15 +125,15 @@ class DevScorer:
 def score_rows(
     scores: Mapping[str, TaskScores], published: Mapping[str, Sequence[tuple[str, float]]]
 ) -> list[list[str]]:
-    """A row a part and measure; the papers' values, by measure, stand beside the test part's."""
+    """Return a row per split and measure, with the papers' values next to the test set's."""
     rows = []
-    for part, one in scores.items():
-        for name, value in one.values.items():
-            low_high = one.intervals.get(name)
+    for part, score in scores.items():
+        for name, value in score.values.items():
+            low_high = score.intervals.get(name)
             between = "" if low_high is None else f"{100 * low_high[0]:.1f}–{100 * low_high[1]:.1f}"
-            beside = published.get(name, ()) if part == "test" else ()
-            told = "; ".join(f"{label} {theirs:g}" for label, theirs in beside)
-            rows.append([part, name, f"{100 * value:.2f}", between, f"{one.coverage:.1%}", told])
+            references = published.get(name, ()) if part == "test" else ()
+            published_text = "; ".join(f"{label} {theirs:g}" for label, theirs in references)
+            rows.append([part, name, f"{100 * value:.2f}", between, f"{score.coverage:.1%}", published_text])
     return rows
 
 
@@ -172,12 +172,12 @@ def model_card(
         rows: of ``score_rows``.
         picture: file of the curves.
     """
-    one = {
+    figures = {
         "sentiment": '["a warm , funny film"]',
         "similarity": '["a man plays a guitar"], ["a man is playing music"]',
         "entailment": '["a man plays a guitar"], ["a man is playing music"]',
     }.get(task.name)
-    usage = f"model.predict({one})" if one else 'model.encoder.encode(["air current", "wind"])'
+    usage = f"model.predict({figures})" if figures else 'model.encoder.encode(["air current", "wind"])'
     table = "\n".join(map(markdown_row, (HEAD, ["---"] * len(HEAD), *rows)))
     settings = "\n".join(markdown_row((key, str(value))) for key, value in recipe.to_dict().items())
     notes = "".join(f"* {markdown(note)}\n" for note in task.notes)
@@ -185,7 +185,7 @@ def model_card(
     return f"""# {task.name} on {task.data_set}: {encoder_name(model.encoder.config)} ({markdown(name)}, {recipe.mode})
 
 A paraphrastic encoder with a supervised head, trained by paraembed ({sizes} examples). The model of the highest score
-on the development part was kept; the test part was scored once.
+on the dev set was kept; the test part was scored once.
 
 ```python
 from paraembed.supervised.model import load
@@ -217,8 +217,8 @@ def _right(model: Supervised, task: Task, part: Part, outputs_NK: Tensor) -> dic
         right: Vector = np.equal(outputs_NK.argmax(1).numpy(), examples.labels).astype(np.float64)
         return {"accuracy": right}
     known = [task.threshold] if part == "dev" else [task.threshold, task.dev]
-    similarities = np.concatenate([_similarities(model.read(one)[0]) for one in known])
-    threshold = best_threshold(similarities, np.concatenate([one.labels for one in known]))
+    similarities = np.concatenate([_similarities(model.read(part)[0]) for part in known])
+    threshold = best_threshold(similarities, np.concatenate([part.labels for part in known]))
     same = _similarities(outputs_NK) >= threshold
     return {"accuracy": np.equal(same, examples.labels > 0).astype(np.float64)}
 

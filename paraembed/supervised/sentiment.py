@@ -46,7 +46,9 @@ def read_sst(data: Path) -> Task:
     """
     files = [(name, file_of(data, name, "task 'sentiment'")) for name in (f"sst/{part}.txt.gz" for part in _PARTS)]
     train, dev, test = (_sentences(path) for _, path in files)
-    constituents = {(one.text, one.label > _NEUTRAL): one for tree in train for one in tree if one.label != _NEUTRAL}
+    constituents = {
+        (node.text, node.label > _NEUTRAL): node for tree in train for node in tree if node.label != _NEUTRAL
+    }
     return Task(
         "sentiment",
         "sst",
@@ -103,8 +105,8 @@ def _plain(word: str) -> str:
 
 
 def _examples(chosen: list[_Constituent]) -> Examples:
-    texts, trees = ([getattr(one, field) for one in chosen] for field in ("text", "tree"))
-    labels = np.array([one.label > _NEUTRAL for one in chosen], np.float64)
+    texts, trees = ([getattr(node, field) for node in chosen] for field in ("text", "tree"))
+    labels = np.array([node.label > _NEUTRAL for node in chosen], np.float64)
     return Examples((pa.array(texts, pa.string()),), labels, (pa.array(trees, pa.string()),))
 
 

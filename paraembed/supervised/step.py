@@ -31,7 +31,7 @@ _TARGET_EPS = 1e-6  # added to a similarity score's target distribution by the r
 
 @dataclass(frozen=True)
 class ExampleIds:
-    """n examples of M texts each; the texts of an example stand side by side.
+    """n examples of M texts each; the texts of an example are adjacent.
 
     Attributes:
         texts: n · M texts, none of them empty.
@@ -52,7 +52,7 @@ class ExampleBatch:
     """One worker's share of a step.
 
     Attributes:
-        texts: of its examples, side by side; empty where a last batch leaves none for a worker.
+        texts: of its examples, adjacent; empty if a last batch leaves none for a worker.
         targets: of its examples.
         total: examples of the step over all workers.
         may_pause: a run may be broken off behind any of them.
@@ -110,7 +110,7 @@ def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArr
     try:
         return fitting_trees(pa.concat_arrays(trees), tokens).merges
     except TreeError as error:
-        hint = "" if tokenizer == "space" else "; trees stand over tokens split at spaces: take `tokenizer` space"
+        hint = "" if tokenizer == "space" else "; trees are over tokens split at spaces; use `tokenizer` space"
         raise ValueError(f"training part, {error}{hint}") from None
 
 

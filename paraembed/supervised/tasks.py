@@ -40,16 +40,16 @@ class Examples:
         """Some of them, in the order of ``rows``."""
         places = pa.array(rows)
         return Examples(
-            tuple(one.take(places) for one in self.texts),
+            tuple(side.take(places) for side in self.texts),
             self.labels[rows],
-            None if self.trees is None else tuple(one.take(places) for one in self.trees),
+            None if self.trees is None else tuple(side.take(places) for side in self.trees),
         )
 
     @classmethod
     def joined(cls, parts: Sequence["Examples"]) -> "Examples":
         """One behind the other; parts of the same number of texts, and without trees."""
-        texts = tuple(pa.concat_arrays(side) for side in zip(*(one.texts for one in parts), strict=True))
-        return cls(texts, np.concatenate([one.labels for one in parts]))
+        texts = tuple(pa.concat_arrays(side) for side in zip(*(part.texts for part in parts), strict=True))
+        return cls(texts, np.concatenate([part.labels for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Task:
         measure: the one that the papers print.
         notes: what a reader of the scores must know: sets that are missing, files that are not the known ones, parts
             that are not as published.
-        split: where the parts were drawn here: what must be saved beside the result.
+        split: where the parts were drawn here: what must be saved next to the result.
         threshold: of semeval2013, the labeled pairs behind ``train``: dev and test are pairs like them, and from
             which similarity on a pair is called the same is chosen on these for dev, on these and dev for test.
     """

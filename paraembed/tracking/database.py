@@ -63,8 +63,8 @@ def _unreadable(database: Path) -> str | None:
             if database.stat().st_size > _CHECKED_BYTES:
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 return None
-            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            return None if found == "ok" else str(found)
+            (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return None if result == "ok" else str(result)
     except sqlite3.OperationalError:
         return None
     except sqlite3.DatabaseError as error:
@@ -150,7 +150,7 @@ def _put(new: Path, database: Path) -> None:
 
 
 def _set_aside(database: Path, why: str) -> Path:
-    """Rename a database and what SQLite keeps beside it."""
+    """Rename a database and what SQLite keeps next to it."""
     kept = database.with_name(f"{database.name}.{why}-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 10**6:06}")
     for end in ("-journal", "-wal", "-shm", ""):
         part = database.with_name(database.name + end)

@@ -1,6 +1,6 @@
 """An encoder folder as a model of MLflow: texts in, vectors out. MLflow keeps this file with the model and runs it.
 
-``registry`` puts the modules of this package that are imported here beside it.
+``registry`` puts the modules of this package that are imported here next to it.
 """
 
 from typing import Any

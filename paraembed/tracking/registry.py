@@ -1,4 +1,4 @@
-"""Encoders in MLflow's model registry: with the code that runs them, so that nothing of ours comes from an index."""
+"""Encoders in MLflow's model registry, with the code that runs them: a package index need not have paraembed."""
 
 import shutil
 import sys
@@ -48,9 +48,9 @@ def register(run: Run, folder: Path, name: str, tags: dict[str, str]) -> str | N
 
 
 def _create(client: MlflowClient, run: str, folder: Path, name: str, tags: Mapping[str, str]) -> Any:
-    with TemporaryDirectory() as at:
-        save_model(folder, Path(at) / ALIAS)
-        client.log_artifacts(run, at)
+    with TemporaryDirectory() as temporary:
+        save_model(folder, Path(temporary) / ALIAS)
+        client.log_artifacts(run, temporary)
     source = f"{client.get_run(run).info.artifact_uri}/{ALIAS}"
     try:
         client.create_registered_model(name)
@@ -70,17 +70,17 @@ def save_model(encoder: Path, out: Path) -> None:
         warnings.simplefilter("ignore", UserWarning)  # its own, of its own types
         pyfunc = import_module("mlflow.pyfunc")  # 1 s, and only here; a plain import puts it off
     modules, packages = _needed()
-    with TemporaryDirectory() as at:
+    with TemporaryDirectory() as folder:
         root = Path(import_module(_PACKAGE).__path__[0]).parent
         for module in modules:
-            copy = Path(at) / module.relative_to(root)
+            copy = Path(folder) / module.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(module, copy)
         pyfunc.save_model(
             path=str(out),
             python_model=str(_MODEL_CODE),  # as code: nothing is pickled
             artifacts={"encoder": str(encoder)},
-            code_paths=[f"{at}/{_PACKAGE}"],
+            code_paths=[f"{folder}/{_PACKAGE}"],
             pip_requirements=packages,
         )
 
@@ -102,12 +102,12 @@ def _needed() -> tuple[list[Path], list[str]]:
     finder.run_script(str(_MODEL_CODE))
     for config in ENCODERS.values():  # imported when they build, which the finder does not see
         finder.import_hook(config.builder())
-    ours = [
+    own = [
         Path(module.__file__)  # type: ignore[attr-defined]
         for name, module in finder.modules.items()
         if name.partition(".")[0] == _PACKAGE
     ]
-    files = [path / "__init__.py" if path.is_dir() else path for path in ours]
+    files = [path / "__init__.py" if path.is_dir() else path for path in own]
     others = {name.partition(".")[0] for name in finder.badmodules} - sys.stdlib_module_names - {_PACKAGE}
     known = packages_distributions()
     packages = {other if other in known[other] else known[other][0] for other in others if other in known}

@@ -1,7 +1,7 @@
-"""One MLflow run a job. What a job logs goes to a file beside its output, and from there to the store.
+"""One MLflow run per job. Records go to a file next to the job's output, and from there to the store.
 
-A store that does not answer costs a warning, never the job: a thread sends the records when it answers again, the next
-same command at the latest. ``tracking_spool`` is the file, ``tracking_sender`` the thread.
+A store that does not answer costs a warning, never the job: a thread sends the records when it is reachable again, or
+the next run of the same command does. ``tracking.spool`` is the file, ``tracking.sender`` the thread.
 """
 
 import json
@@ -41,7 +41,7 @@ _SOURCE_CHARACTERS = 60_000  # of a data set; MLflow takes 65,535
 _FIRST_SOURCES = 20  # of a data set with more than that
 _PARAM_CHARACTERS, _TAG_CHARACTERS = 6000, 8000
 _SAMPLE_SECONDS = 10.0  # between samples of the machine
-_ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and ours
+_ID = re.compile(r"[0-9a-f]{32}")  # of a run, MLflow's and paraembed's
 
 log = logging.getLogger(__name__)
 _enclosing: "ContextVar[Run | None]" = ContextVar("run", default=None)

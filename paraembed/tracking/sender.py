@@ -242,16 +242,16 @@ class Sender:
         self.spool.append("again", [key, kind, value])
 
     def _set_aside(self, kind: str, value: Any, reason: str) -> None:
-        """Keep a record that the store refuses in a file of its own, and name it."""
+        """Keep a record that the store rejects in a file of its own, and log its name."""
         path = self.spool.path.with_name(self.spool.path.name.removesuffix(".jsonl") + "-refused.jsonl")
         Spool(path).append(kind, [value, reason])
         self._num_refused += 1
         if self._num_refused <= _MOST_NAMED:
             name = value[0] if isinstance(value, list) and value else value
             name = name[0] if isinstance(name, list) and name else name
-            log.warning("MLflow refuses %s %.100r (%s); it is set aside in %s", kind, name, reason, path)
+            log.warning("MLflow rejects %s %.100r (%s); it is kept in %s", kind, name, reason, path)
         elif self._num_refused == _MOST_NAMED + 1:
-            log.warning("MLflow refuses more records; all of them are in %s", path)
+            log.warning("MLflow rejects more records; all of them are in %s", path)
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -51,7 +51,7 @@ class Spool:
         self._is_lost = self._is_damaged = False
 
     def append(self, kind: str, value: Any) -> None:
-        """Append a record; where the disk refuses, warn once: it is lost to MLflow, not to the job."""
+        """Append a record; on a disk error, warn once: MLflow misses the record, the job continues."""
         line = (json.dumps([kind, value]) + "\n").encode()
         try:
             with self._lock:
@@ -91,7 +91,7 @@ class Spool:
 
 
 def decoded(data: bytes, start: int) -> Iterator[Record | None]:
-    """The records of a piece of a spool that begins at byte ``start``; None for a line that is none.
+    """The records of a piece of a spool that begins at byte ``start``; None for a line that is not a record.
 
     A last line without its line end is left for later.
     """
@@ -184,13 +184,13 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "trial": _TRIAL,
     "end": lambda value: _END(value) or _is_text(value),
 }
-"""What may stand in a file: the kind of a record, and a check of its value. ``open`` begins the records of a run,
+"""Records that a file may hold: the kind of a record, and a check of its value. ``open`` begins the records of a run,
 ``opened`` gives its id in the store, ``sent`` the offset up to which the records are dealt with, ``again`` is a record
 (run, kind, value) that the store did not take in its turn."""
 
 
 def spool_path(out: Path) -> Path:
-    """Where the records of a job with this output are: beside the output."""
+    """Where the records of a job with this output are: next to the output."""
     return out.with_name(f"{out.name or 'out'}.mlflow.jsonl")
 
 

@@ -31,7 +31,7 @@ _TRIAL = "trial"  # tag: its number
 class Store:
     """The tracking store of a job: ``MLFLOW_TRACKING_URI``, else ``mlruns`` in the working folder.
 
-    In a submitted job, whose working folder is temporary, ``mlruns`` is beside the output.
+    In a submitted job, whose working folder is temporary, ``mlruns`` is next to the output.
     """
 
     def __init__(self, out: Path) -> None:
@@ -57,26 +57,28 @@ class Store:
         """Number of the experiment, which is made where it is missing."""
         if self._experiment is None:
             client = self.client()
-            there = client.get_experiment_by_name(EXPERIMENT)
+            existing = client.get_experiment_by_name(EXPERIMENT)
             artifacts = str(self._folder / "artifacts") if self._folder else None
-            made = there.experiment_id if there else client.create_experiment(EXPERIMENT, artifacts, _KIND)
-            self._experiment = str(made)
+            experiment_id = (
+                existing.experiment_id if existing else client.create_experiment(EXPERIMENT, artifacts, _KIND)
+            )
+            self._experiment = str(experiment_id)
         return self._experiment
 
     def find(self, tag: str, value: str, other_than: str = "") -> str | None:
         """The newest run of the experiment with a tag."""
         where = f"tags.`{tag}` = '{value}'" + (f" and attributes.run_id != '{other_than}'" if other_than else "")
-        found = self.client().search_runs([self.experiment()], where, max_results=1)
-        return str(found[0].info.run_id) if found else None
+        runs = self.client().search_runs([self.experiment()], where, max_results=1)
+        return str(runs[0].info.run_id) if runs else None
 
     def open(self, opening: Mapping[str, Any], *, is_new: bool) -> str:
         """Id of a run: of an earlier job, or made now; ``is_new`` where no earlier try can have made it."""
         client, known = self.client(), opening["run_id"]
         if known is not None and self._is_there(known):
             return str(known)
-        found = None if is_new else self.find(RUN_KEY, opening["key"])
-        if found is not None:
-            return found
+        existing = None if is_new else self.find(RUN_KEY, opening["key"])
+        if existing is not None:
+            return existing
         tags = {**dict(opening["tags"]), RUN_KEY: opening["key"]}
         if opening["parent"] is not None and (parent := self.find(RUN_KEY, opening["parent"])) is not None:
             tags[PARENT] = parent
@@ -142,13 +144,13 @@ class Store:
         client, experiment = self.client(), self.experiment()
         trials = self._trials.pop(parent, None)  # after an error it is not known what the store has
         trials = self._look(parent) if trials is None else trials
-        there = trials.get(value["number"])
-        if there is not None and there[1] != value["end"]:
-            client.delete_run(there[0])
-        if there is None or there[1] != value["end"]:
+        existing = trials.get(value["number"])
+        if existing is not None and existing[1] != value["end"]:
+            client.delete_run(existing[0])
+        if existing is None or existing[1] != value["end"]:
             tags = {**dict(value["tags"]), PARENT: parent, _TRIAL: value["number"]}
-            made = client.create_run(experiment, start_time=value["start"], run_name=value["name"], tags=tags)
-            run = str(made.info.run_id)
+            created = client.create_run(experiment, start_time=value["start"], run_name=value["name"], tags=tags)
+            run = str(created.info.run_id)
             for kind, size in (("params", PARAMS), ("metrics", METRICS)):
                 for start in range(0, len(value[kind]), size):
                     self.send(run, kind, value[kind][start : start + size])

@@ -29,7 +29,7 @@ def selection_by(metric: str) -> Selection:
 
 
 def gold_selection(selection: Selection, task: str | None) -> Selection:
-    """The selection of a space for gold labels, for a task: ``dev/pearson`` of similarity, of others the accuracy."""
+    """Return the selection of a task with labeled examples: ``dev/pearson`` for similarity, else ``dev/accuracy``."""
     if task in {None, "similarity"}:
         return selection
     return replace(selection, metric=((1, "dev/accuracy"),))
@@ -84,7 +84,7 @@ def needed(suite: Suite, metric: Metric) -> Suite:
     groups = []
     for group in suite.groups:
         if not group.name:
-            sets = tuple(one for one in group.sets if is_named(one.name))
+            sets = tuple(part for part in group.sets if is_named(part.name))
             groups += [replace(group, sets=sets)] if sets else []
         elif is_named(group.name):
             groups.append(group)
@@ -97,4 +97,4 @@ def needed(suite: Suite, metric: Metric) -> Suite:
 
 
 def _parts(groups: Sequence[Any]) -> list[str]:
-    return [name for group in groups for name in ([group.name] if group.name else [one.name for one in group.sets])]
+    return [name for group in groups for name in ([group.name] if group.name else [part.name for part in group.sets])]

@@ -60,8 +60,8 @@ def read_labels_for(
     for name in _OF_ALL:
         if len({getattr(point.recipe, name) for point in points.differing_in({name})}) > 1:
             raise ValueError(f"the space {points.name} searches {name}, and its trials share what that decides: fix it")
-    found = (point.recipe for point in points.differing_in({"scramble", "head_layer", "batch_size"}))
-    recipes = [recipe for recipe in found if isinstance(recipe, SupervisedRecipe)]
+    searched = (point.recipe for point in points.differing_in({"scramble", "head_layer", "batch_size"}))
+    recipes = [recipe for recipe in searched if isinstance(recipe, SupervisedRecipe)]
     try:
         for recipe in recipes:
             check_recipe(recipe, task)

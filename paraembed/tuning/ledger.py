@@ -1,7 +1,7 @@
 """What became of each trial: one JSON file each, which appears whole or not at all.
 
-It is all that a sweep remembers: what comes next follows from it and the sweep's settings, so a killed sweep goes on
-where it was, whatever died with it.
+It is all that a sweep remembers: what comes next follows from it and the sweep's settings, so a killed sweep
+resumes where it was.
 """
 
 import math
@@ -24,9 +24,9 @@ class Epoch:
 
     Attributes:
         epoch: from 1.
-        score: the metric that is maximised, of the model as this epoch leaves it; None where that is not defined.
+        score: the metric that is maximized, of the model as this epoch leaves it; None where that is not defined.
         loss: mean loss a pair, or an example, over the last steps, without penalties.
-        metrics: all metrics of the suite's sets; on gold labels, of the development part.
+        metrics: all metrics of the suite's sets; on labeled examples, of the dev set.
         seconds: since the trial began, scoring included.
     """
 
@@ -42,7 +42,7 @@ def counting(curve: Sequence[Epoch], keeps_best: bool) -> tuple[float, Epoch | N
 
     NaN and None where no epoch has a score.
     """
-    scored = [(one.score, one) for one in curve if one.score is not None]
+    scored = [(epoch.score, epoch) for epoch in curve if epoch.score is not None]
     if not scored:
         return math.nan, None
     return max(scored, key=lambda both: both[0]) if keeps_best else scored[-1]
@@ -113,7 +113,7 @@ class Ledger:
     """The records of a sweep, in a folder, by number.
 
     Raises:
-        ValueError: a file in the folder is no record.
+        ValueError: a file in the folder is not a record.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -127,7 +127,7 @@ class Ledger:
                     raise ValueError(f"its number is {record.number}")
             except ValueError as error:
                 raise ValueError(
-                    f"{path} is no record of a trial ({error}); remove it to run the trial again"
+                    f"{path} is not the record of a trial ({error}); remove it to run the trial again"
                 ) from None
             self.records[record.number] = record
 
@@ -144,7 +144,7 @@ class Ledger:
 
     def failed(self) -> list[Record]:
         """The trials that failed."""
-        return [one for one in self.in_order() if one.status == "failed"]
+        return [record for record in self.in_order() if record.status == "failed"]
 
     def in_order(self) -> list[Record]:
         """All records by number."""
@@ -152,8 +152,8 @@ class Ledger:
 
     def best(self) -> Record | None:
         """The highest score of those that finished; of equal ones the first."""
-        finished = [one for one in self.in_order() if one.status == "finished"]
-        return max(finished, key=lambda one: one.score, default=None)
+        finished = [record for record in self.in_order() if record.status == "finished"]
+        return max(finished, key=lambda record: record.score, default=None)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:05}.json"

@@ -17,7 +17,7 @@ _NOT_FIXED = {
     "epochs": "give a trial's epochs with `epochs`",
     SHARE: "no recipe has it; give the number of pairs with `sample`",
 }
-_OF_THE_JOB = ("eval_every", "patience")  # of a training on gold labels, apart from a search
+_OF_THE_JOB = ("eval_every", "patience")  # of a training on labeled examples, apart from a search
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Points:
 
     @property
     def kind(self) -> type[BaseRecipe]:
-        """What its recipes are: of a training on pairs, or on gold labels."""
+        """What its recipes are: of a training on pairs, or on labeled examples."""
         return Recipe if self.space.job == "train" else SupervisedRecipe
 
     def check(self) -> None:
-        """Raise ValueError where a field of the space or of the user is none of a recipe, or may not have its value."""
+        """Raise ValueError if a field of the space or of the user is unknown, or its value is not allowed."""
         for name, instead in _NOT_FIXED.items():
             if name in self.fixed:
                 raise ValueError(f"`fixed` {name}: {instead}")
@@ -77,9 +77,8 @@ class Points:
                 for name in _OF_THE_JOB:
                     if getattr(recipe, name, None) is not None:
                         raise ValueError(
-                            f"the space {self.name}: {name} is {getattr(recipe, name)}; a trial looks at the "
-                            "development part at the end of every epoch, and `asha` stops those that do not look "
-                            "promising: leave it out"
+                            f"the space {self.name}: {name} is {getattr(recipe, name)}; trials are scored on the dev "
+                            "set after every epoch, and `asha` stops the worst: leave it out"
                         )
 
     def at(self, choices: Mapping[str, int]) -> Point:
@@ -98,7 +97,7 @@ class Points:
                 options[name.removeprefix("encoder.")] = value
             else:
                 values[name] = value
-        if isinstance(values["encoder"], Mapping):  # else the recipe refuses it
+        if isinstance(values["encoder"], Mapping):  # else the recipe rejects it
             values["encoder"] = {**values["encoder"], **options}
         try:
             return Point(dict(choices), self.kind.from_dict(values), share)
@@ -129,8 +128,8 @@ class Points:
             for name, values in self.space.axes.items()
             if any(fields & (value.keys() if isinstance(value, Mapping) else {name}) for value in values)
         }
-        first, some = dict.fromkeys(self.space.axes, 0), replace(self.space, axes=axes)
-        return [self.at({**first, **some.choices(number)}) for number in range(some.size)]
+        first, reduced = dict.fromkeys(self.space.axes, 0), replace(self.space, axes=axes)
+        return [self.at({**first, **reduced.choices(number)}) for number in range(reduced.size)]
 
     def columns(self) -> list[str]:
         """The fields in which points differ."""

@@ -41,12 +41,21 @@ def suggest(
     return _suggest_tpe(space, settings.seed, number, earlier, known)
 
 
+def planned(space: Space, settings: SearchSettings) -> list[int]:
+    """Return the numbers of the points that will be tried, in order; of TPE, which decides later, all points."""
+    if settings.search != "random":
+        return [*range(space.size)]
+    numbers = {tuple(space.choices(number).values()): number for number in range(space.size)}
+    trials = range(settings.num_trials(space.size))
+    return [numbers[tuple(suggest(space, settings, trial, (), ()).values())] for trial in trials]
+
+
 def cut_offs(settings: SearchSettings, epochs: int, known: Sequence[Record]) -> dict[int, float]:
-    """The score that a trial must reach at the end of an epoch to go on: the best 1/reduction of those before it."""
+    """Return epoch → score that a trial must reach to continue: the best 1/reduction of earlier trials."""
     cuts = {}
     epoch = 1
     while settings.asha and epoch < epochs:
-        reached = [score for one in known if math.isfinite(score := one.reached(epoch))]
+        reached = [score for record in known if math.isfinite(score := record.reached(epoch))]
         if reached:
             cuts[epoch] = float(np.percentile(reached, 100 * (1 - 1 / settings.reduction)))
         epoch *= settings.reduction
@@ -59,7 +68,7 @@ def _suggest_tpe(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     axes = {name: _distribution(values) for name, values in space.axes.items()}
     records = {record.number: record for record in known}
-    trials = [_told(axes, choices, records.get(at)) for at, choices in enumerate(earlier)]
+    trials = [_told(axes, choices, records.get(trial)) for trial, choices in enumerate(earlier)]
     tried = {tuple(choices.values()) for choices in earlier}
     for ask in range(_ASKS):
         draw = int(np.random.default_rng((seed, number, ask)).integers(2**31))
@@ -71,12 +80,12 @@ def _suggest_tpe(
         if tuple(choices.values()) not in tried:
             return choices
     order = np.random.default_rng((seed, number)).permutation(space.size)
-    return next(one for one in map(space.choices, order.tolist()) if tuple(one.values()) not in tried)
+    return next(choices for choices in map(space.choices, order.tolist()) if tuple(choices.values()) not in tried)
 
 
 def _distribution(values: Sequence[Any]) -> BaseDistribution:
-    """Numbers in rising or falling order are near to their neighbours; all else is a choice."""
-    numbers = [one for one in values if isinstance(one, int | float) and not isinstance(one, bool)]
+    """Return an ordered distribution for sorted numbers, else a categorical one."""
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == len(values) and values in (tuple(sorted(values)), tuple(sorted(values, reverse=True))):
         return IntDistribution(0, len(values) - 1)
     return CategoricalDistribution(tuple(range(len(values))))
@@ -86,7 +95,7 @@ def _told(axes: dict[str, BaseDistribution], choices: Mapping[str, int], record:
     """A trial as Optuna knows it: running where no record says more, so that it keeps away from it."""
     if record is None:
         return create_trial(state=TrialState.RUNNING, params=dict(choices), distributions=axes)
-    scores = {one.epoch: score for one in record.curve if math.isfinite(score := record.reached(one.epoch))}
+    scores = {epoch.epoch: score for epoch in record.curve if math.isfinite(score := record.reached(epoch.epoch))}
     if record.status == "failed" or not scores:
         return create_trial(state=TrialState.FAIL, params=dict(choices), distributions=axes)
     state = TrialState.COMPLETE if record.status == "finished" else TrialState.PRUNED

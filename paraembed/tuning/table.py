@@ -45,7 +45,7 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
     """Write the table as Parquet and CSV and, where a trial finished, the best one and its recipe; returns the paths.
 
-    The recipe is what ``jobs/train.py --recipe FILE`` takes, or of gold labels ``jobs/finetune.py``.
+    The recipe is what ``jobs/train.py --recipe FILE`` takes, or of labeled examples ``jobs/finetune.py``.
     """
     table = results(points, ledger)
     shown = pa.table({name: [csv_cell(cell) for cell in column] for name, column in table.to_pydict().items()})
@@ -56,8 +56,8 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
     best = ledger.best()
     if best is not None:
         assert best.counted is not None
-        told = {"trial": best.number, "score": best.score, "share": best.share, "space": points.name}
-        write_json(folder / BEST, {**told, "metrics": best.counted.metrics, "recipe": best.recipe})
+        header = {"trial": best.number, "score": best.score, "share": best.share, "space": points.name}
+        write_json(folder / BEST, {**header, "metrics": best.counted.metrics, "recipe": best.recipe})
         write_json(folder / RECIPE, best.recipe)
         paths += [folder / BEST, folder / RECIPE]
     return paths
@@ -128,8 +128,8 @@ def _row(points: Points, record: Record) -> dict[str, Any]:
 
 def _alike(values: list[Any]) -> list[Any]:
     """Numbers as float where one of them is."""
-    if any(isinstance(one, float) for one in values):
-        return [float(one) if isinstance(one, int) else one for one in values]
+    if any(isinstance(value, float) for value in values):
+        return [float(value) if isinstance(value, int) else value for value in values]
     return values
 
 
@@ -195,16 +195,18 @@ class GrowingTable:
         values: list[Any] = []
         for axis, choices in self._points.space.axes.items():
             values += [
-                one.get(name) if isinstance(one, dict) else one
-                for one in choices
-                if isinstance(one, dict) or axis == name
+                choice.get(name) if isinstance(choice, dict) else choice
+                for choice in choices
+                if isinstance(choice, dict) or axis == name
             ]
         return [value_text(value) for value in values] or [""]
 
 
 def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the trials that finished, the best first; the others are in the results."""
-    finished = sorted((one for one in ledger.in_order() if one.status == "finished"), key=lambda one: -one.score)
+    finished = sorted(
+        (record for record in ledger.in_order() if record.status == "finished"), key=lambda record: -record.score
+    )
     rows = []
     for record in finished[:most]:
         shown = points.shown(record.recipe, record.share)

@@ -36,8 +36,8 @@ DECIDES_INPUTS = (
 )
 """Fields of a recipe that its inputs depend on, besides the encoder."""
 
-_PROBED = 4  # trials that are begun; they stand for the others
-_OVERHEAD_SECONDS = 0.5  # of a trial beside training and scoring: Ray Tune, the record, MLflow
+_PROBED = 4  # trials that are begun, as a sample of all
+_OVERHEAD_SECONDS = 0.5  # of a trial besides training and scoring: Ray Tune, the record, MLflow
 _STEPS = 40
 _SECONDS = 3.0  # of a trial's steps
 
@@ -49,7 +49,7 @@ class Inputs:
     Attributes:
         vocabulary: string array [V].
         matrix: float32 [V, D], the initial word vectors.
-        texts: those of a pair, or of an example, side by side.
+        texts: those of a pair or an example are adjacent.
         targets: of labeled examples, what the model's ``losses`` compare with [n, …]; None: pairs.
         kind: what a model of labeled examples answers; None: pairs.
         composition: the other parameters of the encoder that trials begin with, by name; None: new ones, by the seed.
@@ -103,7 +103,7 @@ class Inputs:
             init=recipe.init,
         )
         if self.composition is not None:
-            encoder.composition.load_state_dict({name: _tensor(one) for name, one in self.composition.items()})
+            encoder.composition.load_state_dict({name: _tensor(tensor) for name, tensor in self.composition.items()})
         if self.kind is None:
             return encoder.to(device)
         return Supervised(encoder, self.kind, options_of(recipe), recipe.seed).to(device)
@@ -186,10 +186,10 @@ def run_trial(
         inputs: shared with other trials.
         recipe: how.
         share: of the pairs.
-        scorer: what is maximised; rank 0 asks it.
+        scorer: what is maximized; rank 0 asks it.
         cut_offs: scores below which the trial stops, by epoch.
         device: cpu or cuda.
-        rank: number of this worker; of several, each is told by rank 0 when to end, and the curve is rank 0's.
+        rank: number of this worker; of several, rank 0 decides when all end, and records the curve.
         world: how many workers.
         on_epoch: called by rank 0 at the end of every epoch.
 
@@ -197,12 +197,12 @@ def run_trial(
         Exception: of several workers, an error of one that the others cannot know of: whoever runs them must end them.
     """
     started = time.monotonic()
-    judge = _Judge(scorer, cut_offs, recipe.epochs, rank, world, on_epoch)
+    watcher = _Watcher(scorer, cut_offs, recipe.epochs, rank, world, on_epoch)
     status: Status = "finished"
     reason = ""
     try:
-        judge.model = inputs.model(recipe, device)
-        inputs.part(share, recipe.seed).fit(judge.model, recipe, rank=rank, world=world, on_report=judge)
+        watcher.model = inputs.model(recipe, device)
+        inputs.part(share, recipe.seed).fit(watcher.model, recipe, rank=rank, world=world, on_report=watcher)
     except _EndError as end:
         status, reason = end.status, end.reason
     except AstrayError as error:
@@ -211,10 +211,10 @@ def run_trial(
         if world > 1:
             raise
         status, reason = "failed", f"{type(error).__name__}: {error}"
-    return Ended(status, reason, tuple(judge.curve), time.monotonic() - started, scorer.keeps_best)
+    return Ended(status, reason, tuple(watcher.curve), time.monotonic() - started, scorer.keeps_best)
 
 
-class _Judge:
+class _Watcher:
     """Scores a model at the end of every epoch, and ends its trial where that says so."""
 
     model: Any
@@ -238,8 +238,8 @@ class _Judge:
             return
         status, reason = self._verdict(report) if self.rank == 0 else ("finished", "")
         if self.world > 1:
-            told = gather_texts(json.dumps([status, reason]), self.world, self.model.matrix.device)
-            status, reason = json.loads(told[0])
+            replies = gather_texts(json.dumps([status, reason]), self.world, self.model.matrix.device)
+            status, reason = json.loads(replies[0])
         if status != "finished":
             raise _EndError(status, reason)
 
@@ -271,7 +271,7 @@ class _Judge:
 def spread(trials: Sequence[int]) -> list[int]:
     """At most four of them, evenly spread, the first and the last among them."""
     few = min(_PROBED, len(trials))
-    return [trials[at * (len(trials) - 1) // max(1, few - 1)] for at in range(few)]
+    return [trials[index * (len(trials) - 1) // max(1, few - 1)] for index in range(few)]
 
 
 @one_thread()
@@ -292,15 +292,15 @@ def _seconds(point: Point, inputs: Inputs, scorer: Scorer, device: str) -> float
     clock = time.perf_counter()
     model = inputs.model(recipe, device)
     copying = time.perf_counter() - clock
-    some = inputs.part(point.share, recipe.seed)
-    few = some.first(min(len(some), _STEPS * recipe.batch_size))
+    subset = inputs.part(point.share, recipe.seed)
+    few = subset.first(min(len(subset), _STEPS * recipe.batch_size))
     one_epoch = replace(recipe, epochs=1)
     few.first(min(len(few), 2 * recipe.batch_size)).fit(model, one_epoch)  # compiles, warms up
     steps, pairs_done, clock = 0.0, 0, time.perf_counter()
-    while steps < _SECONDS and pairs_done < len(some):
+    while steps < _SECONDS and pairs_done < len(subset):
         pairs_done += few.fit(model, one_epoch).pairs
         steps = time.perf_counter() - clock
     clock = time.perf_counter()
     scorer(model)
     scoring = time.perf_counter() - clock
-    return _OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * len(some) + scoring)
+    return _OVERHEAD_SECONDS + copying + recipe.epochs * (steps / pairs_done * len(subset) + scoring)

@@ -302,7 +302,7 @@ def test_a_trial_whose_worker_dies_is_tried_again(sample, tmp_path):
     os.kill(worker.pid, signal.SIGKILL)
     said = process.communicate()[1]
     assert process.returncode == 0, said
-    assert re.search(r"trial [01]: its worker died, or could not begin; it runs again", said)
+    assert re.search(r"trial [01]: its worker failed, or could not start; it runs again", said)
     assert "Traceback" not in said, said
     assert [row["status"] for row in table(tmp_path / "sweep")] == ["finished"] * 4
 

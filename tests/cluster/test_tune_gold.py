@@ -174,12 +174,14 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
             tune(change(good))
         assert not (tmp_path / "out").exists()
 
-    refused(lambda one: replace(one, task=None), r"trains on gold labels: give --task, one of similarity, entailment, ")
-    refused(lambda one: replace(one, pairs=data), r"--pairs is of no use here: the space .* trains on gold labels")
-    refused(lambda one: replace(one, final_pairs=data), r"--final-pairs is of no use here")
-    refused(lambda one: replace(one, sample=100), r"--sample is of no use here: .* all of a task's training part")
-    refused(lambda one: replace(one, metric="sts/mean"), r"--metric is of no use here: .* by its development part")
-    refused(lambda one: replace(one, space="acl2017/avg"), r"--task is of no use here: .* acl2017/avg trains on pairs")
+    refused(
+        lambda one: replace(one, task=None), r"trains on labeled examples; give --task, one of similarity, entailment, "
+    )
+    refused(lambda one: replace(one, pairs=data), r"--pairs does not apply: the space .* trains on labeled examples")
+    refused(lambda one: replace(one, final_pairs=data), r"--final-pairs does not apply")
+    refused(lambda one: replace(one, sample=100), r"--sample does not apply: .* all of a task's training set")
+    refused(lambda one: replace(one, metric="sts/mean"), r"--metric does not apply: .* by its dev set")
+    refused(lambda one: replace(one, space="acl2017/avg"), r"--task does not apply: .* acl2017/avg trains on pairs")
     refused(lambda one: replace(one, words=None), r"the mode scratch begins with word vectors: give `words` VECTORS")
     refused(lambda one: replace(one, pretrained=data / "avg"), r"give `words` VECTORS, and no `pretrained`")
     universal = "iclr2016/universal-avg"
@@ -192,7 +194,7 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
     refused(
         lambda one: replace(one, data_set="sst"), r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"
     )
-    refused(lambda one: replace(one, fixed=("eval_every=100",)), r"eval_every is 100; a trial looks at the development")
+    refused(lambda one: replace(one, fixed=("eval_every=100",)), r"eval_every is 100; trials are scored on the dev set")
     turney = "acl2017/supervised-gran"
     refused(lambda one: replace(one, space=turney, task="turney"), r"the space .*: scramble is 0\.\d+, and turney")
     refused(lambda one: replace(one, fixed=("head_layer=none",)), r"head_layer is none, and the task similarity has a")
@@ -200,8 +202,8 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
         lambda one: replace(one, placement=replace(one.placement, workers=3)),
         r"200 examples to train on .* batch_size is 100 for each of 3 workers; take a smaller one",
     )
-    refused(lambda one: replace(one, placement=replace(one.placement, profile=True)), r"--profile is of no use here")
-    refused(lambda one: replace(one, final_epochs=3), r"--final-epochs is of the training after the search; give --pro")
+    refused(lambda one: replace(one, placement=replace(one.placement, profile=True)), r"--profile does not apply")
+    refused(lambda one: replace(one, final_epochs=3), r"--final-epochs needs --protocol")
     given = "similarity", None, data, data / "words.txt", None
     labels, points = read_labels_for(Points(NAME, SPACES[NAME]), *given)
     with pytest.raises(ValueError, match=r"trials at a time need about .* GiB of memory"):
@@ -213,7 +215,7 @@ def test_a_dry_run_needs_no_task_and_with_one_names_its_measure(capsys):
     printed = capsys.readouterr()
     assert len([line for line in printed.out.splitlines() if line.strip("- ")]) == 1 + SPACES[NAME].size
     assert "10 epochs on SICK, or the Stanford Sentiment Treebank" in printed.err
-    assert "chosen by dev/pearson (the task's development part" in printed.err
+    assert "chosen by dev/pearson (the task's dev set" in printed.err
     tune(Tune(NAME, dry_run=True, task="sentiment"))
     assert "chosen by dev/accuracy" in capsys.readouterr().err
 

@@ -16,8 +16,9 @@ from mlflow.tracking import MlflowClient
 
 from paraembed.cluster import tune_trials
 from paraembed.cluster.tune import Sweep, _to_probe, begin, log_trial, settled, trial_inputs
+from paraembed.cluster.tune_protocol import protocol_of
 from paraembed.cluster.tune_trials import LedgerSearch
-from paraembed.commands.tune import Tune, _protocol
+from paraembed.commands.tune import Tune
 from paraembed.commands.tune import main as tune
 from paraembed.evaluation.sets import Choices, Group, Suite
 from paraembed.io.atomic import write_json
@@ -80,10 +81,10 @@ def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(tmp_path, monke
         clock.now += 0.2
         assert given_out(search, name) == 0
         search.on_death(name)
-    assert caplog.text.count("trial 0: its worker died, or could not begin; it runs again") == 3
+    assert caplog.text.count("trial 0: its worker failed, or could not start; it runs again") == 3
     record = search.ledger.records[0]
     assert (record.status, record.curve) == ("failed", ())
-    assert record.reason.startswith("its worker died, or could not begin, 4 times; is there memory for 2 trials")
+    assert record.reason.startswith("its worker failed, or could not start, 4 times; is there memory for 2 trials")
     assert [given_out(search, name) for name in "fg"] == [2, 3]
     search.on_end("f", ended([0.1, 0.2]))
     assert given_out(search, "h") is None  # not the end: trial 3 may die
@@ -230,7 +231,7 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
 
 
 def test_flags_that_would_be_ignored_are_refused():
-    with pytest.raises(ValueError, match="smoke without --pairs makes a sample of its own"):
+    with pytest.raises(ValueError, match="smoke without --pairs runs on generated data"):
         tune(Tune("smoke", words=Path("words.txt")))
     with pytest.raises(ValueError, match="`fixed` epochs: give a trial's epochs with `epochs`"):
         tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))
@@ -241,9 +242,8 @@ def test_flags_that_would_be_ignored_are_refused():
 def test_the_winner_is_scored_on_what_it_was_chosen_by_where_the_folder_holds_no_suite(tmp_path):
     rows = np.zeros((1, 2), np.int32)
     chosen = Suite("choose", (Group("", (Choices("2", pa.array(["a", "b"]), rows, rows),)),), measure="accuracy")
-    flags = Tune("pgru2017/gru", data=tmp_path)
     points, pairs = Points("pgru2017/gru", SPACES["pgru2017/gru"]), replace(pairs_of(tmp_path), suites=(chosen,))
-    protocol = _protocol(flags, sweep(tmp_path, points=points, data=pairs))
+    protocol = protocol_of(sweep(tmp_path, points=points, data=pairs), tmp_path, None, None, None)
     assert protocol.suites == [chosen]
 
 

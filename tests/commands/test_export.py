@@ -55,7 +55,7 @@ def test_word2vec_text_that_train_reads(export, tmp_path, capsys):
     encoder = save("lstm", tmp_path / "encoder")
     assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 0
     told = capsys.readouterr().err
-    assert "wrote deep/vectors.txt.gz: 4 word vectors of width 3; the unknown word is UUUNKKK" in told
+    assert "wrote deep/vectors.txt.gz: 4 word vectors of width 3; <unk> is UUUNKKK" in told
     assert "left out: the layers of lstm; the words alone do not make its vectors" in told
     read = read_words(tmp_path / "deep" / "vectors.txt.gz")
     assert read.vocabulary.to_pylist() == ["<s>", *VOCABULARY[1:]]

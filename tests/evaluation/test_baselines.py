@@ -168,8 +168,8 @@ def test_what_is_missing_or_not_allowed_is_said(name, changes, message, sources)
         baseline(name, Sources(**{**vars(sources), **changes}))
 
 
-def overlap(one, other, *, lemmatised=False):
-    return float(WordOverlap(lemmatised=lemmatised).similarity(pa.array([one]), pa.array([other]))[0])
+def overlap(one, other, *, lemmatized=False):
+    return float(WordOverlap(lemmatized=lemmatized).similarity(pa.array([one]), pa.array([other]))[0])
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_overlap_by_hand(one, other, share):
 
 def test_overlap_of_lemmas():
     assert overlap("two cats", "the cat sat") == 0
-    assert overlap("two cats", "the cat sat", lemmatised=True) == 1 / 2
+    assert overlap("two cats", "the cat sat", lemmatized=True) == 1 / 2
 
 
 @given(*[st.lists(st.sampled_from("abcd"), min_size=1, max_size=6)] * 2)

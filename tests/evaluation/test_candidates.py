@@ -60,14 +60,14 @@ def test_weights_that_could_run_code_are_refused(model):
     prefix, _, folder = model.partition(":")
     (Path(folder) / "module").mkdir()
     (Path(folder) / "module" / "pytorch_model.bin").touch()
-    with pytest.raises(ValueError, match=r"module/pytorch_model\.bin has no safetensors beside it"):
+    with pytest.raises(ValueError, match=r"module/pytorch_model\.bin has no safetensors next to it"):
         peer(model)
-    with pytest.raises(ValueError, match=r"is no folder; give a model's folder, or its name on the hub"):
+    with pytest.raises(ValueError, match=r"is not a folder; give a model's folder, or its name on the hub"):
         peer(f"{prefix}:{folder}/none")
     (Path(folder) / "module" / "pytorch_model.bin").rename(Path(folder) / "module" / "readme.txt")
     for file in Path(folder).glob("*.json"):
         file.unlink()
-    with pytest.raises(ValueError, match=f"{prefix}:.* is no model that .* can load"):
+    with pytest.raises(ValueError, match=f"{prefix}:.* is not a model that .* can load"):
         peer(model)
 
 

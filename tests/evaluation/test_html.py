@@ -70,7 +70,7 @@ def made(inputs, tmp_path_factory):
     candidates = [replace(one, label=f"{one.label} {HOSTILE}", description=HOSTILE) for one in inputs.candidates]
     report = compare(candidates, suites, resamples=0)
     out = tmp_path_factory.mktemp("page")
-    return report, analyse(report, candidates, suites, AnalysisOptions(neighbours_of=(HOSTILE,)), out)
+    return report, analyse(report, candidates, suites, AnalysisOptions(neighbors_of=(HOSTILE,)), out)
 
 
 def test_the_page_is_whole_and_asks_for_nothing(made):

@@ -95,7 +95,7 @@ def test_the_mean_of_the_papers_22_sets(encoder):
     # Printed for all 22 alone: no column; by set: the mean over our four.
     assert not [head for head in table.head if "Wieting 2017 table 2" in head]
     assert list(cells(table, "Wieting 2016 table 2: PP").values()) == ["58.7~"]  # (42.6 + 67.7 + 71.6 + 52.9) / 4
-    assert any("left out, for ours is without 2012/MSRvid" in note for note in table.notes)
+    assert any("this run is without 2012/MSRvid" in note for note in table.notes)
     assert PAPERS_22 not in one(encoder, ALL_STS).metrics()
 
 
@@ -146,12 +146,14 @@ def test_an_encoder_that_was_chosen_on_the_very_sets_is_marked(encoder, metric, 
 def test_an_encoder_that_was_trained_on_gold_labels_is_marked_on_their_sets(encoder):
     candidate = Candidate("mine", "", encoder, "avg", gold=("sts", "sick"))
     report = compare([candidate], [ALL_STS, single("sick"), single("pit2015")], resamples=0)
-    notes = {table.head[0]: [note for note in table.notes if "gold labels" in note] for table in report.tables()}
+    notes = {table.head[0]: [note for note in table.notes if "labeled examples" in note] for table in report.tables()}
     for suite in ("sts", "papers-22"):
         (note,) = notes[suite]
-        assert note.startswith("mine was trained on gold labels of sts: what it learned from is among what is scored")
+        assert note.startswith(
+            "mine was trained on labeled examples of sts: what it learned from is among what is scored"
+        )
     assert notes["sick"] == [
-        "mine was trained on gold labels of sick: of the training part, which the published values may be without"
+        "mine was trained on labeled examples of sick: of the training part, which the published values may be without"
     ]
     assert notes["pit2015"] == []
     assert report.json()["encoders"][0]["gold"] == ["sts", "sick"]
@@ -195,7 +197,7 @@ def test_encoders_and_baselines_side_by_side(encoder, tiny_words):
     assert any(note.startswith("on covered: the same measure") for note in second.notes)
     assert "new/words/ws353/spearman_covered" not in report.metrics()
     assert report.metrics()["words/ws353/spearman_covered"] == report.metrics()["words/ws353/spearman"]
-    assert "over 2 pairs without an unknown word" in report.csv()
+    assert "over 2 pairs without an OOV word" in report.csv()
     assert report.json()["encoders"][1]["scores"]["words/ws353"]["num_covered"] == 0
     assert report.predictions["new", "sts/2012/MSRpar"].shape == (4,)
     with pytest.raises(ValueError, match="two candidates are called 'new'; rename one of them"):

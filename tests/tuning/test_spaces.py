@@ -136,5 +136,5 @@ def test_bad_spaces_and_settings_are_refused_before_any_trial():
         Points("x", replace(gold, axes={"share": (0.1, 1.0)})).check()
     with pytest.raises(ValueError, match=r"the space x: a recipe has no field 'negatives'"):
         Points("x", gold, {"negatives": "max"}).check()
-    with pytest.raises(ValueError, match=r"the space x: patience is 2; a trial looks at the development part at the"):
+    with pytest.raises(ValueError, match=r"the space x: patience is 2; trials are scored on the dev set"):
         Points("x", gold, {"patience": 2}).check()

@@ -28,7 +28,7 @@ ANALYSES: tuple[tuple[Heading, Callable[[Inputs], Content]], ...] = (
     (pairs.BY_RATIO, pairs.error_by_ratio),
     (pairs.UNKNOWN, pairs.unknown_words),
     (pairs.DISAGREEMENT, pairs.disagreement),
-    (words.NEIGHBOURS, words.neighbours),
+    (words.NEIGHBORS, words.neighbors),
     (words.NORMS, words.norms),
     (gates.HEADING, gates.gates),
     (margin.HEADING, margin.margin),
@@ -66,16 +66,16 @@ def analyse(
         raise NotADirectoryError(f"{out} is a file; pictures and tables need a folder")
     out.mkdir(parents=True, exist_ok=True)
     inputs = Inputs(report, tuple(candidates), tuple(suites), options)
-    made = []
+    analyses = []
     for number, (heading, make) in enumerate(ANALYSES, start=1):
         progress(f"analysis {number} of {len(ANALYSES)}: {heading.title}")
         try:
             content = make(inputs)
         except CannotMakeError as error:
-            made.append(Analysis(heading, None, str(error)))
+            analyses.append(Analysis(heading, None, str(error)))
         else:
-            made.append(_write(Analysis(heading, content), content, out))
-    return tuple(made)
+            analyses.append(_write(Analysis(heading, content), content, out))
+    return tuple(analyses)
 
 
 def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:

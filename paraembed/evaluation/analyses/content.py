@@ -11,7 +11,7 @@ from paraembed.evaluation.sets import Suite
 from paraembed.settings import AnalysisOptions
 
 Cell = str | int | float | None
-"""None: there is no such number, as where too few pairs lie behind it."""
+"""None: not defined, for example because of too few pairs."""
 
 
 def cell(value: float) -> Cell:
@@ -46,10 +46,14 @@ class Inputs:
         Raises:
             CannotMakeError: there are none.
         """
-        found = [(one.label, one.encoder) for one in self.candidates if isinstance(one.encoder, Encoder)]
-        if not found:
+        encoders = [
+            (candidate.label, candidate.encoder)
+            for candidate in self.candidates
+            if isinstance(candidate.encoder, Encoder)
+        ]
+        if not encoders:
             raise CannotMakeError("no candidate has word vectors of its own; it needs an encoder folder or `words`")
-        return found
+        return encoders
 
 
 class CannotMakeError(Exception):

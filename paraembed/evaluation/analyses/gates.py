@@ -44,7 +44,7 @@ class TaggedSentences:
     """n sentences: sentence i owns ``tokens[offsets[i]:offsets[i + 1]]``, likewise its tags and labels.
 
     Attributes:
-        tokens: as they stand [T].
+        tokens: of the text [T].
         tags: part of speech of each [T]: CoNLL-U's XPOS where the file has it, else UPOS.
         labels: dependency label of each [T]; empty where the file has none.
         offsets: int64 [n + 1].
@@ -65,32 +65,32 @@ def read_tagged(path: Path) -> TaggedSentences:
         FileNotFoundError, IsADirectoryError: as said.
         ValueError: a line that is neither (file and line named), or no token at all.
     """
-    found: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
     ends = [0]
     width = 0
     for number, line in enumerate(read_text(path), start=1):
         if not line.strip(" "):
-            ends.append(len(found))
+            ends.append(len(rows))
             continue
         cells = line.split("\t")
         if line.startswith("#") and (width == _COLUMNS or len(cells) not in {2, 3}):
             continue  # a comment; the token # has as many columns as the others
         width = width or len(cells)
         if len(cells) != width or width not in {2, 3, _COLUMNS}:
-            _refuse(path, number, f"{len(cells)} columns")
+            _reject(path, number, f"{len(cells)} columns")
         if width == _COLUMNS and not cells[0].isdigit():
             if not _NO_WORD.fullmatch(cells[0]):
-                _refuse(path, number, f"the ID is {cells[0][:20]!r}")
+                _reject(path, number, f"the ID is {cells[0][:20]!r}")
             continue
         token, tag, label = _fields(cells)
         if not token.strip() or not tag.strip():
-            _refuse(path, number, "no token" if not token.strip() else "no tag")
-        found.append((token, tag, label))
-    if not found:
+            _reject(path, number, "no token" if not token.strip() else "no tag")
+        rows.append((token, tag, label))
+    if not rows:
         raise ValueError(f"{path} holds no tokens; {_EXPECTED}")
-    tokens, tags, labels = zip(*found, strict=True)
+    tokens, tags, labels = zip(*rows, strict=True)
     has_labels = any(label != "_" for label in labels)
-    offsets = np.unique([*ends, len(found)]).astype(np.int64)
+    offsets = np.unique([*ends, len(rows)]).astype(np.int64)
     return TaggedSentences(pa.array(tokens, pa.string()), tags, labels if has_labels else (), offsets)
 
 
@@ -121,7 +121,7 @@ def gate_norms(encoder: Encoder, texts: Ragged) -> Vector:
 
     Args:
         encoder: one that ``has_gate``.
-        texts: none of them empty, without boundary tokens, which are put around them here.
+        texts: none of them empty, without BOS/EOS tokens, which are put around them here.
     """
     cuts = np.searchsorted(texts.offsets, np.arange(0, len(texts.ids), _AT_ONCE))
     bounds = np.unique([*cuts, len(texts)]).tolist()
@@ -134,8 +134,8 @@ def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> l
     names, numbers = np.unique(np.array(kinds, object), return_inverse=True)
     counts = np.bincount(numbers)
     means = np.bincount(numbers, norms) / counts
-    order = sorted(np.flatnonzero(counts >= least).tolist(), key=lambda at: (-means[at], names[at]))
-    return [Mean(str(names[at]), float(means[at]), int(counts[at])) for at in order]
+    order = sorted(np.flatnonzero(counts >= least).tolist(), key=lambda index: (-means[index], names[index]))
+    return [Mean(str(names[index]), float(means[index]), int(counts[index])) for index in order]
 
 
 def gates(inputs: Inputs) -> Content:
@@ -170,12 +170,12 @@ def gates(inputs: Inputs) -> Content:
                 tables.append(Table(f"{HEADING.name}-{slug}-{number}", title, (head, *_HEAD), tuple(rows)))
     if not tables:
         raise CannotMakeError(
-            f"no known word stands {LEAST_TOKENS} times in the texts that were scored; add `suite` sts"
+            f"no known word occurs {LEAST_TOKENS} times in the texts that were scored; add `suite` sts"
         )
     text = (
         "Mean L1 norm of the gate on a token (of a GRAN with two gates, of that on the word): how much of a word goes "
         f"into the average, at most the width. The {NUM_SHOWN} widest and the {NUM_SHOWN} narrowest of those "
-        f"that stand there {LEAST_TOKENS} times or more; words are those of the texts that were scored. "
+        f"that occur {LEAST_TOKENS} times or more; words are those of the texts that were scored. "
     ) + (
         "Tags and dependency labels are those of `tagged`."
         if tagged is not None
@@ -252,5 +252,5 @@ def _fields(cells: list[str]) -> tuple[str, str, str]:
     return cells[0], cells[1], cells[2] if len(cells) > 2 else "_"
 
 
-def _refuse(path: Path, at: int, what: str) -> NoReturn:
-    raise ValueError(f"{path}, line {at}: {what}; {_EXPECTED}; mend or drop the line")
+def _reject(path: Path, line: int, what: str) -> NoReturn:
+    raise ValueError(f"{path}, line {line}: {what}; {_EXPECTED}; mend or drop the line")

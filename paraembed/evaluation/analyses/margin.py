@@ -78,8 +78,11 @@ def margin(inputs: Inputs) -> Content:
     for candidate in inputs.candidates:
         if isinstance(candidate.encoder, PairScorer):
             continue
-        one, other = (candidate.encoder.embed(texts.slice(0, size)).vectors for texts in (first, second))
-        batches = [margins(one[at : at + BATCH], other[at : at + BATCH]) for at in range(0, size, BATCH)]
+        first_vectors, other = (candidate.encoder.embed(texts.slice(0, size)).vectors for texts in (first, second))
+        batches = [
+            margins(first_vectors[start : start + BATCH], other[start : start + BATCH])
+            for start in range(0, size, BATCH)
+        ]
         statistics[candidate.label] = np.concatenate(batches)
     if not statistics:
         raise CannotMakeError("no candidate has vectors")
@@ -100,14 +103,16 @@ def margin(inputs: Inputs) -> Content:
 
 def _whose(folder: Path, inputs: Inputs) -> str:
     """Whether they are the training pairs of the candidates."""
-    trained = [one.label for one in inputs.candidates if is_trained_on(folder, one.trained_on)]
-    others = [one.label for one in inputs.candidates if one.trained_on and one.label not in trained]
-    said = [
+    trained = [candidate.label for candidate in inputs.candidates if is_trained_on(folder, candidate.trained_on)]
+    others = [
+        candidate.label for candidate in inputs.candidates if candidate.trained_on and candidate.label not in trained
+    ]
+    notes = [
         f"{what} of {', '.join(who)}"
         for what, who in (("the training pairs", trained), ("other pairs than those", others))
         if who
     ]
-    return f"They are {' and '.join(said)}." if said else "Whether a candidate was trained on them is not known."
+    return f"They are {' and '.join(notes)}." if notes else "Whether a candidate was trained on them is not known."
 
 
 def _draw(statistics: dict[str, Vector]) -> bytes:

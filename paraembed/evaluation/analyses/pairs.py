@@ -1,4 +1,4 @@
-"""Analyses of scored pairs: score by length, errors by gold score and ratios, unknown words, disagreement."""
+"""Analyses of scored pairs: score by length, errors by gold score and ratios, OOV words, disagreement."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,14 +18,14 @@ from paraembed.text.tokenize import Tokens
 BY_TOKENS = Heading("score-by-length", "Score by length", "Wieting 2016, table 7")
 BY_GOLD = Heading("error-by-gold-score", "Error by gold score", "Wieting 2015, table 7")
 BY_RATIO = Heading("error-by-length-and-overlap", "Error by length and overlap ratio", "Wieting 2015, table 9")
-UNKNOWN = Heading("unknown-words", "Score and unknown words", "Wieting 2016, §5.1")
+UNKNOWN = Heading("unknown-words", "Score and OOV words", "Wieting 2016, §5.1")
 DISAGREEMENT = Heading("disagreement", "Where two encoders disagree", "Wieting 2017, table 7")
 
 BINS = ("≤4", "5", "6", "7", "8", "9", "≥10")
 LEAST_PAIRS = 10
 """Two pairs correlate by ±1."""
 THE_PAPERS = "sts 2012 to 2015"
-"""The pool that stands beside the paper's values: the sets among its 20 that are there, and no other."""
+"""Pool to compare with the paper's values: those of its 20 sets that are available."""
 LENGTH_RATIOS = ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0))
 OVERLAP_RATIOS = ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))
 UPPER_QUARTILE = find_row("Wieting 2016 table 2: 75th percentile of the task").values
@@ -59,20 +59,25 @@ def score_by_length(inputs: Inputs) -> Content:
         scores = [100 * score_by_bin(bins, gold, predicted[chosen]) for predicted in pool.predicted]
         papers = {f"paper: {label}": values for label, values in printed.items()}
         rows = [
-            (length, counts[at], *(cell(values[at]) for values in scores), *(row[at] for row in papers.values()))
-            for at, length in enumerate(BINS)
+            (
+                length,
+                counts[index],
+                *(cell(values[index]) for values in scores),
+                *(row[index] for row in papers.values()),
+            )
+            for index, length in enumerate(BINS)
         ]
         tables.append(pool.table(BY_TOKENS, ("tokens", "pairs", *inputs.labels, *papers), rows, 1, name))
         series = [Series(label, values, is_published=True) for label, values in papers.items()]
         series += map(Series, inputs.labels, scores)
         panels.append(Panel(name, series, [f"{length}\n{count:,}" for length, count in zip(BINS, counts, strict=True)]))
     text = (
-        "Pearson's r × 100 over the pairs whose longer text has so many tokens; the number of pairs stands below each "
+        "Pearson's r × 100 over the pairs whose longer text has so many tokens; the number of pairs is below each "
         f"length, and one with fewer than {LEAST_PAIRS} has no score."
     )
     if any(panel.title == THE_PAPERS for panel in panels):
         text += " In grey what the paper printed for its own encoders, over the 12,108 pairs of its 20 sets of " + (
-            f"STS 2012 to 2015; ours are without {missing}." if missing else "STS 2012 to 2015, as ours."
+            f"STS 2012 to 2015; this run is without {missing}." if missing else "STS 2012 to 2015, as this run."
         )
     return Content(text, tuple(tables), lines(panels, ("tokens of the longer text, pairs", "")))
 
@@ -132,15 +137,15 @@ def unknown_words(inputs: Inputs) -> Content:
     panels: tuple[list[Series], list[Series]] = ([], [])
     for column in inputs.report.columns:
         by_name = {score.name: score for score in column.scores}
-        there = [by_name[name] for name in names if by_name[name].num_tokens and not np.isnan(by_name[name].pearson)]
-        if len(there) < _LEAST_SETS:
+        known = [by_name[name] for name in names if by_name[name].num_tokens and not np.isnan(by_name[name].pearson)]
+        if len(known) < _LEAST_SETS:
             continue
-        unknown = np.array([100 * score.unknown_share for score in there])
-        scores = np.array([100 * score.pearson for score in there])
-        deviations = scores - np.array([UPPER_QUARTILE.get(score.name, np.nan) for score in there])
+        unknown = np.array([100 * score.unknown_share for score in known])
+        scores = np.array([100 * score.pearson for score in known])
+        deviations = scores - np.array([UPPER_QUARTILE.get(score.name, np.nan) for score in known])
         rows += [
-            (column.label, score.name, float(unknown[at]), float(scores[at]), cell(deviations[at]))
-            for at, score in enumerate(there)
+            (column.label, score.name, float(unknown[index]), float(scores[index]), cell(deviations[index]))
+            for index, score in enumerate(known)
         ]
         line: list[Cell] = [column.label]
         for values, series in zip((scores, deviations), panels, strict=True):
@@ -150,12 +155,10 @@ def unknown_words(inputs: Inputs) -> Content:
             series.append(Series(f"{column.label}{shown}", values, unknown))
         correlations.append(tuple(line))
     if not rows:
-        raise CannotMakeError(
-            f"it needs {_LEAST_SETS} sets of sentences or more, and an encoder that counts unknown words"
-        )
+        raise CannotMakeError(f"it needs {_LEAST_SETS} sets of sentences or more, and an encoder that counts OOV words")
     text = (
         "Each point is a set. Right: Pearson's r × 100 less the 75th percentile of the systems that took part in the "
-        "task, as in the paper, whose ρ × 100 is -45.1 (it counts words that stand in its training pairs fewer than a "
+        "task, as in the paper, whose ρ × 100 is -45.1 (it counts words that occur in its training pairs fewer than a "
         "hundred times; here a word counts that has no vector)."
     )
     heads = ("encoder", "sets", "ρ with the score", "sets with a 75th percentile", "ρ with the deviation")
@@ -177,20 +180,20 @@ def unknown_words(inputs: Inputs) -> Content:
 
 def disagreement(inputs: Inputs) -> Content:
     """Pairs on which two encoders disagree most."""
-    one, other = _compared(inputs)
+    main, other = _compared(inputs)
     shows_texts = inputs.options.show_texts
-    labels = inputs.labels[one], inputs.labels[other]
+    labels = inputs.labels[main], inputs.labels[other]
     head = ("set", *(("first text", "second text") if shows_texts else ("row",)), *labels, "gold", "nearer to gold")
     tables, panels = [], []
     for pool in text_pools(inputs):
-        first, second = (pool.on_scale[at] for at in (one, other))
+        first, second = (pool.on_scale[index] for index in (main, other))
         rows: list[tuple[Cell, ...]] = []
-        for at in np.concatenate(most_apart(first, second, NUM_PAIRS)).tolist():
-            which = (pool.first[at].as_py(), pool.second[at].as_py()) if shows_texts else (int(pool.rows[at]),)
-            scores, gold = (float(first[at]), float(second[at])), float(pool.gold[at])
+        for row in np.concatenate(most_apart(first, second, NUM_PAIRS)).tolist():
+            which = (pool.first[row].as_py(), pool.second[row].as_py()) if shows_texts else (int(pool.rows[row]),)
+            scores, gold = (float(first[row]), float(second[row])), float(pool.gold[row])
             errors = [abs(score - gold) for score in scores]
             nearer = "both" if errors[0] == errors[1] else labels[int(errors[1] < errors[0])]
-            rows.append((pool.sets[at], *which, *scores, gold, nearer))
+            rows.append((pool.sets[row], *which, *scores, gold, nearer))
         tables.append(pool.table(DISAGREEMENT, head, rows))
         panels.append(Panel(pool.name, [Series("", first, second, shades=pool.gold)]))
     text = (
@@ -208,7 +211,7 @@ def check_against(against: str, labels: Sequence[str]) -> None:
     if against not in labels[1:]:
         raise ValueError(
             f"`against` is {against!r}; it must be the label of another encoder than the first: "
-            + (listed(labels[1:]) or "there is none, add one")
+            + (listed(labels[1:]) or "it is missing, add one")
         )
 
 
@@ -220,7 +223,7 @@ def bin_of(lengths_2N: Ints) -> Ints:
 
 def score_by_bin(bins: Ints, gold: Vector, predicted: Vector) -> Vector:
     """Pearson over the pairs of each bin, [7]; NaN for fewer than ``LEAST_PAIRS``, or where it is not defined."""
-    return np.array([_pearson(predicted[bins == at], gold[bins == at]) for at in range(len(BINS))])
+    return np.array([_pearson(predicted[bins == index], gold[bins == index]) for index in range(len(BINS))])
 
 
 def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
@@ -246,7 +249,7 @@ def length_ratio(lengths_2N: Ints) -> Vector:
 def overlap_ratio(first: Tokens, second: Tokens) -> Vector:
     """Tokens that both texts have by tokens of the shorter text, [n]; 0 where it has none.
 
-    A token that stands twice in both counts twice. The paper also counts two tokens as one that lexical PPDB pairs;
+    A token that occurs twice in both counts twice. The paper also counts two tokens as one that lexical PPDB pairs;
     here they must be equal.
     """
     shorter = np.minimum(np.diff(first.offsets), np.diff(second.offsets))
@@ -261,22 +264,22 @@ def means_by(masks: list[Mask], errors: Vector) -> Vector:
 
 def rank_correlation(unknown: Vector, values: Vector) -> float:
     """Spearman's ρ over the sets that have a value; NaN for fewer than three, or where one side is constant."""
-    there = ~np.isnan(values)
-    if there.sum() < _LEAST_SETS:
+    defined = ~np.isnan(values)
+    if defined.sum() < _LEAST_SETS:
         return np.nan
     try:
-        return spearman(unknown[there], values[there])
+        return spearman(unknown[defined], values[defined])
     except ValueError:
         return np.nan
 
 
-def most_apart(one: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
-    """Where one [n] is highest above the other [n], the widest gap first, and where it is lowest below it.
+def most_apart(first: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
+    """Pairs where ``first`` [n] is highest above ``other`` [n], widest gap first, and those where it is lowest.
 
-    A pair is in the first list only where ``one`` is above, in the second only where it is below; of equal gaps the
-    first pair comes first.
+    The first list has only pairs where ``first`` is higher, the second only those where it is lower; equal gaps keep
+    the order of the pairs.
     """
-    gap = one - other
+    gap = first - other
     above, below = np.argsort(-gap, kind="stable")[:count], np.argsort(gap, kind="stable")[:count]
     return above[gap[above] > 0], below[gap[below] < 0]
 
@@ -297,8 +300,8 @@ def _error_heads(inputs: Inputs) -> tuple[str, ...]:
 def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ...]]:
     """For each subset: pairs, mean errors of the candidates, changes from the others to the first."""
     rows = []
-    for at, mask in enumerate(masks):
-        first, *others = (float(mean[at]) for mean in means)
+    for index, mask in enumerate(masks):
+        first, *others = (float(mean[index]) for mean in means)
         changes = [100 * (first - other) / other if other else np.nan for other in others]
         rows.append((int(mask.sum()), *map(cell, (first, *others, *changes))))
     return rows

@@ -50,7 +50,7 @@ class Pool:
 
     @property
     def are_texts(self) -> bool:
-        """Whether most pairs have a text of three tokens or more: sets of words and bigrams have no lengths to tell."""
+        """Whether most pairs have a text of three or more tokens; lengths of words and bigrams do not differ."""
         return bool(np.median(self.lengths.max(axis=0)) >= _PHRASE)
 
     @property

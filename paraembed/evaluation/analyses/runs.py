@@ -63,7 +63,7 @@ def score_by_data(inputs: Inputs) -> Content:
     tables = [path.name for path in inputs.options.runs if not path.is_dir()]
     folders = len(inputs.options.runs) > len(tables)
     title = "; ".join([f"{names[0]} × 100"] * folders + [f"score of {name}" for name in tables])
-    # What a table's score is nobody knows; a score of this report beside it would mean nothing.
+    # What a table's score is nobody knows; a score of this report next to it would mean nothing.
     levels = {} if tables else _levels(inputs, names)
     text = (
         f"A run a point: {title} by the number of pairs it was trained on, the first ones of the source (ordered: PPDB "
@@ -123,11 +123,11 @@ def find_runs(inputs: Inputs) -> list[Run]:
     paths = inputs.options.runs
     if not paths:
         raise CannotMakeError("it needs runs on several amounts of data; give `runs`, encoder folders or a table")
-    found: list[Run] = []
+    results: list[Run] = []
     for path in paths:
         _check_there(path)
-        found += [_scored(folder, inputs) for folder in _folders(path)] if path.is_dir() else read_runs(path)
-    return sorted(found, key=lambda run: (run.pairs, run.encoder, run.order, run.k or 0))
+        results += [_scored(folder, inputs) for folder in _folders(path)] if path.is_dir() else read_runs(path)
+    return sorted(results, key=lambda run: (run.pairs, run.encoder, run.order, run.k or 0))
 
 
 def check_runs(paths: Sequence[Path]) -> None:
@@ -162,16 +162,16 @@ def read_runs(path: Path) -> list[Run]:
 
 def main_score(column: Column, names: Sequence[str]) -> float | None:
     """The score × 100 of one of these names; None where the column has none."""
-    found = {score.name: score.value for score in column.scores if score.name in names}
-    value = next((found[name] for name in names if name in found), math.nan)
+    values = {score.name: score.value for score in column.scores if score.name in names}
+    value = next((values[name] for name in names if name in values), math.nan)
     return None if math.isnan(value) else 100 * value
 
 
 def score_names(inputs: Inputs) -> list[str]:
     """The score that runs are compared by: one of ``_SUITES_OF``, else the first mean, else the first score."""
     scores = [score for score in inputs.report.columns[0].scores if not score.name.startswith("choose/")]
-    there = {score.name for score in scores}
-    preferred = [name for name in _SUITES_OF if name in there]
+    available = {score.name for score in scores}
+    preferred = [name for name in _SUITES_OF if name in available]
     means = [score.name for score in scores if score.is_mean]
     return (preferred or means or [score.name for score in scores])[:1]
 
@@ -209,7 +209,7 @@ def _content(
 
 
 def _levels(inputs: Inputs, names: list[str], *, with_baselines: bool = False) -> dict[str, float]:
-    shown = {one.label for one in inputs.candidates if with_baselines or not one.is_baseline}
+    shown = {candidate.label for candidate in inputs.candidates if with_baselines or not candidate.is_baseline}
     columns = [column for column in inputs.report.columns if column.label in shown]
     scores = {column.label: main_score(column, names) for column in columns}
     return {label: score for label, score in scores.items() if score is not None}
@@ -222,22 +222,22 @@ def _check_there(path: Path) -> None:
 
 def _num_pairs(folder: Path, config: dict[str, Any]) -> int:
     """How many pairs an encoder was trained on."""
-    found = ((config.get("provenance") or {}).get("data") or {}).get("pairs")
-    if not isinstance(found, int):
+    num_pairs = ((config.get("provenance") or {}).get("data") or {}).get("pairs")
+    if not isinstance(num_pairs, int):
         raise ValueError(
             f"{folder} does not say how many pairs it was trained on; train it again, or give `runs` a table with the "
             f"columns {', '.join(COLUMNS)}"
         )
-    return found
+    return num_pairs
 
 
 def _folders(path: Path) -> list[Path]:
     if (path / "config.json").is_file():
         return [path]
-    found = sorted(entry.parent for entry in path.glob("*/config.json"))
-    if not found:
-        raise ValueError(f"{path} is no encoder folder and holds none; expected what jobs/train.py writes")
-    return found
+    folders = sorted(entry.parent for entry in path.glob("*/config.json"))
+    if not folders:
+        raise ValueError(f"{path} is not an encoder folder and holds none; expected what jobs/train.py writes")
+    return folders
 
 
 def _scored(folder: Path, inputs: Inputs) -> Run:
@@ -245,9 +245,9 @@ def _scored(folder: Path, inputs: Inputs) -> Run:
     num_pairs = _num_pairs(folder, config)
     data = config["provenance"]["data"]
     names = score_names(inputs), choice_names(inputs)
-    wanted = {suite for one in names for name in one for suite in _SUITES_OF.get(name, (name.split("/")[0],))}
+    wanted = {suite for group in names for name in group for suite in _SUITES_OF.get(name, (name.split("/")[0],))}
     report = compare([trained(folder)], [suite for suite in inputs.suites if suite.name in wanted], resamples=0)
-    score, accuracy = (main_score(report.columns[0], one) for one in names)
+    score, accuracy = (main_score(report.columns[0], group) for group in names)
     recipe: dict[str, Any] = config.get("recipe") or {}
     k = recipe.get("contrast_phrases") if recipe.get("objective") == "contrastive" else None
     return Run(num_pairs, config["encoder"]["name"], data.get("halvings", "none"), score, k, accuracy)

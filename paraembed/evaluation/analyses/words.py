@@ -1,4 +1,4 @@
-"""Analyses of word vectors: nearest neighbours (Wieting 2016 table 8), longest and shortest (its §6)."""
+"""Analyses of word vectors: nearest neighbors (Wieting 2016 table 8), longest and shortest (its §6)."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from paraembed.evaluation.analyses.content import CannotMakeError, Content, Head
 from paraembed.plots import Panel, Series, bars
 from paraembed.text.vocabulary import END, START, UNKNOWN
 
-NEIGHBOURS = Heading("nearest-neighbours", "Nearest neighbours of words", "Wieting 2016, table 8")
+NEIGHBORS = Heading("nearest-neighbours", "Nearest neighbors of words", "Wieting 2016, table 8")
 NORMS = Heading("word-norms", "Longest and shortest word vectors", "Wieting 2016, §6")
 WIETING_2016 = ("unlike", "2", "ladies", "lookin", "disagree")
 """The words of the paper's table."""
 MOST_COMMON = 10_000
 """Words looked at: the first ones of the vocabulary, whose files are ordered by frequency (the paper: 10,000)."""
-NUM_NEIGHBOURS = 7
+NUM_NEIGHBORS = 7
 NUM_WORDS = 20
 _DEFAULT_WORDS = 10
 
@@ -35,7 +35,7 @@ def vectors_of(encoder: Encoder) -> Matrix:
 
 
 def common_words(encoder: Encoder) -> tuple[list[str], Matrix]:
-    """The most common words of an encoder, [k], and their vectors [k, D]; the unknown and boundary words are none."""
+    """The most common words of an encoder, [k], and their vectors [k, D]; without <unk>, BOS and EOS."""
     words = encoder.vocabulary.slice(0, MOST_COMMON + 3).to_pylist()
     rows = [row for row, word in enumerate(words) if word not in {UNKNOWN, START, END}][:MOST_COMMON]
     return [words[row] for row in rows], vectors_of(encoder)[rows]
@@ -57,20 +57,20 @@ def default_words(vocabulary: Sequence[str]) -> list[str]:
     chosen = [word for word in WIETING_2016 if word in known]
     letters = [word for word in vocabulary[100:2000] if word.isalpha() and len(word) > 3 and word not in chosen]
     missing = min(_DEFAULT_WORDS - len(chosen), len(letters))
-    return chosen + [letters[at] for at in np.linspace(0, len(letters) - 1, missing, dtype=int)]
+    return chosen + [letters[index] for index in np.linspace(0, len(letters) - 1, missing, dtype=int)]
 
 
-def neighbours(inputs: Inputs) -> Content:
-    """Neighbours of some words in the space of each candidate."""
+def neighbors(inputs: Inputs) -> Content:
+    """Nearest neighbors of words in the space of each candidate."""
     encoders = inputs.encoders()
-    wanted = [word.lower() for word in inputs.options.neighbours_of] or default_words(common_words(encoders[0][1])[0])
-    columns = [_neighbours_of(encoder, wanted) for _, encoder in encoders]
+    wanted = [word.lower() for word in inputs.options.neighbors_of] or default_words(common_words(encoders[0][1])[0])
+    columns = [_neighbors_of(encoder, wanted) for _, encoder in encoders]
     text = (
         f"Words sorted by the cosine of their vectors, among the {MOST_COMMON:,} first words of the vocabulary, whose "
-        "order is mostly that of frequency. `neighbours_of` asks for other words."
+        "order is mostly that of frequency. `neighbors_of` asks for other words."
     )
     head = ("word", *(label for label, _ in encoders))
-    return Content(text, (Table(NEIGHBOURS.name, "", head, tuple(zip(wanted, *columns, strict=True))),))
+    return Content(text, (Table(NEIGHBORS.name, "", head, tuple(zip(wanted, *columns, strict=True))),))
 
 
 def norms(inputs: Inputs) -> Content:
@@ -93,7 +93,7 @@ def norms(inputs: Inputs) -> Content:
         tables.append(Table(f"{NORMS.name}-{number + 1}", label, ("longest", "norm", "shortest", "norm "), rows, 3))
         ends = longest + shortest[::-1]
         series = [Series("", lengths[ends])]
-        panels.append(Panel(label, series, [words[at] for at in ends], float(np.median(lengths)), number))
+        panels.append(Panel(label, series, [words[index] for index in ends], float(np.median(lengths)), number))
     if not tables:
         raise CannotMakeError("no vocabulary has two words")
     text = (
@@ -103,7 +103,7 @@ def norms(inputs: Inputs) -> Content:
     return Content(text, tuple(tables), bars(panels, "L2 norm", horizontal=True))
 
 
-def _neighbours_of(encoder: Encoder, wanted: list[str]) -> list[str]:
+def _neighbors_of(encoder: Encoder, wanted: list[str]) -> list[str]:
     words, common = common_words(encoder)
     matrix = vectors_of(encoder)
     known = pc.index_in(pa.array(wanted, pa.string()), encoder.vocabulary).to_pylist()
@@ -112,10 +112,10 @@ def _neighbours_of(encoder: Encoder, wanted: list[str]) -> list[str]:
         if row is None:
             cells.append("not in the vocabulary")
             continue
-        rows, cosines = nearest(matrix[row : row + 1], common, NUM_NEIGHBOURS + 1)
-        near = [(words[at], cosine) for at, cosine in zip(rows[0].tolist(), cosines[0].tolist(), strict=True)]
+        rows, cosines = nearest(matrix[row : row + 1], common, NUM_NEIGHBORS + 1)
+        near = [(words[index], cosine) for index, cosine in zip(rows[0].tolist(), cosines[0].tolist(), strict=True)]
         others = [f"{other} {cosine:.2f}" for other, cosine in near if other != word]
-        cells.append(", ".join(others[:NUM_NEIGHBOURS]))
+        cells.append(", ".join(others[:NUM_NEIGHBORS]))
     return cells
 
 

@@ -95,7 +95,7 @@ def test_only_a_gran_with_a_gate_has_one(inputs):
 def test_texts_of_unknown_words_have_no_gates_to_show(inputs):
     unknown = pa.array(["zebra zebra", ""])
     suite = Suite("pairs", (Group("", (ScoredPairs("own", np.array([0.0, 1.0]), unknown, unknown),)),))
-    with pytest.raises(CannotMakeError, match="no known word stands 10 times"):
+    with pytest.raises(CannotMakeError, match="no known word occurs 10 times"):
         gates(replace(inputs, suites=(suite,)))
 
 

@@ -81,7 +81,9 @@ def test_other_sets_are_not_beside_what_the_paper_printed(inputs):
         if len(groups) > 1:
             (alone,) = score_by_length(inputs).tables
             assert (pairs, table.rows) == (120, alone.rows)
-            assert "over the 12,108 pairs of its 20 sets of STS 2012 to 2015; ours are without 2012/OnWN, " in made.text
+            assert (
+                "over the 12,108 pairs of its 20 sets of STS 2012 to 2015; this run is without 2012/OnWN, " in made.text
+            )
         else:
             assert (table.title, pairs, len(table.head)) == ("sts", 40, 4)
             assert "paper" not in made.text

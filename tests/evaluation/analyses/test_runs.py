@@ -142,5 +142,5 @@ def test_what_it_needs_is_said(tmp_path, tiny_words, inputs):
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="is no encoder folder and holds none"):
+    with pytest.raises(ValueError, match="is not an encoder folder and holds none"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))

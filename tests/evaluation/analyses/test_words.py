@@ -8,13 +8,13 @@ import torch
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ScaledAvgConfig
 from paraembed.evaluation.analyses.content import CannotMakeError
-from paraembed.evaluation.analyses.words import common_words, default_words, nearest, neighbours, norms
+from paraembed.evaluation.analyses.words import common_words, default_words, nearest, neighbors, norms
 from paraembed.evaluation.candidates import Candidate
 from paraembed.settings import AnalysisOptions
 from paraembed.text.vocabulary import END, START, UNKNOWN, Words
 
 
-def test_neighbours_of_a_hand_example():
+def test_neighbors_of_a_hand_example():
     matrix = np.array([[2, 0], [0, 3], [1, 1], [0, 0], [-1, 0]], np.float32)
     rows, cosines = nearest(np.array([[5, 0], [0, 0]], np.float32), matrix, 3)
     assert rows[0].tolist() == [0, 2, 1]
@@ -51,11 +51,11 @@ def _inputs(inputs, *asked):
     vocabulary = pa.array(["the", "cat", "dog", "idea", UNKNOWN])
     matrix = np.array([[0.1, 0], [3, 4], [4, 4], [-6, 8], [1, 1]], np.float32)
     candidate = Candidate("avg", "", Encoder(AvgConfig(), Words(vocabulary, matrix), "space"))
-    return replace(inputs, candidates=(candidate,), options=AnalysisOptions(neighbours_of=asked))
+    return replace(inputs, candidates=(candidate,), options=AnalysisOptions(neighbors_of=asked))
 
 
 def test_words_that_a_user_asks_for(inputs):
-    (table,) = neighbours(_inputs(inputs, "Cat", "unicorn")).tables
+    (table,) = neighbors(_inputs(inputs, "Cat", "unicorn")).tables
     assert table.rows == (("cat", "dog 0.99, the 0.60, idea 0.28"), ("unicorn", "not in the vocabulary"))
 
 
