@@ -48,7 +48,8 @@ NAMES = {"at", "found", "held", "made", "one", "said", "some", "there", "told"}
 ON_DISK_NAMES = {*ON_DISK.values(), *(name.replace("_", "-") for name in ON_DISK.values())}
 ALLOWED = re.compile(
     "|".join(sorted(map(re.escape, ON_DISK_NAMES), key=len, reverse=True))
-    + r"|acl2017/\w+-(?:regularised|boundary)|mlflow\(?-refused|-refused\.jsonl|ours × 100|--init ours|nearest-neighbours"
+    + r"|acl2017/\w+-(?:regularised|boundary)|mlflow\(?-refused|-refused\.jsonl|ours × 100|--init ours"
+    r"|nearest-neighbours"
 )
 
 
