@@ -150,7 +150,7 @@ def _identity(sweep: Sweep) -> dict[str, Any]:
     if isinstance(sweep.data, Pairs):
         inputs |= {"data": suites_digest(sweep.data.suites), "sample": sweep.sample}
     data = inputs.pop("data")
-    searched = {
+    searched: dict[str, Any] = {
         "base": points.base.to_dict(),
         "fixed": on_disk({**points.space.fixed, **points.fixed}),
         "axes": on_disk(
@@ -160,6 +160,9 @@ def _identity(sweep: Sweep) -> dict[str, Any]:
             }
         ),
     }
+    optimizers = {point.recipe.optimizer for point in points.differing_in({"optimizer"})}
+    if "adagrad" in optimizers and points.base.optimizer != "adagrad":  # a sweep of 0.1 had another form
+        searched["adagrad_form"] = points.base.adagrad_form
     return {
         "space": points.name,
         **inputs,
