@@ -1,17 +1,21 @@
 import ctypes
+import errno
 import logging
+import re
 import signal
 import sys
 import time
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Annotated
 
+import pytest
 import tyro
 
-from paraembed.commands.job import as_flags, run
+from paraembed.commands.job import as_flags, exit_status, run
 from paraembed.console import say
 from paraembed.settings import Workers
-from paraembed.stops import STOPPED
+from paraembed.stops import STOPPED, RunFailedError
 
 
 @dataclass
@@ -79,3 +83,41 @@ def test_a_stop_within_a_callback_from_c_is_not_lost(capsys, monkeypatch):
     assert survived == ["the callback"]
     assert "Traceback" not in capsys.readouterr().err
     assert sys.unraisablehook is hook
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("a flag"), 2),
+        (FileNotFoundError("an input"), 2),
+        (RunFailedError("a check"), 1),
+        (OSError(errno.ENOSPC, "no space"), 1),
+        (ChildProcessError("a worker"), 1),
+    ],
+)
+def test_the_exit_status_says_whether_the_command_or_the_run_was_wrong(error, status):
+    assert exit_status(error) == status
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"), [("train", 8), ("finetune", 7), ("tune", 6), ("evaluate", 3), ("shard", 3)]
+)
+def test_help_begins_with_one_screen_and_continues_in_groups(name, groups, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    before = logging.getLogger().handlers[:]
+    with pytest.raises(SystemExit):
+        import_module(f"paraembed.commands.{name}").command()
+    logging.getLogger().handlers[:] = before
+    boxes = [part.count("\n") for part in re.split(r"(?m)^\W+(?=[\w ]*options\s)", capsys.readouterr().out)]
+    assert sum(boxes[:2]) <= 40
+    assert len(boxes) >= groups
+
+
+@pytest.mark.parametrize(("name", "listed"), [("train", "gran"), ("tune", "acl2017/avg"), ("evaluate", "sts")])
+def test_what_can_be_chosen_is_listed_a_line_each(name, listed, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", [name, "--list"])
+    before = logging.getLogger().handlers[:]
+    assert import_module(f"paraembed.commands.{name}").command() == 0
+    logging.getLogger().handlers[:] = before
+    assert listed in {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
