@@ -138,13 +138,13 @@ def test_another_config_is_refused(folder, text):
 def test_a_file_outside_the_folder_is_refused(folder, name):
     (folder.parent / "outside").write_text("x")
     rewrite(folder, lambda config: config["files"].update({name: "0" * 64}))
-    with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt, no other file"):
+    with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt with digests, and no other"):
         load(folder)
 
 
 def test_files_without_digests_are_refused(folder):
     rewrite(folder, lambda config: config["files"].clear())
-    with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt, no other file"):
+    with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt with digests, and no other"):
         load(folder)
 
 
