@@ -23,7 +23,7 @@ from paraembed.pairs.parse import parse_source, partitions_of
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.papers import RECIPES
-from paraembed.text.tokenize import TOKENIZERS
+from paraembed.text import TOKENIZERS
 from paraembed.text.trees import parse_trees
 from paraembed.text.vocabulary import Words, read_words
 from paraembed.training.pairs import pairs_to_ids
