@@ -85,7 +85,7 @@ def json_value(data: bytes, where: str, kind: Any = Any, most_bytes: int = MOST_
         data: JSON in UTF-8, UTF-16 or UTF-32.
         where: name of the file, for messages.
         kind: type hint that the value must have.
-        most_bytes: longer text is refused.
+        most_bytes: longer text is rejected.
 
     Raises:
         ValueError: not JSON, too long, nested too deeply, a key that occurs twice in one object, half of a surrogate
@@ -145,10 +145,10 @@ def checked(kind: type[Kind], value: Any, where: str) -> Kind:
         ValueError: the value, or one within it, has another type; names its path, and what is allowed.
     """
     try:
-        made: Kind = _reader(cast("Any", kind))(value)
+        result: Kind = _reader(cast("Any", kind))(value)
     except MismatchError as error:
         raise ValueError(f"{where}: {error.located()}") from None
-    return made
+    return result
 
 
 def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: str = "") -> None:

@@ -109,7 +109,7 @@ class BaseRecipe:
     """Minimum count in the training pairs for a word to get a random vector."""
     init: Literal["ours", "released"] = "ours"
     """Initial encoder parameters, which no paper prints: uniform within ±1/√H (ours), or as in the released code
-    (N(0, 0.1²), ±0.01 for rnn, Glorot's for proj). ours scores higher after 200 steps."""
+    (N(0, 0.1²), ±0.01 for rnn, Glorot's for proj). The first scores higher after 200 steps."""
     seed: int = 1
     """Seed of the data order, initial values and all random draws."""
 

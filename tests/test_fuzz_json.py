@@ -245,8 +245,8 @@ def test_plans_are_verified(embedded, tiny_encoder_folder):
     def load():
         sample = verify(embedded, tiny_encoder_folder, named)[-1]
         if not sample.ok:
-            raise ValueError(sample.found)
-        assert int(sample.found.split()[0]) > 0
+            raise ValueError(sample.detail)
+        assert int(sample.detail.split()[0]) > 0
 
     of_json(embedded, "_plan.json", load)
 

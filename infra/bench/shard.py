@@ -90,7 +90,7 @@ def run(options: Shard, log_metrics: Callable[[dict[str, float]], None]) -> dict
     seconds: Callable[[Result], str] = lambda result: f"{result.seconds * result.rounds[0].steps:,.2f}"  # noqa: E731
     rates = {
         "lines/s": lambda result: f"{result.rate:,.0f}",
-        "ours ×": lambda result: f"{results['ours'].rate / result.rate:.2f}",
+        "paraembed ×": lambda result: f"{results['ours'].rate / result.rate:.2f}",
     }
     share: dict[str, Callable[[Result], str]] = {"share": lambda result: f"{result.seconds / total:.0%}"}
     show_table("program", results.values(), {"lines": steps, "seconds": seconds, **rates})

@@ -47,7 +47,7 @@ from paraembed.training.loop import train as train_loop
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import step_for
 
-OURS, READY, MEGA, WORKERS, RAY, RAY_WORKERS = "paraembed", "ready", "mega", "workers", "ray", "ray_workers"
+PARAEMBED, READY, MEGA, WORKERS, RAY, RAY_WORKERS = "paraembed", "ready", "mega", "workers", "ray", "ray_workers"
 PEERS = ("embedding_bag", "embedding", "static_embedding")
 _MOST_MEGA_PAIRS = 10_000  # all texts are compared with all: at batch 1,024 a step takes a CPU core a second
 _INTERVAL = 20  # steps between two looks at the clock, and of the warm-up
@@ -107,11 +107,11 @@ def measure_case(case: Case, keys: tuple[str, ...], rounds: int) -> dict[str, Re
 
 def _suitable(case: Case, on_ray: list[str]) -> tuple[str, ...]:
     if case.epochs:
-        return (OURS,)
+        return (PARAEMBED,)
     peers = PEERS if case.encoder == "avg" else ()
     mega = [MEGA] if MEGA_BATCH_SIZE * case.batch_size <= _MOST_MEGA_PAIRS else []
     workers = [WORKERS] if case.device == "cpu" else []  # there is one GPU
-    return (OURS, READY, *peers, *mega, *workers, *on_ray)
+    return (PARAEMBED, READY, *peers, *mega, *workers, *on_ray)
 
 
 def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
@@ -122,12 +122,12 @@ def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
         return program
     if key == MEGA:
         case = replace(case, mega_batch_size=MEGA_BATCH_SIZE)
-    ours = train_ours if key in {OURS, MEGA, WORKERS} else train_other
+    own = train_ours if key in {PARAEMBED, MEGA, WORKERS} else train_other
     seconds = 0.0 if is_whole else case.seconds
     workers = 2 if key == WORKERS else 1
     tasks = [
         Task(
-            ours,
+            own,
             {"case": vars(case), "key": key, "folder": str(folder), "rank": rank, "world": workers},
             threads=case.threads,
             seconds=seconds,
@@ -217,7 +217,7 @@ def _show(case: Case, results: Results) -> None:
     show(f"### {case.encoder}, {case.texts}, batch {case.batch_size:,}", "")
 
     def ratio(result: Result) -> str:
-        return f"{results[OURS].rate / result.rate:.2f}" if has(results, OURS) else ""
+        return f"{results[PARAEMBED].rate / result.rate:.2f}" if has(results, PARAEMBED) else ""
 
     columns = {
         "ms/step": lambda result: _milliseconds(result.seconds),
@@ -241,23 +241,24 @@ def notes(case: Case, results: Results) -> list[str]:
                 f"{result.name}: {case.epochs} epochs of {case.num_pairs:,} pairs, {whole.steps:,} steps: "
                 f"{whole.seconds:,.0f} s"
             )
-    if has(results, OURS, READY):
-        share = 1 - results[READY].seconds / results[OURS].seconds
+    if has(results, PARAEMBED, READY):
+        share = 1 - results[READY].seconds / results[PARAEMBED].seconds
         lines.append(f"making batches takes {share:.1%} of a step; the rest is the step with its batch ready")
-    if has(results, OURS) and results[OURS].peak_bytes:
+    if has(results, PARAEMBED) and results[PARAEMBED].peak_bytes:
         ids = 2 * case.num_pairs * TEXTS[case.texts] * 4
         allowed = (ids + 4 * case.words * case.width * 4 + 1e9) / 1e6  # words, Adam's two moments, one more
         lines.append(
-            f"peak memory {results[OURS].peak_bytes / 1e6:,.0f} MB; ids + 4 word matrices + 1 GB are {allowed:,.0f} MB"
+            f"peak memory {results[PARAEMBED].peak_bytes / 1e6:,.0f} MB; "
+            f"ids + 4 word matrices + 1 GB are {allowed:,.0f} MB"
         )
-    if has(results, OURS) and case.device == "cuda":
-        lines.append(f"peak GPU memory {results[OURS].rounds[-1].device_bytes / 1e6:,.0f} MB")
-    if has(results, OURS, WORKERS):
-        gain = results[WORKERS].rate / results[OURS].rate
+    if has(results, PARAEMBED) and case.device == "cuda":
+        lines.append(f"peak GPU memory {results[PARAEMBED].rounds[-1].device_bytes / 1e6:,.0f} MB")
+    if has(results, PARAEMBED, WORKERS):
+        gain = results[WORKERS].rate / results[PARAEMBED].rate
         sent = results[WORKERS].median(lambda round_: round_.loopback_bytes / round_.steps) / 1e3
         lines.append(f"without Ray 2 workers train {gain:.2f} × the pairs of one; they exchange {sent:,.0f} kB a step")
-    if has(results, OURS, RAY):
-        lines.append(f"a step on Ray takes {results[RAY].seconds / results[OURS].seconds - 1:+.1%}")
+    if has(results, PARAEMBED, RAY):
+        lines.append(f"a step on Ray takes {results[RAY].seconds / results[PARAEMBED].seconds - 1:+.1%}")
     if has(results, RAY, RAY_WORKERS):
         lines.append(f"on Ray 2 workers train {results[RAY_WORKERS].rate / results[RAY].rate:.2f} × the pairs of one")
     return lines

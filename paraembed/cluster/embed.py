@@ -69,7 +69,7 @@ def embed(
         out: output folder, or URI of one on an object store: new, empty, or begun by the same command.
         settings: columns, number type, sizes.
         workers: number of actors, one CPU each.
-        overwrite: start over beside ``out``, and replace it at the end; only for folders.
+        overwrite: start over next to ``out``, and replace it at the end; only for folders.
         limits: limits that stop the run.
 
     Raises:

@@ -50,7 +50,7 @@ def recorded(store: Store, shown: Store) -> Iterator[Record]:
 
     Args:
         store: store that is written to.
-        shown: final output; it names the run, and records that MLflow misses are spooled beside it.
+        shown: final output; it names the run, and records that MLflow misses are spooled next to it.
     """
     store.delete(RECORDED)
     with _tracked(store, shown) as into:
@@ -65,7 +65,7 @@ def _tracked(store: Store, shown: Store) -> Iterator[Record]:
         with tracked_run(f"embed {out.name}", out, memo) as tracked:
             yield Record(tracked, store, None)
         return
-    out = Path.cwd() / shown.name  # MLflow's default store and the spool go beside it
+    out = Path.cwd() / shown.name  # MLflow's default store and the spool go next to it
     if in_submitted_job() and not os.environ.get("MLFLOW_TRACKING_URI"):
         log.warning("MLFLOW_TRACKING_URI is not set: the MLflow records of this job go with its temporary folder")
     with tempfile.TemporaryDirectory() as folder:

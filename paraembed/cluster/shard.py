@@ -72,7 +72,7 @@ def shard_pairs(
 ) -> tuple[dict[str, Any], bool]:
     """Write pair shards of the contract (``PAIRS`` in pairs/shards.py), a manifest and ``_SUCCESS``, last.
 
-    The folder appears when it is complete. Until then the work is in a hidden folder beside it, and the same call
+    The folder appears when it is complete. Until then the work is in a hidden folder next to it, and the same call
     resumes from the files that are parsed. If the settings select several outputs (a split, nested subsets), each is a
     complete folder of pair shards below ``out``.
 
@@ -84,7 +84,7 @@ def shard_pairs(
         max_words: use only the first N words of the vocabulary.
         workers: number of files, or parts of large plain files, to parse in parallel.
         overwrite: replace a finished output of other inputs or settings.
-        rejected_sample: keep examples of the rejected rows, beside the shards and in MLflow.
+        rejected_sample: keep examples of the rejected rows, next to the shards and in MLflow.
         limits: limits on reading an input; ``max_line_bytes`` decides rows, so the manifest has it.
         span_bytes: bytes of a plain file that one task parses.
 

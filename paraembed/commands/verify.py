@@ -41,8 +41,8 @@ def main(flags: Verify) -> None:
 
     doing(f"reading {flags.folder}")
     checks = verify(folder, flags.encoder, flags.input)
-    width = max(len(check.found) for check in checks)
-    rows = [(check.name, "ok" if check.ok else "FAILED", check.found.ljust(width)) for check in checks]
+    width = max(len(check.detail) for check in checks)
+    rows = [(check.name, "ok" if check.ok else "FAILED", check.detail.ljust(width)) for check in checks]
     print_table(("check", "result", "found".ljust(width)), rows)
     failed = sum(not check.ok for check in checks)
     if failed:

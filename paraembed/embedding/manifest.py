@@ -78,9 +78,9 @@ def check_folder(store: Store) -> bool:
     except NotADirectoryError:
         raise NotADirectoryError(f"{store} is a file; `out` must be a folder, new, empty or of this job") from None
     begun = PLAN in names
-    ours = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS) if begun else ()
+    own = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS) if begun else ()
     for name in names:
-        if name not in ours and not (begun and _PART.fullmatch(name)) and not _TEMPORARY.fullmatch(name):
+        if name not in own and not (begun and _PART.fullmatch(name)) and not _TEMPORARY.fullmatch(name):
             raise foreign_work(store, name, "jobs/embed.py")
     return begun
 

@@ -14,7 +14,7 @@ _AT_FDCWD, _EXCHANGE = -100, 2  # renameat2(2), Linux
 
 
 def staging_folder(out: Path) -> Path:
-    """Return the folder in which ``overwrite`` builds: beside ``out``, or beside the target of a link."""
+    """Return the folder in which ``overwrite`` builds: next to ``out``, or to the target of a link."""
     out = out.resolve()
     return out.with_name(f".{out.name}.new")
 

@@ -43,12 +43,12 @@ class Check:
     Attributes:
         name: name of the check.
         ok: whether it passed.
-        found: description of the result.
+        detail: description of the result.
     """
 
     name: str
     ok: bool
-    found: str
+    detail: str
 
 
 class _Counts(TypedDict):

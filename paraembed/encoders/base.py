@@ -165,11 +165,11 @@ class Encoder(nn.Module):
         return self.composition.width
 
     def with_boundaries(self, texts: Ragged) -> Ragged:
-        """Texts, none of them empty, with the boundary tokens of this encoder."""
+        """Return the texts, none of them empty, with the BOS/EOS tokens of this encoder."""
         return texts.with_ends(self._start, self._end)
 
     def forward(self, texts: Ragged) -> Tensor:
-        """Vectors [N, H] of N non-empty texts, as they stand: boundaries and cut are the caller's."""
+        """Return vectors [N, H] of N non-empty texts; the caller has added BOS/EOS tokens and truncated them."""
         return self.compose(self.matrix, torch.from_numpy(texts.ids).to(self.matrix.device), texts)
 
     def compose(self, rows_RD: Tensor, ids_T: Tensor, texts: Ragged) -> Tensor:
@@ -220,8 +220,8 @@ class Encoder(nn.Module):
         if trees is not None and isinstance(texts, str) != isinstance(trees, str):
             raise ValueError("give one text and one tree, or a sequence of texts and one of as many trees")
         if isinstance(texts, str):
-            one: npt.NDArray[np.float32] = self.encode([texts], batch_size, None if trees is None else [trees])[0]
-            return one
+            vectors_1H = self.encode([texts], batch_size, None if trees is None else [trees])
+            return vectors_1H[0]
         if trees is not None and not isinstance(trees, pa.Array):
             trees = pa.array(trees, pa.string())
         embedded = self._embed(texts, batch_size, trees)
@@ -238,7 +238,7 @@ class Encoder(nn.Module):
             )
         if embedded.num_without_tree:
             log.warning(
-                "%d of %d texts came without a parse; right-branching trees stand in for theirs",
+                "%d of %d texts have no parse; right-branching trees are used",
                 *(embedded.num_without_tree, num_texts),
             )
 

@@ -21,7 +21,7 @@ _ROUNDED = torch.bfloat16, torch.float16
 
 @dataclass(frozen=True)
 class Packed:
-    """Where each token of a batch stands, step by step.
+    """Position of each token of a batch, time-major.
 
     Attributes:
         sizes: slots of each step, not increasing; their sum is P.
@@ -45,7 +45,7 @@ class Packed:
         return list(zip(*parts, strict=True))
 
     def before(self, vectors_PH: Tensor) -> Tensor:
-        """What stands before each slot in its text, for the slots of every step but the first."""
+        """Return the predecessor of each slot in its text, for the slots of every step but the first."""
         parts = zip(vectors_PH.split_with_sizes(self.sizes), self.sizes[1:], strict=False)
         return torch.cat([vectors_PH[:0], *(step[:size] for step, size in parts)])
 

@@ -70,8 +70,8 @@ class Arrangement:
 def arrange(merges: npt.NDArray[np.int32], num_texts: int) -> Arrangement:
     """Number the nodes of trees by their height.
 
-    All neighbours that can join do so at once. That is the next level: a node can join as soon as both its children
-    stand, which are neighbours then.
+    All adjacent nodes that can be joined are joined at once. They are the next level: a node can be joined as soon as
+    both its children, which are adjacent then, exist.
 
     Args:
         merges: int32 [T], as in ``Ragged``; every text has at least one token.

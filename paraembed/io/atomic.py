@@ -115,10 +115,10 @@ def replace_folder(new: Path, path: Path, old: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def foreign_file(folder: Path, ours: re.Pattern[str]) -> Path | None:
-    """Return the first file below a folder whose path in it is not ``ours``; None if all are."""
+def foreign_file(folder: Path, own: re.Pattern[str]) -> Path | None:
+    """Return the first file below a folder whose path in it does not match ``own``; None if all match."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
-    return next((path for path in files if not ours.fullmatch(path.relative_to(folder).as_posix())), None)
+    return next((path for path in files if not own.fullmatch(path.relative_to(folder).as_posix())), None)
 
 
 @contextmanager
@@ -175,7 +175,7 @@ def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
 def work_folder(path: Path) -> Iterator[None]:
     """Lock a folder for the length of the block; it is created if missing, and removed at the end if empty.
 
-    The lock is a file beside the folder, ``.NAME.lock``: only its holder may create, fill, empty or remove the folder,
+    The lock is a file next to the folder, ``.NAME.lock``: only its holder may create, fill, empty or remove the folder,
     and removes the file before it releases the lock. If the parent is read-only, nobody can remove the folder, and a
     lock on the folder is enough.
 

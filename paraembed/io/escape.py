@@ -56,7 +56,7 @@ def file_stem(name: str) -> str:
 
 
 def listed(names: Iterable[object], most: int = 10) -> str:
-    """Return the first names as a list in words, each cut after 100 characters, and the number of others."""
+    """Return the first names as a readable list, each truncated to 100 characters, and the number of others."""
     every = list(map(str, names))
     shown = ", ".join(printable(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…") for name in every[:most])
     return shown if len(every) <= most else f"{shown} and {len(every) - most:,} more"

@@ -19,7 +19,7 @@ class ReadLimits:
     def __post_init__(self) -> None:
         """Raise ValueError for a value that is not allowed.
 
-        Tokenising triples a text at most, and an Arrow string array holds less than 2 GiB.
+        Tokenizing triples a text at most, and an Arrow string array holds less than 2 GiB.
         """
         if not 1 <= self.max_line_bytes <= MOST_LINE_BYTES:
             raise ValueError(f"`max_line_bytes` is {self.max_line_bytes}; allowed: 1 to {MOST_LINE_BYTES:,}")

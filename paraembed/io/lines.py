@@ -85,7 +85,7 @@ class Lines:
         return pa.array(wrong)
 
     def tests(self) -> list[tuple[pa.BooleanArray, str]]:
-        """Return the tests that reject a line, with their reasons, for ``refuse``."""
+        """Return the tests that reject a line, with their reasons."""
         return [(self.too_long, TOO_LONG), (self.not_utf8, INVALID_UTF8)]
 
     @cached_property
@@ -103,7 +103,7 @@ class Lines:
 
 
 def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray[np.bool_]:
-    """Return which of n rows are invalid, by halving runs of rows that are not valid as a whole.
+    """Return which of n rows are invalid, by bisecting runs of rows that are not valid as a whole.
 
     Args:
         size: n.

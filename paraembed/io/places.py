@@ -36,7 +36,7 @@ _HIDDEN = "***"
 def require_file(place: Place) -> None:
     """Raise FileNotFoundError, IsADirectoryError or ValueError unless ``place`` is a regular file.
 
-    A FIFO, socket or device is refused: reading it may wait forever or never end.
+    A FIFO, socket or device is rejected: reading it may wait forever or never end.
     """
     if isinstance(place, Path):
         is_folder, exists, is_regular = place.is_dir(), place.exists(), place.is_file()

@@ -22,7 +22,7 @@ class Work:
 
     Attributes:
         out: the output.
-        folder: folder of the unfinished work, beside the output, or the output itself.
+        folder: folder of the unfinished work, next to the output, or the output itself.
         record: name of the file in the folder that holds the fingerprint.
         fingerprint: JSON object of everything that decides the result.
         files: paths in the folder that the job writes; a folder with another file is neither emptied nor removed.

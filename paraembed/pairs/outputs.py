@@ -54,7 +54,7 @@ def unfinished_output(out: Path, identity: dict[str, Any], *, rejected_sample: b
 
 
 def work_folder_of(out: Path) -> Path:
-    """Folder of the unfinished work, hidden beside the output."""
+    """Folder of the unfinished work, hidden next to the output."""
     return out.with_name(f".{out.name}.partial")
 
 

@@ -46,8 +46,8 @@ def parse_source(
 
     Rejected are, after the rows that the format rejects: a text without tokens, a tree that is not over the tokens of
     its text (``paraembed.text.trees``), and rows that fail the filters of the settings
-    (``paraembed.pairs.training_sets``). A second file beside ``out`` has the rows by partition (``partitions_of``), for
-    the search for duplicates.
+    (``paraembed.pairs.training_sets``). A second file next to ``out`` has the rows by partition (``partitions_of``),
+    for the search for duplicates.
 
     Args:
         source: input file, or two aligned ones.
@@ -178,10 +178,10 @@ def keep_pairs(
     for name, column in pairs.extra.items():
         table = table.append_column(name, column)
     good = pc.is_null(refused)
-    table, judged = judge_rows(table.filter(good), rules)
-    if judged.null_count == len(judged):
+    table, reasons = judge_rows(table.filter(good), rules)
+    if reasons.null_count == len(reasons):
         return table, refused
-    return table.filter(pc.is_null(judged)), pc.replace_with_mask(refused, good, judged)
+    return table.filter(pc.is_null(reasons)), pc.replace_with_mask(refused, good, reasons)
 
 
 def join_tokens(texts: pa.StringArray, tokenizer: str) -> pa.StringArray:

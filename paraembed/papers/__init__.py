@@ -33,7 +33,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def find_supervised_recipe(name: str) -> SupervisedRecipe:
-    """A recipe for gold labels by its name, or from a ``.json`` file; errors as for ``find_recipe``."""
+    """Return a supervised recipe by its name, or from a ``.json`` file; errors as for ``find_recipe``."""
     if name in SUPERVISED_RECIPES:
         return SUPERVISED_RECIPES[name]
     if name.endswith(".json"):

@@ -36,7 +36,7 @@ class Row:
 
     Attributes:
         paper: module of ``paraembed.papers`` with its recipes.
-        table: where it stands: ``table 2``.
+        table: source in the paper, such as ``table 2``.
         name: what the paper calls it.
         values: name of our score → value as printed, ×100.
         measure: what they are.
@@ -72,22 +72,22 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Published:
-    """A published value that may stand beside a score of ours: ×100, and whether it was recomputed over fewer sets."""
+    """Return the published value to compare a score with, ×100, and whether it was recomputed over fewer sets."""
 
     value: float
     is_recomputed: bool = False
 
 
 def published(row: Row, name: str, members: Mapping[str, Sequence[str]]) -> Published | None:
-    """The row's value for a score, None where it has none over the same sets.
+    """Return the row's value for a score, None if it has none over the same sets.
 
-    A mean stands for itself only where ours is over the very sets of the paper's; else it is recomputed from the row's
-    own values of the sets that ours is over.
+    A printed mean is compared only if the score is a mean over exactly its sets; else it is recomputed from the row's
+    values of the score's sets.
 
     Args:
-        row: of a published table.
-        name: of our score.
-        members: name of each of our means → names of the scores it is the mean of.
+        row: row of a published table.
+        name: name of the score.
+        members: name of each mean → names of the scores it is the mean of.
     """
     if name not in members:
         return Published(row.values[name]) if name in row.values else None

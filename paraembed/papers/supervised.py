@@ -106,7 +106,7 @@ class SupervisedRow:
 
     Attributes:
         paper: module of ``paraembed.papers`` with its recipes.
-        table: where it stands: ``table 5``.
+        table: source in the paper, such as ``table 5``.
         name: what the paper calls it.
         mode: scratch, universal or features; "" for a model of others.
         kind: name of the registered encoder; "" for another.
@@ -177,18 +177,18 @@ SUPERVISED_RESULTS = (
 
 
 def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) -> dict[str, list[tuple[str, float]]]:
-    """By measure: labels and values, ×100, of the rows that stand beside a model.
+    """Return, by measure, labels and values, ×100, of the published rows to compare a model with.
 
     Args:
         task: of the model.
         data_set: of the task.
-        kind: its encoder; where the papers have none of it, all rows of its mode.
+        kind: the model's encoder; all rows of its mode if the papers have none with this encoder.
         mode: scratch, universal or features.
         measure: the task's own.
     """
     of_mode = [row for row in SUPERVISED_RESULTS if (task, data_set) in row.values and row.mode == mode]
     rows = [row for row in of_mode if row.kind == kind] or of_mode
-    beside: dict[str, list[tuple[str, float]]] = {}
+    published: dict[str, list[tuple[str, float]]] = {}
     for row in rows:
-        beside.setdefault(row.measure or measure, []).append((row.label, row.values[task, data_set]))
-    return beside
+        published.setdefault(row.measure or measure, []).append((row.label, row.values[task, data_set]))
+    return published

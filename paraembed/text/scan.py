@@ -193,7 +193,7 @@ def _token_stop(line: Octets, kinds: Octets, pos: int) -> int:
         while (line[stop] == _DASH or line[stop] == _QUOTE) and kinds[stop + 1] >= LETTER:
             stop = _behind_word(kinds, stop + 1)
         return stop
-    # What else goes on behind a mark begins anywhere in the word; the word before it is a token then.
+    # Other letters after a mark can start anywhere in the word; the word before the mark is a token then.
     begin, end = stop, _NONE
     if mark == _DOT and stop - pos > 2 and line[stop - 1] == line[stop - 2] == line[stop - 3] == _W:
         begin, end = stop - 3, _url_stop(line, kinds, stop + 1)

@@ -56,7 +56,7 @@ class TokenIds:
             self._eights, self._places, self._slots = _word_table(vocabulary)
 
     def __call__(self, texts: pa.StringArray) -> Ragged:
-        """Return the rows of the tokens in the vocabulary; OOV tokens have the row of the unknown word.
+        """Return the rows of the tokens in the vocabulary; OOV tokens have the row of <unk>.
 
         Args:
             texts: string array [n], with offsets of either size; null counts as empty.

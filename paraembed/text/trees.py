@@ -8,7 +8,7 @@ has as many leaves as the text has tokens, otherwise labeled.
   child. Labels are dropped.
 * Leaves are lower-cased and must be the text's tokens. In leaves and tokens, the escapes of parsers are equal to their
   characters: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` to brackets, ``\/`` and ``\*`` to ``/`` and ``*``, backquotes,
-  ``''`` and curly quotes to straight quotes. Round brackets in words must be escaped so.
+  ``''`` and curly quotes to straight quotes. Round brackets inside a word must be escaped so.
 
 One compiled loop over the bytes, with an explicit stack, reads all trees, also those of the Stanford Sentiment
 Treebank, so there is no maximum depth.

@@ -1,7 +1,7 @@
-"""Which checkpoint of a training is kept: scores on the way, the best one's weights, and when to stop early.
+"""Best checkpoint of a training: dev-set scores, weights of the best one, early stopping.
 
-When to score is f(pairs done, ``every``), and every worker knows every score: so all of them stop at one step, and a
-run that goes on after a kill scores, keeps and stops as an unbroken one does.
+When to score is f(finished pairs, ``every``), and every worker knows every score: all of them stop at one step, and a
+resumed run scores, keeps and stops as an uninterrupted one does.
 """
 
 import logging
@@ -48,12 +48,12 @@ class Evaluation:
     """How a run scores its encoder, so that it can end with the best one.
 
     Attributes:
-        score: called on rank 0 with the number of the step that is done; a higher number is a better encoder, nan
-            none. It leaves the encoder as it is.
-        every: epochs between scores; the end of the run has one, too.
-        patience: so many scores in a row that are no better than the best end the run; None: it never ends early.
-        decides: what the score depends on; a checkpoint with another one is refused. JSON value.
-        on_score: called on rank 0.
+        score: called on rank 0 with the number of the finished step; higher is better, NaN is no score. It does not
+            change the encoder.
+        every: epochs between evaluations; the run ends with one, too.
+        patience: consecutive evaluations without a new best score that end the run; None: no early stopping.
+        decides: JSON value that the score depends on; a checkpoint with another one is rejected.
+        on_score: called on rank 0 with each evaluation.
     """
 
     score: Callable[[int], float]
@@ -118,14 +118,14 @@ class Scoring:
             log_metrics(metrics, step)
             return value
 
-        def on_score(found: Evaluated) -> None:
-            value = "no score" if found.score is None else f"{self.metric} {100 * found.score:.2f}"
+        def on_score(evaluated: Evaluated) -> None:
+            value = "no score" if evaluated.score is None else f"{self.metric} {100 * evaluated.score:.2f}"
             best = ""
-            if found.best is not None:
-                best = f", the best is {100 * found.best[2]:.2f} after step {found.best[0]:,}"
-                best = best if found.since_best else ", the best so far"
-            show(f"evaluation after step {found.step:,}, epoch {found.epoch:.2f}: {value}{best}")
-            if found.stops:
+            if evaluated.best is not None:
+                best = f", the best is {100 * evaluated.best[2]:.2f} after step {evaluated.best[0]:,}"
+                best = best if evaluated.since_best else ", the best so far"
+            show(f"evaluation after step {evaluated.step:,}, epoch {evaluated.epoch:.2f}: {value}{best}")
+            if evaluated.stops:
                 show(f"stopping early: the last {self.patience} evaluations were no better (`patience`)")
 
         return Evaluation(score, self.every, self.patience, self.decides, on_score)
@@ -171,10 +171,10 @@ class Kept:
         }
 
     def metrics(self) -> dict[str, float]:
-        """For MLflow."""
+        """Return the metrics for MLflow."""
         last = self.scores[-1][2]
-        found = {"best/step": float(self.best[0]), "best/score": self.best[2]}
-        return found if last is None else {**found, "last/score": last}
+        best = {"best/step": float(self.best[0]), "best/score": self.best[2]}
+        return best if last is None else {**best, "last/score": last}
 
 
 def _hundredfold(score: float | None) -> str:
@@ -219,7 +219,7 @@ class Best:
         return {"evaluation": {"every": evaluation.every, "patience": evaluation.patience, **evaluation.decides}}
 
     def restore(self, counters: Counters, tensors: dict[str, Tensor]) -> None:
-        """Go on from the counters and tensors of a checkpoint, or from new ones."""
+        """Start from the counters and tensors of a checkpoint, or from new ones."""
         self.counters = counters
         self._judge()
         if self.rank == 0 and counters.best is not None:
@@ -227,13 +227,13 @@ class Best:
             self._weights = {name: tensors[f"{of}.{name}"].to("cpu", copy=True) for name in self.model.state_dict()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint needs besides the weights of its own step."""
+        """Return the tensors that a checkpoint needs besides the weights of its own step."""
         if self.counters.best is None or self.counters.best[0] == self.counters.step:
             return {}
         return {f"best.{name}": tensor for name, tensor in self._weights.items()}
 
     def score_if_due(self, num_pairs: int) -> float:
-        """Score the encoder where that is due after a step over so many pairs; seconds that it took."""
+        """Score the encoder if that is due after a step over ``num_pairs`` pairs; return the seconds it took."""
         if not self._is_due(num_pairs):
             return 0.0
         if self.model.matrix.is_cuda:  # the steps before are counted as steps
@@ -250,7 +250,7 @@ class Best:
         return passed or done == self.num_pairs * self.epochs
 
     def _score(self) -> None:
-        """Score the encoder as it stands, and tell all workers."""
+        """Score the present encoder, and send the score to all workers."""
         assert self.evaluation is not None
         counters, device = self.counters, self.model.matrix.device
         number = torch.tensor(math.nan, dtype=torch.float64, device=device)

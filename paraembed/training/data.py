@@ -410,22 +410,22 @@ class _Notes:
         if self.cut:
             lines.append(f"{self.cut:,} {of} are cut after max_tokens = {encoder.max_tokens} tokens")
         if self.without_tree:
-            lines.append(f"{self.without_tree:,} {of} have no parse: right-branching trees stand in")
+            lines.append(f"{self.without_tree:,} {of} have no parse: right-branching trees are used")
         if self.several:
             lines.append(f"{self.several:,} {of} have several words: the encoder word reads the first")
         return lines
 
 
 def recorded_identity(config: dict[str, Any], kind: type[BaseRecipe]) -> dict[str, Any]:
-    """Return what decided a training, from the configuration of what came of it; a newer recipe's fields have their
-    defaults.
+    """Return the identity of a finished training, from the configuration of its result; missing fields of the recipe
+    have their defaults.
     """
     provenance = config.get("provenance")
-    found = provenance.get("training") if isinstance(provenance, dict) else None
-    found = found if isinstance(found, dict) else {}
+    identity = provenance.get("training") if isinstance(provenance, dict) else None
+    identity = identity if isinstance(identity, dict) else {}
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        found = {**found, "recipe": kind.from_dict(found["recipe"]).to_dict()}
-    return found
+        identity = {**identity, "recipe": kind.from_dict(identity["recipe"]).to_dict()}
+    return identity
 
 
 def provenance_of(identity: dict[str, Any], counters: Counters) -> dict[str, Any]:
@@ -458,4 +458,4 @@ def _changes(scores: Report | None) -> list[ScoreChange]:
     lines = [pair for pair in zip(after, before, strict=True) if not pair[0].is_pooled]
     if len(lines) > _MOST_SCORES:
         lines = [pair for pair in lines if pair[0].is_mean] or lines[:_MOST_SCORES]
-    return [ScoreChange(shortened(one.label, _LABEL), other.value, one.value, one.is_mean) for one, other in lines]
+    return [ScoreChange(shortened(new.label, _LABEL), old.value, new.value, new.is_mean) for new, old in lines]

@@ -1,4 +1,4 @@
-"""What data-parallel workers tell each other within a step.
+"""Communication of data-parallel workers within a step.
 
 Sums are made in the order of the workers, so that every worker gets the same bits, every time.
 """
@@ -13,12 +13,12 @@ _TEXT_BYTES = 2000
 
 
 def gather(tensor_N: Tensor, world: int) -> tuple[Tensor, int]:
-    """The tensors of all workers one after the other, and where this worker's begins; they may differ in length.
+    """Return the concatenated tensors of all workers, and the first row of this worker's; lengths may differ.
 
     Args:
         tensor_N: this worker's, [N, …]; its gradient is the sum over all workers' losses. Every worker must
             run the backward pass, also one whose tensor is empty.
-        world: how many workers.
+        world: number of workers.
     """
     counts = _counts(len(tensor_N), world, tensor_N.device)
     gathered: Tensor = _Gather.apply(tensor_N, counts)  # type: ignore[no-untyped-call]
@@ -40,13 +40,13 @@ class _Gather(torch.autograd.Function):
 
 
 def exchange_rows(rows_R: Tensor, grad_RD: Tensor, num_rows: int, world: int) -> tuple[Tensor, Tensor]:
-    """Sum row gradients over all workers: (row, gradient) pairs, or the whole matrix where that is less to send.
+    """Sum row gradients over all workers: send (row, gradient) pairs, or the whole matrix if that is smaller.
 
     Args:
         rows_R: this worker's distinct rows.
         grad_RD: their gradients.
         num_rows: V, rows of the matrix.
-        world: how many workers.
+        world: number of workers.
 
     Returns:
         The distinct rows of all workers, ascending, and the sums; the same tensors on every worker.
@@ -61,13 +61,13 @@ def exchange_rows(rows_R: Tensor, grad_RD: Tensor, num_rows: int, world: int) ->
     all_grads = all_gather(grad_RD, counts)
     unique_U, place = torch.unique(torch.cat(all_gather(rows_R, counts)), return_inverse=True)
     sums_UD = grad_RD.new_zeros(len(unique_U), grad_RD.shape[1])
-    for one, at in zip(all_grads, place.split(counts), strict=True):
-        sums_UD.index_add_(0, at, one)
+    for grads, places in zip(all_grads, place.split(counts), strict=True):
+        sums_UD.index_add_(0, places, grads)
     return unique_U, sums_UD
 
 
 def gather_texts(text: str, world: int, device: torch.device) -> list[str]:
-    """The texts of all workers, each cut after 2,000 bytes."""
+    """Return the texts of all workers, each truncated to 2,000 bytes."""
     mine = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)
     octets = text.encode()[:_TEXT_BYTES]
     mine[: len(octets)] = torch.tensor(list(octets), dtype=torch.uint8)
@@ -83,7 +83,7 @@ def _counts(count: int, world: int, device: torch.device) -> list[int]:
 
 
 def all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
-    """Every worker's tensor, whose first axes have these lengths; padded on the way, for they want equal lengths."""
+    """Return every worker's tensor; they are padded to equal lengths for the transfer."""
     padded = tensor_N.new_zeros(max(counts), *tensor_N.shape[1:])
     padded[: len(tensor_N)] = tensor_N
     everyone = [torch.empty_like(padded) for _ in counts]

@@ -1,4 +1,4 @@
-"""What a training starts from: finished pair shards, and the untrained encoder."""
+"""Inputs of a training: finished pair shards, and the untrained encoder."""
 
 import logging
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many tokens of the training texts have a vector.
+    """Coverage of the training tokens by word vectors.
 
     Attributes:
         num_words: rows of the word matrix, random ones included.
@@ -71,7 +71,7 @@ def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words
 
 
 def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -> None:
-    """Warn where under half of the tokens have a pretrained vector.
+    """Warn if less than half of the tokens have a pretrained vector.
 
     Args:
         coverage: of the training texts.
@@ -110,7 +110,7 @@ _REMEDIES = (
 def untrained_encoder(
     words_file: Path, pairs: Path, shards: dict[str, Any], recipe: BaseRecipe
 ) -> tuple[Encoder, Coverage]:
-    """The encoder before training, and how well its words cover the pairs.
+    """Return the untrained encoder, and the coverage of the pairs by its words.
 
     Args:
         words_file: word-vector text file.
@@ -125,7 +125,7 @@ def untrained_encoder(
 
 
 def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
-    """The encoder before training on texts whose tokens are counted.
+    """Return the untrained encoder for texts with given token counts.
 
     Args:
         words_file: word-vector text file.
@@ -142,7 +142,7 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
     coverage = coverage_of(counts, pretrained.vocabulary, words)
     encoder = Encoder(
         recipe.encoder,
-        _with_boundary_words(words, recipe),
+        _with_bos_eos(words, recipe),
         recipe.tokenizer,
         recipe.seed,
         bos_eos_tokens=recipe.bos_eos_tokens,
@@ -153,12 +153,12 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
 
 
 def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> Words:
-    """Words with a random vector for each counted token that has none, where the recipe wants that.
+    """Return the words, with a random vector for each counted token without one if the recipe says so.
 
     Args:
         words: with vectors.
         counts: as for ``encoder_for``.
-        recipe: whether, from how many occurrences on, seed.
+        recipe: recipe with ``new_words``, ``new_words_min_count`` and ``seed``.
     """
     if recipe.new_words != "random":
         return words
@@ -171,7 +171,7 @@ def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> 
 
 
 def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
-    """A trained encoder with random vectors for words that are new to it, and the coverage; its own vectors stay."""
+    """Return a trained encoder with random vectors for new words, and the coverage; its own vectors stay."""
     pretrained = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
     words = with_new_words(pretrained, counts, recipe)
     coverage = coverage_of(counts, pretrained.vocabulary, words)
@@ -192,8 +192,8 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
     return wider, coverage
 
 
-def _with_boundary_words(words: Words, recipe: BaseRecipe) -> Words:
-    """Words with the boundary words that the recipe wants: the file's vectors of <s> and </s>, else random ones."""
+def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
+    """Return the words with the BOS/EOS tokens of the recipe: the file's vectors of <s> and </s>, or random ones."""
     wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.bos_eos_tokens]
     new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]
     if not new:
@@ -207,7 +207,7 @@ def _with_boundary_words(words: Words, recipe: BaseRecipe) -> Words:
 
 
 def _token_counts(pairs: Path, shards: dict[str, Any]) -> pa.StructArray:
-    """How often each token occurs in the pairs: fields ``values`` and ``counts``."""
+    """Return the count of each token in the pairs, with the fields ``values`` and ``counts``."""
     if not shards["shards"]:
         raise ValueError(f"{pairs}/manifest.json names no pair shards; shard the pairs again")
     tables = []

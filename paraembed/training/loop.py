@@ -29,10 +29,10 @@ from paraembed.training.state import Checkpoints, Counters, load_state, save_sta
 from paraembed.training.step import TrainingStep, step_for
 
 REPORT_STEPS = 100
-"""Steps from report to report; fixed, so that the loss curve of a resumed run is that of an unbroken one."""
+"""Steps between reports; fixed, so that a resumed run has the loss curve of an uninterrupted one."""
 
 SKIPPED_STEPS = 20
-"""Steps before the trace: the first ones compile, allocate and read."""
+"""Steps before the trace: the first steps compile, allocate and read."""
 TRACED_STEPS = 10
 
 log = logging.getLogger(__name__)
@@ -40,17 +40,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """What a run has done since its last report.
+    """Progress of a run since its last report.
 
     Attributes:
-        epoch: passes over the pairs that have begun, from 1.
-        epochs: in all.
-        step: of the run, from 1.
-        steps: of the run, in all.
-        loss: mean loss a pair, without penalties.
-        active: share of the objective's terms above zero, 0 to 1.
-        pairs_per_second: over all workers.
-        seconds_left: at this rate.
+        epoch: number of the current epoch, from 1.
+        epochs: number of epochs.
+        step: number of the step in the run, from 1.
+        steps: number of steps of the run.
+        loss: mean loss per pair, without penalties.
+        active: fraction of the objective's terms above zero, 0 to 1.
+        pairs_per_second: pairs per second of all workers.
+        seconds_left: estimate of the remaining seconds.
         end_of_epoch: whether this report closes an epoch.
     """
 
@@ -91,35 +91,34 @@ def train(
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
 ) -> Counters:
-    """Train an encoder in place; goes on from the last checkpoint, if there is one.
+    """Train an encoder in place; resume from the last checkpoint, if there is one.
 
-    With as many workers as before, a run that was broken off anywhere and goes on ends with the same bits as an
-    unbroken one (on a CPU). With another number of workers it goes on where it stood, every pair still comes once an
-    epoch, and a warning says that the batches from there on are others.
+    A run that is interrupted anywhere and resumed with the same number of workers ends with the same bits as an
+    uninterrupted one (on a CPU). With another number of workers every pair still comes once per epoch, and a warning
+    says that batches differ from this step on.
 
     Args:
-        encoder: as it was before training (λ_w pulls back to it, also after a resume); trained on the device it is
-            on; the same on every worker.
+        encoder: the untrained encoder (λ_w pulls towards it, also after a resume), the same on every worker; it is
+            trained on its device.
         pairs: 2n texts, none of them empty, n ≥ 2; the same on every worker.
-        recipe: how.
-        checkpoints: where and how often rank 0 saves the state; at the end of every epoch, and, with one worker, when
-            Ctrl-C or SIGTERM asks to stop, it does so, too. Where the disk is full the run goes on with a warning.
+        recipe: how to train.
+        checkpoints: where and how often rank 0 saves the state; also at the end of every epoch and, with one worker, on
+            Ctrl-C or SIGTERM. If the disk is full, training continues with a warning.
         rank: number of this worker.
-        world: how many workers; more than one needs ``torch.distributed`` initialised.
-        on_report: called on every worker, each ``REPORT_STEPS`` steps and at the end of every epoch.
-        evaluation: scores the encoder on the way. Rank 0 then ends with the encoder of the best score, as the
-            returned counters have it, and the run ends early where it says so; without it, with the last step's. Part
-            of what a checkpoint holds. Workers on one machine may share the words: then the others end with those of
-            rank 0.
+        world: number of workers; more than one needs ``torch.distributed`` initialized.
+        on_report: called on every worker, every ``REPORT_STEPS`` steps and at the end of every epoch.
+        evaluation: dev-set evaluation and early stopping. Rank 0 then ends with the best encoder, which the returned
+            counters name, otherwise with that of the last step. Checkpoints hold its state. Workers on one machine may
+            share the word matrix; then the others end with that of rank 0.
         trace: file for a profile of a few steps; see ``traced``.
 
     Returns:
-        Totals of the run.
+        Counters of the whole run.
 
     Raises:
-        ValueError: fewer pairs than a step asks for, a checkpoint of another training, other checkpoints on other
-            workers, or a loss that is no number (the last good checkpoint stays).
-        KeyboardInterrupt: asked to stop; the state is saved.
+        ValueError: fewer pairs than a step needs, a checkpoint of another training, workers with different checkpoints,
+            or a loss that is not finite (the last good checkpoint stays).
+        KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the state is saved.
     """
     num_pairs = len(pairs) // 2
     check_num_pairs(num_pairs, recipe.batch_size, world)
@@ -153,11 +152,11 @@ def run_steps(
     """Take the steps of all epochs; result and errors are those of ``train``.
 
     Args:
-        model: what the steps train.
-        step: takes them.
-        data: what they are taken on.
-        num_pairs: how many pairs, or other examples, an epoch has.
-        decides: what else than the recipe and their number decides the run; a checkpoint with another is refused.
+        model: model to train.
+        step: training step.
+        data: training data of the step.
+        num_pairs: number of pairs, or other examples, per epoch.
+        decides: what decides the run besides recipe and ``num_pairs``; a checkpoint with other values is rejected.
         checkpoints: as for ``train``.
         on_report: as for ``train``.
         evaluation: as for ``train``.
@@ -309,8 +308,8 @@ class _Saver:
         if not workers or workers[-1][1] != world:
             if workers and rank == 0:
                 log.warning(
-                    "going on with %d workers after step %d, until which there were %d: the batches are other ones "
-                    "from here on, so the encoder will be another, too; every pair still comes once an epoch",
+                    "resuming with %d workers after step %d, with %d before: batches differ from this step on, and so "
+                    "will the encoder; every pair still comes once per epoch",
                     world,
                     self.counters.step,
                     workers[-1][1],
@@ -320,7 +319,7 @@ class _Saver:
         return self.counters
 
     def _compare_arithmetic(self) -> None:
-        """Warn and record it where a resumed run computes with other instructions or packages than before."""
+        """Warn, and record the step, if a resumed run computes with other instructions or packages than before."""
         now, earlier, step = arithmetic(self.model.matrix.device), self.counters.arithmetic, self.counters.step
         if earlier and earlier[-1][1] == now:
             return
@@ -333,21 +332,21 @@ class _Saver:
         earlier.append((step + 1, now))
 
     def _agree(self, problem: str) -> None:
-        """Raise ValueError on all workers unless they go on from the same step; none trains before all are there.
+        """Raise ValueError on all workers unless they resume from the same step; wait for all of them.
 
-        They may share the words, which each has just read.
+        They may share the word matrix, which each of them has just read.
         """
         if self.checkpoints is None:
             return
-        found = [problem or f"step {self.counters.step}"]
+        states = [problem or f"step {self.counters.step}"]
         if self.step.world > 1:
-            found = gather_texts(found[0], self.step.world, self.model.matrix.device)
+            states = gather_texts(states[0], self.step.world, self.model.matrix.device)
         if problem:
             raise ValueError(problem)
-        if len(set(found)) > 1:
+        if len(set(states)) > 1:
             raise ValueError(
-                f"workers go on from different checkpoints in {self.checkpoints.folder} ({'; '.join(found)}); all of "
-                "them must see one folder"
+                f"workers have different checkpoints in {self.checkpoints.folder} ({'; '.join(states)}); all of them "
+                "must see one folder"
             )
 
     def is_due_by_steps(self) -> bool:
@@ -357,7 +356,7 @@ class _Saver:
         return self.checkpoints is not None and time.perf_counter() - self.saved_at > self.checkpoints.seconds
 
     def save(self, sums: Tensor) -> None:
-        """Check that all numbers are finite, and save; ``sums``: over all workers, since the last report."""
+        """Check that all numbers are finite, and save; ``sums`` are over all workers since the last report."""
         counters = self.counters
         weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors = {**weights, **self.step.state()}
@@ -375,8 +374,8 @@ class _Saver:
         except OSError as error:
             if not self.has_failed:
                 log.warning(
-                    "the checkpoint of step %d could not be written (%s); training goes on, and the checkpoints before "
-                    "it stay; make room on the disk",
+                    "the checkpoint of step %d could not be written (%s); training continues, and earlier checkpoints "
+                    "stay; make room on the disk",
                     counters.step,
                     error,
                 )
@@ -387,7 +386,7 @@ class _Saver:
 
 @contextmanager
 def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
-    """Let what ends one of several workers count as its death: the others wait for it, and must be ended, too."""
+    """Turn an error of one of several workers into its failure: the others wait for it, and must be ended, too."""
     try:
         yield
     except AstrayError:
@@ -405,9 +404,9 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
 
 @contextmanager
 def _stop_between_steps(world: int) -> Iterator[Callable[[], bool]]:
-    """Hold back Ctrl-C and SIGTERM, so that a step is never cut in half; the block asks whether one came.
+    """Delay Ctrl-C and SIGTERM until the end of a step; the block asks whether one came.
 
-    Several workers would have to agree on a step; they go on from the last checkpoint.
+    Several workers would have to agree on a step; they resume from the last checkpoint.
     """
     if world > 1 or threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -1,4 +1,4 @@
-"""How much memory a training takes, estimated before anything is read."""
+"""Memory of a training, estimated before any data are read."""
 
 import gzip
 import zlib
@@ -61,14 +61,14 @@ def estimate(
     are_shared: bool = False,
     keeps_best: bool = False,
 ) -> Memory:
-    """What a training will take.
+    """Estimate the memory of a training.
 
     Args:
-        words: text file of word vectors, whose first rows and size tell how many rows there are; or rows and width of
+        words: text file of word vectors, whose first rows and size give the number of rows; or rows and width of
             a trained encoder's matrix.
         recipe: vocabulary cut, optimizer, penalty.
         num_tokens: of all pairs.
-        num_pairs: how many.
+        num_pairs: number of pairs.
         workers: processes on this machine.
         most_pair_bytes: of the pairs that a worker keeps in memory; None: all.
         are_shared: whether the workers share the words; see ``fast.step_kind``.
@@ -95,7 +95,7 @@ def estimate(
 
 
 def check_memory(memory: Memory, available: int, *, cuts_words: bool = True) -> None:
-    """Raise ValueError where a training needs more bytes than there are; ``cuts_words``: max_words would help."""
+    """Raise ValueError if a training needs more bytes than are available; ``cuts_words``: max_words would help."""
     if memory.needed <= available:
         return
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
@@ -111,7 +111,7 @@ def check_memory(memory: Memory, available: int, *, cuts_words: bool = True) -> 
 
 
 def available_memory() -> int:
-    """Bytes that can be had on this machine, or in its container (cgroup v2)."""
+    """Return the available bytes of this machine, or of its container (cgroup v2)."""
     available: int = psutil.virtual_memory().available
     try:
         group = Path("/proc/self/cgroup").read_text().strip().split("\n")[-1].split("::")[-1].lstrip("/")
@@ -126,7 +126,7 @@ def available_memory() -> int:
 
 
 def _shape(path: Path) -> tuple[int, int]:
-    """Rows, about, and width of a word-vector text file; (0, 0) for a file that is none: its reader says why."""
+    """Return the approximate number of rows and the width of a word-vector file; (0, 0) if it is not one."""
     with path.open("rb") as raw:
         if path.suffix != ".gz":
             text = raw.read(_SAMPLE_BYTES)

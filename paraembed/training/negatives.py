@@ -1,6 +1,6 @@
 """Choose negatives from the mini-batch (Wieting 2015 §4.1, Wieting 2016 §3.2, released code).
 
-Texts of pair i stand at rows 2i and 2i + 1; the embeddings of the step are reused, not computed again.
+Texts of pair i are rows 2i and 2i + 1; the embeddings of the step are reused, not computed again.
 
 Mega-batches: negatives chosen from several batches at once (Wieting and Gimpel 2018, "mega-batching"). Before the first
 of M batches the texts of all of them are embedded once and each gets its negative from them; the M batches then train
@@ -38,13 +38,13 @@ _NO = -torch.inf
 def candidate_similarity(
     vectors_NH: Tensor, pool_PH: Tensor, pool: Pool, *, first: int = 0, excluded_NP: Tensor | None = None
 ) -> Tensor:
-    """How similar each text is to each candidate, -inf where the pool's text is none.
+    """Return the similarity of each text to each candidate, -inf where the pool's text is not a candidate.
 
     Args:
         vectors_NH: embeddings of B pairs, N = 2B.
-        pool_PH: embeddings that negatives may come from; the same pairs stand at rows first … first + N - 1.
+        pool_PH: embeddings of the negative pool; the same pairs are its rows first … first + N - 1.
         pool: candidates are both texts of every other pair, or only the one on the same side.
-        first: where the pairs stand in the pool.
+        first: first row of the pairs in the pool.
         excluded_NP: texts that are no candidates for other reasons.
     """
     num_texts, num_pool = len(vectors_NH), len(pool_PH)
@@ -64,7 +64,7 @@ def candidate_similarity(
 def choose(
     rule: Rule, similarity_NP: Tensor, positive_B1: Tensor | None, margin: float, draws_2N: Tensor | None = None
 ) -> Tensor:
-    """The negative of each text.
+    """Return the negative of each text.
 
     Args:
         rule: max: the most similar candidate. rand: any, with equal probability. mix: max with probability ½, else
@@ -95,7 +95,7 @@ def choose(
 
 
 def _most_similar(similarity_NP: Tensor) -> Tensor:
-    """Row of the most similar candidate, -1 where there is none."""
+    """Return the row of the most similar candidate, -1 without a candidate."""
     if (
         similarity_NP.device.type == "cpu" and similarity_NP.dtype != torch.bfloat16
     ):  # 7 µs for 200 x 200, and torch's max takes 40
@@ -107,7 +107,7 @@ def _most_similar(similarity_NP: Tensor) -> Tensor:
 
 
 def _random_candidates(allowed_NP: Tensor, draws_N: Tensor) -> Tensor:
-    """The ⌊u · number of candidates⌋-th candidate of each text, -1 where there is none."""
+    """Return the ⌊u · number of candidates⌋-th candidate of each text, -1 without a candidate."""
     before_NP = allowed_NP.cumsum(dim=1)
     wanted_N = (draws_N * before_NP[:, -1]).long() + 1
     chosen_N = (before_NP >= wanted_N[:, None]).int().argmax(dim=1)
@@ -115,7 +115,7 @@ def _random_candidates(allowed_NP: Tensor, draws_N: Tensor) -> Tensor:
 
 
 class Negatives:
-    """Chooses negatives as a recipe says."""
+    """Chooses negatives by the rules of a recipe."""
 
     def __init__(self, recipe: Recipe, encoder: Encoder, pairs: Ragged, world: int) -> None:
         self.recipe = recipe
@@ -129,7 +129,7 @@ class Negatives:
     def __call__(
         self, vectors_NH: Tensor, selected_NH: Tensor, texts: Ragged, generator: np.random.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings of the candidates [P, H], and the negative of each text among them [N]."""
+        """Return embeddings of the candidates [P, H], and the row of each text's negative among them [N]."""
         if not self.gather:
             return vectors_NH, self.choose(selected_NH, selected_NH, texts, texts, 0, generator)
         pool_PH, first = gather(vectors_NH, self.world)
@@ -150,26 +150,26 @@ class Negatives:
         first: int,
         generator: np.random.Generator,
     ) -> Tensor:
-        """The negative of each text: its row in the pool, -1 for none, int64 [N].
+        """Return the negative of each text: its row in the pool, -1 for none, int64 [N].
 
         Args:
             vectors_NH: embeddings of B pairs.
-            pool_PH: embeddings of the candidates; the pairs stand at ``first`` … among them.
+            pool_PH: embeddings of the candidates, among them the pairs from row ``first`` on.
             texts: the pairs.
             pool_texts: the candidates.
-            first: where the pairs stand in the pool.
+            first: first row of the pairs in the pool.
             generator: draws of the rules rand and mix.
         """
         excluded_NP = self.excluded(texts, pool_texts) if self.excludes else None
         return self._choose(vectors_NH, pool_PH, first, excluded_NP, generator)
 
     def excluded(self, texts: Ragged, pool_texts: Ragged) -> Tensor:
-        """Which candidates the recipe excludes for which text, bool [N, P]."""
+        """Return which candidates the recipe excludes for which text, bool [N, P]."""
         keys = phrase_keys(texts)
         return self._excluded(keys, keys if pool_texts is texts else phrase_keys(pool_texts))
 
     def draws(self, num_texts: int, generator: np.random.Generator) -> Tensor:
-        """Uniform numbers for the rules rand and mix, float64 [2, N]; see ``choose``."""
+        """Return uniform random numbers for the rules rand and mix, float64 [2, N]; see ``choose``."""
         return to_device(generator.random((2, num_texts)), self.device)
 
     def _choose(
@@ -196,7 +196,7 @@ class Negatives:
 
 
 class _Lemmas:
-    """Row of a word → row of its English lemma, None where that has no row."""
+    """Return the map from row of a word to row of its English lemma, None if the lemma has no row."""
 
     def __init__(self, encoder: Encoder) -> None:
         from simplemma import lemmatize  # noqa: PLC0415 - only this option needs it
@@ -217,11 +217,11 @@ def mega_size(recipe: Recipe, step: int) -> int:
 
 
 def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -> Iterator[Batch]:
-    """The same batches; the first of each mega-batch brings the texts of all, and only the last may be a run's last.
+    """Yield the same batches; the first of each mega-batch has the texts of all, and only the last may end the run.
 
     Args:
         batches: of an epoch.
-        recipe: how many make a mega-batch.
+        recipe: recipe with the size of mega-batches.
         first_step: of the run, from 1, that the first batch is.
     """
     step = first_step
@@ -233,7 +233,7 @@ def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -
 
 
 class MegaNegatives:
-    """The negatives of a mega-batch, handed out batch by batch."""
+    """Negatives of a mega-batch, returned batch by batch."""
 
     def __init__(self, negatives: Negatives) -> None:
         self.negatives = negatives
@@ -241,15 +241,15 @@ class MegaNegatives:
         self._chosen_G = np.zeros(0, np.int64)
 
     def is_alone(self, batch: Batch) -> bool:
-        """Whether the batch is all of its mega-batch."""
+        """Return whether the batch is its whole mega-batch."""
         return batch.ahead is not None and len(batch.ahead) == len(batch.texts)
 
     def __call__(
         self, batch: Batch, vectors_of: Callable[[Ragged], Tensor], generator: np.random.Generator
     ) -> tuple[Ragged, npt.NDArray[np.int64]]:
-        """The texts of a batch and its negatives, one behind the other, and the row of each text's negative among them.
+        """Return the texts of a batch followed by its negatives, and the row of each text's negative among them.
 
-        -1 stands for a text without a negative. Batches come in the order of ``mega_batch_size``; ``vectors_of`` embeds
+        -1: no negative. Batches come in the order of ``mega_batch_size``; ``vectors_of`` embeds
         texts as the objective compares them, without gradient.
         """
         if batch.ahead is not None:

@@ -1,6 +1,6 @@
 """Training objectives: terms a pair, whose sum divided by the number of pairs is the loss.
 
-Texts of pair i stand at rows 2i and 2i + 1. The similarity s of an objective is the dot product of what it is given:
+Texts of pair i are rows 2i and 2i + 1. The similarity s of an objective is the dot product of what it is given:
 of ``unit`` vectors it is the cosine (Wieting 2016, 2017), of plain ones the dot product (Wieting 2015).
 """
 
@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SMALLEST_NORM = 1e-8
-"""What shorter vectors are divided by: a zero vector keeps cosine 0 and a finite gradient."""
+"""Minimum divisor of a vector: a zero vector keeps cosine 0 and a finite gradient."""
 
 
 def unit(vectors_NH: Tensor) -> Tensor:
-    """Vectors scaled to length 1; zero stays zero."""
+    """Return the vectors scaled to length 1; zero stays zero."""
     return F.normalize(vectors_NH, dim=1, eps=SMALLEST_NORM)
 
 

@@ -23,7 +23,7 @@ _ORDER_BYTES = 8  # a pair's place in the order of its window
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """What data may take of the memory of one worker.
+    """Memory of one worker that the data may take.
 
     Attributes:
         max_bytes: with more, the data are kept in files.
@@ -45,7 +45,7 @@ class GrowingArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """Number of bytes in memory."""
         return self.array.nbytes
 
     def append(self, block: npt.NDArray[Any]) -> None:
@@ -62,7 +62,7 @@ class GrowingArray:
         self.array[start:] = block
 
     def to_file(self, folder: Path) -> None:
-        """From here on keep the array in a file.
+        """Move the array to a file.
 
         Raises:
             OSError: the folder cannot be written to, or the disk is full.
@@ -74,7 +74,7 @@ class GrowingArray:
         self._write(self.file, whole)
 
     def finished(self) -> npt.NDArray[Any]:
-        """The array; from a file it is mapped, read-only, and outlives ``close``."""
+        """Return the array; that of a file is memory-mapped, read-only, and stays valid after ``close``."""
         if self.file is None or not self.file.tell():
             return self.array
         return np.asarray(np.memmap(self.file, self.array.dtype, "r"))
@@ -87,17 +87,17 @@ class GrowingArray:
             raise OSError(error.errno, error.strerror, self._folder) from None
 
     def close(self) -> None:
-        """Let go of the file, if there is one."""
+        """Close the file, if any."""
         if self.file is not None:
             self.file.close()
 
 
 @dataclass(frozen=True)
 class MappedPairs(Ragged):
-    """2n texts whose arrays are files, mapped.
+    """2n texts in memory-mapped files.
 
     Attributes:
-        window: pairs that are read and shuffled at a time. It decides the order of an epoch: a run that goes on must go
+        window: pairs that are read and shuffled at a time. It decides the order of an epoch: a resumed run must go
             on with the same.
     """
 
@@ -105,7 +105,7 @@ class MappedPairs(Ragged):
 
     @classmethod
     def of(cls, texts: Ragged, max_bytes: int) -> "MappedPairs":
-        """Pairs with windows of so many bytes."""
+        """Return pairs with windows of at most this number of bytes."""
         bytes_per_pair = 2 * texts.nbytes / max(1, len(texts)) + _ORDER_BYTES
         window = max(1, int(max_bytes / bytes_per_pair) // _BLOCK_PAIRS) * _BLOCK_PAIRS
         return cls(texts.ids, texts.offsets, texts.merges, window=window)
@@ -125,7 +125,7 @@ class MappedPairs(Ragged):
 
 
 class Windows:
-    """Pairs in the order f(seed, epoch, window), one window of them in memory at a time."""
+    """Pairs in the order f(seed, epoch, window), with one window of them in memory at a time."""
 
     def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int) -> None:
         """Take the pairs, the epoch from 0, and the seed of the run; a window is rounded up to whole blocks."""
@@ -140,7 +140,7 @@ class Windows:
         self._texts: Ragged = pairs.slice(0, 0)
 
     def take(self, places: npt.NDArray[np.int64]) -> Ragged:
-        """The texts of the pairs at these places of the order, ascending; no smaller than those of the call before."""
+        """Return the texts of the pairs at ascending positions in the order, none before those of the last call."""
         parts = []
         numbers = np.searchsorted(self._starts, places, side="right") - 1
         for number in np.unique(numbers):
@@ -151,7 +151,7 @@ class Windows:
         return joined(*parts) if parts else self.pairs.slice(0, 0)
 
     def _read(self, number: int) -> None:
-        """Bring a window into memory, in the place of the one before."""
+        """Read a window into memory, replacing the one before."""
         self._texts, self._number = self.pairs.slice(0, 0), number
         firsts = 2 * _BLOCK_PAIRS * self._blocks[number * self._per_window : (number + 1) * self._per_window]
         lasts = np.minimum(firsts + 2 * _BLOCK_PAIRS, len(self.pairs))

@@ -29,18 +29,18 @@ def pairs_to_ids(
     max_tokens: int | None = None,
     limit: MemoryLimit | None = None,
 ) -> Ragged:
-    """Pairs of shard blocks as word ids.
+    """Return the pairs of shard blocks as word ids.
 
     Args:
         blocks: tables with string columns ``first`` and ``second``: tokens with one space between.
         vocabulary: string array [V].
         with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
             right-branching ones where these are null or missing (see ``num_without_tree``).
-        max_tokens: texts are cut after so many tokens (see ``num_cut``); None: whole.
+        max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
         limit: ids of more bytes are kept in files, and mapped; None: in memory, whatever their size.
 
     Returns:
-        2n texts, the two of a pair side by side; ``MappedPairs`` where they are over the limit.
+        2n texts, the two of a pair adjacent; ``MappedPairs`` if they are over the limit.
 
     Raises:
         ValueError: a tree does not fit its text.
@@ -76,24 +76,24 @@ def _block_ids(block: pa.Table, vocabulary: pa.StringArray, with_trees: bool) ->
 
 
 def pair_columns(shard: pa.Schema, with_trees: bool) -> list[str]:
-    """The columns of a pair shard that ``pairs_to_ids`` reads; shards of older versions have no trees."""
+    """Return the columns of a pair shard that ``pairs_to_ids`` reads; shards of older versions have no trees."""
     wanted = (*_TEXTS, *_TREES) if with_trees else _TEXTS
     return [name for name in wanted if name in shard.names]
 
 
 def num_without_tree(block: pa.Table) -> int:
-    """Texts of three tokens or more in a shard block that have no tree; of one or two tokens there is one tree only."""
+    """Count the texts of three or more tokens in a shard block without a tree; shorter texts have only one tree."""
     long = pc.greater(pc.count_substring(_both_sides(block, _TEXTS), " "), 1)
     return int(pc.sum(pc.and_(long, pc.is_null(_both_sides(block, _TREES)))).as_py() or 0)
 
 
 def num_cut(block: pa.Table, max_tokens: int) -> int:
-    """Texts of more than so many tokens in a shard block."""
+    """Count the texts of more than ``max_tokens`` tokens in a shard block."""
     return int(pc.sum(pc.greater(pc.count_substring(_both_sides(block, _TEXTS), " "), max_tokens - 1)).as_py() or 0)
 
 
 def _both_sides(block: pa.Table, names: tuple[str, str]) -> pa.StringArray:
-    """Two string columns, one behind the other; null for a column that is missing."""
+    """Concatenate two string columns; null for a missing column."""
     missing = pa.nulls(len(block), pa.string())
     columns = [block[name].combine_chunks() if name in block.column_names else missing for name in names]
     return pa.concat_arrays([pa.array(column).cast(pa.string()) for column in columns])  # a block may hold nulls alone
@@ -101,10 +101,10 @@ def _both_sides(block: pa.Table, names: tuple[str, str]) -> pa.StringArray:
 
 @dataclass(frozen=True)
 class Batch:
-    """One worker's share of a step.
+    """One worker's part of a step.
 
     Attributes:
-        texts: the texts of its pairs, two a pair, side by side; empty where a last batch leaves none for a worker.
+        texts: texts of its pairs, the two of a pair adjacent; empty if a last batch leaves none for this worker.
         total: pairs of the step over all workers.
         ahead: the texts of a mega-batch, with the first of its batches.
         may_pause: whether a run may be broken off behind it: not within a mega-batch.
@@ -117,7 +117,7 @@ class Batch:
 
 
 def num_steps(num_pairs: int, batch_size: int, world: int = 1, first_pair: int = 0) -> int:
-    """Steps of an epoch from its pair ``first_pair`` on; the last one may be smaller."""
+    """Return the number of steps of an epoch from its pair ``first_pair`` on; the last one may be smaller."""
     return -(-(num_pairs - first_pair) // (batch_size * world))
 
 
@@ -131,7 +131,7 @@ def epoch_batches(
     world: int = 1,
     first_pair: int = 0,
 ) -> Iterator[Batch]:
-    """The batches of one worker in one epoch.
+    """Yield the batches of one worker in one epoch.
 
     The order of the pairs is f(seed, epoch), whatever the number of workers (of ``MappedPairs``: f(seed, epoch,
     window)): a step takes the next ``world * batch_size`` of them and hands each worker ``batch_size`` (the last step:
@@ -144,7 +144,7 @@ def epoch_batches(
         seed: of the run.
         batch_size: pairs a step and worker.
         rank: which worker, from 0.
-        world: how many workers.
+        world: number of workers.
         first_pair: pairs of this epoch that are done already, over all workers.
 
     Yields:
@@ -159,7 +159,7 @@ def epoch_batches(
 
 
 def _in_order(pairs: Ragged, epoch: int, seed: int) -> Callable[[npt.NDArray[np.int64]], Ragged]:
-    """What returns the texts of the pairs at given places, ascending, of the epoch's order."""
+    """Return a function from positions in the epoch's order, ascending, to the texts of their pairs."""
     if isinstance(pairs, MappedPairs):
         return Windows(pairs, epoch=epoch, seed=seed).take
     order = epoch_order(len(pairs) // 2, epoch, seed)
@@ -167,20 +167,20 @@ def _in_order(pairs: Ragged, epoch: int, seed: int) -> Callable[[npt.NDArray[np.
 
 
 def epoch_order(num_pairs: int, epoch: int, seed: int) -> npt.NDArray[np.int64]:
-    """The numbers of the pairs in the order of an epoch, int64 [n]."""
+    """Return the numbers of the pairs in the order of an epoch, int64 [n]."""
     return np.random.default_rng((seed, epoch)).permutation(num_pairs)
 
 
 def shares(
     num_pairs: int, batch_size: int, rank: int, world: int, first_pair: int, at_once: int
 ) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-    """Which places of the epoch's order are a worker's, for some steps of equal size at a time.
+    """Yield a worker's positions in the epoch's order, for several steps of equal size at a time.
 
     Args:
         num_pairs: of the epoch.
         batch_size: pairs a step and worker.
         rank: which worker, from 0.
-        world: how many workers.
+        world: number of workers.
         first_pair: places that are done already.
         at_once: pairs of this worker, about, whose places are given at a time.
 
@@ -201,7 +201,7 @@ def shares(
 
 
 def share_bounds(total: int, world: int) -> list[int]:
-    """Where the workers' shares of a step begin among its pairs, and where the last ends, [world + 1].
+    """Return the first pair of each worker's part of a step, and the end of the last part, [world + 1].
 
     A step of fewer than two pairs a worker goes to fewer workers: a pair alone has no negative.
     """

@@ -1,4 +1,4 @@
-"""The phrases of the training data as types: what occurs, however often, counts once.
+"""Distinct phrases of the training data: a phrase counts once, however often it occurs.
 
 A phrase is known by a 64-bit hash of its word ids; two of PPDB XXL's 18M collide with probability 1e-5.
 """
@@ -20,7 +20,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 def phrase_keys(texts: Ragged) -> Keys:
-    """A hash of the word ids of each text, uint64 [n]; no text may be empty."""
+    """Return a hash of the word ids of each text, uint64 [n]; no text may be empty."""
     keys = np.empty(len(texts), np.uint64)
     for start in range(0, len(texts), _BLOCK_TEXTS):
         stop = min(start + _BLOCK_TEXTS, len(texts))
@@ -37,7 +37,7 @@ def _block_keys(texts: Ragged) -> Keys:
 
 @dataclass(frozen=True)
 class PhraseTypes:
-    """The distinct phrases of the data.
+    """Distinct phrases of the data.
 
     Attributes:
         keys: uint64 [U], ascending.
@@ -49,7 +49,7 @@ class PhraseTypes:
 
     @classmethod
     def of(cls, texts: Ragged) -> "PhraseTypes":
-        """Those of n texts."""
+        """Return the distinct phrases of n texts."""
         return cls(*np.unique(phrase_keys(texts), return_index=True))
 
 
@@ -72,10 +72,10 @@ class ContrastPhrases:
     """Draws contrast phrases from all phrases of the data (Zhou 2017 §2.4)."""
 
     def __init__(self, pairs: Ragged, count: int) -> None:
-        """Take the 2n texts of the data, and k.
+        """Prepare to draw k phrases per pair from the 2n texts of the data.
 
         Raises:
-            ValueError: there are fewer than three distinct phrases.
+            ValueError: the data have fewer than three distinct phrases.
         """
         self.pairs, self.count = pairs, count
         self.types = PhraseTypes.of(pairs)
@@ -85,7 +85,7 @@ class ContrastPhrases:
             )
 
     def draw(self, pairs: Ragged, generator: np.random.Generator) -> Contrast:
-        """K phrases for each of B pairs, uniform over the types that are not in the pair."""
+        """Return k phrases for each of B pairs, drawn uniformly from the distinct phrases outside the pair."""
         keys = self.types.keys
         own = np.sort(np.searchsorted(keys, phrase_keys(pairs)).reshape(-1, 2), axis=1)
         low, high = own[:, :1], own[:, 1:]
@@ -99,7 +99,7 @@ class ContrastPhrases:
 
 @dataclass(frozen=True)
 class PairedPhrases:
-    """What the data pair with a phrase: no negatives of it ("constraints", Wieting 2015 §4.1).
+    """Paraphrases of a phrase in the data, which are not its negatives ("constraints", Wieting 2015 §4.1).
 
     Attributes:
         keys: uint64 [U], ascending.
@@ -113,7 +113,7 @@ class PairedPhrases:
 
     @classmethod
     def of(cls, pairs: Ragged, lemma: Callable[[int], int | None] = lambda _: None) -> "PairedPhrases":
-        """Those of 2n texts.
+        """Return the paraphrases in 2n texts.
 
         Args:
             pairs: the data.
@@ -135,21 +135,21 @@ class PairedPhrases:
         return cls(distinct_anchors, np.append(starts, len(anchors)), paired[order])
 
     def among(self, anchors: Keys, pool: Keys) -> npt.NDArray[np.bool_]:
-        """Whether each of N anchors is paired with each of P phrases, bool [N, P]."""
+        """Return whether each of N anchors is paired with each of P phrases, bool [N, P]."""
         distinct, column = np.unique(pool, return_inverse=True)
         place = np.searchsorted(self.keys, anchors).clip(max=len(self.keys) - 1)
         counts = np.where(self.keys[place] == anchors, self.offsets[place + 1] - self.offsets[place], 0)
         row = np.repeat(np.arange(len(anchors)), counts)
         place = np.arange(counts.sum()) + np.repeat(self.offsets[place] - np.cumsum(counts) + counts, counts)
         paired = self.paired[place]
-        found = np.searchsorted(distinct, paired).clip(max=len(distinct) - 1)
-        hit = distinct[found] == paired
+        place = np.searchsorted(distinct, paired).clip(max=len(distinct) - 1)
+        hit = distinct[place] == paired
         mask = np.zeros((len(anchors), len(distinct)), np.bool_)
-        mask[row[hit], found[hit]] = True
+        mask[row[hit], place[hit]] = True
         among: npt.NDArray[np.bool_] = mask[:, column]
         return among
 
 
 def _word_keys(words: npt.NDArray[np.int32]) -> Keys:
-    """Keys of phrases of one word each."""
+    """Return the keys of phrases of one word each."""
     return phrase_keys(Ragged(words, np.arange(len(words) + 1)))

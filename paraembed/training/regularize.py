@@ -1,4 +1,4 @@
-"""Regularisers of Wieting 2017 §4.2: dropout, word dropout, scrambled words."""
+"""Regularizers of Wieting 2017 §4.2: dropout, word dropout, scrambled words."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from paraembed.text.ragged import Ragged
 def drop_factors(
     shape: tuple[int, int], dropout: float, word_dropout: float, generator: torch.Generator, like: Tensor
 ) -> tuple[Tensor, ...]:
-    """What to multiply word vectors of tokens by, so that some numbers, or whole words, are zero, the others scaled up.
+    """Return dropout factors for the word vectors of tokens: zero for dropped numbers or words, the others scaled up.
 
     Args:
         shape: T tokens, and the width of a word vector.
@@ -39,7 +39,7 @@ def drop_factors(
 
 
 def drop(rows_RD: Tensor, ids_T: Tensor, factors: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Word vectors of the tokens with some numbers, or whole words, dropped.
+    """Return the word vectors of the tokens after dropout and word dropout.
 
     Args:
         rows_RD: word vectors.
@@ -63,15 +63,15 @@ def scrambled_texts(
     generator: np.random.Generator,
     num_scrambled: int | None = None,
 ) -> tuple[Ragged, Tensor]:
-    """Texts as a step of the recipe reads them, some with their words shuffled.
+    """Return the texts as a step of the recipe reads them, some with their words shuffled.
 
     Args:
-        recipe: how many.
-        texts: with their boundary tokens.
+        recipe: recipe with the fraction of texts to shuffle.
+        texts: texts with their BOS/EOS tokens.
         rows_RD: the word vectors at hand; the result is on their device.
         ids: int32 [T], rows of the tokens among them.
         generator: of the draws.
-        num_scrambled: only the first so many texts are shuffled; None: all.
+        num_scrambled: shuffle among the first ``num_scrambled`` texts only; None: among all.
 
     Returns:
         The texts, and the rows of their tokens, int32 [T].
@@ -87,7 +87,7 @@ def scrambled_texts(
 def dropped(
     recipe: BaseRecipe, rows_RD: Tensor, ids_T: Tensor, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Word vectors, and the rows of the tokens among them, after the recipe's dropout."""
+    """Return word vectors after the recipe's dropout, and the rows of the tokens among them."""
     if not (recipe.dropout or recipe.word_dropout):
         return rows_RD, ids_T
     drawn = torch.Generator(rows_RD.device).manual_seed(int(generator.integers(2**63)))
@@ -96,7 +96,7 @@ def dropped(
 
 
 def scrambled_by(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Places as of ``scrambled``, where the texts have the boundary tokens of the recipe."""
+    """Return positions as ``scrambled`` does, for texts with the BOS/EOS tokens of the recipe."""
     return scrambled(
         texts,
         generator,
@@ -118,16 +118,16 @@ def scrambled(
     keep_first: bool = False,
     keep_last: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """An order of the tokens in which some texts have their words shuffled.
+    """Return an order of the tokens in which some texts have their words shuffled.
 
     Args:
         texts: 2B texts.
         generator: of the draws.
         rate: ρ, probability that a pair (or a text) is shuffled.
         form: pair: one draw for both texts of a pair. each: one for each text.
-        swaps: mean of a Poisson distribution: so many times two words of the text change places; None: any order
+        swaps: mean of the Poisson-distributed number of swaps of two words of the text; None: any order
             of its words, all equally likely.
-        keep_first: the first token of every text stays, for it is a boundary word.
+        keep_first: keep the first token of every text in place, since it is the BOS token.
         keep_last: so does the last.
 
     Returns:

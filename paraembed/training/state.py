@@ -1,10 +1,10 @@
-"""Training state ↔ folder, so that a killed run goes on where it was.
+"""Checkpoints of a training, so that a killed run resumes.
 
 A checkpoint is a folder ``step-<n>`` that appears whole or not at all. Its JSON holds the counters, what decides the
-run, the digest of the tensors and one of its own. The last few are kept. A damaged one is skipped with a warning, and
+run, the digest of the tensors and its own digest. The last few are kept. A damaged one is skipped with a warning, and
 the one before it is used. safetensors is imported where it is needed: a bare machine trains without checkpoints.
 
-No state of a random generator is in it: every draw of a run is f(seed, epoch) or f(seed, step, worker).
+No random state is saved: every draw of a run is f(seed, epoch) or f(seed, step, worker).
 """
 
 import logging
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where and how often a run is saved; the end of every epoch makes a checkpoint, too.
+    """Where and how often to save a run; every epoch ends with a checkpoint, too.
 
     Attributes:
-        folder: for the checkpoints; several workers must all see it.
-        seconds: time between checkpoints, looked at when a report is due.
+        folder: folder of the checkpoints; all workers must see it.
+        seconds: seconds between checkpoints, checked when a report is due.
         steps: steps between checkpoints; None: by time alone.
-        keep: how many are kept.
+        keep: number of checkpoints to keep.
     """
 
     folder: Path
@@ -45,22 +45,22 @@ class Checkpoints:
 
 @dataclass
 class Counters:
-    """Where a run stands.
+    """Progress of a run.
 
     Attributes:
-        epoch: epochs that are done.
-        pairs_in_epoch: pairs of the next one that are done, over all workers.
-        step: steps that are done.
-        pairs: pairs that are done.
-        skipped_pairs: pairs left alone in a batch, without a negative.
-        seconds: time spent in steps.
+        epoch: finished epochs.
+        pairs_in_epoch: finished pairs of the current epoch, over all workers.
+        step: finished steps.
+        pairs: finished pairs.
+        skipped_pairs: pairs that were alone in a batch, without a negative.
+        seconds: seconds spent in steps.
         loss: sum of the mean losses of the steps since the last report, over all workers.
-        active: sum of their shares of active terms.
-        unreported_steps: how many steps these are.
-        curve: step, pairs done, mean loss and share of active terms of every report.
-        workers: from which step on how many workers trained.
-        scores: step, pairs done and score of every evaluation; None for a score that is not defined.
-        arithmetic: from which step on what decided the last bits, see ``compiled.arithmetic``.
+        active: sum of the fractions of active terms of these steps.
+        unreported_steps: number of steps since the last report.
+        curve: step, finished pairs, mean loss and fraction of active terms of every report.
+        workers: first step and number of workers, for each number of workers.
+        scores: step, finished pairs and score of every evaluation; None for a score that is not defined.
+        arithmetic: first step and arithmetic, for each ``compiled.arithmetic`` that decided the last bits.
     """
 
     epoch: Count = 0
@@ -84,16 +84,16 @@ class Counters:
 
     @property
     def best(self) -> tuple[int, int, float] | None:
-        """Step, pairs done and score of the first evaluation that no other surpasses; None where there is none."""
+        """Step, finished pairs and score of the first evaluation with the highest score; None without a score."""
         defined = [(step, pairs, score) for step, pairs, score in self.scores if score is not None]
-        return max(defined, key=lambda one: one[2], default=None)
+        return max(defined, key=lambda evaluation: evaluation[2], default=None)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Counters":
-        """The counters that ``asdict`` or JSON made of it.
+        """Return the counters of a JSON object.
 
         Raises:
-            ValueError: these are no counters.
+            ValueError: the object is not what ``asdict`` returns for counters.
         """
         return checked(cls, values, "counters")
 
@@ -109,17 +109,17 @@ class _Body(TypedDict):
 def save_state(
     folder: Path, counters: Counters, tensors: dict[str, Tensor], decides: dict[str, Any], keep: int
 ) -> None:
-    """Write checkpoint ``step-<n>`` below ``folder``, then drop those before the last ``keep``.
+    """Write checkpoint ``step-<n>`` below ``folder``, then remove all but the last ``keep``.
 
     Args:
-        folder: made where it is missing.
-        counters: where the run stands.
+        folder: folder of the checkpoints, created if it is missing.
+        counters: progress of the run.
         tensors: parameters and optimizer state.
-        decides: JSON value; ``load_state`` refuses a checkpoint in which it is another.
-        keep: how many to keep, at least 1.
+        decides: JSON value that decides the run; ``load_state`` rejects a checkpoint with another one.
+        keep: number of checkpoints to keep, at least 1.
 
     Raises:
-        OSError: it could not be written; those before it stand as they were.
+        OSError: the checkpoint could not be written; earlier ones are unchanged.
     """
     from paraembed.io.tensors import save_tensors  # noqa: PLC0415
 
@@ -140,15 +140,15 @@ def save_state(
 def load_state(
     folder: Path, decides: dict[str, Any], expected: Mapping[str, Tensor] | None = None
 ) -> tuple[Counters, dict[str, Tensor]] | None:
-    """The last whole checkpoint below ``folder``; None if there is none.
+    """Return the last intact checkpoint below ``folder``; None if there is none.
 
     Args:
-        folder: of the checkpoints.
-        decides: as for ``save_state``.
-        expected: tensors that a whole checkpoint has, by name, for their types and shapes.
+        folder: folder of the checkpoints.
+        decides: JSON value that decides the run, as for ``save_state``.
+        expected: tensors of an intact checkpoint by name, for their types and shapes.
 
     Raises:
-        ValueError: it is of a run that something else decides; the message names what.
+        ValueError: the checkpoint is of another run; the message names the fields that differ.
     """
     from paraembed.io.tensors import check_tensors, load_tensors  # noqa: PLC0415
 
@@ -166,13 +166,13 @@ def load_state(
             damaged.append(f"{path.name} ({error})")
             continue
         if changed := differences(body["decides"], decides):
-            raise ValueError(f"{path} is a checkpoint of another training: {changed}; go back to that, or drop it")
+            raise ValueError(f"{path} is a checkpoint of another training: {changed}; go back to that, or remove it")
         if damaged:
-            log.warning("damaged checkpoints: %s; going on from %s, the one before", "; ".join(damaged), path.name)
+            log.warning("damaged checkpoints: %s; resuming from %s, the one before", "; ".join(damaged), path.name)
         return counters, tensors
     if damaged:
         log.warning(
-            "damaged checkpoints: %s; none in %s is whole, so the training begins anew with its first step",
+            "damaged checkpoints: %s; none in %s is intact, so the training starts over",
             "; ".join(damaged),
             folder,
         )
@@ -180,7 +180,7 @@ def load_state(
 
 
 def _of_the_best(counters: Counters, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The best encoder's tensors, which a checkpoint has where that is not the encoder of its own step."""
+    """Return the tensors of the best encoder, which a checkpoint holds if they are not those of its own step."""
     if counters.best is None or counters.best[0] == counters.step:
         return {}
     return {f"best.{name.removeprefix('encoder.')}": of for name, of in expected.items() if name.startswith("encoder.")}

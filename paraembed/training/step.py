@@ -1,4 +1,4 @@
-"""One training step: regularise, encode, choose negatives, objective; ``Update`` then moves the parameters.
+"""One training step: regularize, encode, choose negatives, objective; ``Update`` then moves the parameters.
 
 Every draw is f(seed, step, worker), so that a resumed run draws what an unbroken one would have drawn.
 """
@@ -30,32 +30,32 @@ _TEXTS_AT_ONCE = 1024  # embedded without gradient
 
 
 class TrainingStep(Protocol):
-    """What the loop needs of a step; see ``Step``."""
+    """Interface of a step to the training loop; see ``Step``."""
 
     @property
     def recipe(self) -> BaseRecipe:
-        """How it trains."""
+        """Recipe of the training."""
 
     rank: int
     world: int
     skipped_pairs: int
 
     def batches(self, pairs: Any, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Any]:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
 
     def __call__(self, batch: Any, step: int) -> Tensor:
         """Train on a batch."""
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors for a checkpoint."""
+        """Return the tensors for a checkpoint."""
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take them over."""
+        """Restore the tensors of a checkpoint."""
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """Texts of a step as the encoder reads them: the rows at hand, and the rows of the tokens among them.
+    """Texts of a step as the encoder reads them: word vectors, and the row of each token among them.
 
     Attributes:
         rows: word vectors [R, D].
@@ -97,12 +97,12 @@ class Step:
             recipe: how.
             pairs: all pairs of the data, from which contrast phrases and constraints come.
             rank: number of this worker.
-            world: how many workers.
+            world: number of workers.
             compiled: use compiled loops where ``step_kind`` has them; else PyTorch alone, which computes the same to
                 1e-6.
 
         Raises:
-            ValueError: the recipe leaves nothing to train, or needs more phrases than there are.
+            ValueError: the recipe trains nothing, or needs more phrases than the data have.
         """
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.device = encoder.matrix.device
@@ -120,7 +120,7 @@ class Step:
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if recipe.objective == "contrastive" else None
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[Batch]:
-        """The batches of an epoch as this step wants them: this worker's shares, or whole steps.
+        """Return the batches of an epoch: this worker's parts of the steps, or whole steps.
 
         Args:
             pairs: 2n texts.
@@ -142,7 +142,7 @@ class Step:
 
         Args:
             batch: the next one.
-            step: counts from 1 over the whole run.
+            step: number of the step in the run, from 1.
 
         Returns:
             [2] on the encoder's device: this worker's share of the mean loss (the objective alone, without
@@ -173,11 +173,11 @@ class Step:
         return torch.stack([loss.detach(), (terms.detach() > 0).sum() / (batch.total * terms.shape[1])])
 
     def state(self) -> dict[str, Tensor]:
-        """What a resumed run needs besides the encoder's parameters, as named tensors."""
+        """Return the named tensors that a resumed run needs besides the encoder's parameters."""
         return self.update.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what ``state`` returned."""
+        """Restore what ``state`` returned."""
         self.update.load_state(tensors)
 
     def _margin(
@@ -187,7 +187,7 @@ class Step:
         chosen_N: npt.NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> Tensor:
-        """Terms of the pairs; where negatives are chosen already, their texts stand behind those of the pairs."""
+        """Return the terms of the pairs; the texts of negatives that are chosen already follow those of the pairs."""
         num_texts = len(texts) if chosen_N is None else len(chosen_N)
         reading = self._reading(texts, generator, num_texts)
         vectors_MH, chosen_by_MH = self._encoded(reading, generator)
@@ -205,7 +205,7 @@ class Step:
         return margin_terms(vectors_MH, pool_PH, negatives_N, self.recipe.margin)
 
     def _compared(self, texts: Ragged) -> Tensor:
-        """Embeddings [N, H] as the objective compares them, without gradient and without regularisation."""
+        """Return embeddings [N, H] as the objective compares them, without gradient and without regularization."""
         if not len(texts):
             return torch.zeros(0, self.encoder.width, device=self.device)
         blocks = (
@@ -271,7 +271,7 @@ class Step:
 
 
 def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> TrainingStep:
-    """The fastest step that trains the encoder as the recipe says where it is: arguments and errors as ``Step``."""
+    """Return the fastest step for recipe and device; arguments and errors as for ``Step``."""
     if encoder.matrix.dtype not in {torch.float32, torch.float64}:
         raise ValueError(f"word vectors of {encoder.matrix.dtype} cannot be trained; take float32 or float64")
     device = encoder.matrix.device.type
@@ -286,10 +286,10 @@ def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, wor
 
 
 def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:
-    """What workers tell each other in a step, in words for a user."""
+    """Return a description of what workers exchange in a step, for users."""
     kind = _kind(encoder, recipe, world)
     if kind in {"additive", "shared"}:
-        sent = "workers tell each other the negatives they chose, 8 bytes a text; each computes all gradients"
+        sent = "workers exchange the negatives they chose, 8 bytes per text; each computes all gradients"
         share = "workers on one machine share the words, and each moves its part of them; on several, "
         return f"{share}{sent}" if kind == "shared" else sent
     if recipe.update == "dense" and recipe.train_words:

@@ -25,7 +25,7 @@ _CLIP_EPS = 1e-7  # of the released code's clipping, Lasagne's
 
 
 class Update:
-    """Moves an encoder's parameters, and those of a head on it, as a recipe says; owns the optimizers' state."""
+    """Updates the parameters of an encoder and its head by a recipe; owns the optimizers' state."""
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class Update:
 
     @property
     def words(self) -> list[Tensor]:
-        """The word matrix and, where λ_w pulls back to it, the one before training."""
+        """Return the word matrix and, if λ_w pulls towards it, the untrained one."""
         return [self.matrix] if self._initial is None else [self.matrix, self._initial]
 
     def move_to(self, words: list[Tensor], moments: list[Tensor]) -> None:
-        """Go on with ``words``, and with the state of their optimizer, in memory that holds the same."""
+        """Continue with ``words`` and their optimizer state in other memory that holds the same values."""
         assert self._rows is not None
         self.encoder.matrix.data = words[0]
         self.matrix = self._leaf_RD = self.encoder.matrix.detach()
@@ -114,7 +114,7 @@ class Update:
 
     @torch.no_grad()
     def move(self, rows_R: Tensor, grad_RD: Tensor, bias: Bias, counted_R1: Tensor | None = None) -> None:
-        """Add the gradients of the penalties, clip, move.
+        """Add the gradients of the penalties, clip, update.
 
         Args:
             rows_R: rows of W_w; not read where every row has a gradient.
@@ -176,14 +176,14 @@ class Update:
             grad.mul_(factor)
 
     def state(self) -> dict[str, Tensor]:
-        """The optimizers' state, as named tensors."""
+        """Return the optimizers' state as named tensors."""
         tensors = {f"rows.{name}": tensor for name, tensor in self._rows.state.items()} if self._rows else {}
         for number, optimizer in enumerate(self._dense):
             tensors |= {f"dense.{number}.{name}": tensor for name, tensor in optimizer.state.items()}
         return tensors
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what ``state`` returned."""
+        """Restore what ``state`` returned."""
         for name, tensor in self.state().items():
             tensor.copy_(tensors[name])
 
@@ -191,7 +191,7 @@ class Update:
 def distinct(
     ids: npt.NDArray[np.int32], seen: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Distinct ids and where each id is among them.
+    """Return the distinct ids, and the position of each id among them.
 
     Args:
         ids: int32 [T].
@@ -202,7 +202,7 @@ def distinct(
     """
     places = np.arange(len(ids), dtype=np.int32)
     seen[ids] = places
-    last = seen[ids]  # the place of each id's last occurrence stands for the id
+    last = seen[ids]  # position of each id's last occurrence
     chosen = last == places
     number = np.cumsum(chosen, dtype=np.int32) - 1
     return ids[chosen], number[last]

@@ -117,7 +117,7 @@ def test_what_is_not_read_is_said(sample, tmp_path, capsys):
     )
     said = capsys.readouterr().err
     assert re.search(r"\d,\d{3} of \d+,\d{3} texts are cut after max_tokens = 4 tokens", said)
-    assert re.search(r"\d,\d{3} of \d+,\d{3} texts have no parse: right-branching trees stand in", said)
+    assert re.search(r"\d,\d{3} of \d+,\d{3} texts have no parse: right-branching trees are used", said)
     encoder = paraembed.load(tmp_path / "e")
     assert (encoder.max_tokens, encoder.bos_eos_tokens, encoder.vocabulary[-1].as_py()) == (4, "end", END)
     fit(sample, tmp_path / "w", replace(RECIPE, epochs=1, encoder=WordConfig()))
@@ -384,7 +384,7 @@ def test_a_full_disk_loses_nothing(sample, unbroken, disk, caplog):
     folder = disk("150k")  # for the untrained encoder, and no second one
     with pytest.raises((ValueError, OSError), match=r"the encoder could not be written .*No space left .*make room on"):
         fit(sample, folder / "avg")
-    assert caplog.text.count("training goes on, and the checkpoints before it stay; make room on the disk") == 1
+    assert caplog.text.count("training continues, and earlier checkpoints stay; make room on the disk") == 1
     assert (folder / "avg.training" / "untrained" / "config.json").is_file()
     disk("9m")
     assert model(fit(sample, folder / "avg")) == model(unbroken)

@@ -172,7 +172,7 @@ def test_a_manifest_cannot_name_a_file_outside(out, tmp_path):
     sign(out, lambda values: values["parts"][0].update(name="../elsewhere.parquet"))
     (check,) = (one for one in verify(out) if one.name == "parts")
     assert not check.ok
-    assert "'../elsewhere.parquet' should be 'part-00000-of-00003.parquet'" in check.found
+    assert "'../elsewhere.parquet' should be 'part-00000-of-00003.parquet'" in check.detail
 
 
 @pytest.mark.parametrize(
@@ -433,20 +433,20 @@ def test_rows_are_embedded_again_and_compared(tiny_encoder_folder, tiny_words, t
     rewrite(folder / part, lambda rows: rows.set_column(1, rows.schema.field("embedding"), swapped))
     sign(folder)
     assert not failed(folder)
-    assert [check.found for check in verify(folder, tiny_encoder_folder, [str(table)]) if not check.ok] == [
+    assert [check.detail for check in verify(folder, tiny_encoder_folder, [str(table)]) if not check.ok] == [
         f"{part} has another vector in row 0"
     ]
     other = tmp_path / "other"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
-    assert "the rows are from" in verify(folder, other, [str(table)])[-1].found
+    assert "the rows are from" in verify(folder, other, [str(table)])[-1].detail
     table.unlink()
-    assert "cannot be checked" in verify(folder, tiny_encoder_folder, [str(table)])[-1].found
+    assert "cannot be checked" in verify(folder, tiny_encoder_folder, [str(table)])[-1].detail
 
 
 def test_the_sample_reads_only_what_the_user_names(tiny_encoder_folder, table, out, tmp_path):
     def sample(*inputs):
         check = verify(out, tiny_encoder_folder, [str(one) for one in inputs])[-1]
-        return check.ok, check.found
+        return check.ok, check.detail
 
     for named in (table, tmp_path, f"file://{tmp_path}", f"{tmp_path}/../{tmp_path.name}"):
         assert sample(named) == (True, "7 rows, equal vectors")

@@ -166,7 +166,7 @@ def test_verify_asks_no_server_that_a_plan_names(server, texts, tiny_encoder_fol
         assert not verify(tmp_path / "out", tiny_encoder_folder, named)[-1].ok
     assert not server.asked
     for named in (server.uri("in"), server.uri("in/t.txt"), server.uri()):
-        assert verify(tmp_path / "out", tiny_encoder_folder, [named])[-1].found.startswith("9 rows")
+        assert verify(tmp_path / "out", tiny_encoder_folder, [named])[-1].detail.startswith("9 rows")
     plan = (tmp_path / "out" / "_plan.json").read_text()
     with serving() as stranger:
         (tmp_path / "out" / "_plan.json").write_text(plan.replace(port, f"127.0.0.1:{stranger.server_port}"))

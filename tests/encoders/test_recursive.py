@@ -136,7 +136,7 @@ def test_a_text_without_a_parse_is_right_branching_and_that_is_said(encoder, cap
         encoder.encode(texts[:4], trees=trees[:4])
         encoder.encode(texts[0], trees="(the (cat sat))")
     assert caplog.messages == [
-        f"{number} of 5 texts came without a parse; right-branching trees stand in for theirs" for number in (1, 2)
+        f"{number} of 5 texts have no parse; right-branching trees are used" for number in (1, 2)
     ]
     np.testing.assert_allclose(none[4], encoder.encode(texts[4], trees="(the (dog (sat .)))"), rtol=0, atol=1e-6)
     np.testing.assert_allclose(some[1:], none[1:], rtol=0, atol=1e-6)

@@ -69,9 +69,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, dama
     loaded = load_state(tmp_path, DECIDES)
     assert loaded is not None
     assert (loaded[0].step, float(loaded[1]["weights"][0])) == (1, 1.0)
-    assert re.search(
-        r"damaged checkpoints: step-0000000002 \(.+\); going on from step-0000000001, the one before", caplog.text
-    )
+    assert re.search(r"damaged checkpoints: step-0000000002 \(.+\); resuming from step-0000000001", caplog.text)
     assert load_state(tmp_path / "none", DECIDES) is None
 
 
@@ -116,7 +114,7 @@ def test_where_all_checkpoints_are_damaged_the_run_begins_anew(make_encoder, pai
     for path in tmp_path.iterdir():
         flip(path / "state.safetensors", -1)
     counters = train(second, pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
-    assert "is whole, so the training begins anew with its first step" in caplog.text
+    assert "is intact, so the training starts over" in caplog.text
     assert torch.equal(first.matrix, second.matrix)
     assert counters.step == 206
 
@@ -182,7 +180,7 @@ def test_a_run_whose_checkpoints_cannot_be_written_goes_on(make_encoder, pairs, 
     goes_on_without_checkpoints(make_encoder, pairs, tmp_path, files_up_to(1500))
     (message,) = caplog.messages
     assert "the checkpoint of step 103 could not be written" in message
-    assert "training goes on, and the checkpoints before it stay" in message
+    assert "training continues, and earlier checkpoints stay" in message
 
 
 def test_a_full_disk_costs_a_warning_and_no_checkpoint(make_encoder, pairs, small_disk, caplog):

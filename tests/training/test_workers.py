@@ -73,7 +73,7 @@ def test_two_workers_go_on_as_two_or_as_one(tmp_path, caplog, recipe):
     assert json.loads((tmp_path / "workers").read_text()) == [[[1, 2]], 2 * NUM_PAIRS, 2 * 62]
     encoder, pairs = data(recipe)
     counters = train(encoder, pairs, recipe, checkpoints=Checkpoints(tmp_path / "as-one"))
-    assert "going on with 1 workers after step 98, until which there were 2" in caplog.text
+    assert "resuming with 1 workers after step 98, with 2 before" in caplog.text
     assert counters.workers == [(1, 2), (99, 1)]
     assert counters.pairs == 2 * NUM_PAIRS
     # 36 steps of 20 pairs of the second epoch were done: 514 pairs are left, in steps of 10.

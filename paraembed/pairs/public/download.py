@@ -261,7 +261,7 @@ def _ask(url: str, headers: dict[str, str], timeout: float) -> http.client.HTTPR
             raise _StaleError("the server has fewer bytes than the part") from None
         if error.code in _PASSING:
             raise _BrokenError(f"the server answered {status}") from None
-        what = "is not there" if error.code in {404, 410} else "is refused"
+        what = "is not there" if error.code in {404, 410} else "is rejected"
         raise ValueError(f"{shown} {what} ({status}); give another address with `url`") from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):

@@ -28,7 +28,7 @@ class Source:
     Attributes:
         name: name on the command line.
         url: http or https URL.
-        file: name in the cache; ``.zip`` and ``.tar.gz`` are unpacked beside it.
+        file: name in the cache; ``.zip`` and ``.tar.gz`` are unpacked next to it.
         num_bytes: size, if known.
         sha256: digest of the file on the server, hexadecimal, if known.
         license: license as stated by the publisher.

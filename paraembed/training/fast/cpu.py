@@ -4,7 +4,7 @@
 A text's vector is the mean or the sum of its words' vectors, so that all the step needs of a text is one vector and one
 gradient: no row is gathered, no graph is built.
 
-Data-parallel: every worker holds all pairs. On one machine the word matrix and the optimizer's moments stand in memory
+Data-parallel: every worker holds all pairs. On one machine the word matrix and the optimizer's moments are in memory
 that all workers share: each embeds the texts of its share, leaves their gradients where all see them, and moves the
 rows that it owns; nothing is sent. Workers on several machines each hold the same matrix, and compute vectors and
 gradients of the whole step, which costs less than to send them (2,000 texts: 3 ms against 2.4 MB); the choices of
@@ -76,8 +76,8 @@ class AdditiveStep:
         """Train on the batch of all workers.
 
         Args:
-            texts: of the whole step's pairs, the same on every worker; where negatives are chosen already, their texts
-                stand behind them.
+            texts: of the whole step's pairs, the same on every worker; the texts of negatives that are chosen
+                already follow.
             chosen_N: the row of each text's negative among them; None: choose them.
             total: pairs of the step.
             step: from 1 over the run.

@@ -29,7 +29,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """The texts of a step. Behind them stands one more, the padding, so that no operator needs to know of it.
+    """Texts of a step, followed by a padding text, so that no operator treats padding separately.
 
     Attributes:
         ids_T: rows of the tokens, int64, text after text; 0 for padding.
@@ -61,7 +61,7 @@ class DevicePairs:
         """Copy texts.
 
         Args:
-            pairs: 2n texts; where an encoder has boundary tokens, they are in the texts already.
+            pairs: 2n texts; the texts already have the BOS/EOS tokens of the encoder.
             device: where to.
             recurrent: whether batches get ``steps``.
             repeats: whether batches are padded so that shapes repeat. Those of a recurrent encoder are not where that
@@ -163,7 +163,7 @@ class DevicePairs:
 
 
 def _texts_of(pairs_SB: Longs) -> Longs:
-    """Numbers of the texts of pairs, [S, 2B], the two of a pair side by side."""
+    """Return the numbers of the texts of pairs, [S, 2B], the two of a pair adjacent."""
     return np.stack([2 * pairs_SB, 2 * pairs_SB + 1], axis=2).reshape(len(pairs_SB), -1)
 
 

@@ -1,7 +1,7 @@
 """A step recorded as one CUDA graph a shape: at batch 100 its kernels take microseconds each, less than to launch them.
 ``tests/training/fast/test_gpu.py`` holds recorded steps equal to those of ``training.step.Step``.
 
-What a recorded step reads stands at fixed places: the inputs of a step are copied there, and it runs again.
+A recorded step reads fixed memory: the inputs of a step are copied there, and the graph is replayed.
 """
 
 from collections.abc import Callable

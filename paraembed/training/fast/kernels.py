@@ -68,7 +68,7 @@ def margin_gradient(
     """Margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11) and its gradient by the vectors of texts.
 
     Args:
-        vectors_PD: the texts of N / 2 pairs, side by side, then others that negatives come from. Their scalar product
+        vectors_PD: the texts of N / 2 pairs, adjacent, then others that negatives come from. Their scalar product
             is the similarity.
         negatives_N: row of the negative of each text of a pair; -1: none, its term is 0.
         margin: δ.

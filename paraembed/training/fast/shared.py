@@ -60,9 +60,9 @@ def _made(num_bytes: int, token: str) -> tuple[int, mmap.mmap] | None:
     return number, memory
 
 
-def _mapped(there: str, num_bytes: int) -> mmap.mmap | None:
-    """The memory of worker 0, if it is on this machine; on another the path leads nowhere, or to something else."""
-    path, _, token = there.partition(" ")
+def _mapped(address: str, num_bytes: int) -> mmap.mmap | None:
+    """Return the memory of worker 0 if it is on this machine; on another machine the path does not lead to it."""
+    path, _, token = address.partition(" ")
     try:
         if not _is_ours(path):  # nothing else is to be opened
             return None
