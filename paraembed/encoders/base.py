@@ -221,7 +221,8 @@ class Encoder(nn.Module):
             raise ValueError("give one text and one tree, or a sequence of texts and one of as many trees")
         if isinstance(texts, str):
             vectors_1H = self.encode([texts], batch_size, None if trees is None else [trees])
-            return vectors_1H[0]
+            vector_H: npt.NDArray[np.float32] = vectors_1H[0]
+            return vector_H
         if trees is not None and not isinstance(trees, pa.Array):
             trees = pa.array(trees, pa.string())
         embedded = self._embed(texts, batch_size, trees)
