@@ -50,7 +50,7 @@ def test_bad_flags_are_said(tmp_path):
     for names, data, files, selection, message in [
         (["sts"], None, [], Selection(), "--evaluate and --data go together"),
         ([], tmp_path, [], Selection(), "--evaluate and --data go together"),
-        ([], None, [], Selection(patience=3), "--eval-every, --select and --patience need something to score on"),
+        ([], None, [], Selection(patience=3), "--eval-every, --select and --patience need --evaluate"),
         (["sts,stsb"], tmp_path, [], Selection(), "unknown suite 'stsb'; allowed: all, sts"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -89,7 +89,7 @@ def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path, inputs):
         ("pairs,score\n1.5,3\n", "line 2: pairs is '1.5'; expected a whole number"),
         ("pairs,score\n,3\n", "line 2: no number of pairs"),
         ("pairs,score,order\n1,3,shuffled\n", "line 2: order is 'shuffled'; allowed: ordered, random, none"),
-        (b"pairs,score\n\xff,1\n", "no text in UTF-8"),
+        (b"pairs,score\n\xff,1\n", "is not UTF-8 text"),
         (b"pairs,score\n1\0,1\n", "line 2: pairs is"),
     ],
 )
