@@ -322,7 +322,7 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
     for name in ("train", "dev", "test"):
         (tmp_path / "sst" / f"{name}.txt.gz").write_bytes(gzip.compress(b"(4 (4 good1) (2 don't))\n(0 bad1)\n" * 30))
     trees = ("--task", "sentiment", *plain[2:], *words, "--encoder", "recursive", "--batch-size", "2")
-    assert "trees stand over tokens split at spaces: take --tokenizer space" in call(*trees)
+    assert "trees are over tokens split at spaces; use --tokenizer space" in call(*trees)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sick", "sst"]
 
 

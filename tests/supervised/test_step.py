@@ -277,7 +277,7 @@ def test_trees_are_read_and_one_that_does_not_fit_says_which_tokenizer_does():
     model = model_of("sentiment", recipe)
     model.encoder.tokenizer = "ptb-v1"
     split = replace(examples, texts=(pa.array(["w1 w2/w3", "w4"]),), trees=(pa.array(["(w1 w2/w3)", None]),))
-    with pytest.raises(ValueError, match=r"training part, text 0: .* take `tokenizer` space"):
+    with pytest.raises(ValueError, match=r"text 0: .* use `tokenizer` space"):
         example_ids(model, split)
 
 
