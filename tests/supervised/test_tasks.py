@@ -139,7 +139,7 @@ def test_sts_split_of_each_set_does_not_depend_on_the_others(data):
     assert rows(task.train) == expected
     assert "2012/MSRvid" in task.notes[0]
     assert "23, 5 and 31 pairs of 2 sets" in task.notes[1]
-    assert "of these 0 of dev and 0 of test stand in train" in task.notes[2]
+    assert "of these 0 of dev and 0 of test are also in train" in task.notes[2]
 
     put(data / "sts/2012/MSRvid.tsv", FILES["sts/2012/MSRpar.tsv"])
     more, other = read_task("similarity", "sts", data, 3), read_task("similarity", "sts", data, 4)
@@ -150,7 +150,7 @@ def test_sts_split_of_each_set_does_not_depend_on_the_others(data):
     parts = [{row[:2] for row in rows(part)} for part in (more.train, more.dev, more.test)]
     twice = [sum(row[:2] in parts[0] for row in rows(part)) for part in (more.dev, more.test)]
     assert min(twice) > 0
-    assert f"of these {twice[0]} of dev and {twice[1]} of test stand in train" in more.notes[2]
+    assert f"of these {twice[0]} of dev and {twice[1]} of test are also in train" in more.notes[2]
     assert other.split["2012/MSRpar"] != task.split["2012/MSRpar"]
 
 
@@ -248,7 +248,7 @@ def test_the_published_parts():
         ("semeval2013", None): (7007, 1115, 7490),
         ("turney", None): (612, 68, 1500),
     }
-    assert "of these 37 of dev and 203 of test stand in train" in tasks["similarity", "sts"].notes[2]
+    assert "of these 37 of dev and 203 of test are also in train" in tasks["similarity", "sts"].notes[2]
     assert not any("known files" in note for task in tasks.values() for note in task.notes)
 
 
