@@ -21,7 +21,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def compiled(function: _Function, **more: Any) -> _Function:
-    """The function as machine code that runs next to others threads, kept on disk where a place for it can be found."""
+    """Compile a function with numba, without the GIL; cache the machine code on disk if possible."""
     if numba is None:
         return function
     # Sums may be made in vector registers (else a scalar product takes four times as long); NaN and infinity stay.

@@ -44,7 +44,7 @@ def on_disk(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def now(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields from a file or from a user, with either name, under their present names.
+    """Return fields under their current names; each may be given under its current name or its name in files.
 
     Raises:
         ValueError: a field is given under both names.

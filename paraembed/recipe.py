@@ -109,7 +109,7 @@ class BaseRecipe:
     """Minimum count in the training pairs for a word to get a random vector."""
     init: Literal["ours", "released"] = "ours"
     """Initial encoder parameters, which no paper prints: uniform within ±1/√H (ours), or as in the released code
-    (N(0, 0.1²), ±0.01 for rnn, Glorot's for proj). The first scores higher after 200 steps."""
+    (N(0, 0.1²), ±0.01 for rnn, Glorot's for proj). The former scores higher after 200 steps."""
     seed: int = 1
     """Seed of the data order, initial values and all random draws."""
 
@@ -252,7 +252,7 @@ def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) 
 
 
 def without_effect(recipe: Recipe) -> list[str]:
-    """Return the fields without effect, given the others."""
+    """Return the fields that have no effect with the other settings."""
     own = {
         "similarity margin": recipe.objective == "squared_l2",
         "mega_batch_anneal_steps": recipe.objective != "margin" or recipe.mega_batch_size == 1,

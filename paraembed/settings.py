@@ -95,7 +95,7 @@ class Selection:
     """How often the encoder is scored, and which one is kept."""
 
     eval_every: float = 1.0
-    """Epochs between evaluations, for example 0.25; the end of the training has one, too."""
+    """Epochs between evaluations, for example 0.25; the encoder is also evaluated at the end of training."""
     select: str | None = None
     """Score that selects the best checkpoint, for example sts/2016/mean; None: mean of the first suite."""
     patience: int | None = None

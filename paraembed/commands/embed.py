@@ -63,7 +63,7 @@ class Embed:
     max_rejected: int | None = None
     """Maximum number of unreadable rows before the run fails; default: no limit, they are listed and left out."""
     on_duplicate_id: OnDuplicateId = "fail"
-    """Fail on a null or repeated id, or keep the row and count it."""
+    """Null or repeated ids: fail the job, or keep the rows and count them."""
     workers: int = 2
     """Number of worker processes, one CPU each."""
     overwrite: bool = False

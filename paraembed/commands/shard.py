@@ -39,7 +39,7 @@ class Shard:
     """Folder to write: pairs-*.parquet, manifest.json and _SUCCESS; one folder for each split or subset."""
     settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
     words: Path | None = None
-    """Word-vector file or word list: the vocabulary of training sets that keep only known words."""
+    """Word-vector file or word list: the vocabulary of training sets that reject pairs with OOV words."""
     max_words: int | None = None
     """Number of rows of --words to use, the most frequent words first; Wieting 2015: 100000."""
     workers: int = 2

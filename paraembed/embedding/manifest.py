@@ -281,7 +281,7 @@ def _is_unchanged(store: Store, report: PartReport) -> bool:
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    """Return what must be equal for two runs that write to one place."""
+    """Return the identity of a run; two runs may write to one output only if their identities are equal."""
     parts = digest_of([asdict(part) for part in run.plan.parts])
     return {**decides(run.encoder, run.tokenizer, run.plan.inputs, run.plan.settings), "parts": parts}
 

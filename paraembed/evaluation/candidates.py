@@ -35,7 +35,7 @@ class TextEncoder(Protocol):
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """Pairs of texts to similarities, without vectors."""
+    """Model that scores text pairs directly, without text vectors."""
 
     def similarity(self, first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.float64]:
         """Similarity of each text to its counterpart, float64 [n]."""
@@ -68,7 +68,7 @@ class Candidate:
 
 
 def trained(folder: Path, label: str | None = None) -> Candidate:
-    """The encoder of a folder; raises what ``load`` does."""
+    """Return the encoder in a folder as a candidate; errors are those of ``load``."""
     encoder = load(folder)
     kind = encoder_name(encoder.config)
     name = printable(folder.name)

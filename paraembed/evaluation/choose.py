@@ -1,4 +1,4 @@
-"""1 of k: which of k phrases is the paraphrase of a phrase? (Zhou 2017 §3.1, there "100-choose-1")."""
+"""1-of-k choice: find the paraphrase of a phrase among k candidates (Zhou 2017 §3.1, there "100-choose-1")."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How alike an encoder finds the texts of a suite, and what is decided on it: a threshold, a choice."""
+"""Similarities of the texts of a suite, and the thresholds and choices based on them."""
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,7 @@ class Similarities:
         return np.concatenate(parts)
 
     def counts(self, questions: AnySet) -> tuple[int, int]:
-        """Tokens of a set and those of them that are unknown, by occurrence: of choices in both texts of an option."""
+        """Return the numbers of tokens and OOV tokens in a set; for choices, both texts of every option count."""
         if self._pairs is not None:
             return 0, 0
         if isinstance(questions, Choices):

@@ -48,7 +48,7 @@ def csv_cell(cell: Cell) -> Cell | str:
 
 
 def file_stem(name: str) -> str:
-    """Return a name of at most 200 bytes, for a file (without its suffix) or MLflow: a long one ends in its digest."""
+    """Return a name of at most 200 bytes for a file or MLflow; a longer one is cut and ends in a hash of it all."""
     octets = name.encode()
     if len(octets) <= _STEM_BYTES:
         return name

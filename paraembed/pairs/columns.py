@@ -63,7 +63,7 @@ _WORDS = _PAIR_WORDS | frozenset(
 
 
 class Columns(NamedTuple):
-    """Columns of a file: their roles, in order; whether its first row is a header; role → name."""
+    """Column roles of a file in order, whether the first row is a header, and the column name of each role."""
 
     roles: Sequence[Role]
     header: bool

@@ -208,7 +208,7 @@ model = load("this folder")
 
 
 def _right(model: Supervised, task: Task, part: Part, outputs_NK: Tensor) -> dict[str, Vector]:
-    """By measure: whether each answer is right, 0 to 1 [n]."""
+    """Return the correctness of each answer, 0 to 1 [n], by measure."""
     if task.name == "turney":
         both = {"accuracy": outputs_NK, "accuracy of 5": outputs_NK[:, :5]}
         return {measure: first_place(options_NK.numpy())[1] for measure, options_NK in both.items()}

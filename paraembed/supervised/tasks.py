@@ -37,7 +37,7 @@ class Examples:
         return len(self.labels)
 
     def take(self, rows: Rows) -> "Examples":
-        """Some of them, in the order of ``rows``."""
+        """Return the examples at ``rows``, in that order."""
         places = pa.array(rows)
         return Examples(
             tuple(side.take(places) for side in self.texts),

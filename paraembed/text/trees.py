@@ -325,7 +325,7 @@ def _plain_spelling(words: pa.StringArray) -> pa.StringArray:
 
 
 def _from_first_difference(leaves: pa.StringArray, tokens: pa.StringArray) -> tuple[str, str]:
-    """Return both texts, cut to begin shortly before they differ."""
+    """Return leaves and tokens as text, starting three tokens before the first difference."""
     pairs = zip(*(_plain_spelling(words).to_pylist() for words in (leaves, tokens)), strict=False)
     start = max(0, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)) - 3)
     before = "… " if start else ""

@@ -74,7 +74,7 @@ class Scorer(Protocol):
     """Scores a model; a higher score is a better model."""
 
     keeps_best: ClassVar[bool]
-    """Whether the score of a sweep's trial is that of its best epoch so far, or of its last one.
+    """Whether a sweep scores a trial by its best epoch so far; otherwise by its last epoch.
 
     With the best one, an epoch may be without a score; else that ends the trial.
     """

@@ -86,7 +86,7 @@ class TrainingData(Protocol):
 
     @property
     def about(self) -> str:
-        """What is trained on, for the name of the run."""
+        """Task and mode for the name of the run; empty for training on pairs."""
 
     def inputs(self) -> dict[str, Any]:
         """Return what decides the result besides the recipe and the selection; digests, JSON."""

@@ -356,7 +356,7 @@ class _Saver:
         return self.checkpoints is not None and time.perf_counter() - self.saved_at > self.checkpoints.seconds
 
     def save(self, sums: Tensor) -> None:
-        """Check that all numbers are finite, and save; ``sums`` are over all workers since the last report."""
+        """Check that loss and tensors are finite, and write a checkpoint; ``sums``: all workers since the last report."""
         counters = self.counters
         weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors = {**weights, **self.step.state()}
@@ -386,7 +386,7 @@ class _Saver:
 
 @contextmanager
 def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
-    """Turn an error of one of several workers into its failure: the others wait for it, and must be ended, too."""
+    """With several workers, raise an error as RuntimeError with the worker's rank, so that the others stop, too."""
     try:
         yield
     except AstrayError:

@@ -180,7 +180,7 @@ def load_state(
 
 
 def _of_the_best(counters: Counters, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of the best encoder, which a checkpoint holds if they are not those of its own step."""
+    """Return the expected tensors of the best encoder; empty if there is none, or if it is that of the last step."""
     if counters.best is None or counters.best[0] == counters.step:
         return {}
     return {f"best.{name.removeprefix('encoder.')}": of for name, of in expected.items() if name.startswith("encoder.")}

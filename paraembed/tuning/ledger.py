@@ -151,7 +151,7 @@ class Ledger:
         return [self.records[number] for number in sorted(self.records)]
 
     def best(self) -> Record | None:
-        """The highest score of those that finished; of equal ones the first."""
+        """Return the finished record with the highest score, the first one on a tie; None if no trial finished."""
         finished = [record for record in self.in_order() if record.status == "finished"]
         return max(finished, key=lambda record: record.score, default=None)
 

@@ -117,7 +117,7 @@ class Inputs:
         world: int = 1,
         on_report: Callable[[Report], None] = lambda _: None,
     ) -> Counters:
-        """Train what ``model`` gave, in place; arguments and errors as for ``training.loop.train``."""
+        """Train a model returned by ``model``, in place; arguments and errors are those of ``training.loop.train``."""
         if self.targets is None:
             return train(model, self.texts, recipe, rank=rank, world=world, on_report=on_report)
         data = ExampleIds(self.texts, _tensor(self.targets))

@@ -1,4 +1,4 @@
-"""Memory that all workers of a training see where they run on one machine.
+"""Shared memory for all training workers on one machine.
 ``tests/training/test_workers.py`` holds steps in it equal to those of ``training.step.Step``.
 
 It has no name: it is gone with the last worker that maps it, however that ends.
