@@ -168,7 +168,11 @@ def _descriptions(flags: type) -> dict[str, str]:
     """Return the field → the string literal after it, for a dataclass and those that it inherits from."""
     texts: dict[str, str] = {}
     for kind in reversed(flags.__mro__[:-1]):
-        body = ast.parse(dedent(inspect.getsource(kind))).body[0]
+        try:
+            source = inspect.getsource(kind)
+        except OSError:  # defined on a command line or in a prompt: its flags have no descriptions
+            continue
+        body = ast.parse(dedent(source)).body[0]
         assert isinstance(body, ast.ClassDef)
         for statement, after in zip(body.body, body.body[1:], strict=False):
             if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):

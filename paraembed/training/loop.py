@@ -356,7 +356,7 @@ class _Saver:
         return self.checkpoints is not None and time.perf_counter() - self.saved_at > self.checkpoints.seconds
 
     def save(self, sums: Tensor) -> None:
-        """Check that loss and tensors are finite, and write a checkpoint; ``sums``: all workers since the last report."""
+        """Check that loss and tensors are finite; write a checkpoint. ``sums``: all workers since the last report."""
         counters = self.counters
         weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors = {**weights, **self.step.state()}

@@ -67,7 +67,7 @@ def test_a_recorded_recipe_is_read_with_the_forms_of_0_1(released, output):
     assert state(folder) == before
     refused = run(output, released)
     assert refused.returncode != 0
-    assert "recipe.adagrad_form" in refused.stderr
+    assert "recipe.optimizer (was adagrad, is adam)" in refused.stderr
 
 
 def test_an_encoder_of_every_family_gives_the_same_vectors(released):
