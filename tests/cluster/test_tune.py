@@ -260,6 +260,7 @@ def kill_after_a_trial(command, sweep):
     assert not alive
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # two sweeps of 40 epochs a trial: 1 to 3 min
 def test_a_killed_driver_goes_on(sample, tmp_path, store):
     whole = command(sample, tmp_path / "sweep")
