@@ -33,17 +33,17 @@ _FLAGS = {
 }
 
 
-def present(path: str) -> str:
-    """Return the path of a value in a JSON file, with the present names: ``recipe.word_l2``."""
+def current_path(path: str) -> str:
+    """Return the path of a value in a JSON file, with current names: ``recipe.word_l2``."""
     return ".".join(_NOW.get(name, name) for name in path.split("."))
 
 
 def on_disk(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields under their names in files; ``now`` is the inverse."""
+    """Return fields under their names in files; ``current_names`` is the inverse."""
     return {ON_DISK.get(name, name): value for name, value in values.items()}
 
 
-def now(values: Mapping[str, Any]) -> dict[str, Any]:
+def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields under their current names; each may be given under its current name or its name in files.
 
     Raises:
@@ -59,7 +59,7 @@ def now(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_flags(arguments: Iterable[str]) -> list[str]:
-    """Return a command line with the present names of flags: ``--tokeniser space`` as ``--tokenizer space``."""
+    """Return a command line with the current names of flags: ``--tokeniser space`` as ``--tokenizer space``."""
     current = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")

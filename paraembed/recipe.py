@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeVar
 from paraembed.encoders import AnyConfig, config_from_dict, config_to_dict, encoder_name
 from paraembed.encoders.configs import AvgConfig, BosEosTokens, IrnnConfig, WordConfig
 from paraembed.io.fingerprint import read_json
-from paraembed.names import now, on_disk
+from paraembed.names import current_names, on_disk
 from paraembed.options import check_fields
 from paraembed.text import check_tokenizer
 
@@ -155,7 +155,7 @@ class BaseRecipe:
         """
         if not isinstance(values, dict):
             raise ValueError(f"a recipe is {str(values)[:80]}; expected an object with a recipe's fields")
-        values = now(values)
+        values = current_names(values)
         allowed = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(allowed))
         if unknown:

@@ -1,10 +1,11 @@
 """Names of 0.1 stay readable: in files, in recipes, on the command line."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from paraembed.names import ON_DISK, current_flags, now, on_disk
+from paraembed.names import ON_DISK, current_flags, current_names, on_disk
 from paraembed.recipe import Recipe, SupervisedRecipe
 
 
@@ -13,19 +14,19 @@ def test_a_recipe_is_written_with_the_names_of_0_1_and_read_with_either():
     written = recipe.to_dict()
     assert (written["word_penalty"], written["tokeniser"], written["pool"]) == (1e-6, "space", "same_side")
     assert not {*ON_DISK} & {*written}
-    assert Recipe.from_dict(written) == Recipe.from_dict(now(written)) == recipe
+    assert Recipe.from_dict(written) == Recipe.from_dict(current_names(written)) == recipe
 
 
 def test_every_name_is_of_a_field_or_says_where_it_comes_from():
     fields = {field.name for kind in (Recipe, SupervisedRecipe) for field in dataclasses.fields(kind)}
     # Of shard, an axis of a space, finetune, evaluate.
     assert {*ON_DISK} - fields == {"nested_subsets", "regularizer", "pretrained", "neighbors_of"}
-    assert on_disk(now(dict.fromkeys(ON_DISK.values(), 1))) == dict.fromkeys(ON_DISK.values(), 1)
+    assert on_disk(current_names(dict.fromkeys(ON_DISK.values(), 1))) == dict.fromkeys(ON_DISK.values(), 1)
 
 
 def test_a_field_under_both_names_is_an_error():
     with pytest.raises(ValueError, match="tokenizer and tokeniser are one field"):
-        now({"tokenizer": "space", "tokeniser": "space"})
+        current_names({"tokenizer": "space", "tokeniser": "space"})
 
 
 def test_old_flags_are_read_with_values_of_any_form():
@@ -35,3 +36,8 @@ def test_old_flags_are_read_with_values_of_any_form():
         *("--eval-every", "0.5", "--pretrained", "--negative-pool"),
     ]
     assert current_flags(["--pairs", "prior", "tokeniser=space"]) == ["--pairs", "prior", "tokeniser=space"]
+
+
+def test_the_page_of_formats_lists_every_name():
+    page = (Path(__file__).parents[1] / "docs" / "formats.md").read_text().splitlines()
+    assert {f"| `{new}` | `{old}` |" for new, old in ON_DISK.items()} <= {*page}

@@ -11,7 +11,7 @@ import tyro
 from paraembed.commands.job import run
 from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
 from paraembed.console import doing, print_table, say
-from paraembed.names import now
+from paraembed.names import current_names
 from paraembed.recipe import Recipe
 from paraembed.settings import MIN_COVERAGE, DataSet, Placement, SearchSettings, TaskName
 from paraembed.tuning.points import Points
@@ -128,7 +128,7 @@ def main(flags: Tune) -> None:
 def _tune(flags: Tune, *, is_kept: bool = True) -> None:
     space = find_space(flags.space)
     space = space if flags.epochs is None else replace(space, tuning_epochs=flags.epochs)
-    points = Points(flags.space, space, now(dict(map(_setting, flags.fixed))))
+    points = Points(flags.space, space, current_names(dict(map(_setting, flags.fixed))))
     points.check()
     _check_flags(flags, space)
     if not flags.dry_run:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed.io.places import Place, open_place, open_regular
-from paraembed.names import present
+from paraembed.names import current_path
 from paraembed.options import MOST_BYTES, json_value
 
 _READ_BYTES = 1 << 20
@@ -57,7 +57,7 @@ def differences(before: Any, now: Any) -> str:
     """Return the differing fields of two JSON values: ``recipe.margin (was 0.4, is 0.5); …``; empty if none."""
     old, new = dict(_leaves(before)), dict(_leaves(now))
     changed = (name for name in {**new, **old} if old.get(name) != new.get(name))
-    shown = [f"{present(name)} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed]
+    shown = [f"{current_path(name)} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed]
     more = [f"and {len(shown) - _DIFFERENCES:,} more"] if len(shown) > _DIFFERENCES else []
     return "; ".join([*shown[:_DIFFERENCES], *more])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed.console import say
-from paraembed.names import now
+from paraembed.names import current_names
 from paraembed.recipe import SupervisedRecipe, check_recipe, idle_fields
 from paraembed.settings import MIN_COVERAGE
 from paraembed.supervised.labels import Labels, read_labels
@@ -81,5 +81,5 @@ def _with_what_it_decides(points: Points, recipe: SupervisedRecipe) -> Points:
     for name in (*points.columns(), *points.space.fixed, *points.fixed):
         if name.split(".")[0] in _OF_PRETRAINED:
             raise ValueError(f"{name} is what the encoder at `pretrained` has; no space and no `fixed` can change it")
-    decided = now(recipe.to_dict())
+    decided = current_names(recipe.to_dict())
     return replace(points, fixed={**points.fixed, **{name: decided[name] for name in _OF_PRETRAINED}})

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from paraembed.io.atomic import write_json
 from paraembed.io.fingerprint import read_json
-from paraembed.names import now, on_disk
+from paraembed.names import current_names, on_disk
 from paraembed.options import AnyFloat, Count, Range, checked
 
 Status = Literal["finished", "stopped", "failed"]
@@ -106,7 +106,7 @@ class Record:
             ValueError: these are not the values of a record.
         """
         record = checked(cls, values, where)
-        return replace(record, choices=now(record.choices))
+        return replace(record, choices=current_names(record.choices))
 
 
 class Ledger:

@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paraembed.names import now
+from paraembed.names import current_names
 from paraembed.papers import find_recipe, find_supervised_recipe
 from paraembed.recipe import BaseRecipe, Recipe, SupervisedRecipe
 from paraembed.tuning.ledger import Record
@@ -90,7 +90,7 @@ class Points:
         values = deepcopy(self.base.values())
         values["epochs"] = self.space.tuning_epochs
         share, options = 1.0, dict[str, Any]()
-        for name, value in now({**self.space.fields(choices), **self.fixed}).items():
+        for name, value in current_names({**self.space.fields(choices), **self.fixed}).items():
             if name == SHARE and self.space.job == "train":
                 share = float(value)
             elif name.startswith("encoder."):
