@@ -22,10 +22,10 @@ from paraembed.evaluation.candidates import trained
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import digest_of, json_bytes, sha256_of
 from paraembed.options import json_value
+from paraembed.pairs.parts import SourceReport, join_reports, load_report, save_report
 from paraembed.pairs.public.download import _resumable
 from paraembed.pairs.public.fetch import _records
 from paraembed.pairs.public.sources import SOURCES
-from paraembed.pairs.reports import SourceReport, join_reports, load_report, save_report
 from paraembed.pairs.shards import FORMAT, read_pair_manifest
 from paraembed.recipe import Recipe, SupervisedRecipe, read_recipe
 from paraembed.supervised import model as models

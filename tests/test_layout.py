@@ -26,7 +26,7 @@ ORDER = (
         "pairs",
         "encoders",
     ),
-    *("checkpoint", "recipe", "papers", "plots", "evaluation", "model_card", "training", "supervised", "export"),
+    *("checkpoint", "recipe", "papers", "plots", "evaluation", "training", "supervised", "export"),
     "embedding",
     *("tuning", "tracking", "cluster", "commands"),
 )

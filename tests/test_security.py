@@ -30,8 +30,8 @@ from paraembed.io.fingerprint import digest_of, sha256_of
 from paraembed.io.lines import read_lines
 from paraembed.pairs.formats import sources_of
 from paraembed.pairs.parse import parse_source
-from paraembed.pairs.public.archives import unpack
-from paraembed.pairs.reports import save_report
+from paraembed.pairs.parts import save_report
+from paraembed.pairs.public.fetch import unpack
 from paraembed.pairs.sample import write_sample
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import read_pair_manifest

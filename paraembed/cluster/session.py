@@ -1,4 +1,4 @@
-"""Join the Ray cluster, or start one on this machine."""
+"""Join the Ray cluster, or start one on this machine; which workers it can place."""
 
 import logging
 import os
@@ -15,11 +15,12 @@ from typing import Any
 
 import psutil
 import ray
+import torch
 
 from paraembed.cluster.local_ray import adapted_ray, keep_logs, private_folder, temp_dir
 from paraembed.cluster.watch import Watch, head_watch, server_watch
 from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet, set_environment
-from paraembed.settings import check_workers
+from paraembed.settings import Workers, check_workers
 from paraembed.stops import STOP_SIGNALS, stop_now
 
 _LOOPBACK = "127.0.0.1"
@@ -175,3 +176,29 @@ def _provide_token() -> None:
     except FileExistsError:
         if token.stat().st_uid == os.getuid():
             token.chmod(0o600)
+
+
+def runs_in_process(placement: Workers) -> bool:
+    """Whether this process is the worker: 0.1 s instead of 9.5 s to start. A cluster's GPU may be elsewhere."""
+    return placement.workers == 1 and not (placement.gpus and "RAY_ADDRESS" in os.environ)
+
+
+def workers_here(workers: int) -> int:
+    """How many of so many processes this machine needs memory for: one of a cluster's, which may be elsewhere."""
+    return 1 if "RAY_ADDRESS" in os.environ else workers
+
+
+def check_gpus(placement: Workers) -> None:
+    """Raise ValueError where GPUs are asked for and this machine, alone, has none."""
+    if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
+        raise ValueError("`gpus`: PyTorch sees no GPU on this machine; leave it out to train on CPUs")
+
+
+def check_resources(placement: Workers) -> None:
+    """Raise ValueError where the Ray cluster can never place the workers; Ray Train would wait for ever."""
+    kind = "GPU" if placement.gpus else "CPU"
+    available = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
+    if placement.workers > available:
+        raise ValueError(
+            f"`workers` is {placement.workers}, each with a {kind}, and the Ray cluster has {available:g}; use fewer"
+        )

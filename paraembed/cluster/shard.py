@@ -27,11 +27,23 @@ from paraembed.pairs import outputs
 from paraembed.pairs.deduplicate import RowNumbers, find_repeats, num_buckets, num_partitions
 from paraembed.pairs.filters import read_vocabulary
 from paraembed.pairs.formats import SPAN_BYTES
-from paraembed.pairs.inputs import cut_parts, describe, digests_of, read_heads
 from paraembed.pairs.outputs import Outputs
 from paraembed.pairs.parse import parse_source, reading_of
-from paraembed.pairs.parts import ParsedPart, Part, check_pairs, parsed_parts, save_masks
-from paraembed.pairs.reports import SAMPLED, SourceReport, load_report, save_report
+from paraembed.pairs.parts import (
+    SAMPLED,
+    ParsedPart,
+    Part,
+    SourceReport,
+    check_pairs,
+    cut_parts,
+    describe,
+    digests_of,
+    load_report,
+    parsed_parts,
+    read_heads,
+    save_masks,
+    save_report,
+)
 from paraembed.pairs.selection import Selected, select_masks, selection_table, selects
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, plan_shards, write_shard

@@ -13,8 +13,7 @@ import ray.data
 from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from paraembed.cluster.placement import check_gpus, check_resources, runs_in_process, workers_here
-from paraembed.cluster.session import ray_session
+from paraembed.cluster.session import check_gpus, check_resources, ray_session, runs_in_process, workers_here
 from paraembed.cluster.train_worker import Result, Task, work_on
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import ray
 import torch
 
-from paraembed.cluster.placement import workers_here
+from paraembed.cluster.session import workers_here
 from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
 from paraembed.console import doing, duration, say

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paraembed import checkpoint
-from paraembed.cluster.placement import check_gpus, check_resources, workers_here
-from paraembed.cluster.session import ray_session
+from paraembed.cluster.session import check_gpus, check_resources, ray_session, workers_here
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, Swept, begin, run_sweep, settled
 from paraembed.console import doing, say

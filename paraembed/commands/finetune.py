@@ -62,7 +62,7 @@ def main(flags: Finetune) -> None:
     base = find_supervised_recipe(flags.recipe)
     if flags.encoder is not None:
         base = replace(base, encoder=config_from_dict({"name": flags.encoder}))
-    from paraembed.cluster.placement import check_gpus
+    from paraembed.cluster.session import check_gpus
     from paraembed.cluster.train import Training, train_model
     from paraembed.recipe import idle_fields
     from paraembed.supervised.labels import read_labels

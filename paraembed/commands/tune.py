@@ -135,8 +135,7 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
         flags = _with_absolute_paths(flags)
     from paraembed.cluster.tune import Sweep
     from paraembed.cluster.tune_protocol import protocol_of, tune_encoder
-    from paraembed.tuning.choosing import gold_selection, selection_by
-    from paraembed.tuning.labels import without_idle_axes
+    from paraembed.tuning.choosing import gold_selection, selection_by, without_idle_axes
 
     if flags.task is not None:
         points = without_idle_axes(points, flags.task)
@@ -239,7 +238,7 @@ def _pairs(flags: Tune, points: Points, selection: Selection) -> "Pairs":
 
 
 def _labels(flags: Tune, points: Points) -> "tuple[Labels, Points]":
-    from paraembed.tuning.labels import read_labels_for
+    from paraembed.tuning.choosing import read_labels_for
 
     assert flags.task is not None
     assert flags.data is not None

@@ -31,7 +31,7 @@ from paraembed.encoders.configs import AvgConfig, ProjConfig
 from paraembed.evaluation.candidates import Candidate
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.lines import read_lines
-from paraembed.pairs.edits import share_of_shorter
+from paraembed.pairs.filters import share_of_shorter
 from paraembed.settings import MADE_OF, SMOOTHING
 from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.vocabulary import LOW_COVERAGE, Words, read_words, unknown_row, word_ids

@@ -1,16 +1,17 @@
-"""Scores of one or several encoders next to published ones: tables, Markdown, CSV, JSON, metrics.
+"""Scores of one or several encoders next to published ones: tables, Markdown, CSV, JSON, metrics, model card.
 
 Tables show scores ×100, as the papers do, and unknown tokens in %; JSON, CSV and metrics hold our scores as fractions.
 """
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from paraembed.encoders import config_to_dict
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.measures import Vector
 from paraembed.evaluation.scoring import (
@@ -27,6 +28,7 @@ from paraembed.evaluation.tables import Column, PublishedRow, Table, percent, pu
 from paraembed.io.atomic import write_file, write_json
 from paraembed.io.escape import csv_cell, listed, markdown, markdown_row
 from paraembed.papers.results import MEANS, PAPERS_22
+from paraembed.recipe import Recipe
 from paraembed.settings import RESAMPLES
 
 __all__ = ["Column", "Report", "Table", "compare"]
@@ -279,3 +281,51 @@ def _published(results: PublishedRow) -> dict[str, Any]:
         "recomputed": [name for name, cell in results.cells.items() if cell.is_recomputed],
         "caveats": {name: text for name, text in row.caveats.items() if name in results.cells},
     }
+
+
+def model_card(
+    name: str,
+    recipe: Recipe,
+    width: int,
+    loss: float,
+    sources: Mapping[str, int],
+    scores: Report | None,
+    kept: str = "",
+) -> str:
+    """README of an encoder folder: what it is, how to use it, what it was trained on and how, its scores.
+
+    Args:
+        name: of the recipe.
+        recipe: what was done.
+        width: length of a text vector.
+        loss: last mean loss a pair.
+        sources: pairs by source.
+        scores: of the trained and the untrained encoder, where they were asked for.
+        kept: sentence on which encoder of the training it is; empty: that of the last step.
+    """
+    options = config_to_dict(recipe.encoder)
+    encoder = options.pop("name")
+    rows = "\n".join(markdown_row((source, f"{count:,}")) for source, count in sources.items())
+    rest = {key: value for key, value in recipe.to_dict().items() if key != "encoder"}
+    settings = "\n".join(markdown_row((key, str(value))) for key, value in {**options, **rest}.items())
+    table = f"\n#{scores.markdown()}" if scores else ""
+    which = f"\nO{markdown(kept[1:])}.\n" if kept else ""
+    return f"""# {encoder} ({markdown(name)})
+
+A paraphrastic text encoder, trained by paraembed; last mean loss {loss:.4f}.
+{which}
+```python
+import paraembed
+
+encoder = paraembed.load("this folder")
+encoder.encode(["how do i control my thoughts", "can i control my thoughts"])  # float32 [2, {width}]
+```
+
+| source | pairs |
+|---|---|
+{rows}
+
+| recipe | {encoder} |
+|---|---|
+{settings}
+{table}"""

@@ -7,9 +7,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paraembed.evaluation.candidates import PairScorer, TextEncoder
-from paraembed.evaluation.measures import Vector, interval, pearson, resampled_correlations, resampled_means, spearman
+from paraembed.evaluation.measures import (
+    Similarities,
+    Vector,
+    best_threshold,
+    first_place,
+    interval,
+    pearson,
+    resampled_correlations,
+    resampled_means,
+    spearman,
+)
 from paraembed.evaluation.sets import AnySet, Group, Measure, ScoredPairs, Suite, ThresholdPairs
-from paraembed.evaluation.similarities import Similarities, best_threshold, first_place
 from paraembed.io.escape import file_stem
 from paraembed.settings import RESAMPLES
 

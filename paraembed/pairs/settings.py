@@ -125,7 +125,7 @@ class ShardSettings(FilterOptions):
             raise ValueError("remove holds an empty string; give the strings to cut out, or none")
 
     def _check_features(self) -> None:
-        from paraembed.pairs.schema import PAIRS  # noqa: PLC0415 - imports Arrow, which help does without
+        from paraembed.pairs.shards import PAIRS  # noqa: PLC0415 - imports Arrow, which help does without
 
         taken = [*PAIRS.names, "alignment"]
         if len({*self.features} - {*taken}) < len(self.features):

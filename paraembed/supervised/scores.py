@@ -8,8 +8,16 @@ import numpy as np
 from torch import Tensor
 
 from paraembed.encoders import encoder_name
-from paraembed.evaluation.measures import Vector, interval, pearson, resampled_correlations, resampled_means, spearman
-from paraembed.evaluation.similarities import best_threshold, first_place
+from paraembed.evaluation.measures import (
+    Vector,
+    best_threshold,
+    first_place,
+    interval,
+    pearson,
+    resampled_correlations,
+    resampled_means,
+    spearman,
+)
 from paraembed.io.escape import markdown, markdown_row
 from paraembed.options import Count, checked
 from paraembed.recipe import SupervisedRecipe

@@ -16,14 +16,13 @@ from paraembed.console import doing, say
 from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.configs import WordConfig
 from paraembed.evaluation.candidates import Candidate, trained
-from paraembed.evaluation.report import Report, compare
+from paraembed.evaluation.report import Report, compare, model_card
 from paraembed.evaluation.selection import SuiteScorer, chosen_metric, suites_digest
 from paraembed.evaluation.sets import Suite
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.parquet import chunks_of
 from paraembed.io.places import require_file
 from paraembed.io.resume import Work
-from paraembed.model_card import model_card
 from paraembed.pairs.shards import read_pair_manifest
 from paraembed.plots import ScoreChange, ScoreCurve, draw_training, shortened
 from paraembed.recipe import BaseRecipe, Recipe
@@ -34,8 +33,7 @@ from paraembed.training.fast import step_kind
 from paraembed.training.inputs import Coverage, untrained_encoder
 from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.memory import available_memory, check_memory, estimate
-from paraembed.training.out_of_core import MappedPairs, MemoryLimit
-from paraembed.training.pairs import num_cut, num_without_tree, pair_columns, pairs_to_ids
+from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
 from paraembed.training.step import exchanged
 

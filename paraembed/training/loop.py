@@ -23,8 +23,7 @@ from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import Best, Evaluation, Model
 from paraembed.training.exchange import gather_texts
-from paraembed.training.out_of_core import MappedPairs
-from paraembed.training.pairs import num_steps
+from paraembed.training.pairs import MappedPairs, num_steps
 from paraembed.training.state import Checkpoints, Counters, load_state, save_state
 from paraembed.training.step import TrainingStep, step_for
 

@@ -16,7 +16,7 @@ from mlflow.tracking import MlflowClient
 
 import paraembed
 from paraembed import checkpoint
-from paraembed.cluster.placement import workers_here
+from paraembed.cluster.session import workers_here
 from paraembed.cluster.train import Training, train_model
 from paraembed.commands import finetune as job
 from paraembed.encoders import Encoder

@@ -20,11 +20,9 @@ from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
 from paraembed.io.limits import DEFAULT_LIMITS
 from paraembed.pairs.outputs import read_identity
-from paraembed.pairs.parts import Part, about_sources, parsed_parts
-from paraembed.pairs.reports import SourceReport
-from paraembed.pairs.schema import PAIRS
+from paraembed.pairs.parts import Part, SourceReport, about_sources, parsed_parts
 from paraembed.pairs.settings import ShardSettings
-from paraembed.pairs.shards import read_pair_manifest
+from paraembed.pairs.shards import PAIRS, read_pair_manifest
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 NAMES = [f"n{row}".translate(str.maketrans("0123456789", "abcdefghij")) for row in range(1500)]

@@ -25,7 +25,7 @@ from paraembed.supervised.labels import read_labels
 from paraembed.supervised.model import read_config
 from paraembed.text.vocabulary import read_words
 from paraembed.tracking.runs import tracked_run
-from paraembed.tuning.labels import read_labels_for, without_idle_axes
+from paraembed.tuning.choosing import read_labels_for, without_idle_axes
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from tests.cluster.test_finetune import NEGATIVE, POSITIVE, write_sick

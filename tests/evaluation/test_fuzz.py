@@ -19,10 +19,9 @@ from paraembed.evaluation.analyses.runs import read_runs
 from paraembed.evaluation.baselines import overlap_candidates, read_counts
 from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.choose import read_choose
-from paraembed.evaluation.loaders import read_scored_pairs
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Choices, Group, ScoredPairs, Suite, ThresholdPairs
-from paraembed.evaluation.suites import SUITES, read_pairs_files
+from paraembed.evaluation.suites import SUITES, read_pairs_files, read_scored_pairs
 from tests import fuzz
 
 TEXTS = (

@@ -10,10 +10,9 @@ import pytest
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.known_files import KNOWN_FILES, changed_files
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Choices, ScoredPairs, ThresholdPairs
-from paraembed.evaluation.suites import SUITES, read_suites
+from paraembed.evaluation.suites import KNOWN_FILES, SUITES, changed_files, read_suites
 from paraembed.io.fingerprint import sha256_of
 from paraembed.text.vocabulary import UNKNOWN, Words
 

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from paraembed.evaluation.loaders import read_scored_pairs
+from paraembed.evaluation.suites import read_scored_pairs
 
 ROWS = b'4.5\tA cat sat.\tThe cat sat.\n0\tIt\'s 5 o\'clock\t"No" quoting, "here\n'
 

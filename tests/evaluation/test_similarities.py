@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.evaluation.similarities import best_threshold, first_place
+from paraembed.evaluation.measures import best_threshold, first_place
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=20))

@@ -13,11 +13,10 @@ from scipy import stats
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.candidates import Candidate, trained, untrained
-from paraembed.evaluation.loaders import read_scored_pairs
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.scoring import score_suite
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
-from paraembed.evaluation.suites import read_pairs_files, read_sts
+from paraembed.evaluation.suites import read_pairs_files, read_scored_pairs, read_sts
 from paraembed.papers.results import PAPERS_STS
 from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import UNKNOWN

@@ -1,8 +1,8 @@
 import pyarrow as pa
 import pytest
 
-from paraembed.pairs.bigrams import extract_bigrams
 from paraembed.pairs.filters import BRACKET, ONE_EDIT_APART
+from paraembed.pairs.training_sets import extract_bigrams
 
 TAGS = {"easy": "JJ", "simple": "JJ", "hard": "JJR", "job": "NN", "task": "NN", "jobs": "NNS", "town": "NN"}
 TAGS |= {"hall": "NN", "city": "NNP", "achieve": "VB", "reached": "VBD", "goal": "NN", "aim": "NN", "the": "DT"}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.pairs import edits
-from paraembed.pairs.edits import MOST_TOKENS, one_edit_apart, word_overlap
+from paraembed.pairs import filters
+from paraembed.pairs.filters import MOST_TOKENS, one_edit_apart, word_overlap
 
 WORD = st.text("abé雪", max_size=5)
 PHRASE = st.lists(st.text("abé", min_size=1, max_size=4), min_size=1, max_size=5).map(" ".join)
@@ -42,7 +42,7 @@ def test_one_edit_apart_is_levenshtein(pairs, start):
 def test_word_overlap_is_that_of_loops_and_of_the_swap(pairs, at_a_time):
     first, second = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edits, "_PAIRS_AT_A_TIME", at_a_time)
+        patch.setattr(filters, "_PAIRS_AT_A_TIME", at_a_time)
         scores = word_overlap(first, second)
         np.testing.assert_array_equal(scores, word_overlap(second, first))
     np.testing.assert_allclose(scores, [overlap(*pair) for pair in pairs], rtol=1e-12)

@@ -21,7 +21,7 @@ from paraembed.pairs.filters import read_vocabulary
 from paraembed.pairs.formats import Reading, read_pairs
 from paraembed.pairs.parse import keep_pairs
 from paraembed.pairs.ppdb import parse_ppdb
-from paraembed.pairs.sample_pairs import ppdb_lines
+from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.settings import ShardSettings
 from paraembed.pairs.training_sets import row_rules
 from tests.fuzz import mutated, run

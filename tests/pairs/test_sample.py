@@ -11,9 +11,8 @@ import pytest
 
 from paraembed.commands.sample import command
 from paraembed.pairs import sample
-from paraembed.pairs.sample import write_sample
+from paraembed.pairs.sample import BLOCK_LINES, write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
-from paraembed.pairs.sample_pairs import BLOCK_LINES
 
 # Copied from ppdb-2.0-s.original-format.100-lines.txt.gz. Each line there has one of the two entailment features,
 # and may lack the two that OPTIONAL names.

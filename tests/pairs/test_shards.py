@@ -9,11 +9,11 @@ from paraembed.pairs import deduplicate as duplicates
 from paraembed.pairs import parse, shards
 from paraembed.pairs.deduplicate import find_duplicates
 from paraembed.pairs.hashing import pair_keys
-from paraembed.pairs.reports import load_report, save_report
-from paraembed.pairs.sample_pairs import ppdb_lines
-from paraembed.pairs.schema import PAIRS
+from paraembed.pairs.parts import load_report, save_report
+from paraembed.pairs.sample import ppdb_lines
 from paraembed.pairs.selection import selection_table
 from paraembed.pairs.settings import ShardSettings
+from paraembed.pairs.shards import PAIRS
 from paraembed.text.tokenize import tokenize
 
 WORD = st.sampled_from(["a", "b", "c", "d"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paraembed.pairs.statistics import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
+from paraembed.pairs.shards import LENGTHS, WORDS, count_pairs, length_histogram, merge_counts, without_vector
 
 TEXT = st.lists(st.sampled_from(["a", "bc", "é", "3"]), min_size=1, max_size=6).map(" ".join)
 

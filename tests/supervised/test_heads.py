@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
-from paraembed.evaluation.similarities import best_threshold, first_place
+from paraembed.evaluation.measures import best_threshold, first_place
 from paraembed.recipe import SupervisedRecipe
 from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
 from paraembed.supervised.model import Kind, Supervised, options_of

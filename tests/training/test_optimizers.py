@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from paraembed.training.optimizers import RowAdaGrad, RowAdam, RowSgd, bias_of
+from paraembed.training.update import RowAdaGrad, RowAdam, RowSgd, bias_of
 
 
 def row_sgd(matrix, learning_rate):

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.pairs.schema import PAIRS
+from paraembed.pairs.shards import PAIRS
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN
-from paraembed.training import out_of_core as windows_module
 from paraembed.training import pairs as pairs_module
-from paraembed.training.out_of_core import MappedPairs, MemoryLimit
+from paraembed.training import pairs as windows_module
 from paraembed.training.pairs import (
+    MappedPairs,
+    MemoryLimit,
     epoch_batches,
     num_cut,
     num_steps,

@@ -6,8 +6,17 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from paraembed.evaluation.analyses.content import CannotMakeError, Cell, Content, Heading, Inputs, Table, cell
-from paraembed.evaluation.analyses.pools import Ints, text_pools
+from paraembed.evaluation.analyses.content import (
+    CannotMakeError,
+    Cell,
+    Content,
+    Heading,
+    Inputs,
+    Ints,
+    Table,
+    cell,
+    text_pools,
+)
 from paraembed.evaluation.baselines import num_shared
 from paraembed.evaluation.measures import Vector, pearson, spearman
 from paraembed.io.escape import listed

@@ -1,4 +1,5 @@
 """The step on a GPU that nothing is asked of: shapes that the host knows, so that it never waits for an answer.
+
 ``tests/training/fast/test_gpu.py`` holds it equal to ``training.step.Step``, to 1e-5, on a CPU, too.
 
 The word vectors of the tokens are the leaf of the autograd graph, a row a token; sums over the tokens of a row go by
@@ -6,9 +7,15 @@ sorted segments, not by atomic additions, so that equal runs give equal bits. Wh
 recorded (see ``graphs``).
 
 Draws are those of ``Step`` (of dropout the padding has some, too, so the others are other ones).
+
+A step recorded as one CUDA graph a shape: at batch 100 its kernels take microseconds each, less than to launch them.
+``tests/training/fast/test_gpu.py`` holds recorded steps equal to those of ``training.step.Step``.
+
+A recorded step reads fixed memory: the inputs of a step are copied there, and the graph is replayed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,12 +24,11 @@ from torch.nn import functional as F
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.averages import Avg
-from paraembed.encoders.packed import to_device
+from paraembed.encoders.packed import Steps, to_device
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.fast import is_additive
 from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs, Longs
-from paraembed.training.fast.graphs import Graphs, Inputs
 from paraembed.training.negatives import Negatives, candidate_similarity, choose
 from paraembed.training.objectives import (
     SMALLEST_NORM,
@@ -32,10 +38,76 @@ from paraembed.training.objectives import (
     squared_l2_terms,
     unit,
 )
-from paraembed.training.optimizers import bias_of
 from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.regularize import drop, drop_factors, scrambled_by
-from paraembed.training.update import Update
+from paraembed.training.update import Update, bias_of
+
+_MOST_SHAPES = 128  # that are recorded, each with its inputs and the memory of its graph; some dozen come in practice
+_WARM_UP = 3  # steps of a shape before it is recorded; what libraries allocate at first use must not be in a graph
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a device is given for a step.
+
+    Attributes:
+        tensors: by name, on the device: ids, text and offsets of the batch, and what the step draws.
+        steps: shape of the layout of a recurrent encoder.
+        merges: trees of the texts and of the padding, int32 on the CPU; None where the encoder reads none.
+        total: pairs of the step.
+    """
+
+    tensors: dict[str, Tensor]
+    steps: Steps | None
+    merges: Tensor | None
+    total: int
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What decides which kernels run."""
+        sizes = self.steps.sizes if self.steps else ()
+        return self.total, sizes, *((name, *tensor.shape) for name, tensor in self.tensors.items())
+
+
+class Graphs:
+    """Runs a step on inputs without trees; on a CPU always as it comes.
+
+    It is given the step at every call: holding it, the two would stay in memory until a garbage collection.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._on_gpu = device, device.type == "cuda"
+        self._memory = torch.cuda.graph_pool_handle() if self._on_gpu else None  # of all shapes
+        self._recorded: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, Inputs]] = {}
+        self._seen: dict[tuple[object, ...], int] = {}
+
+    def __call__(self, run: Callable[[Inputs], None], inputs: Inputs) -> None:
+        """Run, always the same function; the first steps of a shape as they come, then as recorded."""
+        shape = inputs.shape
+        num_seen = self._seen[shape] = self._seen.get(shape, 0) + 1
+        if not self._on_gpu or num_seen <= _WARM_UP:
+            run(inputs)
+            return
+        if shape not in self._recorded:
+            if len(self._recorded) == _MOST_SHAPES:
+                run(inputs)
+                return
+            self._recorded[shape] = self._record(run, inputs)
+        graph, recorded = self._recorded[shape]
+        for name, buffer in recorded.tensors.items():
+            buffer.copy_(inputs.tensors[name])
+        graph.replay()
+
+    def _record(self, run: Callable[[Inputs], None], inputs: Inputs) -> tuple["torch.cuda.CUDAGraph", Inputs]:
+        """The step for inputs of a shape; recording runs nothing."""
+        recorded = Inputs(
+            {name: tensor.clone() for name, tensor in inputs.tensors.items()}, inputs.steps, None, inputs.total
+        )
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._memory):
+            run(recorded)
+        return graph, recorded
+
 
 STEP_DRAWS = 1
 """The last number of a step's seed; the order of an epoch is drawn from (seed, epoch)."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from paraembed.evaluation.analyses.content import CannotMakeError
+from paraembed.evaluation.analyses.content import CannotMakeError, gold_scale, on_gold_scale
 from paraembed.evaluation.analyses.pairs import (
     NUM_PAIRS,
     THE_PAPERS,
@@ -26,7 +26,6 @@ from paraembed.evaluation.analyses.pairs import (
     score_by_length,
     unknown_words,
 )
-from paraembed.evaluation.analyses.pools import gold_scale, on_gold_scale
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, Suite
 from paraembed.papers.results import BY_LENGTH

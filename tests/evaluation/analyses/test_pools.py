@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from paraembed.evaluation.analyses import analyse
-from paraembed.evaluation.analyses.content import CannotMakeError
-from paraembed.evaluation.analyses.pools import pools, text_pools
+from paraembed.evaluation.analyses.content import CannotMakeError, pools, text_pools
 from paraembed.evaluation.baselines import overlap_candidates
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite

@@ -28,9 +28,8 @@ import tyro
 
 from paraembed.commands.fetch import Fetch, next_command, run_fetch
 from paraembed.io.atomic import locked
-from paraembed.pairs.public.archives import unpack
 from paraembed.pairs.public.download import Patience, Progress, _Redirects
-from paraembed.pairs.public.fetch import FETCHED, default_cache, fetch, fetch_unpacked
+from paraembed.pairs.public.fetch import FETCHED, default_cache, fetch, fetch_unpacked, unpack
 from paraembed.pairs.public.sources import PARTS, SIZES, SOURCES, Source, find_source
 
 DATA = np.random.default_rng(1).bytes(3_000_000)

@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pytest
 import torch.distributed as dist
 
-from paraembed.training.fast import shared
-from paraembed.training.fast.shared import shared_zeros
+from paraembed.training.fast import cpu
+from paraembed.training.fast.cpu import shared_zeros
 from tests.training.test_exchange import in_two_processes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memory without a name on this system")
@@ -37,7 +37,7 @@ def test_workers_see_what_the_others_write(tmp_path):
 
 
 def _elsewhere(rank, folder):
-    with patch.object(shared, "gather_texts", return_value=["/proc/0/fd/3 none"]):  # as another machine sees the path
+    with patch.object(cpu, "gather_texts", return_value=["/proc/0/fd/3 none"]):  # as another machine sees the path
         (folder / f"out{rank}").write_text(str(shared_zeros(SHAPES, rank, 2)))
 
 
@@ -47,10 +47,10 @@ def test_workers_on_several_machines_share_none(tmp_path):
 
 
 def test_other_memory_at_the_same_path_is_told_by_its_token():
-    made = shared._made(200, "a" * 64)
+    made = cpu._made(200, "a" * 64)
     assert made is not None
     path = f"/proc/{os.getpid()}/fd/{made[0]}"
-    assert shared._mapped(f"{path} {'a' * 64}", 200) is not None
-    assert shared._mapped(f"{path} {'b' * 64}", 200) is None
-    assert shared._mapped(f"{path} {'a' * 64}", 400) is None
+    assert cpu._mapped(f"{path} {'a' * 64}", 200) is not None
+    assert cpu._mapped(f"{path} {'b' * 64}", 200) is None
+    assert cpu._mapped(f"{path} {'a' * 64}", 400) is None
     os.close(made[0])
