@@ -1,7 +1,7 @@
 """Labeled examples as training data: they train an encoder with a head, from word vectors or a pretrained encoder."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -253,7 +253,7 @@ class Labels:
             provenance={
                 **provenance_of(work.fingerprint, counters),
                 "best": {"step": step, "examples": examples, "score": value},
-                "scores": {part: scores_of.to_dict() for part, scores_of in scores.items()},
+                "scores": {part: asdict(scores_of) for part, scores_of in scores.items()},
                 "published": {measure: dict(results) for measure, results in published.items()},
                 "notes": list(task.notes),
             },

@@ -1,7 +1,7 @@
 """How good a model's answers are on labeled examples; the rows of its table of scores, and its README."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypedDict
 
 import numpy as np
@@ -32,15 +32,6 @@ HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
 Part = Literal["dev", "test"]
 
 
-class SavedScores(TypedDict):
-    """``TaskScores`` as JSON."""
-
-    values: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    examples: Count
-    coverage: float
-
-
 @dataclass(frozen=True)
 class TaskScores:
     """Scores on one part of a task.
@@ -48,28 +39,14 @@ class TaskScores:
     Attributes:
         values: measure → value: pearson and spearman of similarity, accuracy of classes.
         intervals: measure → 95 % bootstrap interval, where one was asked for.
-        num_examples: how many there are.
+        examples: how many there are.
         coverage: share of their texts' tokens that have a word vector, 0 to 1.
     """
 
-    values: Mapping[str, float]
-    num_examples: int
+    values: dict[str, float]
+    examples: Count
     coverage: float
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The values of ``SavedScores``."""
-        return {
-            "values": dict(self.values),
-            "intervals": {name: list(bounds) for name, bounds in self.intervals.items()},
-            "examples": self.num_examples,
-            "coverage": self.coverage,
-        }
-
-    @classmethod
-    def from_dict(cls, saved: SavedScores) -> "TaskScores":
-        """The scores that ``to_dict`` wrote."""
-        return cls(saved["values"], saved["examples"], saved["coverage"], saved["intervals"])
+    intervals: dict[str, tuple[float, float]]
 
 
 def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> TaskScores:
@@ -148,7 +125,7 @@ def score_rows(
 class _Scored(TypedDict):
     """What ``saved_rows`` reads of a model's provenance."""
 
-    scores: dict[str, SavedScores]
+    scores: dict[str, TaskScores]
     published: dict[str, dict[str, float]]
 
 
@@ -163,8 +140,7 @@ def saved_rows(provenance: Mapping[str, Any], where: str) -> list[list[str]]:
         ValueError: the provenance holds no scores.
     """
     saved = checked(_Scored, provenance, f"{where}/config.json: provenance")
-    scores = {part: TaskScores.from_dict(values) for part, values in saved["scores"].items()}
-    return score_rows(scores, {measure: [*rows.items()] for measure, rows in saved["published"].items()})
+    return score_rows(saved["scores"], {measure: [*rows.items()] for measure, rows in saved["published"].items()})
 
 
 def model_card(

@@ -4,7 +4,7 @@ Every draw is f(seed, step, worker), so that a resumed run draws what an unbroke
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.trees import TreeError, fitting_trees
 from paraembed.text.vocabulary import word_ids
 from paraembed.training.fast import step_kind
-from paraembed.training.pairs import epoch_order, shares
+from paraembed.training.pairs import Batch, epoch_order, shares
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
 
@@ -48,20 +48,10 @@ class ExampleIds:
 
 
 @dataclass(frozen=True)
-class ExampleBatch:
-    """One worker's share of a step.
+class ExampleBatch(Batch):
+    """One worker's share of a step: its texts, and what the model's ``losses`` compare with [n, …]."""
 
-    Attributes:
-        texts: of its examples, adjacent; empty if a last batch leaves none for a worker.
-        targets: of its examples.
-        total: examples of the step over all workers.
-        may_pause: a run may be broken off behind any of them.
-    """
-
-    texts: Ragged
-    targets: Tensor
-    total: int
-    may_pause: bool = True
+    targets: Tensor = field(kw_only=True)
 
 
 def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
@@ -134,7 +124,7 @@ def epoch_batches(
         for places_B in places_SB:
             chosen = order[places_B]
             texts = examples.texts.take((num_texts * chosen[:, None] + np.arange(num_texts)).reshape(-1))
-            yield ExampleBatch(texts, examples.targets[torch.from_numpy(chosen)], total)
+            yield ExampleBatch(texts, total, targets=examples.targets[torch.from_numpy(chosen)])
 
 
 class SupervisedStep:

@@ -296,7 +296,7 @@ def test_a_training_on_labeled_examples_is_the_papers(task, encoder, forms):
     names = [names for _, names in stacks]
     frozen = [name for group in names for name in group if not name.startswith("head.")] * (recipe.mode == "features")
     batches = [{"read": texts[count % BATCHES]} for count in range(1, STEPS + 1)]
-    read = [ExampleBatch(ragged(batch["read"]), targets, len(labels)) for batch in batches]
+    read = [ExampleBatch(ragged(batch["read"]), len(labels), targets=targets) for batch in batches]
     expected = reference.train(values_of(stacks), objective, batches, forms_of(recipe), names, frozen)
     compare(SupervisedStep(model, recipe), read, stacks, expected, 1e-12)
 
