@@ -29,7 +29,7 @@ from paraembed.supervised.tasks import write_split
 from paraembed.tracking.runs import Run
 from paraembed.training.best import Scorer
 from paraembed.training.data import Pairs
-from paraembed.training.memory import available_memory, estimate
+from paraembed.training.inputs import available_memory, estimate
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Point, Points
 from paraembed.tuning.search import suggest

@@ -28,9 +28,16 @@ from paraembed.text.tokenize import tokenize
 from paraembed.text.vocabulary import Words
 from paraembed.training.best import Scoring
 from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
-from paraembed.training.inputs import Coverage, coverage_of, encoder_for, with_words_of
+from paraembed.training.inputs import (
+    Coverage,
+    available_memory,
+    check_memory,
+    coverage_of,
+    encoder_for,
+    estimate,
+    with_words_of,
+)
 from paraembed.training.loop import run_steps
-from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.state import Counters
 
 

@@ -30,9 +30,8 @@ from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import Kept, Scoring
 from paraembed.training.fast import step_kind
-from paraembed.training.inputs import Coverage, untrained_encoder
+from paraembed.training.inputs import Coverage, available_memory, check_memory, estimate, untrained_encoder
 from paraembed.training.loop import check_num_pairs, train
-from paraembed.training.memory import available_memory, check_memory, estimate
 from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
 from paraembed.training.step import exchanged

@@ -23,9 +23,8 @@ from paraembed.encoders.packed import to_device
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.exchange import gather
-from paraembed.training.objectives import positive
+from paraembed.training.objectives import Keys, PairedPhrases, phrase_keys, positive
 from paraembed.training.pairs import Batch
-from paraembed.training.phrases import Keys, PairedPhrases, phrase_keys
 
 Pool = Literal["both_sides", "same_side"]
 Rule = Literal["max", "mix", "rand", "min_violation"]

@@ -1,11 +1,24 @@
-"""Training objectives: terms a pair, whose sum divided by the number of pairs is the loss.
+"""Terms of the objectives, and the phrases of the data that they contrast or must not.
 
 Texts of pair i are rows 2i and 2i + 1. The similarity s of an objective is the dot product of what it is given:
 of ``unit`` vectors it is the cosine (Wieting 2016, 2017), of plain ones the dot product (Wieting 2015).
+
+Distinct phrases of the training data: a phrase counts once, however often it occurs.
+
+A phrase is known by a 64-bit hash of its word ids; two of PPDB XXL's 18M collide with probability 1e-5.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from paraembed.pairs.hashing import mixed
+from paraembed.text.ragged import Ragged
 
 SMALLEST_NORM = 1e-8
 """Minimum divisor of a vector: a zero vector keeps cosine 0 and a finite gradient."""
@@ -61,3 +74,144 @@ def contrastive_terms(vectors_NH: Tensor, contrast_CH: Tensor, drawn_BK: Tensor,
     """
     similarity_BC = vectors_NH[0::2] @ contrast_CH.T
     return F.relu(margin - positive(vectors_NH) + similarity_BC.gather(1, drawn_BK))
+
+
+_BLOCK_TEXTS = 1 << 18  # hashed at a time, to bound memory
+
+Keys = npt.NDArray[np.uint64]
+
+
+def phrase_keys(texts: Ragged) -> Keys:
+    """Return a hash of the word ids of each text, uint64 [n]; no text may be empty."""
+    keys = np.empty(len(texts), np.uint64)
+    for start in range(0, len(texts), _BLOCK_TEXTS):
+        stop = min(start + _BLOCK_TEXTS, len(texts))
+        keys[start:stop] = _block_keys(texts.slice(start, stop))
+    return keys
+
+
+def _block_keys(texts: Ragged) -> Keys:
+    powers = np.cumprod(np.full(int(texts.lengths.max()), 0x9E3779B97F4A7C15, np.uint64))  # wraps, as a hash may
+    places = np.arange(len(texts.ids)) - np.repeat(texts.offsets[:-1], texts.lengths)
+    terms = mixed(texts.ids.astype(np.uint64) + np.uint64(1)) * powers[places]
+    return mixed(np.add.reduceat(terms, texts.offsets[:-1]))
+
+
+@dataclass(frozen=True)
+class PhraseTypes:
+    """Distinct phrases of the data.
+
+    Attributes:
+        keys: uint64 [U], ascending.
+        first: a text that is the phrase, int64 [U].
+    """
+
+    keys: Keys
+    first: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Ragged) -> "PhraseTypes":
+        """Return the distinct phrases of n texts."""
+        return cls(*np.unique(phrase_keys(texts), return_index=True))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Contrast phrases of B pairs.
+
+    Attributes:
+        texts: the distinct ones, C texts.
+        numbers: of these texts in the data, int64 [C].
+        drawn: which of them each pair has, int64 [B, k].
+    """
+
+    texts: Ragged
+    numbers: npt.NDArray[np.int64]
+    drawn: Tensor
+
+
+class ContrastPhrases:
+    """Draws contrast phrases from all phrases of the data (Zhou 2017 §2.4)."""
+
+    def __init__(self, pairs: Ragged, count: int) -> None:
+        """Prepare to draw k phrases per pair from the 2n texts of the data.
+
+        Raises:
+            ValueError: the data have fewer than three distinct phrases.
+        """
+        self.pairs, self.count = pairs, count
+        self.types = PhraseTypes.of(pairs)
+        if len(self.types.keys) < 3:
+            raise ValueError(
+                f"the pairs hold {len(self.types.keys)} distinct phrases; contrast phrases need at least 3"
+            )
+
+    def draw(self, pairs: Ragged, generator: np.random.Generator) -> Contrast:
+        """Return k phrases for each of B pairs, drawn uniformly from the distinct phrases outside the pair."""
+        keys = self.types.keys
+        own = np.sort(np.searchsorted(keys, phrase_keys(pairs)).reshape(-1, 2), axis=1)
+        low, high = own[:, :1], own[:, 1:]
+        drawn = generator.integers(0, len(keys) - 1 - (low != high), (len(own), self.count))
+        drawn += drawn >= low
+        drawn += (drawn >= high) & (low != high)
+        types, place = np.unique(drawn, return_inverse=True)
+        numbers = self.types.first[types]
+        return Contrast(self.pairs.take(numbers), numbers, torch.from_numpy(place.reshape(drawn.shape)))
+
+
+@dataclass(frozen=True)
+class PairedPhrases:
+    """Paraphrases of a phrase in the data, which are not its negatives ("constraints", Wieting 2015 §4.1).
+
+    Attributes:
+        keys: uint64 [U], ascending.
+        offsets: int64 [U + 1]; phrase i is paired with ``paired[offsets[i]:offsets[i + 1]]``.
+        paired: keys, uint64.
+    """
+
+    keys: Keys
+    offsets: npt.NDArray[np.int64]
+    paired: Keys
+
+    @classmethod
+    def of(cls, pairs: Ragged, lemma: Callable[[int], int | None] = lambda _: None) -> "PairedPhrases":
+        """Return the paraphrases in 2n texts.
+
+        Args:
+            pairs: the data.
+            lemma: row of the lemma of a word, None if it has none; the lemmas of paired words are paired, too.
+        """
+        keys = phrase_keys(pairs).reshape(-1, 2)
+        anchors, paired = keys.T.reshape(-1), keys[:, ::-1].T.reshape(-1)
+        words = np.unique(pairs.ids[pairs.offsets[:-1][pairs.lengths == 1]])
+        lemmas = [(word, row) for word in words for row in [lemma(int(word))] if row is not None and row != word]
+        if lemmas:
+            of_word, of_lemma = (_word_keys(np.array(column, np.int32)) for column in zip(*lemmas, strict=True))
+            order = np.argsort(of_word)
+            place = np.searchsorted(of_word[order], paired).clip(max=len(order) - 1)
+            has_lemma = of_word[order][place] == paired
+            anchors = np.concatenate([anchors, anchors[has_lemma]])
+            paired = np.concatenate([paired, of_lemma[order][place[has_lemma]]])
+        order = np.argsort(anchors, kind="stable")
+        distinct_anchors, starts = np.unique(anchors[order], return_index=True)
+        return cls(distinct_anchors, np.append(starts, len(anchors)), paired[order])
+
+    def among(self, anchors: Keys, pool: Keys) -> npt.NDArray[np.bool_]:
+        """Return whether each of N anchors is paired with each of P phrases, bool [N, P]."""
+        distinct, column = np.unique(pool, return_inverse=True)
+        place = np.searchsorted(self.keys, anchors).clip(max=len(self.keys) - 1)
+        counts = np.where(self.keys[place] == anchors, self.offsets[place + 1] - self.offsets[place], 0)
+        row = np.repeat(np.arange(len(anchors)), counts)
+        place = np.arange(counts.sum()) + np.repeat(self.offsets[place] - np.cumsum(counts) + counts, counts)
+        paired = self.paired[place]
+        place = np.searchsorted(distinct, paired).clip(max=len(distinct) - 1)
+        hit = distinct[place] == paired
+        mask = np.zeros((len(anchors), len(distinct)), np.bool_)
+        mask[row[hit], place[hit]] = True
+        among: npt.NDArray[np.bool_] = mask[:, column]
+        return among
+
+
+def _word_keys(words: npt.NDArray[np.int32]) -> Keys:
+    """Return the keys of phrases of one word each."""
+    return phrase_keys(Ragged(words, np.arange(len(words) + 1)))

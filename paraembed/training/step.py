@@ -19,9 +19,8 @@ from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
 from paraembed.training.fast.gpu import STEP_DRAWS, DeviceStep
 from paraembed.training.negatives import MegaNegatives, Negatives, mega_batch_size
-from paraembed.training.objectives import contrastive_terms, margin_terms, squared_l2_terms, unit
+from paraembed.training.objectives import ContrastPhrases, contrastive_terms, margin_terms, squared_l2_terms, unit
 from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
-from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
 

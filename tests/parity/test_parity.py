@@ -17,8 +17,8 @@ from paraembed.supervised.step import ExampleBatch, SupervisedStep
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
 from paraembed.training.fast.gpu import STEP_DRAWS
+from paraembed.training.objectives import ContrastPhrases
 from paraembed.training.pairs import Batch
-from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.step import Step
 from tests.parity import reference
 

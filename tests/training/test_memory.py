@@ -5,7 +5,7 @@ import psutil
 import pytest
 
 from paraembed.recipe import Recipe
-from paraembed.training.memory import Memory, available_memory, check_memory, estimate
+from paraembed.training.inputs import Memory, available_memory, check_memory, estimate
 
 
 def vectors(path, rows, width, header=False):

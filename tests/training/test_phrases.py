@@ -6,7 +6,7 @@ from scipy import stats
 
 from paraembed.text.ragged import Ragged
 from paraembed.training import phrases
-from paraembed.training.phrases import ContrastPhrases, PairedPhrases, PhraseTypes, phrase_keys
+from paraembed.training.objectives import ContrastPhrases, PairedPhrases, PhraseTypes, phrase_keys
 
 TEXTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=12)
 

@@ -11,9 +11,8 @@ from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.training.fast import step_kind
 from paraembed.training.negatives import candidate_similarity, choose
-from paraembed.training.objectives import margin_terms, positive, unit
+from paraembed.training.objectives import ContrastPhrases, margin_terms, positive, unit
 from paraembed.training.pairs import epoch_batches
-from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.step import Step
 
 ADAGRAD = Recipe(

@@ -32,13 +32,13 @@ from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs, Longs
 from paraembed.training.negatives import Negatives, candidate_similarity, choose
 from paraembed.training.objectives import (
     SMALLEST_NORM,
+    ContrastPhrases,
     contrastive_terms,
     margin_terms,
     positive,
     squared_l2_terms,
     unit,
 )
-from paraembed.training.phrases import ContrastPhrases
 from paraembed.training.regularize import drop, drop_factors, scrambled_by
 from paraembed.training.update import Update, bias_of
 
