@@ -4,6 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paraembed.encoders import Encoder, config_from_dict
 from paraembed.encoders.configs import AvgConfig, Gran4Config, IrnnConfig, ProjConfig, RnnConfig, ScaledAvgConfig
@@ -14,6 +16,7 @@ from paraembed.training.negatives import candidate_similarity, choose
 from paraembed.training.objectives import ContrastPhrases, margin_terms, positive, unit
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
+from paraembed.training.update import distinct
 
 ADAGRAD = Recipe(
     encoder=ProjConfig(), optimizer="adagrad", adagrad_form="torch", learning_rate=0.05, batch_size=20, clip=0.05
@@ -437,3 +440,11 @@ def test_contrast_phrases_are_not_scrambled(make_encoder, pairs):
     before, after = recorded(make_encoder, recipe, pairs)
     assert {tuple(text) for text in after[len(before) :]} <= whole
     assert not {tuple(text) for text in after[: len(before)]} <= whole
+
+
+@given(st.lists(st.integers(0, 30), max_size=40))
+def test_distinct_is_numpys_unique(values):
+    ids = np.array(values, np.int32)
+    rows, local = distinct(ids, np.random.default_rng(len(ids)).integers(0, 50, 31, dtype=np.int32))
+    assert sorted(rows.tolist()) == np.unique(ids).tolist()
+    assert rows[local].tolist() == values

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,11 @@ import pytest
 
 from paraembed.evaluation.selection import SuiteScorer
 from paraembed.evaluation.sets import Group, ScoredPairs, Suite
+from paraembed.papers.results import PAPERS_22
 from paraembed.plots import CURVES, EFFECTS, PARALLEL
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
-from paraembed.tuning.choosing import needed
+from paraembed.tuning.choosing import needed, read_selection, selection_by
 from paraembed.tuning.ledger import Epoch, Ledger, Record
 from paraembed.tuning.points import Points
 from paraembed.tuning.table import BEST, CSV, PARQUET, RECIPE, _plotted, draw_results, write_results
@@ -186,3 +188,31 @@ def test_where_the_best_epoch_counts_it_is_what_is_told_and_drawn(tmp_path):
         (0, {"word_l2": 1}, 0.7, [(1, 0.1), (2, 0.7), (3, 0.3)]),
         (1, {"word_l2": 0}, 0.6, [(1, 0.6), (3, 0.6)]),
     ]
+
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "eval"
+real = pytest.mark.skipif(not DATA.is_dir(), reason=f"the published sets are not there: {DATA}")
+CHOSEN_BY = {space.selection.metric: space.selection for space in SPACES.values() if space.job == "train"}
+
+
+@real
+def test_the_suites_give_every_metric_that_a_space_chooses_by():
+    read = [one for one in CHOSEN_BY.values() if not one.files]
+    assert len(read) >= 7
+    for one in read:
+        assert read_selection(one, DATA)
+    assert [suite.name for suite in read_selection(selection_by(PAPERS_22), DATA)] == ["sts", "sick", "pit2015"]
+
+
+@real
+def test_a_metric_that_no_set_gives_is_refused_with_those_that_there_are():
+    with pytest.raises(FileNotFoundError, match=r"nothing that gives sts/2016/mea; .*sts/2016/mean"):
+        read_selection(selection_by("sts/2016/mea"), DATA)
+
+
+def test_a_metric_of_pairs_names_their_file():
+    assert selection_by("pairs/mine/pearson").files == ("mine.tsv",)
+    with pytest.raises(ValueError, match="`metric` pairs/mine: expected pairs/NAME/pearson"):
+        selection_by("pairs/mine")
+    with pytest.raises(ValueError, match="unknown suite 'nosuch'; allowed: all, sts"):
+        read_selection(selection_by("nosuch/mean"), Path("anywhere"))
