@@ -208,52 +208,6 @@ def test_training_on_ray_beside_the_bare_loop(
     assert not [*tmp_path.rglob("model.safetensors")]
 
 
-def test_a_whole_training(bench, capfd, monkeypatch):
-    monkeypatch.setitem(command.SCALE, "pairs", 1000)
-    assert bench(f"{TRAIN} --scale") == 0
-    said = capfd.readouterr()
-    assert "* paraembed: 10 epochs of 1,000 pairs, 100 steps: " in said.out
-    assert "epoch 10/10  step 100/100" in said.err
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
-def test_without_a_gpu_its_numbers_are_skipped(bench, capsys):
-    flags = "--device cuda --texts phrases --pairs 9100000 --batch-sizes 100 4096 --encoders avg lstm_avg"
-    assert bench(f"train {flags}") == 0
-    said = capsys.readouterr()
-    assert (said.out, said.err) == (
-        "",
-        "skipped: --device cuda: PyTorch sees no GPU on this machine; use --device cpu\n",
-    )
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--texts poems", "texts: 'poems' is unknown; allowed: sentences, phrases"),
-        ("--encoders gpt", f"encoder: 'gpt' is unknown; allowed: {', '.join(ENCODERS)}"),
-        ("--batch-sizes 1", "batch_size is 1; allowed: 2 to 1e+06"),
-        ("--pairs 100", "pairs is 100; two workers of batch_size 100 need 200 or more"),
-        ("--rounds 0", "rounds is 0; allowed: 1 to 1000"),
-        ("--programs ours", "programs: 'ours' is unknown; allowed: paraembed, ready, "),
-        ("--device tpu", "device is 'tpu'; allowed: cpu, cuda"),
-        ("--precision bfloat16", "precision is 'bfloat16', and the device is a CPU"),
-    ],
-)
-def test_what_training_does_not_allow_is_one_line(
-    bench,
-    capsys,
-    flags,
-    message,
-):
-    assert bench(f"train --batch-sizes 100 {flags}") == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("error: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1
-
-
 EMBED = (
     "embed --rows 300 --memory-rows 100 --small-rows 200 --large-rows 600 --part-rows 80 --small-part-rows 20 "
     "--words 50 --width 8 --rounds 1"
@@ -292,38 +246,6 @@ def test_embedding_end_to_end(
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
     assert run.data.metrics["float32/rows_per_second"] == pytest.approx(300 / turn["seconds"])
-
-
-@pytest.mark.ray
-def test_a_job_that_fails_says_why(
-    bench,
-    capsys,
-    monkeypatch,
-):
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    assert bench(f"{EMBED} --programs float32") == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("error: jobs/embed.py ended with status 1: error: no Ray cluster answers at RAY_ADDRESS=")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--programs ours", "programs: 'ours' is unknown; allowed: encode, encode_1, model2vec, "),
-        ("--rows 0", "rows is 0; allowed: 1 to 1e+09"),
-        ("--part-rows 5", "small_part_rows is 1000; it must be below part_rows and small_rows, 5 and 200000"),
-        ("--texts none.txt", "none.txt"),
-        ("--encoder none", "none"),
-    ],
-)
-def test_what_embedding_does_not_allow_is_one_line(bench, capsys, flags, message):
-    assert bench(f"embed --rows 20 --memory-rows 5 --large-rows 20 {flags}") == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    error = said.err.splitlines()[-1]
-    assert error.startswith("error: ")
-    assert message in error
-    assert "Traceback" not in said.err
 
 
 def test_without_a_subcommand_it_says_which_there_are(bench, capsys):

@@ -120,15 +120,6 @@ def test_the_run_of_a_training_is_an_encoder(evaluate, folder, store, capsys):
         assert f"gives no encoder of the run {run_id}" in err
 
 
-def test_choosing_from_held_out_pairs(evaluate, folder):
-    words = ["the cat", "a dog", "on mat", "dog", "the mat", "cat"]
-    (folder / "held-out.tsv").write_text("".join(f"{one}\t{one} on\n" for one in words))
-    assert evaluate("--words vectors.txt --held-out held-out.tsv --choices 5 --no-analyses --out out") == 0
-    scores = json.loads((folder / "out" / "scores.json").read_text())["encoders"][0]["scores"]
-    assert scores["choose/5"]["num_pairs"] == 6
-    assert 0 <= scores["choose/5"]["accuracy"] <= 1
-
-
 def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(evaluate, folder):
     out = folder / "out"
     out.mkdir()
@@ -222,16 +213,7 @@ MISTAKES = {
     "a suite without data": ("--words vectors.txt --suite sts", "--suite and --data go together"),
     "data without a suite": ("--words vectors.txt --pairs test-pairs.tsv --data .", "--suite and --data go together"),
     "a cut without words": ("--encoder encoder --pairs test-pairs.tsv --max-words 3", "--max-words needs --words FILE"),
-    "a cut of nothing": ("--words vectors.txt --pairs test-pairs.tsv --max-words 0", "max_words is 0; it must be at"),
     "no encoder": ("--encoder none --pairs test-pairs.tsv", "none does not exist; expected an encoder folder"),
-    "a file as encoder": ("--encoder vectors.txt --pairs test-pairs.tsv", "vectors.txt is a file; expected an encoder"),
-    "a folder as words": ("--words sts --pairs test-pairs.tsv", "sts is a folder; expected a file"),
-    "no pairs": ("--encoder encoder --pairs none.tsv", "none.tsv does not exist; check the path"),
-    "a folder as pairs": ("--encoder encoder --pairs sts", "sts is a folder; expected a file"),
-    "the same name twice": ("--words vectors.txt --pairs test-pairs.tsv ./test-pairs.tsv", "are named 'test-pairs'"),
-    "a binary file": ("--encoder encoder --pairs encoder/model.safetensors", "model.safetensors is a binary file"),
-    "words as pairs": ("--encoder encoder --pairs vectors.txt", "vectors.txt, line 1: 1 columns; expected 3"),
-    "pairs as words": ("--words test-pairs.tsv --pairs test-pairs.tsv", "test-pairs.tsv, line 1: a word with 0 values"),
     "an unknown suite": ("--encoder encoder --suite sts,glue --data .", "unknown suite 'glue'; allowed: all"),
     "an unknown baseline": ("--words vectors.txt --baseline idf --pairs test-pairs.tsv", "unknown baseline 'idf'; "),
     "a baseline of nothing": ("--encoder encoder --baseline sif --pairs test-pairs.tsv", "give it with --words FILE"),
@@ -239,9 +221,6 @@ MISTAKES = {
     "choices": ("--encoder encoder --held-out test-pairs.tsv --choices 1", "--choices is 1; it must be at least 2"),
     "a peer that is not there": ("--encoder st:none/none/none --pairs test-pairs.tsv", "sentence_transformers"),
     "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
-    "no suite": ("--encoder encoder --suite sts --data none", "none does not exist; expected a folder with"),
-    "an empty suite": ("--encoder encoder --suite sts --data encoder", "encoder holds no STS sets; expected <year>/"),
-    "avg as baseline": ("--words vectors.txt --baseline avg --pairs test-pairs.tsv", "unknown baseline 'avg'"),
     "a suite with its own flag": ("--encoder encoder --suite choose --data .", "flag of its own: --held-out PAIRS"),
     "counts for nothing": ("--encoder encoder --pairs test-pairs.tsv --counts c", "--counts needs --baseline sif or"),
     "choices of nothing": ("--encoder encoder --pairs test-pairs.tsv --choices 7", "--choices needs --held-out PAIRS"),
@@ -249,8 +228,6 @@ MISTAKES = {
         "--encoder encoder --pairs test-pairs.tsv --no-analyses --against x", "--against is for the analyses;"
     ),
     "against nobody": ("--encoder encoder --pairs test-pairs.tsv --against foo", "--against is 'foo'; it must"),
-    "margin nowhere": ("--encoder encoder --pairs test-pairs.tsv --margin-pairs none", "none does not exist; exp"),
-    "tagged nowhere": ("--encoder encoder --pairs test-pairs.tsv --tagged none", "none does not exist"),
     "runs nowhere": ("--encoder encoder --pairs test-pairs.tsv --runs none", "none does not exist; exp"),
     "no place for output": ("--encoder encoder --pairs test-pairs.tsv --out /proc/x", "/proc/x cannot be written ("),
     "a file as output": ("--encoder encoder --pairs test-pairs.tsv --out vectors.txt", "vectors.txt is a file; "),
@@ -269,18 +246,6 @@ def test_a_mistake_is_one_clear_line(evaluate, folder, capsys, line, message):
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\xff\xfe\n", b"1\t\xe9t\xe9\tb\n", b"1\ta\tb\n", b"5\tyak\tgnu\n4\tgnu\temu\n"]
-)
-def test_faulty_pairs_are_one_clear_line(evaluate, folder, capsys, data):
-    (folder / "bad.tsv").write_bytes(data)
-    assert evaluate("--encoder encoder --pairs test-pairs.tsv bad.tsv") == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert "bad" in err
-
-
 def test_a_relative_path_in_a_submitted_job_is_refused(evaluate, folder, monkeypatch, capsys):
     (folder / "runtime_resources").mkdir()
     monkeypatch.chdir(folder / "runtime_resources")
@@ -288,10 +253,3 @@ def test_a_relative_path_in_a_submitted_job_is_refused(evaluate, folder, monkeyp
     assert "--out is 'scores'; a submitted job runs in a temporary copy" in capsys.readouterr().err
     assert evaluate(f"--words vectors.txt --pairs {folder}/test-pairs.tsv --out {folder}/out") == 2
     assert "--words is 'vectors.txt'; a submitted job" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("line", ["--encoders x", "--max-words few", "--choices many"])
-def test_a_wrong_flag_exits_with_two(evaluate, folder, line):
-    with pytest.raises(SystemExit) as exited:
-        evaluate(line)
-    assert exited.value.code == 2

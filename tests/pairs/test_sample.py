@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from paraembed.commands.sample import command
-from paraembed.pairs import sample
 from paraembed.pairs.sample import BLOCK_LINES, write_sample
 from paraembed.pairs.sample_lexicon import CONCEPTS
 
@@ -81,14 +80,6 @@ def test_rows(files):
     header, *rows = files.test_pairs.read_text(encoding="utf-8").splitlines()
     assert header == "score\tsentence1\tsentence2"
     return [(float(score), one, other) for score, one, other in (row.split("\t") for row in rows)]
-
-
-def test_lexicon_words_belong_to_one_concept():
-    assert len(CONCEPTS) == 181
-    assert all(2 <= len(concept.words) <= 6 for concept in CONCEPTS)
-    assert max(Counter(word for concept in CONCEPTS for word in concept.words).values()) == 1
-    assert {token: owners for token, owners in OWNERS.items() if len(owners) != 1} == {}
-    assert all(re.fullmatch(r"[a-z]+( [a-z]+)*", word) for concept in CONCEPTS for word in concept.words)
 
 
 def test_equal_seeds_give_equal_bytes(tmp_path):
@@ -197,21 +188,6 @@ def cosine(one, other):
     return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-def test_vectors_of_synonyms_are_not_close(files, tmp_path):
-    vectors = vectors_of(files)
-    synonyms = [
-        cosine(vectors[one], vectors[other])
-        for concept in CONCEPTS
-        for one, other in zip(concept.words, concept.words[1:], strict=False)
-        if one in vectors and other in vectors
-    ]
-    assert len(synonyms) > 300
-    assert abs(np.mean(synonyms)) < 0.02
-    assert np.std(synonyms) == pytest.approx(100**-0.5, rel=0.15)
-    fewer = write_sample(tmp_path, lines=10, sentences=1, test_pairs=1, ppdb_version="1.0")
-    assert fewer.vectors.read_bytes() == files.vectors.read_bytes()
-
-
 def test_every_token_has_a_vector(files, lines_2, test_rows):
     texts = [text for fields in lines_2 for text in fields[1:3]] + [text for _, *pair in test_rows for text in pair]
     texts += re.sub("[.,]", " \\g<0> ", files.sentences.read_text(encoding="utf-8").lower()).split()
@@ -254,18 +230,6 @@ def test_broken_lines_are_as_many_as_asked_for(tmp_path):
         swaps = sum((second, first) in pairs for first, second in pairs if first != second) // 2
         assert sum(pairs.values()) - len(pairs) == each
         assert swaps == each
-
-
-def test_a_failed_write_leaves_no_file_with_a_final_name(tmp_path, monkeypatch):
-    def fail(*_):
-        yield "the first line\n"
-        msg = "the disk is full"
-        raise OSError(msg)
-
-    monkeypatch.setattr(sample, "ppdb_lines", fail)
-    with pytest.raises(OSError, match="disk is full"):
-        write_sample(tmp_path, lines=10)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

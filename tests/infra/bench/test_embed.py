@@ -11,7 +11,6 @@ from infra.bench.embed import SIZES, STAGES, notes, show_tables, start_program, 
 from infra.bench.on_ray import JobRound
 from infra.bench.rounds import Result, Round, measure
 from paraembed import checkpoint
-from paraembed.embedding.settings import Settings
 from paraembed.text.vocabulary import UNKNOWN
 
 SMALL = Embed(
@@ -41,10 +40,6 @@ def lines(folder):
     return [(folder / f"{name}.txt").read_text().splitlines() for name in ("texts", "small", "large")]
 
 
-def test_the_defaults_are_those_of_the_core():
-    assert Embed().part_rows == Settings().part_rows
-
-
 def test_lines_begin_again_and_the_encoder_has_their_most_frequent_words(tmp_path):
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_text("the cat sat\nthe dog")
@@ -56,13 +51,6 @@ def test_lines_begin_again_and_the_encoder_has_their_most_frequent_words(tmp_pat
     assert lines(tmp_path) == [[*three, *three, three[0]], three, three[:2]]
     assert encoder.vocabulary.to_pylist() == [UNKNOWN, "cat", "the", "a"]
     assert encoder.width == 5
-
-
-def test_generated_sentences_are_the_same_again(inputs, tmp_path):
-    encoder = write_inputs(SMALL, tmp_path)
-    assert lines(tmp_path) == lines(inputs)
-    assert [len(rows) for rows in lines(inputs)] == [50, 40, 70]
-    assert checkpoint.load(encoder).fingerprint == checkpoint.load(inputs / "encoder").fingerprint
 
 
 @pytest.mark.slow
@@ -88,14 +76,6 @@ def test_every_program_goes_through_all_rows(inputs):
     vectors = checkpoint.load(inputs / "encoder").encode((inputs / "texts.txt").read_text().splitlines())
     # The floor adds up by PyTorch's embedding_bag, encode by its own loop: the last bit may differ.
     np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), vectors, rtol=1e-5, atol=1e-7)
-
-
-def test_a_peer_that_is_not_installed_is_skipped(inputs, tmp_path, monkeypatch):
-    (tmp_path / "model2vec.py").write_text("raise ModuleNotFoundError('no', name='model2vec')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    program = start_program("model2vec", SMALL, inputs, inputs / "encoder")
-    program.close()
-    assert program.skipped == "model2vec is not installed"
 
 
 def result(key, *rounds):
