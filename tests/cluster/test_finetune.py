@@ -32,7 +32,7 @@ from paraembed.supervised.labels import read_labels
 from paraembed.supervised.model import load, read_config
 from paraembed.text.vocabulary import read_words
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
 JOB = Path(__file__).parents[2] / "jobs" / "finetune.py"
 RECIPE = SupervisedRecipe(tokenizer="space", epochs=4, batch_size=20, learning_rate=0.02, head_width=10)
@@ -103,14 +103,6 @@ def data(tmp_path_factory, ray_cluster):
     rows = [f"{word} {' '.join(map(str, generator.normal(size=12).round(4)))}\n" for word in [*POSITIVE, *NEGATIVE]]
     (folder / "words.txt").write_text("".join(rows))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def store(tmp_path_factory, monkeypatch):
-    uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'finetune.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.chdir(tmp_path_factory.getbasetemp())
-    return uri
 
 
 def labels(data, task="similarity", **more):

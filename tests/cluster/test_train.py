@@ -16,7 +16,6 @@ import ray
 from mlflow.tracking import MlflowClient
 
 import paraembed
-from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig, ProjConfig, RecursiveConfig, RnnConfig, WordConfig
@@ -25,39 +24,17 @@ from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.atomic import work_folder
 from paraembed.io.fingerprint import sha256_of
-from paraembed.pairs.sample import write_sample
-from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe
 from paraembed.settings import Placement, Selection
 from paraembed.text.vocabulary import END, read_words
 from paraembed.training.data import Pairs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
 JOBS = Path(__file__).parents[2] / "jobs"
 RECIPE = Recipe(tokenizer="space", epochs=3, learning_rate=0.01, batch_size=50)
 HERE = Placement(workers=1)
 FIRST = Selection(eval_every=0.4)
-
-
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory, ray_cluster):
-    """6,000 generated lines in the PPDB 2.0 format, sharded to ``pairs``; word vectors, scored pairs."""
-    folder = tmp_path_factory.mktemp("sample")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        write_sample(folder / "sample", lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
-        shard_pairs([folder / "sample" / "ppdb-2.0-format.gz"], folder / "pairs", ShardSettings(rows_per_shard=2500))
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def store(tmp_path_factory, monkeypatch):
-    """One MLflow store for the tests of this file."""
-    uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'train.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.chdir(tmp_path_factory.getbasetemp())
-    return uri
 
 
 def test_words_that_cover_nothing_end_the_job_before_its_work(sample, tmp_path):

@@ -18,7 +18,6 @@ import torch
 from mlflow.tracking import MlflowClient
 
 import paraembed
-from paraembed.cluster.shard import shard_pairs
 from paraembed.cluster.train import Training, train_model
 from paraembed.cluster.tune import Sweep, begin, run_sweep
 from paraembed.commands.tune import Tune
@@ -26,8 +25,6 @@ from paraembed.commands.tune import main as tune
 from paraembed.evaluation.selection import metrics_of
 from paraembed.evaluation.suites import read_pairs_files
 from paraembed.io.fingerprint import sha256_of
-from paraembed.pairs.sample import write_sample
-from paraembed.pairs.settings import ShardSettings
 from paraembed.recipe import Recipe, read_recipe
 from paraembed.settings import Placement, SearchSettings
 from paraembed.tracking.runs import tracked_run
@@ -36,33 +33,11 @@ from paraembed.tuning.choosing import read_selection
 from paraembed.tuning.points import Points
 from tune_spaces import SPACES
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_store")]
 
 JOB = Path(__file__).parents[2] / "jobs" / "tune.py"
 SMOKE = SPACES["smoke"]
 METRIC = "pairs/test-pairs/pearson"
-
-
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory, ray_cluster):
-    """6,000 generated pairs, sharded to ``pairs``; word vectors, scored pairs."""
-    folder = tmp_path_factory.mktemp("sample")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        write_sample(folder / "sample", lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
-        shard_pairs([folder / "sample" / "ppdb-2.0-format.gz"], folder / "pairs", ShardSettings(rows_per_shard=2500))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return f"sqlite:///{tmp_path_factory.getbasetemp() / 'tune.db'}"
-
-
-@pytest.fixture(autouse=True)
-def _in_the_store(store, tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    monkeypatch.chdir(tmp_path_factory.getbasetemp())
 
 
 def flags(sample, out):

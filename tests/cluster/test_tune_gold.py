@@ -35,6 +35,8 @@ from tune_spaces import SPACES
 JOB = Path(__file__).parents[2] / "jobs" / "tune.py"
 NAME = "iclr2016/supervised-avg"
 
+pytestmark = pytest.mark.usefixtures("in_store")
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -50,14 +52,6 @@ def data(tmp_path_factory):
         encoder = Encoder(config, read_words(folder / "words.txt"), "space", 3, max_tokens=50)
         checkpoint.save(encoder, folder / name, recipe={}, provenance={}, model_card="tiny\n")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def store(tmp_path_factory, monkeypatch):
-    uri = f"sqlite:///{tmp_path_factory.getbasetemp() / 'tune-gold.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.chdir(tmp_path_factory.getbasetemp())
-    return uri
 
 
 def flags(data, out):
