@@ -1,4 +1,4 @@
-"""A supervised step against plain autograd, and what the modes promise."""
+"""The supervised step: what the modes promise. ``tests/parity`` compares its arithmetic with the papers' formulas."""
 
 import copy
 from dataclasses import replace
@@ -65,58 +65,6 @@ def model_of(task, recipe):
 def trained(model, data, recipe, **more):
     run_steps(model, SupervisedStep(model, recipe), data, len(data), **more)
     return model
-
-
-def loss_by_autograd(model, task, examples, chosen):
-    """The mean loss of some examples from the papers' formulas, one example at a time."""
-    losses = []
-    for number in chosen:
-        vectors = []
-        for side in examples.texts:
-            rows = [1 + WORDS.index(word) for word in side[number].as_py().split()]
-            vectors.append(model.matrix[rows].mean(0))
-        outputs = model.head(torch.stack(vectors)[None])[0]
-        label = float(examples.labels[number])
-        if task == "similarity":
-            low = int(np.floor(label))
-            target = torch.zeros(5)
-            target[low - 1] = 1 - (label - low)
-            if label > low:
-                target[low] = label - low
-            log_target = torch.where(target > 0, target.clamp(min=1e-30).log(), torch.zeros(5))
-            losses.append((target * (log_target - outputs.log_softmax(0))).sum())
-        else:
-            losses.append(-outputs.log_softmax(0)[int(label)])
-    return torch.stack(losses).mean()
-
-
-@pytest.mark.parametrize("task", [*NAMES])
-@pytest.mark.parametrize("l2_form", ["paper", "released"])
-def test_a_step_moves_as_plain_autograd_does(task, l2_form):
-    recipe = replace(PLAIN, word_l2=0.02, head_l2=0.03, l2_form=l2_form)
-    model, examples = model_of(task, recipe), examples_of(task)
-    other = copy.deepcopy(model)
-    data = example_ids(model, examples)
-    step, initial = SupervisedStep(model, recipe), other.matrix.detach().clone()
-    order = np.random.default_rng((recipe.seed, 0)).permutation(len(data))
-    factor = 2.0 if l2_form == "paper" else 1.0
-    for number, batch in enumerate(epoch_batches(data, epoch=0, seed=recipe.seed, batch_size=10)):
-        found = step(batch, number + 1)
-        chosen = order[10 * number : 10 * number + 10].tolist()
-        loss = loss_by_autograd(other, task, examples, chosen)
-        assert found[0].item() == pytest.approx(loss.item(), abs=1e-5)
-        other.zero_grad()
-        loss.backward()
-        with torch.no_grad():
-            assert other.matrix.grad is not None
-            touched = other.matrix.grad.abs().sum(1) > 0
-            pulled = factor * recipe.word_l2 * (other.matrix - initial) * touched[:, None]
-            other.matrix.sub_(other.matrix.grad + pulled, alpha=recipe.learning_rate)
-            for parameter in other.head.parameters():
-                assert parameter.grad is not None
-                parameter.sub_(parameter.grad + factor * recipe.head_l2 * parameter, alpha=recipe.learning_rate)
-    for one, of_other in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
-        torch.testing.assert_close(one, of_other, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", [*ENCODERS])

@@ -15,7 +15,7 @@ from paraembed.encoders import Encoder
 from paraembed.encoders.configs import AvgConfig
 from paraembed.evaluation.measures import best_threshold, first_place
 from paraembed.recipe import SupervisedRecipe
-from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, expected_scores, score_targets, similarity_loss
+from paraembed.supervised.heads import ChoiceHead, PairHead, TextHead, score_targets, similarity_loss
 from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.readers import read_task
 from paraembed.supervised.tasks import drawn_parts
@@ -327,31 +327,6 @@ def test_targets_sum_to_one_and_their_expectation_is_the_score(scores, low):
 def test_a_score_beyond_the_range_is_refused(score):
     with pytest.raises(ValueError, match=r"score 1 is .*; allowed: 1 to 5"):
         score_targets(torch.tensor([3.0, score]), 1, 5)
-
-
-def test_the_similarity_head_is_the_papers():
-    head, given_N2H = PairHead(6, 4, 5, generator()).double(), vectors(3, 2, 6)
-    torch.nn.init.normal_(head.bias, generator=generator())  # they begin at zero, which would hide them
-    torch.nn.init.normal_(head.class_bias, generator=generator())
-    left, right = array(given_N2H).transpose(1, 0, 2)
-    times, plus = np.split(array(head.weight), 2, axis=1)
-    hidden = sigmoid((left * right) @ times.T + np.abs(left - right) @ plus.T + array(head.bias))
-    logits = hidden @ array(head.class_weight).T + array(head.class_bias)
-    predicted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    outputs = head(given_N2H)
-    np.testing.assert_allclose(array(outputs), logits, rtol=1e-12)
-    np.testing.assert_allclose(array(head(given_N2H.flip(1))), logits, rtol=1e-12)  # no side is the first
-    np.testing.assert_allclose(array(expected_scores(outputs, 1)), predicted @ [1, 2, 3, 4, 5], rtol=1e-12)
-
-    scores = np.array([1, 2.75, 5])
-    losses = []
-    for score, row in zip(scores, predicted, strict=True):
-        target = np.zeros(6)
-        floor = int(score)
-        target[floor], target[floor - 1] = score - floor, floor - score + 1
-        losses.append(sum(p * np.log(p / q) for p, q in zip(target[:5], row, strict=True) if p))
-    found = similarity_loss(outputs, score_targets(torch.from_numpy(scores), 1, 5).double())
-    np.testing.assert_allclose(array(found), losses, rtol=1e-6)
 
 
 def test_the_sentiment_heads_are_the_papers():

@@ -1,4 +1,5 @@
-from collections.abc import Callable
+"""The training step on pairs. ``tests/parity`` compares its arithmetic with the papers' formulas."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.encoders import Encoder, config_from_dict
-from paraembed.encoders.configs import AvgConfig, Gran4Config, IrnnConfig, ProjConfig, RnnConfig, ScaledAvgConfig
+from paraembed.encoders import config_from_dict
+from paraembed.encoders.configs import AvgConfig, IrnnConfig, ProjConfig, RnnConfig, ScaledAvgConfig
 from paraembed.recipe import Recipe
-from paraembed.text.ragged import Ragged
 from paraembed.training.fast import step_kind
-from paraembed.training.negatives import candidate_similarity, choose
-from paraembed.training.objectives import ContrastPhrases, margin_terms, positive, unit
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
 from paraembed.training.update import distinct
@@ -21,11 +19,6 @@ from paraembed.training.update import distinct
 ADAGRAD = Recipe(
     encoder=ProjConfig(), optimizer="adagrad", adagrad_form="torch", learning_rate=0.05, batch_size=20, clip=0.05
 )
-MakeEncoder = Callable[[Recipe], Encoder]
-
-
-def max_negatives(vectors):
-    return choose("max", candidate_similarity(vectors, vectors, "both_sides"), positive(vectors), 0.4)
 
 
 def encoded(step, texts):
@@ -55,43 +48,6 @@ def test_sparse_adagrad_steps_equal_dense_ones(
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
-@pytest.mark.parametrize("form", ["paper", "released"])
-def test_dense_step_is_plain_autograd_with_the_papers_penalties(
-    make_encoder,
-    pairs,
-    optimizer,
-    form,
-):
-    recipe = Recipe(
-        encoder=ProjConfig(),
-        optimizer=optimizer,
-        adagrad_form="torch",
-        learning_rate=0.01,
-        batch_size=20,
-        word_l2=0.1,
-        encoder_l2=0.2,
-        l2_form=form,
-        update="dense",
-    )
-    ours, plain = make_encoder(recipe), make_encoder(recipe)
-    run(ours, recipe, pairs, steps=10)
-    initial = plain.matrix.detach().clone()
-    factor = 1.0 if form == "paper" else 0.5
-    kinds = {"adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad}
-    optimizer_of_torch = kinds[optimizer](plain.parameters(), lr=0.01)
-    for batch in list(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))[:10]:
-        vectors = unit(plain(batch.texts))
-        hinge = margin_terms(vectors, vectors, max_negatives(vectors), 0.4).sum() / 20
-        composition = sum(parameter.square().sum() for parameter in plain.composition.parameters())
-        loss = hinge + factor * (0.2 * composition + 0.1 * (plain.matrix - initial).square().sum())
-        optimizer_of_torch.zero_grad()
-        loss.backward()
-        optimizer_of_torch.step()
-    for one, other in zip(ours.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=2e-5)
-
-
 def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):
     recipe = Recipe(learning_rate=0.1, batch_size=4, word_l2=0.1)
     encoder = make_encoder(recipe)
@@ -101,19 +57,6 @@ def test_sparse_steps_leave_other_rows_alone(make_encoder, pairs):
     moved = (encoder.matrix.detach() != before).any(dim=1).nonzero().flatten().tolist()
     assert moved
     assert set(moved) <= set(batch.texts.ids.tolist())
-
-
-def test_clip_bounds_each_gradient(make_encoder, pairs):
-    recipe = replace(ADAGRAD, encoder=AvgConfig(), update="dense", clip=1e-3)
-    encoder = make_encoder(recipe)
-    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=20))
-    step = Step(encoder, recipe, pairs)
-    before = encoder.matrix.detach().clone()
-    step(batch, 1)
-    # The first AdaGrad step moves by the sign of the gradient; its state tells the size of what it was given.
-    accumulated = step.update.state()["dense.0.sum"].sum().sqrt()
-    assert accumulated.item() == pytest.approx(1e-3, rel=1e-4)
-    assert not torch.equal(before, encoder.matrix.detach())
 
 
 @pytest.mark.parametrize("update", ["sparse", "dense"])
@@ -159,93 +102,6 @@ def moved_by(encoder, recipe, pairs, batch):
     return [old - new.detach() for old, new in zip(before, encoder.parameters(), strict=True)]
 
 
-def plain_loss(encoder, recipe, pairs, batch):
-    """The loss of a batch from loops over its texts, in float64, with all of the word matrix as the leaf."""
-
-    def vector(ids):
-        if recipe.bos_eos_tokens == "both":
-            ids = np.concatenate([[40], ids, [41]]).astype(np.int32)
-        composed = encoder(Ragged(ids, np.array([0, len(ids)])))[0]
-        return composed / composed.norm() if recipe.similarity == "cosine" else composed
-
-    texts = [batch.texts.slice(at, at + 1).ids for at in range(len(batch.texts))]
-    vectors = [vector(ids) for ids in texts]
-    total = torch.zeros((), dtype=torch.float64)
-    if recipe.objective == "contrastive":
-        drawn = ContrastPhrases(pairs, recipe.contrast_phrases).draw(
-            batch.texts, np.random.default_rng((recipe.seed, 1, 0, 1))
-        )
-        contrast = [vector(drawn.texts.slice(at, at + 1).ids) for at in range(len(drawn.texts))]
-        for pair, columns in enumerate(drawn.drawn.tolist()):
-            first, second = vectors[2 * pair], vectors[2 * pair + 1]
-            for column in columns:
-                total = total + torch.relu(recipe.margin - first @ second + first @ contrast[column])
-        return total / (len(texts) // 2)
-    for text, anchor in enumerate(vectors):
-        positive_score = vectors[text - text % 2] @ vectors[text - text % 2 + 1]
-        scores = [
-            anchor @ other
-            for at, other in enumerate(vectors)
-            if at // 2 != text // 2 and (recipe.negative_pool == "both_sides" or at % 2 == text % 2)
-        ]
-        violating = [score for score in scores if score > positive_score - recipe.margin]
-        chosen = max(scores) if recipe.negatives == "max" or not violating else min(violating)
-        total = total + torch.relu(recipe.margin - positive_score + chosen)
-    return total / (len(texts) // 2)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"negative_pool": "same_side"},
-        {"similarity": "dot", "margin": 1.0},
-        {"negatives": "min_violation"},
-        {"bos_eos_tokens": "both"},
-        {"bos_eos_tokens": "both", "encoder": RnnConfig()},
-        {"encoder": ScaledAvgConfig(), "scramble": 1.0},
-        {"objective": "contrastive", "margin": 1.0, "contrast_phrases": 5},
-        {"objective": "contrastive", "similarity": "dot", "margin": 1.0, "contrast_phrases": 9},
-    ],
-)
-def test_gradients_of_the_sparse_step_are_those_of_plain_autograd(make_encoder, pairs, changes):
-    recipe = replace(SGD, **changes)
-    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    plain = make_encoder(recipe).double()
-    plain_loss(plain, recipe, pairs, batch).backward()
-    ours = moved_by(make_encoder(recipe).double(), recipe, pairs, batch)
-    for grad, parameter in zip(ours, plain.parameters(), strict=True):
-        assert parameter.grad is not None
-        assert parameter.grad.abs().max() > 1e-3
-        torch.testing.assert_close(grad, parameter.grad, rtol=0, atol=1e-6)
-
-
-def test_penalties_pull_to_their_targets(make_encoder, pairs):
-    """The second step's gradient with and without λ_c: 2λ_c(W - target), and half of that in the released form."""
-    batches = list(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))[:2]
-
-    def second_gradient(recipe):
-        encoder = make_encoder(recipe).double()
-        start = encoder.composition.weight.detach().clone()
-        with torch.no_grad():
-            encoder.composition.weight.add_(0.5)
-        step = Step(encoder, recipe, pairs)
-        with torch.no_grad():
-            encoder.composition.weight.sub_(0.25)
-        before = encoder.composition.weight.detach().clone()
-        step(batches[0], 1)
-        return before - encoder.composition.weight.detach(), before, start + 0.5
-
-    base, before, initial = second_gradient(SGD)
-    for changes, factor, target in [
-        ({"encoder_l2": 0.1}, 2.0, torch.zeros_like(initial)),
-        ({"encoder_l2": 0.1, "l2_form": "released"}, 1.0, torch.zeros_like(initial)),
-        ({"encoder_l2": 0.1, "encoder_l2_target": "initial"}, 2.0, initial),
-    ]:
-        with_penalty, *_ = second_gradient(replace(SGD, **changes))
-        torch.testing.assert_close(with_penalty - base, factor * 0.1 * (before - target), rtol=0, atol=1e-12)
-
-
 def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder, pairs):
     batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
     recipe = replace(SGD, encoder=IrnnConfig(), encoder_l2=0.1)
@@ -255,31 +111,6 @@ def test_irnn_is_pulled_to_the_identity_unless_told_otherwise(make_encoder, pair
     assert all(torch.equal(one, other) for one, other in zip(free, auto, strict=True))  # at the identity: no pull
     pulled = [float((one - other).abs().max()) for one, other in zip(free, zero, strict=True)]
     assert sorted(pulled) == [0.0, 0.0, pytest.approx(0.2), pytest.approx(0.2)]  # words, b, W_x, W_h
-
-
-def test_global_clipping_scales_all_gradients_by_one_factor(make_encoder, pairs):
-    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    free = moved_by(make_encoder(SGD), SGD, pairs, batch)
-    norm = torch.stack([grad.norm() for grad in free]).norm()
-    recipe = replace(SGD, clip=float(norm) / 4, clip_form="global")
-    for whole, clipped in zip(free, moved_by(make_encoder(SGD), recipe, pairs, batch), strict=True):
-        torch.testing.assert_close(clipped, whole / 4, rtol=1e-4, atol=1e-6)
-    loose = moved_by(make_encoder(SGD), replace(recipe, clip=float(norm) * 1.01), pairs, batch)
-    assert all(torch.equal(one, other) for one, other in zip(free, loose, strict=True))
-
-
-def test_clipping_by_gate_gives_each_gate_its_own_norm(make_encoder, pairs):
-    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    recipe = replace(SGD, encoder=Gran4Config(), clip=1e-2)
-    free = moved_by(make_encoder(recipe), replace(recipe, clip=None), pairs, batch)
-    encoder = make_encoder(recipe)
-    clipped = moved_by(encoder, replace(recipe, clip_form="gate"), pairs, batch)
-    gates = [1, *encoder.composition.gates()]
-    assert sorted(gates) == [1, 2, 2, 2, 2, 3, 4, 4, 4]
-    for whole, bounded, number in zip(free, clipped, gates, strict=True):
-        for gate, limited in zip(whole.chunk(number), bounded.chunk(number), strict=True):
-            norm = float(gate.norm())
-            torch.testing.assert_close(limited, gate * min(norm, 1e-2) / (norm + 1e-7), rtol=0, atol=5e-7)
 
 
 @pytest.mark.parametrize("name", ["avg", "scaled_avg", "gran", "recursive"])
@@ -299,21 +130,6 @@ def test_fresh_masks_of_negatives_change_the_loss_of_dropped_texts_alone(name, m
     assert fresh != shared
     assert (fresh, moved.tolist()) == (again, moved_again.tolist())
     assert loss()[0] == loss(negative_dropout="fresh")[0]
-
-
-@pytest.mark.parametrize("update", ["sparse", "dense"])
-def test_the_composition_may_have_its_own_rate_and_words_may_stay(make_encoder, pairs, update):
-    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=12))
-    recipe = replace(SGD, update=update)
-    words, *composition = moved_by(make_encoder(recipe), recipe, pairs, batch)
-    slower = moved_by(make_encoder(recipe), replace(recipe, encoder_learning_rate=0.25), pairs, batch)
-    torch.testing.assert_close(slower[0], words)
-    for one, other in zip(slower[1:], composition, strict=True):
-        torch.testing.assert_close(one, other / 4, rtol=0, atol=1e-6)
-    fixed = moved_by(make_encoder(recipe), replace(recipe, train_words=False), pairs, batch)
-    assert not fixed[0].any()
-    for one, other in zip(fixed[1:], composition, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
 def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_encoder, pairs):
@@ -363,26 +179,6 @@ def test_scrambling_happens_before_or_after_the_choice(make_encoder, pairs, time
     bag = make_encoder(replace(recipe, encoder=AvgConfig()))
     shuffled, _ = encoded(Step(bag, replace(recipe, encoder=AvgConfig()), pairs), batch.texts)
     torch.testing.assert_close(shuffled, bag(batch.texts), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("form", ["paper", "released"])
-def test_the_word_penalty_of_a_sparse_step_pulls_the_rows_it_touches(make_encoder, pairs, form):
-    batch = next(epoch_batches(pairs, epoch=0, seed=1, batch_size=2))
-    recipe = replace(SGD, encoder=AvgConfig(), word_l2=0.1, l2_form=form)
-
-    def gradient(recipe):
-        encoder = make_encoder(recipe).double()
-        step = Step(encoder, recipe, pairs)
-        with torch.no_grad():
-            encoder.matrix.add_(0.5)
-        before = encoder.matrix.detach().clone()
-        step(batch, 1)
-        return before - encoder.matrix.detach(), encoder.matrix.detach()
-
-    pulled = gradient(recipe)[0] - gradient(replace(recipe, word_l2=0.0))[0]
-    expected = torch.zeros_like(pulled)
-    expected[np.unique(batch.texts.ids)] = (2.0 if form == "paper" else 1.0) * 0.1 * 0.5
-    torch.testing.assert_close(pulled, expected, rtol=0, atol=1e-9)
 
 
 class Recorded(torch.nn.Module):
