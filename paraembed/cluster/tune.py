@@ -13,7 +13,7 @@ import torch
 
 from paraembed.cluster.session import workers_here
 from paraembed.cluster.shard import shard_pairs
-from paraembed.cluster.tune_trials import LedgerSearch, Resources, run_trials
+from paraembed.cluster.tune_trials import LedgerSearch, run_trials
 from paraembed.console import doing, duration, say
 from paraembed.evaluation.selection import SuiteScorer, suites_digest
 from paraembed.io.resume import Work
@@ -323,9 +323,8 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     )
     _say_budget(sweep, inputs, scorer, searcher.todo, concurrent)
     table.begin()
-    resources = Resources(concurrent, placement.workers, placement.gpus)
     try:
-        run_trials(searcher, inputs, scorer, resources, sweep.out / "ray")
+        run_trials(searcher, inputs, scorer, placement, sweep.out / "ray")
     finally:
         table.close()
 

@@ -29,7 +29,7 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 
 from paraembed.process import RAY_TUNE, environment, quiet_ray
 from paraembed.recipe import BaseRecipe
-from paraembed.settings import SearchSettings
+from paraembed.settings import SearchSettings, Workers
 from paraembed.training.best import Scorer
 from paraembed.tuning.ledger import Ledger, Record
 from paraembed.tuning.points import Points
@@ -43,26 +43,6 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Resources:
-    """Resources of a trial, and how many run at a time.
-
-    Attributes:
-        concurrent: trials at a time.
-        workers: processes of a trial; one trains in Ray Tune's actor, several are a group of Ray Train.
-        gpus: whether each worker has a GPU.
-    """
-
-    concurrent: int
-    workers: int = 1
-    gpus: bool = False
-
-    @property
-    def device(self) -> str:
-        """Where a trial trains."""
-        return "cuda" if self.gpus else "cpu"
-
-
-@dataclass(frozen=True)
 class _Shared:
     """What every trial is given.
 
@@ -70,7 +50,7 @@ class _Shared:
         inputs: references into the object store, by ``inputs_key``.
         kind: of their recipes.
         scorer: what is maximized.
-        resources: of a trial.
+        placement: of a trial.
         folder: for the files of Ray Train.
         desk: hands out points.
     """
@@ -78,14 +58,14 @@ class _Shared:
     inputs: Mapping[str, Any]
     kind: type[BaseRecipe]
     scorer: Scorer
-    resources: Resources
+    placement: Workers
     folder: str
     desk: Any
 
 
 @environment(RAY_TUNE)
 def run_trials(
-    searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: Scorer, resources: Resources, folder: Path
+    searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: Scorer, placement: Workers, folder: Path
 ) -> None:
     """Run what the searcher hands out until it has no more.
 
@@ -93,7 +73,7 @@ def run_trials(
         searcher: which trials; it keeps their records.
         inputs: by ``inputs_key``; moved into the object store, and gone from here.
         scorer: what is maximized.
-        resources: of a trial.
+        placement: workers and GPUs of a trial: one worker trains in Ray Tune's actor, several are a group of Ray Train.
         folder: for the files of Ray Tune and Ray Train; nothing in it is needed afterwards.
 
     Raises:
@@ -104,15 +84,15 @@ def run_trials(
     references = {key: ray.put(inputs.pop(key)) for key in [*inputs]}
     desk = ray.remote(num_cpus=0)(_Desk).remote()
     dispatcher = _Dispatcher(searcher, desk)
-    shared = _Shared(references, searcher.points.kind, scorer, resources, str(folder), desk)
+    shared = _Shared(references, searcher.points.kind, scorer, placement, str(folder), desk)
     trainable = tune.with_parameters(_trial, shared=shared)
-    takes: dict[str, float] = {"cpu": 1.0, "gpu": float(resources.gpus)}
-    if resources.workers > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
+    takes: dict[str, float] = {"cpu": 1.0, "gpu": float(placement.gpus)}
+    if placement.workers > 1:  # they may take every CPU there is; this, their driver, takes a byte: it must take some
         takes = {"cpu": 0.0, "memory": 1.0}
     tuner = tune.Tuner(
         tune.with_resources(trainable, takes),
         tune_config=tune.TuneConfig(
-            num_samples=min(resources.concurrent, len(searcher.todo)),
+            num_samples=min(searcher.concurrent, len(searcher.todo)),
             reuse_actors=True,  # for trials that do not fit next to the others; a new one imports torch: 3 s
             trial_name_creator=lambda trial: f"trial-{trial.trial_id}",
             trial_dirname_creator=lambda trial: f"trial-{trial.trial_id}",
@@ -204,7 +184,7 @@ def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
         task = json.loads(text)
         recipe = shared.kind.from_dict(task["recipe"])
         inputs = shared.inputs[inputs_key(recipe)]
-        if shared.resources.workers > 1:
+        if shared.placement.workers > 1:
             ended = _on_group(task, inputs, shared)
         else:
             ended = _run(
@@ -212,7 +192,7 @@ def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
                 ray.get(inputs),
                 recipe,
                 shared.scorer,
-                device=shared.resources.device,
+                device="cuda" if shared.placement.gpus else "cpu",
                 on_epoch=lambda epoch: tune.report({"epoch": epoch.epoch, "score": epoch.score}),
             )
         tune.report({"ended": ended, "asker": asker})
@@ -226,12 +206,12 @@ def _run(task: dict[str, Any], inputs: Inputs, recipe: BaseRecipe, scorer: Score
 
 def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
     """A trial on several workers of Ray Train; what rank 0 returned."""
-    resources = shared.resources
+    placement = shared.placement
     trainer = TorchTrainer(
         _work,  # type: ignore[arg-type]
         train_loop_config={"task": task, "kind": shared.kind, "inputs": [inputs], "scorer": shared.scorer},
-        scaling_config=ScalingConfig(num_workers=resources.workers, use_gpu=resources.gpus),
-        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+        scaling_config=ScalingConfig(num_workers=placement.workers, use_gpu=placement.gpus),
+        torch_config=TorchConfig(backend="nccl" if placement.gpus else "gloo"),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees the RunConfig of Ray Train v1
             name=f"group-{task['trial']}-{uuid4().hex[:8]}",
             storage_path=shared.folder,
