@@ -17,21 +17,71 @@ RESAMPLES = 1000
 """Resamples behind the confidence interval of a score, unless the user sets another number."""
 SMOOTHING = 1e-3
 """a of the weights a / (a + p(w)) of sif (Arora et al. 2017)."""
-PEERS = {"st": "sentence_transformers", "m2v": "model2vec"}
+PEERS = {"st": "sentence_transformers", "m2v": "model2vec", "onnx": "onnxruntime"}
 """Prefix of a model of another library → the library."""
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["float32", "bfloat16", "float16"]
+Backend = Literal["torch", "onnx", "openvino"]
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
 """Baseline → the files, besides the words, that it is made of."""
 
 
 def is_peer(name: str) -> bool:
-    """Return whether an encoder is named as a model of another library: ``st:…`` or ``m2v:…``."""
+    """Return whether an encoder is named as a model of another library: ``st:…``, ``m2v:…`` or ``onnx:…``."""
     return name.partition(":")[0] in PEERS and ":" in name
 
 
 def is_run(name: str) -> bool:
-    """Return whether an encoder is named by its MLflow run, and not a folder of that name."""
-    return bool(_RUN_ID.fullmatch(name) and not Path(name).exists())
+    """Return whether an encoder is named by its MLflow run or registered model, and not a folder of that name."""
+    return name.startswith("models:/") or bool(_RUN_ID.fullmatch(name) and not Path(name).exists())
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How an encoder computes vectors; all of it decides their values."""
+
+    device: Device = "auto"
+    """cpu, cuda, or auto: a GPU if PyTorch finds one and the encoder is not an average of word vectors."""
+    precision: Precision = "float32"
+    """Number type of the computation; the embeddings have the type of --dtype."""
+    prompt: str | None = None
+    """Text put before each text, such as 'query: ', for st: and onnx:; default: the prompt that the model names."""
+    backend: Backend = "torch"
+    """Library that computes an st: model."""
+    batch_tokens: int | None = None
+    """Number of tokens, padding included, in a batch of st: and onnx:; default: 4096 on a CPU, 65536 on a GPU."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with an st: model; read that code first."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        check_fields(self, {"batch_tokens": (1, 2**31 - 1)})
+
+
+DEFAULT_INFERENCE = Inference()
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """GPUs of an embedding job."""
+
+    gpus: int = 1
+    """Number of GPUs, if the encoder computes on a GPU; then it replaces --workers."""
+    gpu_share: float = 1.0
+    """Share of a GPU per worker process: with 0.5, two processes use each GPU."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        check_fields(self, {"gpus": (1, 100_000), "gpu_share": (0.01, 1)})
+
+    @property
+    def workers(self) -> int:
+        """Number of worker processes."""
+        return self.gpus * int(1 / self.gpu_share)
+
+
+DEFAULT_GPUS = Gpus()
 
 
 def check_workers(workers: int) -> None:

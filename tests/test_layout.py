@@ -26,7 +26,7 @@ ORDER = (
         "pairs",
         "encoders",
     ),
-    *("checkpoint", "recipe", "papers", "plots", "evaluation", "training", "supervised", "export"),
+    *("checkpoint", "loading", "recipe", "papers", "plots", "evaluation", "training", "supervised", "export"),
     "embedding",
     *("tuning", "tracking", "cluster", "commands"),
 )

@@ -1,6 +1,7 @@
 """Embed files on Ray: plan, parts by actors, commit. Ray schedules; the reports in the output say what is done."""
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from paraembed import checkpoint
 from paraembed.cluster.embed_parts import embed_parts, started_workers
 from paraembed.cluster.session import ray_session
 from paraembed.console import doing, duration, print_table, say
@@ -24,13 +24,16 @@ from paraembed.embedding.plan import Part, Plan, make_plan, part_name
 from paraembed.embedding.replace import discard, remove_previous, replace_output, staging_folder
 from paraembed.embedding.settings import DEFAULT_LIMITS, Limits, Settings, check_dim
 from paraembed.embedding.store import Folder, Store, is_there, open_store, read_json
-from paraembed.embedding.worker import Done, Weights
-from paraembed.encoders import Encoder
+from paraembed.embedding.worker import Done
+from paraembed.encoders.devices import require_device
+from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.atomic import locked
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
 from paraembed.io.places import Place
-from paraembed.settings import check_workers
+from paraembed.loading import open_encoder
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 from paraembed.stops import RunFailedError
+from paraembed.tracking.fetch import fetch_encoder
 from paraembed.tracking.spool import spool_path
 
 
@@ -52,7 +55,7 @@ class Outcome:
 
 
 def embed(
-    encoder: Path,
+    encoder: str | Path,
     inputs: Sequence[str | Path],
     out: Place,
     settings: Settings,
@@ -60,17 +63,21 @@ def embed(
     workers: int = 2,
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
+    inference: Inference = DEFAULT_INFERENCE,
+    gpus: Gpus = DEFAULT_GPUS,
 ) -> Outcome:
     """Embed input files into ``out``, or resume a stopped run.
 
     Args:
-        encoder: encoder folder.
+        encoder: name of the encoder, see ``open_encoder``.
         inputs: files, folders, globs or URIs; rows are numbered in this order.
         out: output folder, or URI of one on an object store: new, empty, or begun by the same command.
         settings: columns, number type, sizes.
-        workers: number of actors, one CPU each.
+        workers: number of actors, one CPU each, if the encoder computes on CPUs.
         overwrite: start over next to ``out``, and replace it at the end; only for folders.
         limits: limits that stop the run.
+        inference: device, precision and settings of other libraries' models.
+        gpus: GPUs of the actors, if the encoder computes on a GPU.
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
@@ -83,7 +90,8 @@ def embed(
             f"`overwrite` needs a folder, and {home} is on an object store, which cannot replace an output atomically; "
             "give a new `out`, or remove the objects there"
         )
-    loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading)
+    loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading, inference)
+    workers, gpu_share = _workers(loaded, workers, gpus)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
     replaced = home if overwrite and isinstance(home, Folder) else None
@@ -92,11 +100,11 @@ def embed(
     run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as stack:
         is_held = replaced is not None and _hold(stack, replaced)
-        reports = stack.enter_context(manifest.begun_run(store, run))
+        reports = stack.enter_context(manifest.begun_run(store, run, str(encoder)))
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not todo and not replaced and manifest.is_finished(store, reports):
             rows = sum(report.rows for report in reports.values())
-            _clear_up(store, encoder, run, reports, workers)
+            _clear_up(store, str(encoder), run, reports, workers)
             say(f"{home} is finished already, {rows:,} rows; nothing to do")
             return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
         _say_plan(run.plan, todo, workers, home)
@@ -105,12 +113,12 @@ def embed(
         pool = None
         if todo:
             stack.enter_context(ray_session(workers))
-            pool = stack.enter_context(started_workers(Weights.of(loaded), min(workers, len(todo))))
+            pool = stack.enter_context(started_workers(loaded, min(workers, len(todo)), gpu_share))
         # MLflow takes seconds to import and to open; the workers start meanwhile.
         from paraembed.cluster.embed_tracking import describe, record, recorded  # noqa: PLC0415
 
         with recorded(store, home) as into:
-            describe(into.tracked, encoder, run, workers)
+            describe(into.tracked, str(encoder), run, workers)
             if pool is not None:
                 results = stack.enter_context(closing(embed_parts(pool, run, todo, store.place, tries)))
                 for report in _within(limits, settings, store, reports.values(), _reports(results, peaks)):
@@ -135,6 +143,15 @@ def embed(
     return Outcome(written["rows"], len(run.plan.parts), len(todo))
 
 
+def _workers(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
+    """Return the number of actors, and the share of a GPU that each has; raise ValueError if there is no GPU."""
+    if encoder.identity.get("device") != "cuda":
+        return workers, 0
+    if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
+        require_device("cuda")
+    return gpus.workers, gpus.gpu_share
+
+
 def _hold(stack: ExitStack, folder: Folder) -> bool:
     """Lock a folder until ``stack`` ends; return False if it does not exist."""
     try:
@@ -145,7 +162,7 @@ def _hold(stack: ExitStack, folder: Folder) -> bool:
 
 
 def dry_run(
-    encoder: Path,
+    encoder: str | Path,
     inputs: Sequence[str | Path],
     out: Place,
     settings: Settings,
@@ -153,6 +170,7 @@ def dry_run(
     workers: int = 2,
     price_per_hour: float | None = None,
     reading: TableLimits = DEFAULT_TABLE_LIMITS,
+    inference: Inference = DEFAULT_INFERENCE,
 ) -> None:
     """Print an estimate of ``embed`` from two seconds of embedding; nothing is written.
 
@@ -161,7 +179,7 @@ def dry_run(
     """
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
         raise ValueError(f"`price_per_hour` is {price_per_hour}; give a number from 0 on")
-    loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading)
+    loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading, inference)
     doing("planning the parts, embedding a sample")
     expected = estimate(loaded, make_plan(files, settings), workers)
     lines = [
@@ -178,25 +196,31 @@ def dry_run(
 
 
 def _prepared(
-    encoder: Path, inputs: Sequence[str | Path], home: Store, settings: Settings, workers: int, reading: TableLimits
-) -> tuple[Encoder, tuple[InputFile, ...], Settings]:
+    encoder: str | Path,
+    inputs: Sequence[str | Path],
+    home: Store,
+    settings: Settings,
+    workers: int,
+    reading: TableLimits,
+    inference: Inference,
+) -> tuple[TextEncoder, tuple[InputFile, ...], Settings]:
     """Return the encoder, the input files, and the completed settings; all are checked."""
     check_workers(workers)
     manifest.check_folder(home)
-    doing(f"reading {encoder.name}")
-    loaded = checkpoint.load(encoder)
+    doing(f"reading {Path(encoder).name}")
+    loaded = open_encoder(str(encoder), inference, fetch_encoder)
     check_dim(settings, loaded.width)
     doing("finding the input files")
     files = list_inputs(inputs, reading, _show_files)
     check_apart(inputs, files, home.path if isinstance(home, Folder) else home.place, part_name(0, 1))
-    return loaded, files, complete_settings(settings, files, loaded.config.reads_trees)
+    return loaded, files, complete_settings(settings, files, loaded.reads_trees)
 
 
 def _show_files(done: int, total: int) -> None:
     doing(f"hashing the input files, {done:,} of {total:,} done")
 
 
-def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartReport], workers: int) -> None:
+def _clear_up(store: Store, encoder: str, run: Run, reports: dict[str, PartReport], workers: int) -> None:
     """Finish a run that was killed after its commit."""
     if isinstance(store, Folder):
         remove_previous(store.path)
@@ -214,12 +238,12 @@ def _clear_up(store: Store, encoder: Path, run: Run, reports: dict[str, PartRepo
         send_left(out)
 
 
-def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
+def _run(store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
     """Return the run to resume, or a new one; ``overwrite`` resumes only what an equal ``overwrite`` began."""
-    decides = encoder.fingerprint, encoder.tokenizer
+    new = Run(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
     if manifest.check_folder(store):
         try:
-            return Run(*decides, manifest.continued_plan(store, *decides, files, settings))
+            return manifest.continued_run(store, new)
         except ValueError:
             if not overwrite:
                 raise
@@ -227,7 +251,7 @@ def _run(store: Store, encoder: Encoder, files: tuple[InputFile, ...], settings:
     if overwrite and isinstance(store, Folder) and store.path.exists():
         with locked(store.path):
             discard(store.path)
-    return Run(*decides, plan)
+    return replace(new, plan=plan)
 
 
 def _reports(results: Iterable[Done], peaks: list[int]) -> Iterator[PartReport]:

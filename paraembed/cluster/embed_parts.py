@@ -19,7 +19,8 @@ from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.manifest import Run
 from paraembed.embedding.plan import Part, Plan
 from paraembed.embedding.rows import stream_parts
-from paraembed.embedding.worker import Done, PartWorker, Weights
+from paraembed.embedding.worker import Done, PartWorker
+from paraembed.encoders.protocol import TextEncoder
 
 _IN_FLIGHT = 2  # parts per worker: one running, one queued, so that memory is bounded and no worker waits
 _TRIES = 4  # of a part whose worker fails
@@ -46,22 +47,27 @@ class Workers:
 
     Attributes:
         actors: actors that embed parts.
-        weights: encoder in Ray's object store, which sends it to every machine once.
+        encoder: encoder in Ray's object store, which sends it to every machine once.
         starting: calls that return when their actor is ready.
     """
 
     actors: list[Any]
-    weights: Any
+    encoder: Any
     starting: dict[Any, Any]
 
 
 @contextmanager
-def started_workers(weights: Weights, count: int) -> Iterator[Workers]:
-    """Start actors, one CPU each, without waiting for them; they are killed at the end of the block."""
+def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> Iterator[Workers]:
+    """Start actors without waiting for them; they are killed at the end of the block.
+
+    Each has one CPU and a share of a GPU. With a GPU, two parts are in work at a time in each: while one is encoded,
+    the other is read or written.
+    """
     # Ray retries ``ready``, which returns when a failed worker is back; a part that failed with it is retried here.
     actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)
-    shared = ray.put(weights)
-    actors: list[Any] = [actor.remote() for _ in range(count)]
+    on_gpu = {"num_gpus": gpu_share, "max_concurrency": _IN_FLIGHT} if gpu_share else {}
+    shared = ray.put(encoder.packed())
+    actors: list[Any] = [actor.options(**on_gpu).remote() for _ in range(count)]
     try:
         starting = {worker.ready.remote(shared): worker for worker in actors for _ in range(_IN_FLIGHT)}
         yield Workers(actors, shared, starting)
@@ -87,7 +93,7 @@ def embed_parts(
             an hour on a local Ray. On a cluster the driver waits, since machines may join.
         ValueError, OSError: embedding a part failed; wrapped by Ray.
     """
-    shared = workers.weights
+    shared = workers.encoder
     progress = Progress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
     # A slot is a running call. An actor gets parts once it has answered, so an actor without a CPU delays nothing.
     slots: dict[Any, tuple[Any, _Task | None]] = {call: (actor, None) for call, actor in workers.starting.items()}

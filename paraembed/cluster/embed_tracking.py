@@ -87,12 +87,20 @@ def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
     return copy
 
 
-def describe(tracked: Tracked, encoder: Path, run: Run, workers: int) -> None:
+def describe(tracked: Tracked, encoder: str, run: Run, workers: int) -> None:
     """Log what decides the output as parameters, and what a resumed run may change as tags."""
-    values = manifest.decides(run.encoder, run.tokenizer, run.plan.inputs, run.plan.settings)
+    values = manifest.decides(run)
     listing = manifest.listing_digest(run.plan)
-    tracked.params({**values, "inputs": listing, "num_inputs": len(run.plan.inputs), "parts": len(run.plan.parts)})
-    tracked.tags({"workers": str(workers), "encoder_folder": str(encoder)})
+    tracked.params(
+        {
+            "encoder": run.encoder,
+            **values,
+            "inputs": listing,
+            "num_inputs": len(run.plan.inputs),
+            "parts": len(run.plan.parts),
+        }
+    )
+    tracked.tags({"workers": str(workers), "encoder_folder": encoder})
     tracked.dataset("inputs", listing, [file.shown for file in run.plan.inputs])
     tracked.link("encoder_run", "fingerprint", run.encoder)
 

@@ -1,18 +1,17 @@
 """Text or tables to embeddings in Parquet: see ``python jobs/embed.py --help``."""
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import absolute_place, existing_encoder
+from paraembed.commands.paths import absolute_place, named_encoder
 from paraembed.console import say
 from paraembed.embedding.settings import Compression, Dtype, IdKind, Limits, OnDuplicateId, Settings, check_settings
 from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
-from paraembed.settings import check_workers
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
 
 DEFAULTS = Settings()
 
@@ -20,7 +19,8 @@ DEFAULTS = Settings()
 GROUPS = {
     "data": "id_kind tree_column max_rejected on_duplicate_id max_line_bytes max_inflation max_field_lines",
     "output": "normalize dim part_rows compression",
-    "resources": "batch_size price_per_hour",
+    "model": "prompt backend batch_tokens trust_remote_code",
+    "resources": "batch_size device precision gpus gpu_share price_per_hour",
 }
 
 
@@ -32,8 +32,9 @@ class Embed:
     killed run and repairs missing or damaged parts.
     """
 
-    encoder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
-    """Encoder folder, written by jobs/train.py."""
+    encoder: Annotated[str, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")]
+    """Encoder folder of jobs/train.py; model of sentence-transformers (st:), model2vec (m2v:) or ONNX Runtime (onnx:),
+    a folder or a name on the Hugging Face hub; id of an MLflow run, or models:/NAME@ALIAS."""
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
     """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet."""
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
@@ -70,6 +71,8 @@ class Embed:
     """Embed everything again, and replace the output when that is finished."""
     dry_run: bool = False
     """Print the expected rows, files, bytes and time from two seconds of embedding, and exit."""
+    inference: Annotated[Inference, tyro.conf.arg(name="")] = DEFAULT_INFERENCE
+    gpu: Annotated[Gpus, tyro.conf.arg(name="")] = DEFAULT_GPUS
     price_per_hour: float | None = None
     """Price of all workers per hour, for the cost estimate of --dry-run."""
     reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
@@ -80,7 +83,7 @@ def main(flags: Embed) -> None:
     settings = Settings(**{field.name: getattr(flags, field.name) for field in fields(Settings)})
     check_settings(settings)
     check_workers(flags.workers)
-    encoder, out = existing_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
+    encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]
     if flags.price_per_hour is not None and not flags.dry_run:
         raise ValueError(f"--price-per-hour is {flags.price_per_hour}, but a cost is printed with --dry-run alone")
@@ -88,10 +91,23 @@ def main(flags: Embed) -> None:
 
     if flags.dry_run:
         price, reading = flags.price_per_hour, flags.reading
-        dry_run(encoder, inputs, out, settings, workers=flags.workers, price_per_hour=price, reading=reading)
+        dry_run(
+            *(encoder, inputs, out, settings),
+            workers=flags.workers,
+            price_per_hour=price,
+            reading=reading,
+            inference=flags.inference,
+        )
         return
     limits = Limits(flags.max_rejected, flags.on_duplicate_id, flags.reading)
-    done = embed(encoder, inputs, out, settings, workers=flags.workers, overwrite=flags.overwrite, limits=limits)
+    done = embed(
+        *(encoder, inputs, out, settings),
+        workers=flags.workers,
+        overwrite=flags.overwrite,
+        limits=limits,
+        inference=flags.inference,
+        gpus=flags.gpu,
+    )
     if not done.was_finished:
         say(f"wrote {done.rows:,} rows in {done.parts} parts to {out}; next: python jobs/verify.py {quote(str(out))}")
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from paraembed.commands.job import as_flags, run
-from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs
+from paraembed.commands.paths import absolute, existing, existing_data, existing_encoder, existing_pairs, named_encoder
 from paraembed.console import doing, print_table, say, show
 from paraembed.evaluation.suites import HEURISTICS, SUITES
 from paraembed.names import on_disk
 from paraembed.process import one_thread
-from paraembed.settings import MADE_OF, RESAMPLES, AnalysisOptions, is_peer, is_run
+from paraembed.settings import MADE_OF, RESAMPLES, AnalysisOptions
 
 if TYPE_CHECKING:
     from paraembed.evaluation.evaluate import Outcome, Request
@@ -43,8 +43,8 @@ class Evaluate:
     --list prints the suites.
     """
 
-    encoder: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FOLDER|RUN|st:MODEL|m2v:MODEL ...]")] = ()
-    """Encoder folders or MLflow runs of jobs/train.py, or models of sentence-transformers (st:) or model2vec (m2v:)."""
+    encoder: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN ...]")] = ()
+    """Encoders to score, named as for jobs/embed.py."""
     words: Annotated[Path | None, _FILE] = None
     """Word-vector file with lines 'word v1 … vd', plain or .gz; its plain average is scored as a baseline."""
     max_words: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
@@ -103,8 +103,8 @@ def main(flags: Evaluate) -> None:
 
 def _evaluate(flags: Evaluate, out: Path) -> "Outcome":
     from paraembed.evaluation.evaluate import evaluate, low_coverage, prepare
+    from paraembed.tracking.fetch import fetch_encoder
     from paraembed.tracking.runs import tracked_run
-    from paraembed.tracking.store import fetch_encoder
 
     request = request_of(flags)
     prepared = prepare(request, fetch_encoder, doing)
@@ -208,10 +208,7 @@ def with_absolute_paths(flags: Evaluate) -> Evaluate:
     margin, tagged = options.margin_pairs, options.tagged
     return replace(
         flags,
-        encoder=tuple(
-            name if is_peer(name) or is_run(name) else str(existing_encoder(Path(name), "--encoder"))
-            for name in flags.encoder
-        ),
+        encoder=tuple(named_encoder(name, "--encoder") for name in flags.encoder),
         pairs=tuple(existing(path, "--pairs") for path in flags.pairs),
         data=flags.data and existing_data(flags.data, "--data"),
         trained=flags.trained and existing_encoder(flags.trained, "--trained"),

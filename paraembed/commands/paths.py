@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from paraembed.io.places import Place, in_submitted_job, to_place
+from paraembed.settings import is_peer, is_run
 
 
 def absolute(path: Path, flag: str) -> Path:
@@ -35,6 +36,22 @@ def existing(path: Path, flag: str, expected: str = "check the path") -> Path:
 def existing_encoder(path: Path, flag: str) -> Path:
     """As ``existing``, for an encoder folder."""
     return existing(path, flag, "expected an encoder folder, as jobs/train.py writes")
+
+
+def named_encoder(name: str, flag: str) -> str:
+    """Return an encoder's name with an absolute path: of an encoder folder, or after ``st:``, ``m2v:``, ``onnx:``.
+
+    Raises:
+        FileNotFoundError, ValueError: as ``existing``; a name on the hub and an MLflow run are not looked up here.
+    """
+    if not name:
+        raise ValueError(f"{flag} is empty; give an encoder folder, an MLflow run or st:MODEL")
+    if is_run(name):
+        return name
+    if not is_peer(name):
+        return str(existing_encoder(Path(name), flag))
+    kind, _, wanted = name.partition(":")
+    return f"{kind}:{absolute(Path(wanted), flag)}" if Path(wanted).exists() else name
 
 
 def existing_data(path: Path, flag: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from paraembed.commands.job import run
-from paraembed.commands.paths import existing_encoder
+from paraembed.commands.paths import named_encoder
 from paraembed.console import doing, print_table
 from paraembed.io.places import to_place
 from paraembed.stops import RunFailedError
@@ -22,10 +22,12 @@ class Verify:
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Folder or URI that jobs/embed.py wrote."""
-    encoder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Encoder folder: embed a sample of the rows again and compare the vectors; needs --input."""
+    encoder: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")] = None
+    """Encoder, named as for jobs/embed.py: embed a sample of the rows again, compare the vectors; needs --input."""
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = ()
     """Input files of the run, or folders or URIs that contain them; no other file is read."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with an st: model; read that code first."""
 
 
 def main(flags: Verify) -> None:
@@ -35,12 +37,12 @@ def main(flags: Verify) -> None:
     folder = to_place(flags.folder)
     if isinstance(folder, Path) and not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected a folder that jobs/embed.py wrote")
-    if flags.encoder is not None:
-        existing_encoder(flags.encoder, "--encoder")
+    encoder = None if flags.encoder is None else named_encoder(flags.encoder, "--encoder")
     from paraembed.embedding.verify import verify
+    from paraembed.tracking.fetch import fetch_encoder
 
     doing(f"reading {flags.folder}")
-    checks = verify(folder, flags.encoder, flags.input)
+    checks = verify(folder, encoder, flags.input, fetch=fetch_encoder, trust_remote_code=flags.trust_remote_code)
     width = max(len(check.detail) for check in checks)
     rows = [(check.name, "ok" if check.ok else "FAILED", check.detail.ljust(width)) for check in checks]
     print_table(("check", "result", "found".ljust(width)), rows)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from paraembed.embedding.part import embedded, layout
 from paraembed.embedding.plan import Plan
 from paraembed.embedding.rows import stream_parts
-from paraembed.encoders import Encoder
+from paraembed.encoders.protocol import TextEncoder
 
 START_SECONDS = 10.0  # from the command to the first part: Ray, then torch in every worker (2 cores: 6 to 12)
 _PROBE_SECONDS = 2.0
@@ -41,7 +41,7 @@ class Estimate:
     probed: int
 
 
-def estimate(encoder: Encoder, plan: Plan, workers: int, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
+def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
     """Embed rows from all over the input on this thread for some seconds, and write them to memory.
 
     Args:
@@ -66,7 +66,7 @@ def estimate(encoder: Encoder, plan: Plan, workers: int, probe_seconds: float = 
     return Estimate(plan.rows, len(plan.parts), size * plan.rows // max(1, rows), rate, seconds, rows)
 
 
-def _sample(encoder: Encoder, plan: Plan) -> Iterator[pa.RecordBatch]:
+def _sample(encoder: TextEncoder, plan: Plan) -> Iterator[pa.RecordBatch]:
     """Yield small batches of parts from all over the plan; of a compressed file only the first part is read."""
     settings = replace(plan.settings, batch_size=min(_BATCH_ROWS, plan.settings.batch_size))
     firsts = {part.file: part for part in reversed(plan.parts)}

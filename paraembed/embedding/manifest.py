@@ -9,21 +9,20 @@ request per part, and a file is read only if they differ from its report. Names 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paraembed.embedding.ids import count_duplicates
-from paraembed.embedding.inputs import InputFile
 from paraembed.embedding.part import REJECTED, REPORTS, PartReport, made_of, rejected_name
 from paraembed.embedding.plan import Part, Plan, inputs_identity, plan_from_json
-from paraembed.embedding.settings import OnDuplicateId, Settings
+from paraembed.embedding.settings import OnDuplicateId
 from paraembed.embedding.store import Folder, Store, is_there, read_bytes, read_json, write_json
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
@@ -34,6 +33,7 @@ from paraembed.stops import RunFailedError
 FORMAT = "paraembed-embeddings-2"
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
 MEMO = f"{REPORTS}/run.json"  # the MLflow run of this output
+ENCODER = f"{REPORTS}/encoder.json"  # how the user named the encoder
 RECORDED = f"{REPORTS}/recorded.json"  # written when everything is logged to MLflow
 COUNTS = ("rows", "n_tokens", "n_unknown")
 OTHER_COUNTS = ("n_cut", "n_without_tree", "n_replaced", "n_clipped", "n_rejected", "n_null_ids")
@@ -53,11 +53,13 @@ class Run:
         encoder: fingerprint of the encoder folder.
         tokenizer: name of the tokenizer, which changes with its rules.
         plan: inputs, settings and parts.
+        identity: identity of the encoder, see ``TextEncoder``.
     """
 
     encoder: str
     tokenizer: str
     plan: Plan
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _PlanFile(TypedDict):
@@ -65,6 +67,7 @@ class _PlanFile(TypedDict):
     encoder: str
     tokeniser: str
     plan: Any
+    model: NotRequired[dict[str, Any]]
 
 
 def check_folder(store: Store) -> bool:
@@ -85,10 +88,8 @@ def check_folder(store: Store) -> bool:
     return begun
 
 
-def continued_plan(
-    store: Store, encoder: str, tokenizer: str, inputs: tuple[InputFile, ...], settings: Settings
-) -> Plan:
-    """Return the plan of the run that was begun in a place, to resume it.
+def continued_run(store: Store, new: Run) -> Run:
+    """Return the run that was begun in a place, to resume it as ``new``, whose plan has no parts yet.
 
     ``io.resume.Work`` is not used, only its message: the place may be an object store, the record is the plan, from
     which the fingerprint is derived, and other work is never emptied, but replaced when the new output is complete.
@@ -97,17 +98,19 @@ def continued_plan(
         ValueError: it was begun with another encoder, tokenizer, setting or input: which, and both values.
     """
     stored = read_run(store)
-    before = decides(stored.encoder, stored.tokenizer, stored.plan.inputs, stored.plan.settings)
-    changed = differences(before, decides(encoder, tokenizer, inputs, settings))
+    changed = differences(decides(stored), decides(new))
     if changed:
         raise other_work(store, changed, can_overwrite=isinstance(store, Folder))
-    return replace(stored.plan, inputs=inputs)  # files that moved are the same files
+    return replace(new, plan=replace(stored.plan, inputs=new.plan.inputs))  # files that moved are the same files
 
 
-def decides(encoder: str, tokenizer: str, inputs: tuple[InputFile, ...], settings: Settings) -> dict[str, Any]:
+def decides(run: Run) -> dict[str, Any]:
     """Return everything that decides the bytes of an output, by name; the paths of the inputs do not count."""
-    files = inputs_identity(inputs, settings)
-    return {"tokeniser": tokenizer, "encoder": encoder, **asdict(settings), "inputs": files}
+    plan = run.plan
+    model = {"model": dict(run.identity)} if run.identity else {}
+    encoder = {} if "files" in run.identity else {"encoder": run.encoder}  # then it is a digest of the identity
+    files = inputs_identity(plan.inputs, plan.settings)
+    return {"tokeniser": run.tokenizer, **encoder, **model, **asdict(plan.settings), "inputs": files}
 
 
 def read_run(store: Store) -> Run:
@@ -121,14 +124,16 @@ def read_run(store: Store) -> Run:
         run = checked(_PlanFile, value, PLAN)
         if run["format"] != FORMAT:
             raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMAT!r}")
-        return Run(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]))
+        return Run(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]), run.get("model", {}))
     except ValueError as error:
         raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start over") from None
 
 
 @contextmanager
-def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
+def begun_run(store: Store, run: Run, encoder: str = "") -> Iterator[dict[str, PartReport]]:
     """Lock a place for a run; yield the reports of the parts that are done, by name.
+
+    ``encoder`` is its name for jobs/search.py, see ``open_encoder``.
 
     Raises:
         ValueError: another run is writing there, or began there after ``run`` was planned.
@@ -137,10 +142,12 @@ def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
         _sweep(store)
         if not is_there(store, PLAN):
             value = {"format": FORMAT, "encoder": run.encoder, "tokeniser": run.tokenizer, "plan": run.plan.to_json()}
-            write_json(store, PLAN, value)
+            write_json(store, PLAN, value | ({"model": dict(run.identity)} if run.identity else {}))
         _check_same(store, run)
         for name in (REPORTS, REJECTED):  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
+        if encoder:
+            write_json(store, ENCODER, {"encoder": encoder})
         yield finished_parts(store, run)
 
 
@@ -172,7 +179,8 @@ def _finished(store: Store, run: Run, part: Part) -> PartReport | None:
         report: PartReport = read_json(store, f"{REPORTS}/{part.name}.json", PartReport)
     except (OSError, ValueError):
         return None  # missing or damaged: the part is embedded again
-    expected = made_of(run.encoder, run.tokenizer, run.plan.inputs[part.file], part, run.plan.settings)
+    source, settings = run.plan.inputs[part.file], run.plan.settings
+    expected = made_of(run.encoder, run.identity, run.tokenizer, source, part, settings)
     if (report.name, report.rows + report.n_rejected, report.made_of) != (part.name, part.rows, expected):
         return None
     try:
@@ -243,6 +251,7 @@ def commit(
             "settings": digest_of(asdict(settings)),
             "inputs": listing_digest(plan),
         },
+        **_model_entry(run.identity),
         "settings": asdict(settings),
         "inputs": [file.to_json() for file in plan.inputs],
         "parts": parts,
@@ -252,6 +261,27 @@ def commit(
     _sweep(store)
     store.write(SUCCESS, lambda file: file.write(f"{digest}\n".encode()))
     return manifest
+
+
+def _model_entry(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest's entry on an encoder with an identity: bytes can be repeated on a CPU alone.
+
+    Kernels of a GPU sum in an order that depends on the shape of the batch and on what else runs.
+    """
+    if not identity:
+        return {}
+    return {"model": {**identity, "same_bytes": identity["device"] == "cpu", "tolerance": tolerance(identity)}}
+
+
+def tolerance(identity: Mapping[str, Any]) -> float:
+    """Return the largest difference that the same text may show in another batch, relative to a vector's maximum.
+
+    Of an encoder folder on a CPU, 1e-5: the order of sums. Of a transformer in float32, 1e-3, because its sums are
+    long; float16 and bfloat16 have 11 and 8 bits.
+    """
+    if not identity:
+        return 1e-5
+    return {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}[identity["precision"]]
 
 
 def _entries(reports: dict[str, PartReport]) -> list[dict[str, Any]]:
@@ -283,7 +313,7 @@ def _is_unchanged(store: Store, report: PartReport) -> bool:
 def _identity(run: Run) -> dict[str, Any]:
     """Return the identity of a run; two runs may write to one output only if their identities are equal."""
     parts = digest_of([asdict(part) for part in run.plan.parts])
-    return {**decides(run.encoder, run.tokenizer, run.plan.inputs, run.plan.settings), "parts": parts}
+    return {**decides(run), "parts": parts}
 
 
 def _read_schema(store: Store, part: str) -> pa.Schema:

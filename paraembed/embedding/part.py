@@ -5,7 +5,8 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -23,10 +24,11 @@ from paraembed.embedding.rows import NO_MULTI_LINE, MultiLine, Rows, read_part
 from paraembed.embedding.settings import Settings, check_dim
 from paraembed.embedding.store import Store, write_json
 from paraembed.embedding.vectors import finish
-from paraembed.encoders import Encoder
+from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.fingerprint import digest_of
 from paraembed.text.trees import TreeError
 
+ALONE = nullcontext()
 REPORTS, REJECTED = "_reports", "_rejected"
 ROW_GROUP_BYTES = 32 << 20
 """Default bytes of vectors in a row group; a part is written one row group at a time."""
@@ -84,9 +86,12 @@ class PartReport:
     longest_first: int = 0
 
 
-def made_of(encoder: str, tokenizer: str, source: InputFile, part: Part, settings: Settings) -> str:
+def made_of(
+    encoder: str, identity: Mapping[str, Any], tokenizer: str, source: InputFile, part: Part, settings: Settings
+) -> str:
     """Return the digest of everything that decides the bytes of a part; ``encoder`` is a fingerprint."""
-    return digest_of([encoder, tokenizer, inputs_identity((source,), settings), part.to_json(), asdict(settings)])
+    decides = [encoder, tokenizer, inputs_identity((source,), settings), part.to_json(), asdict(settings)]
+    return digest_of([*decides, identity] if identity else decides)
 
 
 @dataclass
@@ -105,7 +110,7 @@ def rejected_name(part: str) -> str:
 
 
 def embed_part(
-    encoder: Encoder,
+    encoder: TextEncoder,
     source: InputFile,
     part: Part,
     settings: Settings,
@@ -113,6 +118,7 @@ def embed_part(
     *,
     data: bytes | None = None,
     row_group_bytes: int = ROW_GROUP_BYTES,
+    turn: AbstractContextManager[object] = ALONE,
 ) -> PartReport:
     """Embed a part into ``store`` and write its report; every call writes the same bytes.
 
@@ -132,6 +138,7 @@ def embed_part(
         store: the output; the report goes to its ``_reports``.
         data: text of the part, if ``source`` is a chain (see ``stream_parts``).
         row_group_bytes: bytes of vectors in a row group.
+        turn: held while the encoder computes; a lock if parts in other threads use the same encoder.
 
     Raises:
         ValueError: a tree does not fit its text, a text is too long, the input differs from the plan, or
@@ -148,7 +155,7 @@ def embed_part(
             group_rows = max(1024, row_group_bytes // (4 * encoder.width))
             with pq.ParquetWriter(file, schema, **layout(schema, settings)) as writer:
                 rows = read_part(source, part, settings, data)
-                for table in _tables(_batches(encoder, rows, schema, source, settings, tally), group_rows):
+                for table in _tables(_batches(encoder, rows, schema, source, settings, tally, turn), group_rows):
                     writer.write_table(table, row_group_size=table.num_rows)
             nonlocal rejected_sha256, size
             size = file.tell()
@@ -171,7 +178,7 @@ def embed_part(
         longest_first=tally.multi_line.line,
         stamp=store.stamp(part.name),
         size=size,
-        made_of=made_of(encoder.fingerprint, encoder.tokenizer, source, part, settings),
+        made_of=made_of(encoder.fingerprint, encoder.identity, encoder.tokenizer, source, part, settings),
         **counts,
     )
     write_json(store, f"{REPORTS}/{part.name}.json", asdict(report))
@@ -185,22 +192,28 @@ def _write_rejected(rejected: IO[bytes], store: Store, part: str) -> str:
 
 
 def embedded(
-    encoder: Encoder, source: InputFile, part: Part, settings: Settings, *, data: bytes | None = None
+    encoder: TextEncoder, source: InputFile, part: Part, settings: Settings, *, data: bytes | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that ``embed_part`` would write, at most ``settings.batch_size`` at a time."""
     check_dim(settings, encoder.width)
     rows, schema = read_part(source, part, settings, data), _schema(encoder, source, settings)
     with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as rejected:
-        yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected))
+        yield from _batches(encoder, rows, schema, source, settings, _Tally(rejected), ALONE)
 
 
-def _schema(encoder: Encoder, source: InputFile, settings: Settings) -> pa.Schema:
+def _schema(encoder: TextEncoder, source: InputFile, settings: Settings) -> pa.Schema:
     id_field, *kept_fields = carried_fields([source], settings)
     return embeddings_schema(id_field, kept_fields, settings.dim or encoder.width, settings.dtype)
 
 
 def _batches(
-    encoder: Encoder, rows: Iterator[Rows], schema: pa.Schema, source: InputFile, settings: Settings, tally: _Tally
+    encoder: TextEncoder,
+    rows: Iterator[Rows],
+    schema: pa.Schema,
+    source: InputFile,
+    settings: Settings,
+    tally: _Tally,
+    turn: AbstractContextManager[object],
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of the output, and add their counts to ``tally``."""
     for block in rows:
@@ -209,7 +222,8 @@ def _batches(
             values |= {} if rejected.line is None else {"line": rejected.line}
             tally.rejected.write(f"{json.dumps(values, ensure_ascii=False)}\n".encode("utf-8", "replace"))
         try:
-            encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees)
+            with turn:
+                encoded = encoder.embed(block.texts, max(1, len(block.texts)), block.trees)
         except TreeError as error:
             raise ValueError(f"{source.shown}, row {block.row_numbers[error.text] + 1}: {error.fault}") from None
         _check_finite(encoded.vectors[:, : settings.dim], block.row_numbers, source)

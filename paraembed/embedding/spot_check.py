@@ -10,30 +10,42 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paraembed import checkpoint
 from paraembed.embedding.inputs import InputFile, comparable
-from paraembed.embedding.manifest import PLAN, Run, read_run
+from paraembed.embedding.manifest import PLAN, Run, read_run, tolerance
 from paraembed.embedding.part import embedded
 from paraembed.embedding.plan import Part
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.store import Store
-from paraembed.encoders import Encoder
+from paraembed.encoders.devices import chosen_device
+from paraembed.encoders.protocol import TextEncoder
+from paraembed.io.fingerprint import differences
 from paraembed.io.places import require_file, size_of
+from paraembed.loading import Fetch, open_encoder
+from paraembed.settings import Device, Inference
 
 _PARTS, _ROWS = 16, 256
-_TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "int8": 2e-2}  # of a row's largest value; bits depend on the machine
+_TOLERANCE = {"float32": 0.0, "float16": 2e-3, "int8": 2e-2}  # of a row's largest value: rounding to the number type
+_OF_A_MACHINE = ("device", "libraries")  # values of an encoder's identity that the check tolerates
 
 
 def compare_sample(
-    store: Store, encoder_folder: Path, inputs: Sequence[str], parts: Sequence[tuple[str, int]]
+    store: Store,
+    encoder: str,
+    inputs: Sequence[str],
+    parts: Sequence[tuple[str, int]],
+    *,
+    fetch: Fetch | None = None,
+    trust_remote_code: bool = False,
 ) -> tuple[int, list[str]]:
     """Embed the first rows of up to 16 parts, drawn with a fixed seed, and compare them with the output.
 
     Args:
         store: the output.
-        encoder_folder: folder of the encoder that embedded.
+        encoder: name of the encoder that embedded, see ``open_encoder``.
         inputs: files, folders and URIs below which input files may be read.
         parts: name and rows of each part, from the manifest.
+        fetch: see ``open_encoder``.
+        trust_remote_code: run Python code that comes with a model.
 
     Returns:
         The number of rows that were compared, and the problems.
@@ -41,15 +53,15 @@ def compare_sample(
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: the encoder's folder cannot be loaded.
     """
-    encoder = checkpoint.load(encoder_folder)
     if not inputs:
         return 0, ["the check needs the input files; give them, or folders or URIs above them, as `input`"]
     try:
         run = read_run(store)
     except (OSError, ValueError) as error:
         return 0, [str(error)]
-    if encoder.fingerprint != run.encoder:
-        return 0, [f"{encoder_folder} is encoder {encoder.fingerprint[:12]}, the rows are from {run.encoder[:12]}"]
+    loaded = open_encoder(encoder, _inference(run, trust_remote_code), fetch)
+    if changed := _changed(run, loaded):
+        return 0, [f"{encoder} is another encoder than the one of the rows: {changed}"]
     if [(part.name, part.rows) for part in run.plan.parts] != list(parts):
         return 0, [f"the parts of {PLAN} are not those of the manifest"]
     drawn = np.random.default_rng(0).permutation(len(run.plan.parts))[:_PARTS]
@@ -57,7 +69,7 @@ def compare_sample(
     for number in sorted(drawn):
         part = run.plan.parts[number]
         try:
-            num_rows, problem = _compare(encoder, run, part, store, inputs)
+            num_rows, problem = _compare(loaded, run, part, store, inputs)
             num_compared += num_rows
         except (OSError, ValueError, pa.ArrowException) as error:
             problem = f"cannot be checked ({str(error).splitlines()[0]})"
@@ -66,7 +78,27 @@ def compare_sample(
     return num_compared, problems or ([] if num_compared else ["no row could be compared"])
 
 
-def _compare(encoder: Encoder, run: Run, part: Part, store: Store, inputs: Sequence[str]) -> tuple[int, str]:
+def _inference(run: Run, trust_remote_code: bool) -> Inference:
+    """Return the settings of a run; the device is the run's if this machine has it."""
+    names = ("precision", "prompt", "backend", "batch_tokens")
+    settings = {name: run.identity[name] for name in names if run.identity.get(name) is not None}
+    has_gpu = chosen_device("auto", gains=True) == "cuda"
+    device: Device = "cuda" if has_gpu and run.identity.get("device") == "cuda" else "cpu"
+    return Inference(device=device, trust_remote_code=trust_remote_code, **settings)
+
+
+def _changed(run: Run, encoder: TextEncoder) -> str:
+    """Return the fields in which an encoder differs from that of a run; not those of the machine."""
+    before, now = (
+        {name: value for name, value in identity.items() if name not in _OF_A_MACHINE}
+        for identity in (run.identity, encoder.identity)
+    )
+    if "files" in before:
+        return differences(before, now)
+    return differences({"fingerprint": run.encoder}, {"fingerprint": encoder.fingerprint})
+
+
+def _compare(encoder: TextEncoder, run: Run, part: Part, store: Store, inputs: Sequence[str]) -> tuple[int, str]:
     """Return the number of rows of a part that were compared, and a problem, or an empty string."""
     source = named_input(run.plan.inputs[part.file], inputs)
     data = next(stream_parts(source, [part]))[1] if source.is_chain else None
@@ -86,7 +118,9 @@ def _compare(encoder: Encoder, run: Run, part: Part, store: Store, inputs: Seque
             return 0, f"has another {name}"
     if stored.schema.field("embedding").type != expected.schema.field("embedding").type:
         return 0, "has vectors of another type"
-    limit = _TOLERANCE[settings.dtype] * np.abs(vectors_of(expected)).max(axis=1, initial=0, keepdims=True)
+    limit = (_TOLERANCE[settings.dtype] + tolerance(run.identity)) * np.abs(vectors_of(expected)).max(
+        axis=1, initial=0, keepdims=True
+    )
     far = np.flatnonzero(~(np.abs(vectors_of(stored) - vectors_of(expected)) <= limit).all(axis=1))
     return len(expected), f"has another vector in row {far[0]}" if len(far) else ""
 

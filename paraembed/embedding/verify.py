@@ -28,6 +28,7 @@ from paraembed.embedding.spot_check import compare_sample
 from paraembed.embedding.store import Store, is_there, open_store, read_bytes, read_json
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.places import Place, to_place
+from paraembed.loading import Fetch
 from paraembed.options import Count, checked, json_value
 
 _ROWS = 16_384  # read at a time
@@ -112,7 +113,14 @@ class _Findings:
         return Check(name, not wrong, "; ".join(wrong[:3]) + more if wrong else right)
 
 
-def verify(out: Place, encoder: Path | None = None, inputs: Sequence[str] = ()) -> list[Check]:
+def verify(
+    out: Place,
+    encoder: str | Path | None = None,
+    inputs: Sequence[str] = (),
+    *,
+    fetch: Fetch | None = None,
+    trust_remote_code: bool = False,
+) -> list[Check]:
     """Read a whole output and compare it with its manifest.
 
     Each part is read twice, for its digest and for its rows; ids that are not row numbers are read again, more than
@@ -120,9 +128,12 @@ def verify(out: Place, encoder: Path | None = None, inputs: Sequence[str] = ()) 
 
     Args:
         out: folder or URI that jobs/embed.py wrote to.
-        encoder: folder of the encoder that embedded; if given, a sample of rows is embedded and compared.
+        encoder: name of the encoder that embedded, see ``open_encoder``; if given, a sample of rows is embedded and
+            compared.
         inputs: files, folders and URIs below which input files may be read for the sample. The plan's paths are not
             trusted, so no other file is opened.
+        fetch: see ``open_encoder``.
+        trust_remote_code: run Python code that comes with a model.
 
     Raises:
         FileNotFoundError, NotADirectoryError: ``out`` is missing or not a folder.
@@ -157,7 +168,14 @@ def verify(out: Place, encoder: Path | None = None, inputs: Sequence[str] = ()) 
     _verify_all(store, manifest, findings)
     num_compared = 0
     if encoder is not None:
-        num_compared, problems = compare_sample(store, encoder, inputs, _rows_of_parts(manifest))
+        num_compared, problems = compare_sample(
+            store,
+            str(encoder),
+            inputs,
+            _rows_of_parts(manifest),
+            fetch=fetch,
+            trust_remote_code=trust_remote_code,
+        )
         for problem in problems:
             findings.add("sample", problem)
     rows, n_tokens, n_unknown = findings.counted

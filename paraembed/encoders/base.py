@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,16 @@ from torch import Tensor, nn
 from paraembed.compiled import COMPILED
 from paraembed.encoders.added import add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig
+from paraembed.encoders.devices import Place, require_device
+from paraembed.settings import Precision
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
 from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import END, START, Words, unknown_row, word_ids, word_row
+
+if TYPE_CHECKING:
+    from paraembed.encoders.weights import Weights
 
 BATCH_SIZE = 32_768
 """Texts encoded at a time where it is not said."""
@@ -113,6 +118,21 @@ class Embedded:
     num_without_tree: int = 0
 
 
+def warn_of_unread(embedded: Embedded, max_tokens: int | None) -> None:
+    """Log how many of the texts were truncated, or came without a tree."""
+    num_texts = len(embedded.vectors)
+    if embedded.num_cut:
+        log.warning(
+            "%d of %d texts have more than max_tokens = %d tokens; further tokens were ignored",
+            *(embedded.num_cut, num_texts, max_tokens),
+        )
+    if embedded.num_without_tree:
+        log.warning(
+            "%d of %d texts have no parse; right-branching trees are used",
+            *(embedded.num_without_tree, num_texts),
+        )
+
+
 class Encoder(nn.Module):
     """Texts to vectors: tokenizer, vocabulary, word matrix and composition.
 
@@ -127,6 +147,8 @@ class Encoder(nn.Module):
         matrix: word matrix W_w, parameter [V, D].
         composition: W_c.
         fingerprint: of the saved folder; empty for an encoder that was not loaded.
+        device: where it computes, see ``placed``.
+        precision: number type in which it computes.
         provenance: of the saved folder, or of the one that this encoder began as; empty where there is none.
     """
 
@@ -157,12 +179,37 @@ class Encoder(nn.Module):
             draw_as_released(self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
         self.fingerprint = ""
+        self.device: Place = "cpu"
+        self.precision: Precision = "float32"
         self.provenance: dict[str, Any] = {}
 
     @property
     def width(self) -> int:
         """H, the length of a text vector."""
         return self.composition.width
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether ``embed`` accepts trees."""
+        return self.composition.reads_trees
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Device and precision, if they are not those of training; see ``TextEncoder``."""
+        if (self.device, self.precision) == ("cpu", "float32"):
+            return {}
+        return {"device": self.device, "precision": self.precision}
+
+    def placed(self, device: Place, precision: Precision) -> "Encoder":
+        """Return this encoder, which embeds on a device and in a number type; it moves there when it first embeds."""
+        self.device, self.precision = device, precision
+        return self
+
+    def packed(self) -> "Weights":
+        """Return the encoder in a form for other processes."""
+        from paraembed.encoders.weights import Weights  # noqa: PLC0415 - it imports this module
+
+        return Weights.of(self)
 
     def with_boundaries(self, texts: Ragged) -> Ragged:
         """Return the texts, none of them empty, with the BOS/EOS tokens of this encoder."""
@@ -226,22 +273,8 @@ class Encoder(nn.Module):
         if trees is not None and not isinstance(trees, pa.Array):
             trees = pa.array(trees, pa.string())
         embedded = self._embed(texts, batch_size, trees)
-        self.warn_of_unread(embedded)
+        warn_of_unread(embedded, self.max_tokens)
         return embedded.vectors
-
-    def warn_of_unread(self, embedded: Embedded) -> None:
-        """Log how many of the texts were cut, or came without a tree; nothing is left out in silence."""
-        num_texts = len(embedded.vectors)
-        if embedded.num_cut:
-            log.warning(
-                "%d of %d texts have more than max_tokens = %d tokens; what follows was not read",
-                *(embedded.num_cut, num_texts, self.max_tokens),
-            )
-        if embedded.num_without_tree:
-            log.warning(
-                "%d of %d texts have no parse; right-branching trees are used",
-                *(embedded.num_without_tree, num_texts),
-            )
 
     def embed(
         self, texts: pa.StringArray, batch_size: int = BATCH_SIZE, trees: pa.StringArray | None = None
@@ -267,6 +300,9 @@ class Encoder(nn.Module):
             raise ValueError(f"trees were given, but {type(self.composition).__name__} reads none; leave them out")
         if trees is not None and len(trees) != len(texts):
             raise ValueError(f"{len(trees)} trees were given for {len(texts)} texts; expected one a text, or None")
+        if self.identity:
+            require_device(self.device)
+            self.to(self.device, getattr(torch, self.precision))
         embedded = Embedded(
             np.empty((len(texts), self.width), np.float32),
             np.empty(len(texts), np.int32),

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from paraembed.encoders import Encoder
 from paraembed.evaluation.analyses import Analysis, AnalysisOptions, analyse, check_options, remove_earlier
 from paraembed.evaluation.baselines import Sources, baselines, overlap_candidates
-from paraembed.evaluation.candidates import Candidate, peer, trained, unique_labels, untrained
+from paraembed.evaluation.candidates import Candidate, foreign, trained, unique_labels, untrained
 from paraembed.evaluation.choose import check_held_out, read_choose
 from paraembed.evaluation.html import write_html
 from paraembed.evaluation.report import Column, Report, compare
@@ -144,10 +144,12 @@ def find_candidate(name: str, fetch_run: FetchRun) -> Candidate:
         ValueError, OSError: no such model, run or folder.
     """
     if is_peer(name):
-        return peer(name)
+        return foreign(name)
     if is_run(name):
         with TemporaryDirectory() as folder:
-            return trained(fetch_run(name, Path(folder)), label=f"run {name[:8]}")
+            return trained(
+                fetch_run(name, Path(folder)), label=name if name.startswith("models:/") else f"run {name[:8]}"
+            )
     return trained(Path(name).absolute())
 
 

@@ -15,7 +15,10 @@ from scipy import stats
 
 from paraembed.compiled import compiled
 from paraembed.encoders import Encoder
-from paraembed.evaluation.candidates import PairScorer, TextEncoder
+from paraembed.encoders.base import warn_of_unread
+from paraembed.encoders.foreign import ForeignEncoder
+from paraembed.encoders.protocol import Embeds
+from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.sets import AnySet, Choices, ScoredPairs, Suite
 
 Vector = npt.NDArray[np.float64]
@@ -184,15 +187,15 @@ class Similarities:
         ValueError: what ``embed`` raises; a vector that is not finite.
     """
 
-    def __init__(self, encoder: TextEncoder | PairScorer, suite: Suite) -> None:
+    def __init__(self, encoder: Embeds | PairScorer, suite: Suite) -> None:
         self._pairs = encoder if isinstance(encoder, PairScorer) else None
         self._known = pa.array([], pa.string())
         if isinstance(encoder, PairScorer):
             return
         self._known = pc.unique(pa.chunked_array(suite.texts, pa.string()))
         self._embedded = encoder.embed(self._known)
-        if isinstance(encoder, Encoder):
-            encoder.warn_of_unread(self._embedded)
+        if isinstance(encoder, Encoder | ForeignEncoder):
+            warn_of_unread(self._embedded, encoder.max_tokens)
 
     @property
     def has_vectors(self) -> bool:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from paraembed.evaluation.candidates import PairScorer, TextEncoder
+from paraembed.encoders.protocol import Embeds
+from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.measures import (
     Similarities,
     Vector,
@@ -107,13 +108,13 @@ class Scored:
     undefined: tuple[str, ...] = ()
 
 
-def score_suite(encoder: TextEncoder | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> tuple[Score, ...]:
+def score_suite(encoder: Embeds | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> tuple[Score, ...]:
     """The scores of ``score_with_predictions`` alone."""
     return score_with_predictions(encoder, suite, resamples=resamples).scores
 
 
 def score_with_predictions(
-    encoder: TextEncoder | PairScorer,
+    encoder: Embeds | PairScorer,
     suite: Suite,
     *,
     resamples: int = RESAMPLES,

@@ -8,14 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from paraembed.encoders import Embedded
-from paraembed.evaluation.candidates import Candidate, TextEncoder
+from paraembed.encoders.protocol import Embeds
+from paraembed.evaluation.candidates import Candidate
 from paraembed.evaluation.report import compare
 from paraembed.evaluation.sets import Suite
 from paraembed.io.escape import listed
 from paraembed.io.fingerprint import digest_of
 
 
-def metrics_of(encoder: TextEncoder, suites: Sequence[Suite]) -> dict[str, float]:
+def metrics_of(encoder: Embeds, suites: Sequence[Suite]) -> dict[str, float]:
     """Every score of an encoder, without intervals, by the names of ``Report.metrics``.
 
     Texts that the encoder cuts or has no trees of are not warned of: that would be said again at every evaluation.
@@ -43,7 +44,7 @@ class SuiteScorer:
     metric: tuple[tuple[float, str], ...]
     keeps_best: ClassVar[bool] = False
 
-    def __call__(self, encoder: TextEncoder, /) -> tuple[float, dict[str, float]]:
+    def __call__(self, encoder: Embeds, /) -> tuple[float, dict[str, float]]:
         """Return the score, and the metrics of all sets.
 
         Raises:
@@ -81,7 +82,7 @@ def suites_digest(suites: Sequence[Suite]) -> str:
 class _Silent:
     """An encoder that embeds, and does nothing else."""
 
-    encoder: TextEncoder
+    encoder: Embeds
 
     def embed(self, texts: pa.StringArray) -> Embedded:
         return self.encoder.embed(texts)

@@ -200,26 +200,3 @@ def stamp_of(path: Path) -> str:
 def in_a_line(error: BaseException) -> str:
     """An error for a message: its first line, without passwords."""
     return without_credentials(str(error).strip()).split("\n")[0][:300]
-
-
-def fetch_encoder(run_id: str, folder: Path) -> Path:
-    """Download the encoder that a training logged.
-
-    Args:
-        run_id: of the training.
-        folder: where to put it.
-
-    Raises:
-        ValueError: no such run, or none with an encoder.
-    """
-    default = Path.cwd() / "mlruns" / "mlflow.db"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default}"
-    if uri == f"sqlite:///{default}" and not default.exists():
-        raise ValueError(f"no {default} to look for the run {run_id} in; set MLFLOW_TRACKING_URI or name a folder")
-    try:
-        return Path(MlflowClient(uri).download_artifacts(run_id, "encoder", str(folder)))
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise ValueError(
-            f"MLflow at {without_credentials(uri)} gives no encoder of the run {run_id} ({in_a_line(error)}); expected "
-            "the id of a training, or the folder of an encoder"
-        ) from None

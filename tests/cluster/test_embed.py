@@ -252,10 +252,9 @@ def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, 
     pq.write_table(pa.table({"text": texts, "tree": trees}), source)
     settings = Settings("text", part_rows=1000)
     embed(folder, [source], out, settings)
-    assert capsys.readouterr().err.splitlines()[-2:] == [
-        "1,000 of 3,000 rows have more than max_tokens = 3 tokens; what follows was not read",
-        "1,000 of 3,000 rows have no tree",
-    ]
+    said = capsys.readouterr().err.splitlines()[-2:]
+    assert "1,000 of 3,000 rows have more than max_tokens = 3 tokens" in said[0]
+    assert "1,000 of 3,000 rows have no tree" in said[1]
     assert all(check.ok for check in verify(out))
     written = json.loads((out / "_manifest.json").read_text())
     assert (written["settings"]["tree_column"], written["n_cut"], written["n_without_tree"]) == ("tree", 1000, 1000)

@@ -18,15 +18,17 @@ from paraembed import checkpoint
 from paraembed.embedding.ids import count_duplicates
 from paraembed.embedding.inputs import list_inputs
 from paraembed.embedding.manifest import (
+    Run,
     begun_run,
     check_folder,
     commit,
-    continued_plan,
+    continued_run,
     finished_parts,
     is_committed,
     is_finished,
     read_run,
 )
+from paraembed.embedding.plan import Plan
 from paraembed.embedding.replace import discard
 from paraembed.embedding.settings import Settings
 from paraembed.embedding.store import Folder
@@ -256,7 +258,13 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
     config = checkpoint.read_config(tiny_encoder_folder)
     inputs = list_inputs([table])
     same = [config["fingerprint"], config["tokeniser"], inputs, SETTINGS]
-    assert continued_plan(Folder(out), *same).rows == 7
+
+    def continued(encoder, tokenizer, inputs, settings, identity=None):
+        return continued_run(Folder(out), Run(encoder, tokenizer, Plan(inputs, settings, ()), identity or {})).plan
+
+    assert continued(*same).rows == 7
+    with pytest.raises(ValueError, match=r"model.device \(was None, is cuda\)"):
+        continued(*same, {"device": "cuda"})
     for at, value, field in (
         (0, "f" * 64, "encoder"),
         (1, "space", "tokenizer"),
@@ -270,7 +278,7 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
         (3, replace(SETTINGS, tree_column="body"), "tree_column"),
     ):
         with pytest.raises(ValueError, match=rf"begun with another (.*; )?{field} \(was .*`overwrite`"):
-            continued_plan(Folder(out), *same[:at], value, *same[at + 1 :])
+            continued(*same[:at], value, *same[at + 1 :])
 
 
 def test_a_damaged_plan_is_refused(tiny_encoder_folder, table, out):
@@ -438,7 +446,7 @@ def test_rows_are_embedded_again_and_compared(tiny_encoder_folder, tiny_words, t
     ]
     other = tmp_path / "other"
     checkpoint.save(Encoder(AvgConfig(), tiny_words, "space"), other, recipe={}, provenance={}, model_card="")
-    assert "the rows are from" in verify(folder, other, [str(table)])[-1].detail
+    assert "fingerprint (was " in verify(folder, other, [str(table)])[-1].detail
     table.unlink()
     assert "cannot be checked" in verify(folder, tiny_encoder_folder, [str(table)])[-1].detail
 

@@ -1,31 +1,34 @@
 """Embed into a folder as jobs/embed.py does, in this process."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from paraembed import checkpoint
 from paraembed.embedding.columns import complete_settings
 from paraembed.embedding.inputs import list_inputs
-from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, continued_plan
+from paraembed.embedding.manifest import Run, begun_run, check_folder, commit, continued_run
 from paraembed.embedding.part import embed_part
-from paraembed.embedding.plan import make_plan
+from paraembed.embedding.plan import Plan, make_plan
 from paraembed.embedding.rows import stream_parts
 from paraembed.embedding.store import open_store
+from paraembed.loading import open_encoder
+from paraembed.settings import DEFAULT_INFERENCE
 
 
 def build(
-    encoder_folder,
+    encoder,
     inputs,
     settings,
     out,
     on_duplicate_id="fail",
+    inference=DEFAULT_INFERENCE,
 ):
     """Embed, or go on; returns the parts that were embedded, with their rows."""
-    encoder, store = checkpoint.load(encoder_folder), open_store(out)
-    decides = encoder.fingerprint, encoder.tokenizer
+    encoder, store = open_encoder(str(encoder), inference), open_store(out)
     files = list_inputs([inputs] if isinstance(inputs, Path) else inputs)
-    settings = complete_settings(settings, files, encoder.config.reads_trees)
-    plan = continued_plan(store, *decides, files, settings) if check_folder(store) else make_plan(files, settings)
-    run = Run(*decides, plan)
+    settings = complete_settings(settings, files, encoder.reads_trees)
+    new = Run(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
+    run = continued_run(store, new) if check_folder(store) else replace(new, plan=make_plan(files, settings))
+    plan = run.plan
     embedded = {}
     with begun_run(store, run) as reports:
         for part in plan.parts:

@@ -1,12 +1,14 @@
+"""An encoder in the form in which it travels to other processes."""
+
 import pickle
 
 import numpy as np
 import pytest
 
 from paraembed import checkpoint
-from paraembed.embedding.worker import Weights
 from paraembed.encoders import ENCODERS, Encoder
 from paraembed.encoders.configs import AvgConfig
+from paraembed.encoders.weights import Weights
 
 TEXTS = ["the cat sat on the mat .", "", "a zebra", "a dog ran home ."]
 

@@ -1,0 +1,22 @@
+"""Where encoders compute."""
+
+from typing import Literal
+
+import torch
+
+from paraembed.settings import Device
+
+Place = Literal["cpu", "cuda"]
+
+
+def chosen_device(device: Device, *, gains: bool) -> Place:
+    """Return the device that a setting means; ``auto`` is a GPU if there is one and the encoder gains from it."""
+    if device == "auto":
+        return "cuda" if gains and torch.cuda.is_available() else "cpu"
+    return device
+
+
+def require_device(device: str) -> None:
+    """Raise ValueError if this machine has no such device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("`device` is cuda, but PyTorch finds no GPU on this machine; use cpu, or check its driver")

@@ -1,0 +1,198 @@
+"""What the encoders of other libraries share: identity, token counts, batches of a token budget."""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from paraembed.encoders.base import BATCH_SIZE, Embedded
+from paraembed.encoders.devices import require_device
+from paraembed.encoders.foreign.files import ModelFiles, PackedFiles
+from paraembed.io.fingerprint import differences, digest_of
+from paraembed.process import set_environment
+from paraembed.settings import Inference
+
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}  # read by the libraries of the hub on their import
+_BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+
+Ids = npt.NDArray[np.int32]
+Matrix = npt.NDArray[np.float32]
+
+log = logging.getLogger(__name__)
+
+
+class ForeignEncoder:
+    """An encoder of another library, see ``TextEncoder``.
+
+    Attributes:
+        kind: prefix of its name, a key of ``PEERS``.
+        libraries: packages whose versions decide the vectors.
+        files: files of the model.
+        inference: settings, with the device, the prompt and the batch that are used instead of the defaults.
+        tokenizer: "model": the model brings its own.
+        max_tokens: number of tokens of a text that are read, without special tokens and prompt; None: all.
+        width: H, the length of a text vector.
+    """
+
+    kind: ClassVar[str]
+    libraries: ClassVar[tuple[str, ...]]
+    tokenizer = "model"
+    reads_trees = False
+
+    def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
+        self.files, self.inference = files, inference
+        self.width, self.max_tokens = width, max_tokens
+
+    @cached_property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that decides the vectors, by name."""
+        settings = {name: getattr(self.inference, name) for name in ("device", "precision", "prompt", "batch_tokens")}
+        return {
+            "kind": self.kind,
+            "max_tokens": self.max_tokens,
+            **settings,
+            **self._more_identity(),
+            "libraries": {name: version(name).partition("+")[0] for name in self.libraries},
+            "files": self.files.digests,
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the identity."""
+        return digest_of(self.identity)
+
+    def packed(self) -> "PackedModel":
+        """Return the model's files and the settings."""
+        digest = digest_of(self.files.digests)
+        return PackedModel(self.kind, PackedFiles.of(self.files), digest, self.inference, self.identity)
+
+    def embed(
+        self,
+        texts: pa.StringArray,
+        batch_size: int = BATCH_SIZE,  # noqa: ARG002 - batches are made from all texts, by tokens
+        trees: pa.StringArray | None = None,
+    ) -> Embedded:
+        """Return vectors and counts of a string array [n]; see ``Embedded``. Null counts as empty.
+
+        A text without tokens has the vector zero: the value that a transformer computes for its special tokens alone
+        says nothing about the text.
+
+        Raises:
+            ValueError: trees were given.
+        """
+        if trees is not None:
+            raise ValueError(f"trees were given, but an encoder of {self.libraries[0]} reads none; leave them out")
+        require_device(self.inference.device)
+        strings = [text or "" for text in texts.to_pylist()]
+        vectors, counts, unknown = self._computed(strings)
+        num_cut = 0 if self.max_tokens is None else int((counts > self.max_tokens).sum())
+        return Embedded(vectors, counts, unknown, num_cut)
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        """Return vectors [n, H] of n texts."""
+        return self.embed(pa.array(texts, pa.large_string())).vectors
+
+    def _more_identity(self) -> Mapping[str, Any]:
+        return {}
+
+    @abstractmethod
+    def _computed(self, texts: Sequence[str]) -> tuple[Matrix, Ids, Ids]:
+        """Return vectors [n, H], and the numbers of tokens and of unknown tokens without special tokens and prompt."""
+
+
+@dataclass(frozen=True)
+class PackedModel:
+    """A foreign encoder for other processes; see ``Packed``."""
+
+    kind: str
+    files: PackedFiles
+    digest: str
+    inference: Inference
+    identity: Mapping[str, Any]
+
+    def encoder(self) -> ForeignEncoder:
+        """Return the encoder on this machine; nothing is fetched.
+
+        Raises:
+            ValueError: it computes with other settings or versions here than on the driver's machine.
+        """
+        from paraembed.encoders.foreign import open_files  # noqa: PLC0415 - it imports the classes above
+
+        set_environment(_OFFLINE)
+        encoder = open_files(self.kind, self.files.unpacked(self.digest), self.inference, f"{self.kind}:{self.digest}")
+        if changed := differences(self.identity, encoder.identity):
+            raise ValueError(
+                f"a worker's machine computes with another {changed} than the driver's; install the same versions on "
+                "every machine"
+            )
+        return encoder
+
+
+def token_counts(ids: Sequence[Sequence[int]], unknown: int | None) -> tuple[Ids, Ids]:
+    """Return for n texts the numbers of tokens and of those that are ``unknown``, int32 [n]."""
+    counts = np.fromiter(map(len, ids), np.int32, len(ids))
+    flat = np.fromiter(chain.from_iterable(ids), np.int64, int(counts.sum()))
+    before = np.concatenate([[0], np.cumsum(flat == unknown)])
+    ends = np.cumsum(counts)
+    return counts, (before[ends] - before[ends - counts]).astype(np.int32)
+
+
+class InBatches(ForeignEncoder):
+    """A model that computes padded batches: texts of about one length together, as many as fit a token budget."""
+
+    def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
+        budget = inference.batch_tokens or _BATCH_TOKENS["cpu" if inference.device == "cpu" else "cuda"]
+        super().__init__(files, replace(inference, batch_tokens=budget), width, max_tokens)
+        self._budget = budget
+
+    @abstractmethod
+    def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
+        """Return the numbers of tokens and of unknown tokens [n], without special tokens and prompt."""
+
+    @property
+    @abstractmethod
+    def _overhead(self) -> int:
+        """Number of tokens of the prompt and of special tokens, which are added to each text."""
+
+    @abstractmethod
+    def _compute(self, texts: Sequence[str]) -> Matrix:
+        """Return vectors [n, H] of one batch."""
+
+    def _computed(self, texts: Sequence[str]) -> tuple[Matrix, Ids, Ids]:
+        counts, unknown = self._count(texts)
+        lengths = (counts if self.max_tokens is None else np.minimum(counts, self.max_tokens)) + self._overhead
+        filled = np.flatnonzero(counts)
+        order = filled[np.argsort(-lengths[filled], kind="stable")]
+        vectors, start = np.zeros((len(texts), self.width), np.float32), 0
+        while start < len(order):
+            batch = order[start : start + max(1, self._budget // int(lengths[order[start]]))]
+            try:
+                vectors[batch] = self._compute([texts[row] for row in batch])
+            except torch.OutOfMemoryError as error:
+                self._halve(len(batch), error)
+                continue
+            start += len(batch)
+        return vectors, counts, unknown
+
+    def _halve(self, num_texts: int, error: RuntimeError) -> None:
+        """Continue with batches of half the tokens; raise ValueError if a single text does not fit."""
+        if num_texts == 1:
+            raise ValueError(
+                f"the GPU has too little free memory for one text ({str(error).splitlines()[0][:200]}); free some, or "
+                "use a smaller model"
+            ) from None
+        if self._budget == self.inference.batch_tokens:
+            log.warning(
+                "the GPU has too little free memory for %d tokens; continuing with smaller batches, see `batch_tokens`",
+                self._budget,
+            )
+        self._budget //= 2

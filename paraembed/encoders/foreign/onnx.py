@@ -1,0 +1,139 @@
+"""``onnx:`` models: ``model.onnx`` and ``tokenizer.json``, as in folders of sentence-transformers and fastembed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, token_counts
+from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.io.fingerprint import read_json
+from paraembed.settings import Inference
+
+_GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
+_VECTORS = ("sentence_embedding", "embedding", "embeddings", "vectors")  # outputs that are vectors of texts already
+_MOST_TOKENS = 512  # where no file of the model has another limit
+
+
+class OnnxEncoder(InBatches):
+    """A model that ONNX Runtime computes.
+
+    Inputs: ``input_ids`` and, if the graph has them, ``attention_mask`` and ``token_type_ids``, int64 [n, L]. Output:
+    vectors of texts [n, H], or of tokens [n, L, H], which are pooled as ``1_Pooling/config.json`` says (mean without
+    it), and normalized if ``modules.json`` has a Normalize module.
+    """
+
+    kind: ClassVar[str] = "onnx"
+    libraries: ClassVar[tuple[str, ...]] = ("onnxruntime", "tokenizers")
+
+    def __init__(self, files: ModelFiles, inference: Inference) -> None:
+        if inference.precision != "float32":
+            raise ValueError(f"`precision` is {inference.precision}; an onnx: model computes in the types of its graph")
+        runtime, tokenizers = import_module("onnxruntime"), import_module("tokenizers")
+        graph = next((name for name in _GRAPHS if name in files.names), None)
+        if graph is None or "tokenizer.json" not in files.names:
+            raise ValueError(f"{files.folder} needs tokenizer.json and one of {', '.join(_GRAPHS)}")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        provider = "CUDAExecutionProvider" if inference.device == "cuda" else "CPUExecutionProvider"
+        if provider not in runtime.get_available_providers():
+            raise ValueError("`device` is cuda, but this onnxruntime has no CUDA; install onnxruntime-gpu, or use cpu")
+        self._session = runtime.InferenceSession(str(files.folder / graph), options, providers=[provider])
+        self._inputs = {value.name for value in self._session.get_inputs()}
+        outputs = [value.name for value in self._session.get_outputs()]
+        self._output = next((name for name in _VECTORS if name in outputs), outputs[0])
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(files.folder / "tokenizer.json"))
+        self._tokenizer.no_truncation()
+        padding = self._tokenizer.padding or {}
+        self._pad = int(padding.get("pad_id", 0))
+        self._tokenizer.no_padding()
+        self._prompt = inference.prompt or ""
+        self._pooling, self._normalizes = _pooling(files)
+        limit = _limit(files)
+        self._limit = limit
+        width = len(self._compute(["a"])[0])
+        super().__init__(files, replace(inference, prompt=self._prompt), width, max(0, limit - self._overhead))
+
+    @property
+    def _overhead(self) -> int:
+        prompt = len(self._tokenizer.encode(self._prompt, add_special_tokens=False).ids) if self._prompt else 0
+        return int(self._tokenizer.num_special_tokens_to_add(is_pair=False)) + prompt
+
+    def _more_identity(self) -> Mapping[str, Any]:
+        return {"pooling": self._pooling, "normalizes": self._normalizes}
+
+    def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        unknown = getattr(self._tokenizer.model, "unk_token", None)
+        return token_counts(
+            [encoding.ids for encoding in encodings], self._tokenizer.token_to_id(unknown) if unknown else None
+        )
+
+    def _compute(self, texts: Sequence[str]) -> Matrix:
+        self._tokenizer.enable_truncation(self._limit)
+        encodings = self._tokenizer.encode_batch_fast([self._prompt + text for text in texts])
+        self._tokenizer.no_truncation()
+        lengths = np.array([len(encoding.ids) for encoding in encodings])
+        mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
+        ids = np.full(mask.shape, self._pad, np.int64)
+        ids[mask.astype(bool)] = np.concatenate([encoding.ids for encoding in encodings])
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        feed = {name: value for name, value in given.items() if name in self._inputs}
+        output = self._session.run([self._output], feed)[0].astype(np.float32)
+        vectors: Matrix = output if output.ndim == 2 else _POOLED[self._pooling](output, mask)
+        if self._normalizes:
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        return vectors
+
+
+def _mean(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:
+    weights = mask_NL.astype(np.float32)
+    mean: Matrix = np.einsum("nlh,nl->nh", states_NLH, weights) / weights.sum(axis=1, keepdims=True)
+    return mean
+
+
+def _first(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:  # noqa: ARG001 - the first is no padding
+    first: Matrix = states_NLH[:, 0].copy()
+    return first
+
+
+_POOLED: dict[str, Callable[[Matrix, npt.NDArray[np.int64]], Matrix]] = {"mean": _mean, "cls": _first}
+
+
+def _pooling(files: ModelFiles) -> tuple[str, bool]:
+    """Return how vectors of tokens become that of a text, and whether it is normalized.
+
+    Raises:
+        ValueError: a pooling that is not offered here.
+    """
+    modules = _json(files, "modules.json") or []
+    normalizes = any(str(module.get("type", "")).endswith("Normalize") for module in modules)
+    config = _json(files, "1_Pooling/config.json")
+    if config is None:
+        return "mean", normalizes
+    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    active = [name for name, value in config.items() if name.startswith("pooling_mode") and value is True]
+    modes = [known.get(name) for name in active] or [config.get("pooling_mode", "mean")]
+    if len(modes) != 1 or modes[0] not in _POOLED:
+        raise ValueError(f"{files.folder}/1_Pooling/config.json: only mean and cls pooling are read from ONNX; use st:")
+    return str(modes[0]), normalizes
+
+
+def _limit(files: ModelFiles) -> int:
+    """Return the largest number of tokens that the model reads, special tokens included."""
+    for name, key in (
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+        ("config.json", "max_position_embeddings"),
+    ):
+        value = (_json(files, name) or {}).get(key)
+        if isinstance(value, int) and 0 < value < 1 << 20:  # transformers writes 10^30 for no limit
+            return value
+    return _MOST_TOKENS
+
+
+def _json(files: ModelFiles, name: str) -> Any:
+    return read_json(files.folder / name) if name in files.names else None

@@ -1,0 +1,76 @@
+"""``st:`` models of sentence-transformers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, token_counts
+from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.settings import Inference
+
+
+class SentenceTransformerEncoder(InBatches):
+    """A model of sentence-transformers, of transformer blocks or static embeddings, on any of its backends."""
+
+    kind: ClassVar[str] = "st"
+    libraries: ClassVar[tuple[str, ...]] = ("sentence-transformers", "transformers", "tokenizers", "torch")
+
+    def __init__(self, files: ModelFiles, inference: Inference) -> None:
+        options: dict[str, Any] = {"use_safetensors": True, "dtype": getattr(torch, inference.precision)}
+        import_module("transformers.utils.logging").disable_progress_bar()
+        self._model = import_module("sentence_transformers").SentenceTransformer(
+            str(files.folder),
+            device="cpu",
+            backend=inference.backend,
+            local_files_only=True,
+            trust_remote_code=inference.trust_remote_code,
+            model_kwargs=options if inference.backend == "torch" else {},
+        )
+        self._model.eval()
+        if inference.prompt is None:
+            default = self._model.prompts.get(self._model.default_prompt_name) or ""
+            inference = replace(inference, prompt=default)
+        self.inference, self._prompt = inference, inference.prompt or ""
+        self._tokenizer = self._model.tokenizer
+        self._is_static = hasattr(self._tokenizer, "encode_batch_fast")  # of `tokenizers`; no special tokens, no limit
+        limit = None if self._is_static else self._model.max_seq_length
+        width = self._model.get_embedding_dimension() or len(self._compute(["a"])[0])
+        super().__init__(files, inference, width, None if limit is None else max(0, limit - self._overhead))
+
+    @property
+    def _overhead(self) -> int:
+        special = 0 if self._is_static else self._tokenizer.num_special_tokens_to_add(pair=False)
+        return int(special) + (len(self._ids([self._prompt])[0]) if self._prompt else 0)
+
+    @cached_property
+    def _on_device(self) -> Any:
+        """The model, on its device from the first batch on: the driver of a cluster may have no GPU, or not need it."""
+        return self._model.to(self.inference.device)
+
+    def _more_identity(self) -> Mapping[str, Any]:
+        return {"backend": self.inference.backend}
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._is_static:
+            return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        only = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
+        ids: list[list[int]] = self._tokenizer(list(texts), verbose=False, **only)["input_ids"]
+        return ids
+
+    def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
+        if self._is_static:
+            unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
+        else:
+            unknown = self._tokenizer.unk_token_id
+        return token_counts(self._ids(texts), unknown)
+
+    def _compute(self, texts: Sequence[str]) -> Matrix:
+        vectors = self._on_device.encode(
+            list(texts), batch_size=len(texts), prompt=self._prompt, show_progress_bar=False, convert_to_numpy=True
+        )
+        return np.asarray(vectors, np.float32)

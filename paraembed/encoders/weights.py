@@ -1,0 +1,63 @@
+"""An encoder in the form in which it travels to other processes."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from paraembed.encoders.base import Encoder
+from paraembed.encoders.configs import BosEosTokens, EncoderConfig
+from paraembed.encoders.devices import Place
+from paraembed.settings import Precision
+from paraembed.text.vocabulary import Words
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Encoder as options and arrays, see ``Packed``; all workers of a machine share the arrays.
+
+    Attributes:
+        config: options of the encoder.
+        tokenizer: name of the tokenizer.
+        bos_eos_tokens: see ``Encoder``.
+        max_tokens: see ``Encoder``.
+        fingerprint: fingerprint of the encoder folder.
+        device: where the encoder computes.
+        precision: number type in which it computes.
+        vocabulary: string array [V].
+        tensors: state of the encoder by name.
+    """
+
+    config: EncoderConfig
+    tokenizer: str
+    bos_eos_tokens: BosEosTokens
+    max_tokens: int | None
+    fingerprint: str
+    device: Place
+    precision: Precision
+    vocabulary: pa.StringArray
+    tensors: dict[str, npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, encoder: Encoder) -> "Weights":
+        """Return the weights of an encoder, without a copy if it is on a CPU in float32."""
+        tensors = {name: tensor.to("cpu", torch.float32).numpy() for name, tensor in encoder.state_dict().items()}
+        options = encoder.config, encoder.tokenizer, encoder.bos_eos_tokens, encoder.max_tokens, encoder.fingerprint
+        return cls(*options, encoder.device, encoder.precision, encoder.vocabulary, tensors)
+
+    def encoder(self) -> Encoder:
+        """Return the encoder on these arrays, which are read-only: processes may share them."""
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
+            words = Words(self.vocabulary, self.tensors["matrix"])
+            encoder = Encoder(
+                self.config, words, self.tokenizer, bos_eos_tokens=self.bos_eos_tokens, max_tokens=self.max_tokens
+            )
+            tensors = {name: torch.from_numpy(array) for name, array in self.tensors.items()}
+            encoder.load_state_dict(tensors, assign=True)
+        encoder.requires_grad_(False).eval()
+        encoder.fingerprint = self.fingerprint
+        return encoder.placed(self.device, self.precision)

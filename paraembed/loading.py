@@ -1,0 +1,49 @@
+"""Any encoder by its name: a folder, an MLflow run or registered model, a model of another library."""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.devices import chosen_device
+from paraembed.encoders.foreign import open_foreign
+from paraembed.encoders.protocol import TextEncoder
+from paraembed.settings import DEFAULT_INFERENCE, Inference, is_peer, is_run
+
+Fetch = Callable[[str, Path], Path]
+"""Downloads the encoder of an MLflow run or registered model to a folder; returns the encoder folder."""
+
+
+def open_encoder(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None) -> TextEncoder:
+    """Return the encoder that a user names.
+
+    Args:
+        name: an encoder folder; ``st:``, ``m2v:`` or ``onnx:`` with a folder, or a name on the Hugging Face hub; with
+            ``fetch`` also an MLflow run id or ``models:/NAME@ALIAS``.
+        inference: device, precision and settings of other libraries' models.
+        fetch: see ``Fetch``.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: no such folder.
+        ValueError: no such model or run, a damaged one, or a setting that it does not have.
+    """
+    if is_peer(name):
+        return open_foreign(name, inference)
+    if fetch is not None and is_run(name):
+        with TemporaryDirectory() as folder:
+            return _placed(checkpoint.load(fetch(name, Path(folder))), inference)
+    return _placed(checkpoint.load(name), inference)
+
+
+def _placed(encoder: Encoder, inference: Inference) -> Encoder:
+    for setting, unset in (
+        ("prompt", None),
+        ("backend", "torch"),
+        ("batch_tokens", None),
+        ("trust_remote_code", False),
+    ):
+        if getattr(inference, setting) != unset:
+            raise ValueError(f"`{setting}` is for models of other libraries; leave it out for an encoder folder")
+    device = chosen_device(inference.device, gains=encoder.composition.adds is None)
+    return encoder.placed(device, inference.precision)

@@ -1,0 +1,64 @@
+"""Encoders that MLflow keeps: of a run, or of a registered model. MLflow, which takes 1 s, is imported when asked."""
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+_MODEL = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+
+
+def fetch_encoder(name: str, folder: Path) -> Path:
+    """Download an encoder.
+
+    Args:
+        name: id of a training's run, ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
+        folder: where to put it.
+
+    Returns:
+        The encoder folder.
+
+    Raises:
+        ValueError: no such run or model, or none with an encoder.
+    """
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415 - see the first line
+    from mlflow.tracking import MlflowClient  # noqa: PLC0415
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+    from paraembed.io.places import without_credentials  # noqa: PLC0415
+    from paraembed.tracking.store import in_a_line  # noqa: PLC0415
+
+    default = Path.cwd() / "mlruns" / "mlflow.db"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default}"
+    if uri == f"sqlite:///{default}" and not default.exists():
+        raise ValueError(f"no {default} to look for {name} in; set MLFLOW_TRACKING_URI, or name an encoder folder")
+    model = _MODEL.fullmatch(name)
+    if name.startswith("models:") and model is None:
+        raise ValueError(f"{name} is not the name of a registered model; expected models:/NAME@ALIAS or /NAME/VERSION")
+    try:
+        client = MlflowClient(uri)
+        if model is not None:
+            return _registered(client, uri, model, folder)
+        return Path(client.download_artifacts(name, "encoder", str(folder)))
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        what = "a registered model of jobs/tune.py" if model else "the id of a training, or the folder of an encoder"
+        raise ValueError(
+            f"MLflow at {without_credentials(uri)} gives no encoder of {name} ({in_a_line(error)}); expected {what}"
+        ) from None
+
+
+def _registered(client: "MlflowClient", uri: str, model: re.Match[str], folder: Path) -> Path:
+    from mlflow.artifacts import download_artifacts  # noqa: PLC0415 - see the first line
+    from mlflow.models import Model  # noqa: PLC0415
+
+    version = model["version"] or client.get_model_version_by_alias(model["name"], model["alias"]).version
+    source = client.get_model_version_download_uri(model["name"], version)
+    fetched = Path(download_artifacts(artifact_uri=source, dst_path=str(folder), tracking_uri=uri))
+    flavor = Model.load(str(fetched)).flavors.get("python_function", {})
+    path = flavor.get("artifacts", {}).get("encoder", {}).get("path")
+    if not path or not (fetched / path).resolve().is_relative_to(fetched.resolve()):
+        raise ValueError(f"{model[0]} holds no encoder; expected a model that jobs/tune.py registered")
+    return fetched / str(path)

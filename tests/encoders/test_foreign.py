@@ -1,0 +1,238 @@
+"""Encoders of other libraries: their vectors are those of the library, with our counts, identity and batches."""
+
+import pickle
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paraembed.encoders.foreign.base import InBatches, token_counts
+from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.loading import open_encoder
+from paraembed.settings import Inference
+from tests.encoders.models import MATRIX, minilm, save_onnx, save_tiny
+
+pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
+
+TEXTS = ["the cat", "dog on the mat", "", "cat", "the zebra", None, "  "]
+ROWS = [[5, 1], [2, 3, 5, 4], [], [1], [5, 0], [], []]  # of MATRIX, for each of TEXTS
+SENTENCES = [
+    "A man is playing a guitar.",
+    "Two dogs run through the snow while a child watches them from the porch of an old wooden house.",
+    "",
+    "Rain.",
+    "The quick brown fox jumps over the lazy dog, again and again, until the sun goes down behind the hills.",
+] * 7
+
+
+@pytest.fixture(params=["st", "m2v", "onnx"])
+def tiny(request, tmp_path):
+    return save_tiny(request.param, tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def transformer():
+    return open_encoder(f"st:{minilm()}")
+
+
+def test_vectors_and_counts_of_tiny_models(tiny):
+    """model2vec leaves unknown words out of the mean; the others take the vector of <unk>."""
+    result = open_encoder(tiny).embed(pa.array(TEXTS))
+    for vector, rows in zip(result.vectors, ROWS, strict=True):
+        kept = [row for row in rows if row or not tiny.startswith("m2v")]
+        expected = MATRIX[kept].mean(axis=0) if kept else np.zeros(4)
+        assert np.allclose(vector, expected, atol=1e-6)
+    assert result.num_tokens.tolist() == [2, 4, 0, 1, 2, 0, 0]
+    assert result.num_unknown.tolist() == [0, 0, 0, 0, 1, 0, 0]
+    assert result.num_cut == 0
+
+
+def test_a_transformer_as_its_library_has_it(transformer):
+    library = pytest.importorskip("sentence_transformers")
+    bare = library.SentenceTransformer(str(minilm()), device="cpu", local_files_only=True)
+    long = " ".join(["word"] * 400)
+    texts = [*SENTENCES, long]
+    result = transformer.embed(pa.array(texts))
+    filled = np.array([bool(text) for text in texts])
+    assert np.allclose(result.vectors[filled], bare.encode([text for text in texts if text]), atol=1e-5)
+    assert not result.vectors[~filled].any()
+    expected = [len(ids) for ids in bare.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
+    assert result.num_tokens.tolist() == expected
+    assert (transformer.width, transformer.max_tokens, result.num_cut) == (384, 254, 1)
+
+
+def test_a_prompt_is_read_and_not_counted(transformer):
+    library = pytest.importorskip("sentence_transformers")
+    asked = open_encoder(f"st:{minilm()}", Inference(prompt="query: "))
+    bare = library.SentenceTransformer(str(minilm()), device="cpu", local_files_only=True)
+    result, texts = asked.embed(pa.array(SENTENCES[:5])), [text for text in SENTENCES[:5] if text]
+    assert np.allclose(result.vectors[[0, 1, 3, 4]], bare.encode(texts, prompt="query: "), atol=1e-5)
+    assert np.array_equal(result.num_tokens, transformer.embed(pa.array(SENTENCES[:5])).num_tokens)
+    assert asked.max_tokens == transformer.max_tokens - 2  # "query" and ":"
+
+
+def test_what_decides_the_vectors_changes_the_fingerprint(transformer, tmp_path):
+    changed = tmp_path / "changed"
+    shutil.copytree(minilm(), changed)
+    (changed / "README.md").write_text("another card\n")
+    assert open_encoder(f"st:{changed}").fingerprint == transformer.fingerprint
+    weights = bytearray((changed / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (changed / "model.safetensors").write_bytes(weights)
+    others = [
+        open_encoder(f"st:{changed}"),
+        *(
+            open_encoder(f"st:{minilm()}", Inference(**settings))
+            for settings in ({"prompt": "query: "}, {"precision": "bfloat16"}, {"batch_tokens": 512})
+        ),
+    ]
+    names = ["files", "max_tokens", "precision", "batch_tokens"]
+    for other, name in zip(others, names, strict=True):
+        assert other.fingerprint != transformer.fingerprint
+        assert other.identity[name] != transformer.identity[name]
+
+
+def test_a_model_travels_with_its_files(tiny, tmp_path, monkeypatch):
+    encoder = open_encoder(tiny)
+    buffers = []
+    sent = pickle.dumps(encoder.packed(), protocol=5, buffer_callback=buffers.append)  # as Ray's object store does
+    shared = [bytes(buffer) for buffer in buffers]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    here = pickle.loads(sent, buffers=shared).encoder()
+    assert here.files.folder == encoder.files.folder
+    Path(tiny.partition(":")[2]).rename(tmp_path / "moved")  # as on a machine without the driver's disk
+    there = [pickle.loads(sent, buffers=shared).encoder() for _ in range(2)]
+    for arrived in (here, *there):
+        assert arrived.fingerprint == encoder.fingerprint
+    assert np.array_equal(there[1].encode(["the cat"]), encoder.encode(["the cat"]))
+    (copy,) = (tmp_path / "cache" / "paraembed" / "models").iterdir()
+    assert there[0].files.folder == copy
+    (copy / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"is not a model|another files"):
+        pickle.loads(sent, buffers=shared).encoder()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pkl", "model.pt"])
+def test_weights_that_could_run_code_are_rejected(tiny, name):
+    module = Path(tiny.partition(":")[2]) / "module"
+    module.mkdir()
+    (module / name).touch()
+    with pytest.raises(ValueError, match=rf"module/{name} has no safetensors"):
+        open_encoder(tiny)
+    (module / "model.safetensors").touch()  # then that is what a library loads
+    assert open_encoder(tiny).width == 4
+
+
+def test_bad_models(tiny, tmp_path):
+    kind, _, folder = tiny.partition(":")
+    with pytest.raises(ValueError, match=f"{folder}/none is not a folder"):
+        open_encoder(f"{kind}:{folder}/none")
+    for file in Path(folder).glob("*.json"):
+        file.unlink()
+    with pytest.raises(ValueError, match=f"{kind}:.* is not a model that"):
+        open_encoder(tiny)
+    with pytest.raises(ValueError, match="`precision`"):
+        save_onnx(tmp_path / "onnx")
+        open_encoder(f"onnx:{tmp_path / 'onnx'}", Inference(precision="float16"))
+
+
+def test_settings_of_other_libraries_are_not_for_encoder_folders(tiny_encoder_folder):
+    with pytest.raises(ValueError, match="`prompt`"):
+        open_encoder(str(tiny_encoder_folder), Inference(prompt="query: "))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_no_gpu_here(tiny_encoder_folder):
+    encoder = open_encoder(str(tiny_encoder_folder), Inference(device="cuda"))
+    assert encoder.identity == {"device": "cuda", "precision": "float32"}
+    with pytest.raises(ValueError, match="`device` is cuda"):
+        encoder.embed(pa.array(["the cat"]))
+
+
+def test_own_encoders_in_another_precision(tiny_encoder_folder):
+    exact = open_encoder(str(tiny_encoder_folder))
+    coarse = open_encoder(str(tiny_encoder_folder), Inference(precision="bfloat16"))
+    texts = pa.array(["the cat sat", "", "a dog ran home ."])
+    assert exact.identity == {}
+    assert coarse.identity == {"device": "cpu", "precision": "bfloat16"}
+    vectors, expected = coarse.embed(texts).vectors, exact.embed(texts).vectors
+    assert np.allclose(vectors, expected, atol=0.05)
+    assert not np.array_equal(vectors, expected)
+
+
+def test_a_library_that_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "model2vec", None)
+    with pytest.raises(ValueError, match=r"m2v:x needs model2vec, .* pip install 'paraembed\[m2v\]'"):
+        open_encoder("m2v:x")
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        (None, MATRIX[[5, 1]].mean(axis=0)),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, MATRIX[[5, 1]].mean(axis=0)),
+        ({"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}, MATRIX[5]),
+        ({"pooling_mode": "cls"}, MATRIX[5]),
+    ],
+)
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_pooling_of_onnx(tmp_path, pooling, expected, normalizes):
+    save_onnx(tmp_path / "model", pooling, ["Normalize"] if normalizes else [])
+    vectors = open_encoder(f"onnx:{tmp_path / 'model'}").encode(["the cat", "dog"])
+    expected = expected / np.linalg.norm(expected) if normalizes else expected
+    assert np.allclose(vectors[0], expected, atol=1e-6)
+
+
+def test_other_pooling_is_rejected(tmp_path):
+    save_onnx(tmp_path / "model", {"pooling_mode_max_tokens": True})
+    with pytest.raises(ValueError, match="only mean and cls"):
+        open_encoder(f"onnx:{tmp_path / 'model'}")
+
+
+class Counting(InBatches):
+    """A vector is the text's number of words and its first word; the batches are kept."""
+
+    kind, libraries, _overhead = "st", ("torch",), 2
+
+    def __init__(self, batch_tokens, most=None):
+        self.batches, self.most = [], most
+        super().__init__(ModelFiles(Path(), ()), Inference(device="cpu", batch_tokens=batch_tokens), 2, 10)
+
+    def _count(self, texts):
+        return token_counts([list(map(int, text.split())) for text in texts], 0)
+
+    def _compute(self, texts):
+        size = len(texts) * (min(10, max(len(text.split()) for text in texts)) + 2)
+        if self.most is not None and size > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        self.batches.append(size)
+        return np.array([[len(text.split()), int(text.split()[0])] for text in texts], np.float32)
+
+
+numbers = st.lists(st.integers(0, 9), max_size=15).map(lambda row: " ".join(map(str, row)))
+
+
+@given(st.lists(numbers, max_size=30), st.integers(12, 60))
+def test_batches_keep_the_order_and_the_budget(texts, budget):
+    encoder = Counting(budget)
+    result = encoder.embed(pa.array(texts, pa.string()))
+    words = [text.split() for text in texts]
+    assert result.vectors.tolist() == [[len(row), int(row[0])] if row else [0, 0] for row in words]
+    assert result.num_unknown.tolist() == [row.count("0") for row in words]
+    assert result.num_cut == sum(len(row) > 10 for row in words)
+    assert all(size <= budget for size in encoder.batches)
+
+
+def test_less_memory_halves_the_batches(caplog):
+    encoder, texts = Counting(60, most=20), pa.array(["1 2 3"] * 40)
+    assert encoder.embed(texts).vectors[:, 0].tolist() == [3] * 40
+    assert encoder.batches == [15] * 13 + [5]
+    assert [record.args for record in caplog.records] == [(60,)]
+    with pytest.raises(ValueError, match="one text"):
+        Counting(60, most=4).embed(texts)
