@@ -146,9 +146,17 @@ def begun_run(store: Store, run: Run, encoder: str = "") -> Iterator[dict[str, P
         _check_same(store, run)
         for name in (REPORTS, REJECTED):  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
-        if encoder:
+        if encoder and encoder_name(store) != encoder:
             write_json(store, ENCODER, {"encoder": encoder})
         yield finished_parts(store, run)
+
+
+def encoder_name(store: Store) -> str:
+    """Return how the user named the encoder of an output; empty if that is not known."""
+    try:
+        return str(read_json(store, ENCODER, dict[str, str]).get("encoder", ""))
+    except (OSError, ValueError):
+        return ""
 
 
 def _check_same(store: Store, run: Run) -> None:

@@ -537,7 +537,7 @@ def test_flags_that_would_be_ignored_are_refused(tiny_encoder_folder, corpus, tm
         ({"input": ("",)}, "--input is ''; give a path or a URI, or . for the working folder"),
         ({"out": " "}, "--out is ' '"),
     ):
-        flags = {"encoder": tiny_encoder_folder, "input": (str(corpus),), "out": str(tmp_path / "out"), **values}
+        flags = {"encoder": str(tiny_encoder_folder), "input": (str(corpus),), "out": str(tmp_path / "out"), **values}
         with pytest.raises(ValueError, match=re.escape(message)):
             job.main(job.Embed(**flags))
     assert not (tmp_path / "out").exists()

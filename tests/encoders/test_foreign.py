@@ -137,8 +137,8 @@ def test_bad_models(tiny, tmp_path):
         file.unlink()
     with pytest.raises(ValueError, match=f"{kind}:.* is not a model that"):
         open_encoder(tiny)
+    save_onnx(tmp_path / "onnx")
     with pytest.raises(ValueError, match="`precision`"):
-        save_onnx(tmp_path / "onnx")
         open_encoder(f"onnx:{tmp_path / 'onnx'}", Inference(precision="float16"))
 
 
