@@ -16,7 +16,7 @@ from scipy import stats
 from paraembed.compiled import compiled
 from paraembed.encoders import Encoder
 from paraembed.encoders.base import warn_of_unread
-from paraembed.encoders.foreign import ForeignEncoder
+from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.encoders.protocol import Embeds
 from paraembed.evaluation.candidates import PairScorer
 from paraembed.evaluation.sets import AnySet, Choices, ScoredPairs, Suite
