@@ -1,11 +1,6 @@
 """jobs/export.py as a user runs it."""
 
-import logging
-import runpy
-import signal
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +8,8 @@ import pytest
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder, config_from_dict
-from paraembed.stops import STOP_SIGNALS
 from paraembed.text.vocabulary import START, UNKNOWN, Words, read_words
 
-JOB = Path(__file__).parents[2] / "jobs" / "export.py"
-Job = Callable[[str], object]
 VOCABULARY = [START, "the", "cat", UNKNOWN]
 
 
@@ -31,24 +23,8 @@ def save(name, folder, vocabulary=VOCABULARY):
 
 
 @pytest.fixture
-def export(tmp_path, monkeypatch):
-    """Runs the job on a command line and gives its exit status; MLflow does not answer."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    root, stops = logging.getLogger(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    handlers, level = root.handlers[:], root.level
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-
-    def call(line):
-        monkeypatch.setattr(sys, "argv", ["jobs/export.py", *line.split()])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(JOB), run_name="__main__")
-        return ended.value.code
-
-    yield call
-    root.handlers, root.level = handlers, level
-    for number, handler in stops.items():
-        signal.signal(number, handler)
+def export(run_job):
+    return partial(run_job, "export")
 
 
 def test_word2vec_text_that_train_reads(export, tmp_path, capsys):

@@ -1,44 +1,19 @@
 """jobs/weight.py as a user runs it."""
 
-import logging
-import runpy
-import signal
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 
 import paraembed
 from paraembed.evaluation.baselines import Sources, baseline
-from paraembed.stops import STOP_SIGNALS
-
-JOB = Path(__file__).parents[2] / "jobs" / "weight.py"
-Job = Callable[[str], object]
 
 
 @pytest.fixture
-def weight(tmp_path, monkeypatch):
-    """Runs the job on a command line and gives its exit status; MLflow does not answer."""
+def weight(run_job, tmp_path):
     (tmp_path / "vectors").write_text("UUUNKKK 1 0 0\nthe 0 1 0\ncat 0 0 1\ndog -1 2 1\n")
     (tmp_path / "counts").write_text("the 90\ncat 7\ndog 3\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    root, stops = logging.getLogger(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    handlers, level = root.handlers[:], root.level
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-
-    def call(line):
-        monkeypatch.setattr(sys, "argv", ["jobs/weight.py", *line.split()])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(JOB), run_name="__main__")
-        return ended.value.code
-
-    yield call
-    root.handlers, root.level = handlers, level
-    for number, handler in stops.items():
-        signal.signal(number, handler)
+    return partial(run_job, "weight")
 
 
 def test_an_encoder_that_embeds_as_the_baseline_does(weight, tmp_path, capsys):
