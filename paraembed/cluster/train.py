@@ -14,7 +14,7 @@ from ray.train import DataConfig, FailureConfig, LoggingConfig, RunConfig, Scali
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from paraembed.cluster.session import check_gpus, check_resources, ray_session, runs_in_process, workers_here
-from paraembed.cluster.train_worker import Result, Task, work_on
+from paraembed.cluster.train_worker import Task, work_on
 from paraembed.console import doing, duration, say
 from paraembed.io.atomic import work_folder, write_json
 from paraembed.io.fingerprint import read_json
@@ -25,7 +25,7 @@ from paraembed.tracking.runs import send_left, tracked_run
 from paraembed.training.data import Table, TrainingData
 from paraembed.training.inputs import Coverage, check_coverage
 from paraembed.training.loop import TRACED_STEPS
-from paraembed.training.state import Checkpoints
+from paraembed.training.state import Checkpoints, Counters
 
 _COVERAGE = "coverage.json"
 _FILES = re.compile(
@@ -156,9 +156,9 @@ def _train(training: Training, work: Work) -> Table | None:
         run.params(work.fingerprint["recipe"])
         run.params(data.params(work.fingerprint))
         result = _fit(training, run.spool)
-        counters = result.counters
-        if counters is None:
-            raise RunFailedError(result.error)
+        if "error" in result:
+            raise RunFailedError(result["error"])
+        counters: Counters = result["counters"]
         if counters.skipped_pairs:
             say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
         doing(f"scoring and writing the {data.model}")
@@ -174,7 +174,7 @@ def _train(training: Training, work: Work) -> Table | None:
     return table
 
 
-def _fit(training: Training, spool: Path | None) -> Result:
+def _fit(training: Training, spool: Path | None) -> dict[str, Any]:
     """Train on Ray Train, or for one worker in this process; returns what rank 0 returned."""
     placement, work, data = training.placement, training.work, training.data
     in_process = runs_in_process(placement)
@@ -202,7 +202,7 @@ def _fit(training: Training, spool: Path | None) -> Result:
     )
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
-        return Result(**trainer.fit().return_value)  # type: ignore[attr-defined]
+        return dict(trainer.fit().return_value)  # type: ignore[attr-defined]
     except SystemExit:  # what Ray Train makes of Ctrl-C, with status 0
         raise KeyboardInterrupt from None
     finally:

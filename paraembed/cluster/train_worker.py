@@ -47,27 +47,20 @@ class Task:
     trace: Path | None
 
 
-@dataclass(frozen=True)
-class Result:
-    """What rank 0 returns: what went wrong, for the user, else where the run ended."""
-
-    error: str = ""
-    counters: Counters | None = None
-
-
 def work_on(config: dict[str, Task]) -> dict[str, Any]:
-    """Train on one worker, ``config["task"]``; rank 0 saves the model to ``work/trained``, and its result counts.
+    """Train on one worker, ``config["task"]``; return the ``counters`` where the run ended, or an ``error``.
 
-    What its user can mend is returned: raised here, it would count as a worker's death, and be tried again.
+    Rank 0 saves the model to ``work/trained``, and its result counts. What its user can mend is returned:
+    raised here, it would count as a worker's death, and be tried again.
     """
     try:
-        return vars(Result(counters=_train(config["task"])))
+        return {"counters": _train(config["task"])}
     except ConnectionError:
         raise
     except torch.OutOfMemoryError as error:
-        return vars(Result(f"the GPU's memory is too small: {error}; use a smaller `batch_size` or `max_words`"))
+        return {"error": f"the GPU's memory is too small: {error}; use a smaller `batch_size` or `max_words`"}
     except (ValueError, OSError) as error:
-        return vars(Result(str(error)))
+        return {"error": str(error)}
 
 
 @one_thread()  # one worker is the job's own process, which scores afterwards
