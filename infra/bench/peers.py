@@ -95,7 +95,7 @@ def train_static_embedding(
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415
     from transformers import TrainerCallback  # noqa: PLC0415
 
-    class Steps(TrainerCallback):  # type: ignore[misc]
+    class Steps(TrainerCallback):  # type: ignore[misc, unused-ignore]  # unused where transformers is installed
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002 - theirs
             on_step(state.global_step)
 
