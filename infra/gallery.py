@@ -1,7 +1,7 @@
-"""Make the pictures and texts of docs/gallery.md from a run on the generated sample: ``python infra/gallery.py``.
+"""Generate the plots and texts of docs/gallery.md from a run on the generated sample: ``python infra/gallery.py``.
 
-The jobs run in a temporary folder, one after the other, in about ten minutes on two cores. Pictures go to docs/images,
-the output of a job replaces the block behind its marker in docs/gallery.md.
+The jobs run in a temporary folder, one after the other, in about ten minutes on two cores. Plots go to docs/images, and
+the output of each job replaces the block after its marker in docs/gallery.md.
 """
 
 import os
@@ -28,9 +28,9 @@ JOBS = {
     "verify": "verify embeddings",
     "tune": "tune smoke --out sweep",
 }
-"""Name of a block of the page → command line."""
+"""Name of a block on the page → command line."""
 STATUS = {"rejected": (1, 2)}
-"""Exit statuses of the jobs that do not end with 0."""
+"""Exit statuses of jobs that do not end with 0."""
 PICTURES = {
     "training.png": "encoder/training.png",
     "score-by-length.png": "scores/score-by-length.png",
@@ -38,15 +38,15 @@ PICTURES = {
     "sweep-parallel.png": "sweep/parallel.png",
     "sweep-curves.png": "sweep/curves.png",
 }
-"""Picture of the page → file of the run."""
+"""Plot on the page → file of the run."""
 _STATUS_LINE = re.compile(r" \((?:\d+ min )?\d+ s\)$")
 
 
 def run(name: str, folder: Path) -> str:
-    """Run a job in a folder; return its output without the lines that only say how long something takes.
+    """Run a job in a folder; return its output without the lines that only report durations.
 
     Raises:
-        ChildProcessError: the job ended with another status than expected.
+        ChildProcessError: the job ended with an unexpected status.
     """
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -70,13 +70,13 @@ def run(name: str, folder: Path) -> str:
 
 
 def with_block(page: str, name: str, text: str) -> str:
-    """Return the page with the text in the block behind the marker of this name, where it has one."""
+    """Return the page with the text in the block after the marker of this name, if the page has one."""
     block = re.compile(rf"(<!-- {name} -->\n+```text\n).*?(^```$)", re.MULTILINE | re.DOTALL)
     return block.sub(lambda match: f"{match[1]}{text}\n{match[2]}", page)
 
 
 def main() -> None:
-    """Run the jobs; then write pictures and page, all or none."""
+    """Run the jobs; then write either all plots and the page, or nothing."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         page = PAGE.read_text()
@@ -84,7 +84,7 @@ def main() -> None:
             page = with_block(page, name, run(name, folder))
         large = [name for name, file in PICTURES.items() if (folder / file).stat().st_size > MOST_BYTES]
         if large:
-            raise ValueError(f"{', '.join(large)}: over {MOST_BYTES:,} bytes; choose smaller pictures")
+            raise ValueError(f"{', '.join(large)}: larger than {MOST_BYTES:,} bytes; use smaller pictures")
         for name, file in PICTURES.items():
             shutil.copyfile(folder / file, IMAGES / name)
         PAGE.write_text(page)

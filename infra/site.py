@@ -1,7 +1,7 @@
 """Copy the pages of the repository to one folder for the site generator: ``python infra/site.py``, a step of make docs.
 
-Pages outside docs/ (README, CONTRIBUTING, the guide of infra, …) become pages of the site. A link to a file that is not
-a page, such as a module, becomes plain text: the site has the API reference for these.
+Pages outside of docs/ (README, CONTRIBUTING, the guide of infra, …) become pages of the site. A link to a file that is
+not a page, such as a module, becomes plain text, because the site has an API reference for modules.
 """
 
 import re
@@ -17,7 +17,7 @@ OUTSIDE = {
     "SECURITY.md": "security.md",
     "infra/README.md": "machines.md",
 }
-"""Page outside docs/ → its name on the site."""
+"""Page outside of docs/ → its name on the site."""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 _CODE = re.compile(r"`[^`\n]+`")
 _BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -33,9 +33,9 @@ def text_on_the_site(path: Path, text: str, pages: dict[Path, str]) -> str:
     """Return a page's text with the links and escapes of the site.
 
     Args:
-        path: of the page in the repository.
-        text: of the page.
-        pages: as ``site_pages`` returns them.
+        path: path of the page in the repository.
+        text: text of the page.
+        pages: result of ``site_pages``.
     """
 
     def link(match: re.Match[str]) -> str:
@@ -50,7 +50,9 @@ def text_on_the_site(path: Path, text: str, pages: dict[Path, str]) -> str:
         return label
 
     def page(part: str) -> str:
-        r"""Change the text between two blocks. Tables of a code host need ``\|`` in code, the generator does not."""
+        r"""Adapt the text between two blocks: tables on a code host need ``\|`` in code, but the site generator does
+        not.
+        """
         return _LINK.sub(link, _CODE.sub(lambda match: match[0].replace(r"\|", "|"), part))
 
     parts = _BLOCK.split(text)

@@ -1,7 +1,8 @@
-"""How many machines a corpus takes, from what was measured: ``python infra/sizing.py`` writes the table of README.md.
+"""Estimate the machines that a corpus needs from measurements: ``python infra/sizing.py`` writes the table of
+README.md.
 
-``infra/measured.json`` is what ``python jobs/bench.py embed --out infra/measured.json`` wrote, on a machine that did
-nothing else.
+``infra/measured.json`` is the output of ``python jobs/bench.py embed --out infra/measured.json`` on an otherwise idle
+machine.
 """
 
 import json
@@ -21,14 +22,14 @@ _ROW = 16  # bytes of id, n_tokens and n_unknown
 
 @dataclass(frozen=True)
 class Measured:
-    """What one worker does.
+    """Measurements of one worker.
 
     Attributes:
-        rows_per_second: rows that a worker embeds and writes in a second, on a core of its own.
-        memory: bytes that a worker holds at most.
-        start_seconds: from the command to the first row.
-        width: numbers of a vector.
-        cores: of the machine that was measured.
+        rows_per_second: rows that a worker embeds and writes per second, on its own core.
+        memory: maximum bytes of memory of a worker.
+        start_seconds: time from the start of the command to the first row.
+        width: length of a vector.
+        cores: number of cores of the measured machine.
     """
 
     rows_per_second: float
@@ -39,7 +40,7 @@ class Measured:
 
 
 def read_measured(path: Path, dtype: str = "float32") -> Measured:
-    """The medians of a benchmark's turns."""
+    """Return the medians over a benchmark's rounds."""
     values: dict[str, Any] = json.loads(path.read_text())
     turns = values["programs"][dtype]["turns"]
     return Measured(
@@ -52,7 +53,7 @@ def read_measured(path: Path, dtype: str = "float32") -> Measured:
 
 
 def table(measured: Measured) -> str:
-    """Markdown: what was measured, then hours, machines and disk for each size of corpus."""
+    """Return Markdown: the measurements, then hours, machines and disk for each size of corpus."""
     rate = measured.rows_per_second
     size = {dtype: measured.width * item + _ROW for dtype, item in _BYTES.items()}
     lines = [
@@ -77,7 +78,7 @@ def table(measured: Measured) -> str:
 
 
 def with_table(readme: str, text: str) -> str:
-    """README.md with this table."""
+    """Return README.md with this table."""
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"

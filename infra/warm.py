@@ -1,7 +1,7 @@
-"""Compile the loops of all jobs before the first one runs: ``python infra/warm.py``, a step of the Dockerfile.
+"""Compile the loops of all jobs in advance: ``python infra/warm.py``, a step of the Dockerfile.
 
-The machine code is kept in ``NUMBA_CACHE_DIR``, for the processor that it was compiled on; on another one each loop is
-compiled where it is first called, and kept there, too, if the folder can be written.
+The machine code is cached in ``NUMBA_CACHE_DIR``, for the processor it was compiled on. On another processor, each loop
+is compiled at its first call, and also cached if the folder is writable.
 """
 
 import sys
@@ -31,7 +31,7 @@ from paraembed.training.step import step_for
 
 
 def warm(folder: Path) -> None:
-    """Call each loop on a small sample, in the way of the jobs."""
+    """Call each loop on a small sample, like the jobs do."""
     files = write_sample(folder, lines=2000, dimension=20, sentences=200, test_pairs=10, pairs=200)
     for number, path in enumerate((files.ppdb_1, files.ppdb_2, files.pairs)):
         assert path is not None

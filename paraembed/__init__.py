@@ -16,7 +16,9 @@ _HOMES = {"load": "paraembed.checkpoint", "ENCODERS": "paraembed.encoders", "REC
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: torch takes 1 s, and the processes that shard pairs do without it."""
+    """Import a public name on first use: importing torch takes 1 s, which jobs without torch, such as sharding,
+    save.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module 'paraembed' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,6 @@
-"""``python -m paraembed JOB …``: a job without the checkout; see ``paraembed.commands``."""
+"""``python -m paraembed JOB …``: run a job from the installed package, without a checkout; see
+``paraembed.commands``.
+"""
 
 import sys
 

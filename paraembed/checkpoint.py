@@ -1,7 +1,8 @@
-"""Encoder folder ↔ encoder: safetensors and JSON, never pickle.
+"""Save and load encoder folders, in safetensors and JSON, never pickle.
 
-A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, digests of the files next to it,
-fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and composition) and a ``README.md``.
+A folder holds ``config.json`` (encoder options, tokenizer, recipe, provenance, digests of the other files,
+fingerprint), ``words.txt`` (the vocabulary), ``model.safetensors`` (word matrix and other parameters) and
+``README.md``.
 """
 
 import shutil
@@ -43,7 +44,7 @@ class _Data(TypedDict):
 
 
 class _Provenance(TypedDict):
-    """What jobs read of it."""
+    """The fields of an encoder's provenance that jobs read."""
 
     training: NotRequired[_Training | None]
     selected: NotRequired[_Selected | None]
@@ -71,20 +72,20 @@ def save(
     written: Path | None = None,
     write_more: Callable[[Path], object] = lambda _: None,
 ) -> str:
-    """Write an encoder folder, whole or not at all; an existing folder is replaced.
+    """Write an encoder folder atomically; an existing folder is replaced.
 
     Args:
-        encoder: what to save.
-        folder: where to.
-        recipe: what decided the result, for the record.
-        provenance: input digests, versions and counts, for the record.
+        encoder: the encoder to save.
+        folder: folder to write.
+        recipe: recipe of the training, recorded in ``config.json``.
+        provenance: input digests, versions and counts, recorded in ``config.json``.
         model_card: text of ``README.md``.
-        written: folder of the same encoder, whose weights and vocabulary are moved; None: they are written.
-        write_more: writes further files into the folder.
+        written: folder of the same encoder whose weights and vocabulary are moved instead of being written again.
+        write_more: function that writes further files into the folder.
 
     Returns:
-        The fingerprint: a digest of encoder options, tokenizer, vocabulary and weights, so of all that a vector
-        depends on.
+        The fingerprint: a digest of encoder options, tokenizer, vocabulary and weights, that is, of everything that
+            decides a vector.
     """
     with new_folder(folder) as new:
         write_more(new)
@@ -108,8 +109,8 @@ def load(folder: str | Path) -> Encoder:
     """Load an encoder folder.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: no folder there, or a file of it is missing.
-        ValueError: not an encoder folder, or a file that differs from the digest in ``config.json``.
+        FileNotFoundError, NotADirectoryError: the folder or one of its files does not exist.
+        ValueError: the folder is not an encoder folder, or a file differs from its digest in ``config.json``.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -122,14 +123,16 @@ def load(folder: str | Path) -> Encoder:
     if matrix is None or matrix.ndim != 2 or matrix.dtype != torch.float32 or not matrix.shape[1]:
         raise ValueError(f"{folder}/model.safetensors has no word matrix 'matrix' of float32 [V, D]")
     if matrix.shape[0] != len(vocabulary):
-        raise ValueError(f"{folder}: words.txt has {len(vocabulary)} words, the word matrix has other rows")
+        raise ValueError(
+            f"{folder}: words.txt has {len(vocabulary)} words, but the word matrix has a different number of rows"
+        )
     options = config_from_dict(config["encoder"])
     with torch.device("meta"):  # shapes alone: a configuration may ask for more memory than there is
         composition = options.build(matrix.shape[1], torch.Generator())
         composition.for_vocabulary(len(vocabulary))
     expected = {f"composition.{name}": tensor for name, tensor in composition.state_dict().items()}
     check_tensors(
-        tensors, {"matrix": matrix, **expected}, f"{folder}: the weights do not fit the encoder in config.json"
+        tensors, {"matrix": matrix, **expected}, f"{folder}: the weights do not match the encoder in config.json"
     )
     # NumPy asks Linux for huge pages: random rows cost a fifth less than in PyTorch's memory (40k x 300).
     tensors["matrix"] = matrix = torch.from_numpy(np.array(matrix.numpy()))
@@ -149,10 +152,11 @@ def load(folder: str | Path) -> Encoder:
 
 
 def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
-    """Labeled data sets that an encoder was trained on: ``task``, ``data_set`` and ``seed`` of the split of each.
+    """Return the labeled data sets that an encoder was trained on, each with the ``task``, ``data_set`` and ``seed`` of
+    its split.
 
     Args:
-        provenance: of the encoder; labels in another form are left out.
+        provenance: provenance of the encoder; entries of another form are skipped.
     """
     wanted = {"task": str, "data_set": str, "seed": int}
     return [
@@ -163,10 +167,10 @@ def gold_of(provenance: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of an encoder folder.
+    """Read ``config.json`` of an encoder folder.
 
     Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: as for ``load``.
+        FileNotFoundError, NotADirectoryError, ValueError: the same errors as ``load``.
     """
-    what = "an encoder folder, as jobs/train.py writes"
+    what = "an encoder folder, written by jobs/train.py"
     return folder_config.read_config(folder, FORMAT, _Config, _DECIDES, _FILES, what)

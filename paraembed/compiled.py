@@ -1,4 +1,4 @@
-"""Loops as machine code, by numba, where it is installed."""
+"""Compile loops to machine code with numba, if it is installed."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +12,7 @@ except ImportError:  # a bare machine: torch, numpy and pyarrow alone
     numba = None  # type: ignore[assignment]
 
 COMPILED = numba is not None
-"""Whether ``compiled`` compiles; as plain Python the loops take a hundred times as long."""
+"""Whether ``compiled`` compiles; plain Python runs these loops a hundred times slower."""
 
 # Where numba keeps the code: the folder of paraembed, else its own.
 _PLACES = "paraembed.compiled_cache.ByContent,UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator"
@@ -44,12 +44,14 @@ def compiled(function: _Function, **more: Any) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """As ``compiled``, for a small function in the innermost loop: its code is inlined wherever it is called."""
+    """Compile a small function like ``compiled``, and inline its code into every caller."""
     return compiled(function, forceinline=True)
 
 
 def arithmetic(device: "torch.device") -> str:
-    """What decides the last bits of a training on a device: the same text on machines that compute the same."""
+    """Return a text that names everything that decides the last bits of a training result on a device; machines with
+    equal texts compute equal results.
+    """
     import torch  # noqa: PLC0415 - readers of text compile loops, too, and need no torch
 
     processor = "any"

@@ -1,7 +1,7 @@
-"""Where machine code is kept: by what it was made from, not by where its source lies.
+"""Cache of numba's machine code, found by the content of the source instead of its path.
 
-numba's own places go by the source's path, so that every ``ray job submit``, which runs from a new copy of the working
-folder, would compile everything again in every worker: 8 s of a core for the tokenizer alone.
+numba's own cache depends on the path of the source. ``ray job submit`` runs from a new copy of the working folder each
+time, so every worker would compile everything again: 8 s of a core for the tokenizer alone.
 """
 
 import hashlib
@@ -16,7 +16,9 @@ from numba.core.caching import UserWideCacheLocator
 
 
 class ByContent(UserWideCacheLocator):
-    """A folder in NUMBA_CACHE_DIR, else in the user's cache, for each state of the package and its compiler."""
+    """Cache folder for one state of the package and its compiler, in NUMBA_CACHE_DIR or else in the user's cache
+    folder.
+    """
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         super().__init__(py_func, py_file)  # type: ignore[no-untyped-call]
@@ -27,7 +29,9 @@ class ByContent(UserWideCacheLocator):
 
 @cache
 def digest_of(folder: Path) -> str:
-    """Of a package's modules and of the compiler: a loop's code holds that of functions in any of them."""
+    """Return a digest of a package's modules and of the compiler, because compiled code includes functions of any
+    module.
+    """
     digest = hashlib.sha256(f"numba {numba.__version__}, llvmlite {llvmlite.__version__}\n".encode())
     for path in sorted(folder.rglob("*.py")):
         source = path.read_bytes()

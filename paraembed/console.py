@@ -1,7 +1,7 @@
-"""Messages, tables and progress of a job on the terminal.
+"""Messages, tables and the progress line of a job on the terminal.
 
-Progress is one line, rewritten in place on a terminal, repeated every 30 seconds elsewhere. A job that ends within two
-seconds shows none.
+On a terminal the progress line is rewritten in place; elsewhere it is repeated every 30 seconds. A job that ends within
+two seconds shows no progress.
 """
 
 import logging
@@ -24,7 +24,7 @@ _ERASE = "\r\x1b[K"
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a reader: ``45 s``, ``3 min 05 s``, ``2 h 07 min``."""
+    """Return seconds in readable form: ``45 s``, ``3 min 05 s``, ``2 h 07 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -34,10 +34,10 @@ def duration(seconds: float) -> str:
 
 
 class Status:
-    """The line that says what a job is doing and how long it has been running.
+    """Progress line: what a job is doing, and for how long it has been running.
 
     Args:
-        started: when the job began, by ``time.monotonic``.
+        started: start time of the job, from ``time.monotonic``.
     """
 
     def __init__(self, started: float) -> None:
@@ -47,7 +47,7 @@ class Status:
         self._lock = Lock()
 
     def set(self, what: str) -> None:
-        """Set what the job is doing; an empty text erases the line."""
+        """Set the text of the progress line; an empty text erases the line."""
         with self._lock:
             self._what = what
             if not what and self._is_open:
@@ -55,7 +55,7 @@ class Status:
                 self._is_open = False
 
     def draw(self, now: float) -> None:
-        """Show the line where it is due."""
+        """Write the line if it is due."""
         with self._lock:
             if not self._what or now - self._started < QUIET_SECONDS:
                 return
@@ -68,7 +68,7 @@ class Status:
                 write_stream(sys.stderr, f"{line}\n")
 
     def over(self) -> str:
-        """Return what erases the line in front of other output."""
+        """Return the characters that erase the line before other output."""
         return _ERASE if self._is_open else ""
 
 
@@ -77,7 +77,7 @@ _status: list[Status] = []  # of the job that runs in this process, if one does
 
 @contextmanager
 def shown_status() -> Iterator[None]:
-    """Show what ``doing`` says, until the block ends; within another such block, nothing changes."""
+    """Show the progress texts of ``doing`` until the block ends; a nested block changes nothing."""
     if _status:
         yield
         return
@@ -104,21 +104,21 @@ def shown_status() -> Iterator[None]:
 
 
 def doing(what: str) -> None:
-    """Say what this job is doing from now on, such as ``reading the words``; nothing: an empty text.
+    """Set the text of the progress line, such as ``reading the words``; an empty text clears it.
 
-    It costs a microsecond, so a loop may call it at every turn. Without ``shown_status`` it does nothing.
+    A call takes a microsecond, so loops may call it in every iteration. It has no effect outside of ``shown_status``.
     """
     for status in _status:
         status.set(what)
 
 
 def over_status(text: str) -> str:
-    """Return a text for the terminal that is written over the line, where one is there."""
+    """Return a text for the terminal that first erases the progress line, if one is shown."""
     return "".join(status.over() for status in _status) + text
 
 
 def say(*lines: str) -> None:
-    """Write lines to the user (stderr; results go to files); a password in a URI is left out."""
+    """Write lines to the user on stderr, without passwords in URIs; results go to files."""
     write_stream(sys.stderr, over_status(without_credentials("".join(f"{line}\n" for line in lines))))
 
 
@@ -132,9 +132,10 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int | 
     """Print a table to stdout; columns after the first are right-aligned.
 
     Args:
-        head: names of the columns.
-        rows: cells, a row a line.
-        most: characters of a line; a wider table is printed in parts that each begin with the first column. None: any.
+        head: column names.
+        rows: cells, one sequence per row.
+        most: maximum characters per line; a wider table is printed in parts that each begin with the first column.
+            None: no maximum.
     """
     doing("")
     columns = list(zip(head, *rows, strict=True))
@@ -154,18 +155,18 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int | 
 
 
 class WithoutPasswords(logging.Formatter):
-    """Formats log records without the credentials of URIs in them."""
+    """Log formatter that removes the credentials of URIs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one text, to be written over the progress line."""
+        """Return the record as text that also erases the progress line."""
         return over_status(without_credentials(super().format(record)))
 
 
 class ProgressLine:
-    """Shows the newest line of work that reports by itself.
+    """Progress line of work that reports by itself; the newest report is shown.
 
     Args:
-        seconds: between plain lines, where stderr is no terminal.
+        seconds: interval of the lines if stderr is not a terminal.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -175,7 +176,7 @@ class ProgressLine:
         self._open = False
 
     def show(self, line: str) -> None:
-        """Show a line, on a terminal once two seconds have passed, else when it is due."""
+        """Show a line: on a terminal after the first two seconds, elsewhere at the interval."""
         doing("")
         now = time.monotonic()
         if self._terminal and now - self._started >= QUIET_SECONDS:
@@ -186,14 +187,16 @@ class ProgressLine:
             write_stream(sys.stderr, without_credentials(f"{line}\n"))
 
     def close(self) -> None:
-        """End the line, so that what follows begins on a new one."""
+        """End the line, so that further output starts on a new line."""
         if self._open:
             write_stream(sys.stderr, "\n")
             self._open = False
 
 
 def write_stream(stream: TextIO, text: str) -> None:
-    """Write at once; a reader that has gone (``| head``) does not end the job, the rest is written to nowhere."""
+    """Write a text and flush; if the reader has closed the stream (``| head``), discard the output instead of
+    failing.
+    """
     try:
         stream.write(text)
         stream.flush()

@@ -1,4 +1,4 @@
-"""Names of 0.1: the files that a job writes keep them, flags and recipes with them are still read."""
+"""Names of version 0.1: files keep them, and old flags and recipes that use them can still be read."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ ON_DISK = {
     "pretrained": "prior",
     "neighbors_of": "neighbours_of",
 }
-"""Name of a field in the code and on the command line → its name in files, which saved scripts read."""
+"""Current name of a field (code and command line) → its name in files, which saved scripts read."""
 
 _NOW = {old: new for new, old in ON_DISK.items()}
 
@@ -34,17 +34,17 @@ _FLAGS = {
 
 
 def current_path(path: str) -> str:
-    """Return the path of a value in a JSON file, with current names: ``recipe.word_l2``."""
+    """Return the path of a value in a JSON file with current names, such as ``recipe.word_l2``."""
     return ".".join(_NOW.get(name, name) for name in path.split("."))
 
 
 def on_disk(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields under their names in files; ``current_names`` is the inverse."""
+    """Return fields with their names in files; ``current_names`` is the inverse."""
     return {ON_DISK.get(name, name): value for name, value in values.items()}
 
 
 def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields under their current names; each may be given under its current name or its name in files.
+    """Return fields with their current names; the input may use the current name or the name in files.
 
     Raises:
         ValueError: a field is given under both names.
@@ -53,13 +53,15 @@ def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         current = _NOW.get(name, name)
         if current in named:
-            raise ValueError(f"{current} and {ON_DISK[current]} are one field; give it once")
+            raise ValueError(f"{current} and {ON_DISK[current]} are two names of one field; give it once")
         named[current] = value
     return named
 
 
 def current_flags(arguments: Iterable[str]) -> list[str]:
-    """Return a command line with the current names of flags: ``--tokeniser space`` as ``--tokenizer space``."""
+    """Return a command line with the current names of flags, for example ``--tokenizer space`` for ``--tokeniser
+    space``.
+    """
     current = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")

@@ -1,8 +1,8 @@
-"""Check values against type hints: JSON that comes from disk, and the fields of dataclasses that a user fills in.
+"""Check values against type hints: JSON from files, and fields of dataclasses that a user sets.
 
-Hints are frozen dataclasses (which are built), typed dictionaries (further keys are allowed), ``list``, ``tuple``,
-``dict[str, …]``, ``Literal``, unions, ``Any`` and plain types. Types are exact, so True is no int; an int is good for a
-float. Integers fit in 64 bits and floats are finite, unless ``Annotated`` gives a ``Range``.
+Hints are frozen dataclasses (an instance is built), typed dictionaries (further keys are allowed), ``list``, ``tuple``,
+``dict[str, …]``, ``Literal``, unions, ``Any`` and plain types. Types are exact: True is not an int, but an int is
+accepted as a float. Integers have at most 64 bits and floats are finite, unless ``Annotated`` gives a ``Range``.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from typing import (
 )
 
 MOST_BYTES = 64 << 20
-"""Most bytes of a JSON file, unless its reader says otherwise."""
+"""Default maximum size of a JSON file in bytes."""
 _MOST_NESTED = 100  # what reads JSON calls itself once or twice a level, and Python ends it at 1,000 calls
 _SHOWN = 80  # characters of a value in a message
 
@@ -39,7 +39,7 @@ Reader = Callable[[Any], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Smallest and largest number, both allowed; NaN is allowed where ``nan`` is set."""
+    """Smallest and largest allowed number, both included; NaN is allowed if ``nan`` is set."""
 
     low: float
     high: float
@@ -53,11 +53,11 @@ _INT64 = Range(-(2**63), 2**63 - 1)
 _FINITE = Range(-sys.float_info.max, sys.float_info.max)
 Count = Annotated[int, Range(0, 2**63 - 1)]
 AnyFloat = Annotated[float, Range(-math.inf, math.inf, nan=True)]
-"""A float that may be infinite or NaN, as losses are."""
+"""Float that may be infinite or NaN, such as a loss."""
 
 
 class MismatchError(ValueError):
-    """A value has another type, or is out of range.
+    """Error for a value of a wrong type or out of range.
 
     Attributes:
         path: keys and positions that lead to the value, innermost first.
@@ -68,7 +68,7 @@ class MismatchError(ValueError):
         self.path: list[str] = []
 
     def located(self) -> str:
-        """The message with the path of the value: ``parts[3].rows is -1; allowed: …``."""
+        """Return the message with the path of the value: ``parts[3].rows is -1; allowed: …``."""
         path = "".join(reversed(self.path)).removeprefix(".")
         return f"{path or 'the value'}{self}"
 
@@ -84,15 +84,15 @@ def json_value(data: bytes, where: str, kind: Any = Any, most_bytes: int = MOST_
     Args:
         data: JSON in UTF-8, UTF-16 or UTF-32.
         where: name of the file, for messages.
-        kind: type hint that the value must have.
-        most_bytes: longer text is rejected.
+        kind: expected type, as a type hint.
+        most_bytes: maximum size; longer text is rejected.
 
     Raises:
-        ValueError: not JSON, too long, nested too deeply, a key that occurs twice in one object, half of a surrogate
-            pair, or a value that does not have the type.
+        ValueError: the text is not JSON, too long or nested too deeply, an object repeats a key, a string has half of a
+            surrogate pair, or the value has a wrong type.
     """
     if len(data) > most_bytes:
-        raise ValueError(f"{where} has over {most_bytes >> 20} MiB; JSON of this kind is shorter")
+        raise ValueError(f"{where} is larger than the limit of {most_bytes >> 20} MiB for this kind of file")
     try:
         text = data.decode(json.detect_encoding(data))
         value = json.loads(text, object_pairs_hook=_without_repeated_keys)
@@ -103,7 +103,7 @@ def json_value(data: bytes, where: str, kind: Any = Any, most_bytes: int = MOST_
         raise ValueError(f"{where} is nested too deeply; allowed: {_MOST_NESTED} levels") from None
     except UnicodeEncodeError:
         raise ValueError(
-            f"{where} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character"
+            f"{where} contains half of a surrogate pair (\\ud800 to \\udfff), which is not a valid character"
         ) from None
     except ValueError as error:
         raise ValueError(f"{where} is not JSON: {error}") from None
@@ -134,15 +134,15 @@ def _check_depth(value: Any) -> None:
 
 
 def checked(kind: type[Kind], value: Any, where: str) -> Kind:
-    """Return a value of a type, made of JSON values.
+    """Check parsed JSON against a type, and return it as a value of this type.
 
     Args:
-        kind: type hint.
-        value: what JSON gave.
-        where: name of the file, for the message.
+        kind: expected type, as a type hint.
+        value: parsed JSON.
+        where: name of the file, for messages.
 
     Raises:
-        ValueError: the value, or one within it, has another type; names its path, and what is allowed.
+        ValueError: the value or a nested one has a wrong type; the message names its path and what is allowed.
     """
     try:
         result: Kind = _reader(cast("Any", kind))(value)
@@ -152,15 +152,15 @@ def checked(kind: type[Kind], value: Any, where: str) -> Kind:
 
 
 def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: str = "") -> None:
-    """Check every field of a dataclass against its type and its range.
+    """Check the type and the range of every field of a dataclass.
 
     Args:
         options: the dataclass.
-        ranges: smallest and largest value of numbers, both allowed, by field.
-        of: what the fields belong to, for the message.
+        ranges: field → smallest and largest allowed number, both included.
+        of: name of the object that has the fields, for messages.
 
     Raises:
-        ValueError: a value that is not allowed; names field, value and what is allowed.
+        ValueError: a value is not allowed; the message names field, value and what is allowed.
     """
     for field in dataclasses.fields(options):
         limits = Range(*ranges[field.name]) if field.name in ranges else None
@@ -173,7 +173,7 @@ def check_fields(options: Any, ranges: Mapping[str, tuple[float, float]], of: st
 
 @cache
 def _reader(hint: Any, limits: Range | None = None) -> Reader:
-    """The function that checks a value against a hint and returns it."""
+    """Return a function that checks a value against a type hint and returns it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in {Annotated, NotRequired}:
         reader = _reader(*arguments)
@@ -275,7 +275,9 @@ def _typed_dict(kind: Any) -> Reader:
 
 
 def _dataclass(kind: Any) -> Reader:
-    """Fields that do not count in comparisons are of this run alone: files do not have them."""
+    """Return the reader of a dataclass. Fields with ``compare=False`` belong to the process only: files do not have
+    them.
+    """
     hints = get_type_hints(kind, include_extras=True)
     saved = [field for field in dataclasses.fields(kind) if field.compare]
     fields = {field.name: _reader(hints[field.name]) for field in saved}
@@ -328,7 +330,7 @@ def _items(value: dict[str, Any], readers: Mapping[str, Reader]) -> dict[str, An
 
 
 def _name(hint: Any) -> str:
-    """A type for a message."""
+    """Return the name of a type for messages."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is NoneType:
         return "none"
@@ -348,6 +350,6 @@ def _span(limits: Range) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value for a message, cut to some length."""
+    """Return a value for messages, truncated."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,6 +1,7 @@
-"""Every picture as PNG: lines, bars and points of analyses, curves of a training, results of a sweep.
+"""Plots as PNG files: lines, bars and points of analyses, training curves, sweep results.
 
-The same input gives the same bytes. matplotlib's objects are used without pyplot, whose figures are global state.
+The same input gives the same bytes. matplotlib's objects are used without pyplot, because pyplot keeps its figures in
+global state.
 """
 
 import io
@@ -21,7 +22,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from paraembed.io.atomic import write_file
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Colors of Okabe and Ito, distinct for color-blind readers."""
+"""Colors of Okabe and Ito, which color-blind readers can distinguish."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _STYLES = ("--", ":", "-.", (0, (1, 3)))
 _BLUE, _ORANGE, _SKY, _BLACK = COLORS[0], COLORS[1], COLORS[5], COLORS[6]
@@ -33,7 +34,7 @@ _BINS = 100  # of a training's thick line
 _SCORE_INCHES, _MOST_INCHES = 0.24, 14.0
 
 EFFECTS, CURVES, PARALLEL = "effects.png", "curves.png", "parallel.png"
-"""Files of ``draw_sweep``."""
+"""File names that ``draw_sweep`` writes."""
 
 Vector = npt.NDArray[np.float64]
 _plain_text = rc_context({"text.parse_math": False})  # a word, a label or a file's name may hold a $
@@ -41,15 +42,15 @@ _plain_text = rc_context({"text.parse_math": False})  # a word, a label or a fil
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one encoder, or what a paper printed.
+    """Values of one encoder, or values that a paper published.
 
     Attributes:
-        label: for the legend; "" is left out of it.
+        label: name in the legend; "" omits it.
         values: [n]; NaN is a gap.
-        places: [n] on the other axis; None: 0 … n - 1.
-        is_published: drawn gray.
-        mark: place of a dashed line in the series' color.
-        shades: [n], a value of each point that colors it.
+        places: [n] positions on the other axis; None: 0 … n - 1.
+        is_published: drawn in gray.
+        mark: position of a dashed line in the color of the series.
+        shades: [n] values that color the points.
     """
 
     label: str
@@ -62,14 +63,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of a picture's plots.
+    """One plot of a figure.
 
     Attributes:
-        title: above it.
-        series: encoders have the colors 0, 1, … in their order.
-        ticks: names of the places 0 … k - 1; empty: numbers.
-        level: a black line at this value.
-        first_color: number of the first series' color.
+        title: text above the plot.
+        series: encoders get the colors 0, 1, … in order.
+        ticks: labels of the positions 0 … k - 1; empty: numbers.
+        level: value of a black horizontal line.
+        first_color: number of the first color.
     """
 
     title: str
@@ -80,7 +81,7 @@ class Panel:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most ``most`` characters."""
+    """Return a text, truncated to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -93,14 +94,14 @@ def lines(
     amounts: Sequence[int] = (),
     levels: Mapping[str, float] | None = None,
 ) -> bytes:
-    """A line for each series; published ones are gray and without markers.
+    """Draw a line for each series; published values are gray, without markers.
 
     Args:
-        panels: two in a row.
-        labels: of the x axis and of the y axis.
-        steps: values hold from their place to the next one, like the counts of a histogram.
-        amounts: places to name; given, the x axis is logarithmic.
-        levels: name → value: gray lines over the whole width, named at their end.
+        panels: plots, two per row.
+        labels: labels of the x axis and the y axis.
+        steps: draw steps instead of straight lines, as for the counts of a histogram.
+        amounts: labeled positions; if given, the x axis is logarithmic.
+        levels: name → value of a gray line over the whole width, with its name at the end.
     """
     size = (6.0, 3.6) if len(panels) > 1 else (7.5, 4.6)
     figure, grid = _grid(panels, 2, *size)
@@ -133,7 +134,9 @@ def lines(
 
 @_plain_text
 def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> bytes:
-    """A bar for each series at each of a panel's ticks; horizontal ones, for long names, three panels in a row."""
+    """Draw a bar for each series at each tick of a panel; horizontal bars, for long names, have three panels per
+    row.
+    """
     most = max(4, *(len(panel.ticks) for panel in panels))
     if horizontal:
         figure, grid = _grid(panels, 3, 4.6, 1.2 + 0.17 * most)
@@ -169,12 +172,12 @@ def bars(panels: Sequence[Panel], label: str, *, horizontal: bool = False) -> by
 
 @_plain_text
 def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = "") -> bytes:
-    """A point for each value at its place.
+    """Draw a point for each value at its position.
 
     Args:
-        panels: three in a row, four as two by two.
-        labels: of the x axis and of the y axis.
-        shade: what ``shades`` are; given, both axes have the same scale, and its diagonal is drawn.
+        panels: plots, three per row; four are drawn two by two.
+        labels: labels of the x axis and the y axis.
+        shade: meaning of ``shades``; if given, both axes have the same scale and the diagonal is drawn.
     """
     figure, grid = _grid(panels, 2 if len(panels) == 4 else 3, 5.0, 4.2)
     for axes, panel in zip(grid, panels, strict=False):
@@ -204,7 +207,7 @@ def scatter(panels: Sequence[Panel], labels: tuple[str, str], *, shade: str = ""
 
 @dataclass(frozen=True)
 class ScoreChange:
-    """A score, at most 1, before and after training; means are set bold."""
+    """A score, at most 1, before and after training; means are printed bold."""
 
     label: str
     before: float
@@ -217,9 +220,9 @@ class ScoreCurve:
     """Scores of the evaluations during a training.
 
     Attributes:
-        name: of the score.
-        points: step, pairs done and score, at most 1; None where it is not defined.
-        best: step of the one to mark.
+        name: name of the score.
+        points: step, number of pairs seen, and score (at most 1; None if it is undefined).
+        best: step of the best checkpoint, which is marked.
     """
 
     name: str
@@ -239,17 +242,17 @@ def draw_training(
     unit: str = "pair",
     share: str = "share of active terms",
 ) -> None:
-    """Write loss, share of active terms and score by epoch, and the scores before and after.
+    """Plot loss, fraction of active terms and score by epoch, and the scores before and after training.
 
     Args:
         path: file to write.
-        title: line above.
-        curve: step, pairs done, mean loss and share of active terms (0 to 1) of every report; not empty.
-        num_pairs: of an epoch.
-        scores: shown next to the curves, where there are any.
-        score_curve: a third curve.
-        unit: what is trained on.
-        share: what the fourth number of ``curve`` is.
+        title: title of the figure.
+        curve: step, number of pairs seen, mean loss and fraction of active terms (0 to 1) of every report; not empty.
+        num_pairs: number of pairs per epoch.
+        scores: scores before and after training, drawn next to the curves.
+        score_curve: scores during training, drawn as a third curve.
+        unit: name of a training example.
+        share: meaning of the fourth number in ``curve``.
     """
     num_curves = 2 if score_curve is None else 3
     height = max(2.5 * num_curves, min(_MOST_INCHES, 1.6 + _SCORE_INCHES * len(scores)))
@@ -280,9 +283,9 @@ class Trial:
     """A trial of a sweep that has a score.
 
     Attributes:
-        number: of the trial.
-        levels: parameter → number of its value.
-        score: the one that is maximized.
+        number: number of the trial.
+        levels: parameter → index of its value.
+        score: the score that the sweep maximizes.
         curve: epochs and scores.
     """
 
@@ -296,13 +299,13 @@ class Trial:
 def draw_sweep(
     folder: Path, parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
 ) -> list[Path]:
-    """Write what each parameter does, the scores by epoch, and all trials at a glance; nothing without a trial.
+    """Plot the effect of each parameter, the scores by epoch, and parallel coordinates of all trials.
 
     Args:
-        folder: to write to.
-        parameters: name → its values, in order, as texts; only those of several values.
-        trials: those with a score.
-        best: number of the best of them.
+        folder: folder to write to.
+        parameters: name → its values in order, as text; only parameters with several values.
+        trials: trials with a score; without any, nothing is written.
+        best: number of the best trial.
         metric: name of the score.
 
     Returns:
@@ -341,7 +344,7 @@ def _write(path: Path, figure: Figure) -> None:
 
 
 def _grid(panels: Sequence[Panel], columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with a titled plot for each panel; inches of one of them."""
+    """Return a figure with one titled plot per panel; ``width`` and ``height`` are the inches of a plot."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     figure = _figure(width * columns, height * rows)
@@ -355,14 +358,14 @@ def _grid(panels: Sequence[Panel], columns: int, width: float, height: float) ->
 
 
 def _tidy(axes: Axes, title: str = "", grid: Literal["both", "x", "y"] = "both") -> None:
-    """A title at the left, a faint grid, no box."""
+    """Set the title at the left, add a faint grid and remove the frame."""
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(visible=True, axis=grid, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _legend_above(figure: Figure, grid: Sequence[Axes], columns: int) -> None:
-    """One legend for all plots."""
+    """Add one legend for all plots above them."""
     both = [pair for axes in grid for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True)]
     if both:
         labels, handles = zip(*dict(both).items(), strict=True)
@@ -375,7 +378,7 @@ def _color(number: int) -> str:
 
 
 def _marker(number: int) -> str:
-    """Color and marker together differ for 49 encoders."""
+    """Return color and marker by number; together they distinguish 49 encoders."""
     return _MARKERS[(number + number // len(COLORS)) % len(_MARKERS)]
 
 
@@ -404,7 +407,7 @@ def _named_levels(axes: Axes, levels: Mapping[str, float]) -> None:
 
 
 def _draw_curve(axes: Axes, epochs: Vector, values: Vector, sizes: Vector, label: str) -> None:
-    """Every report as a faint line, and their mean over 1 % of the run each as a thick one."""
+    """Draw every report as a faint line, and means over 1 % of the run as a thick line."""
     bins = np.minimum((_BINS * epochs / epochs[-1]).astype(int), _BINS - 1)
     weights = np.bincount(bins, sizes)
     kept = weights > 0
@@ -418,7 +421,7 @@ def _draw_curve(axes: Axes, epochs: Vector, values: Vector, sizes: Vector, label
 
 
 def _draw_score_curve(axes: Axes, curve: ScoreCurve, num_pairs: int) -> None:
-    """Each evaluation as a point, the best ringed; a line between neighbors that both have a score."""
+    """Draw each evaluation as a point, ring the best one, and connect consecutive points that have scores."""
     epochs = np.array([pairs / num_pairs for _, pairs, _ in curve.points])
     values = np.array([np.nan if score is None else 100 * score for *_, score in curve.points])
     axes.plot(epochs, values, color=_BLUE, linewidth=1.5, marker="o", markersize=4, clip_on=False)
@@ -453,7 +456,7 @@ def _draw_changes(axes: Axes, scores: Sequence[ScoreChange]) -> None:
 def _effects_figure(
     parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
 ) -> Figure:
-    """The scores of all trials over each parameter's values, with the mean of each value's trials."""
+    """Draw the scores of all trials over each parameter's values, with the mean per value."""
     columns = min(4, len(parameters))
     rows = -(-len(parameters) // columns)
     figure = _figure(3.4 * columns + 0.6, 2.9 * rows + 0.6, f"{metric} by parameter")
@@ -476,7 +479,7 @@ def _effects_figure(
 
 
 def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> Figure:
-    """The score by epoch of every trial."""
+    """Draw the score of every trial by epoch."""
     figure = _figure(7.5, 4.6, f"{metric} by epoch")
     axes = figure.subplots()
     for trial in trials:
@@ -502,7 +505,7 @@ def _curves_figure(trials: Sequence[Trial], best: int | None, metric: str) -> Fi
 def _parallel_figure(
     parameters: Mapping[str, Sequence[str]], trials: Sequence[Trial], best: int | None, metric: str
 ) -> Figure:
-    """A line a trial through its values, colored by its score; the best one is thick."""
+    """Draw each trial as a line through its values, colored by score; the line of the best trial is thick."""
     width = len(parameters)
     figure = _figure(max(7.5, 1.6 * (width + 1)), 4.8, f"{metric}: all trials")
     axes = figure.subplots()

@@ -1,7 +1,7 @@
-"""What is set for a whole process, with its reason: environment, logging, threads, precision, memory.
+"""Process-wide settings, each with its reason: environment, logging, threads, precision, memory.
 
-A context manager undoes its settings, so that a Python caller's process is as it was. A function's settings stay; its
-docstring says why.
+A context manager restores the earlier settings at its end, for callers from Python. The settings of a plain function
+last until the process ends; its docstring gives the reason.
 """
 
 import ctypes
@@ -56,14 +56,16 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def set_environment(variables: Mapping[str, str]) -> None:
-    """Set variables that the user has not set. They stay: a library reads them when it is imported, at any time."""
+    """Set environment variables unless the user has set them. They last, because a library may read them at any later
+    import.
+    """
     for name, value in variables.items():
         os.environ.setdefault(name, value)
 
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that the user has not set, for the length of the block."""
+    """Set environment variables unless the user has set them, and restore them at the end of the block."""
     added = variables.keys() - os.environ.keys()
     set_environment(variables)
     try:
@@ -74,14 +76,16 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def quiet_ray() -> None:
-    """Let Ray's loggers write errors only. It stays in Ray's own processes; ``ray_is_quiet`` undoes it elsewhere."""
+    """Limit Ray's loggers to errors. This lasts, since it is meant for Ray's own processes; elsewhere use
+    ``ray_is_quiet``.
+    """
     logging.disable(logging.INFO)  # Ray Train and Ray Data set their loggers' levels anew when they begin
     _set_levels(_RAY_LOGGERS)
 
 
 @contextmanager
 def ray_is_quiet() -> Iterator[None]:
-    """``quiet_ray`` for the length of the block; a Python caller gets the INFO lines of others back."""
+    """Apply ``quiet_ray`` and restore the loggers at the end of the block."""
     disabled = logging.root.manager.disable
     with _levels(_RAY_LOGGERS):
         quiet_ray()
@@ -93,7 +97,7 @@ def ray_is_quiet() -> Iterator[None]:
 
 @contextmanager
 def mlflow_is_quiet() -> Iterator[None]:
-    """Let MLflow log through the job's handler, which leaves out passwords, and not its retries and tracebacks."""
+    """Let MLflow log through the job's handler, which removes passwords, without its retries and tracebacks."""
     logger = logging.getLogger("mlflow")
     handlers, propagates = logger.handlers[:], logger.propagate
     logger.handlers.clear()
@@ -106,7 +110,7 @@ def mlflow_is_quiet() -> Iterator[None]:
 
 
 def quiet_libraries() -> None:
-    """Let libraries log warnings and errors only. It stays: the process is a job's own."""
+    """Limit libraries to warnings and errors. This lasts, since the process belongs to one job."""
     _set_levels(_JOB_LOGGERS)
 
 
@@ -127,9 +131,9 @@ def _levels(levels: Mapping[str, int]) -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread for the length of the block.
+    """Limit torch to one thread until the end of the block.
 
-    Two spin at OpenMP's barriers as soon as anything else runs: 4 ms a step become 300 ms.
+    Two threads busy-wait at OpenMP's barriers as soon as another process runs: a step of 4 ms takes 300 ms.
     """
     import torch  # noqa: PLC0415 - takes 2 s, and sharding does without it
 
@@ -142,7 +146,9 @@ def one_thread() -> Iterator[None]:
 
 
 def use_one_thread() -> None:
-    """Let torch and Arrow use one thread, as ``one_thread``. It stays: the process is a worker's own, one of many."""
+    """Limit torch and Arrow to one thread, like ``one_thread``. This lasts, since the process is one of many
+    workers.
+    """
     import pyarrow as pa  # noqa: PLC0415 - as torch
     import torch  # noqa: PLC0415 - as in ``one_thread``
 
@@ -151,9 +157,9 @@ def use_one_thread() -> None:
 
 
 def use_exact_cudnn() -> None:
-    """Let cuDNN compute in float32. It rounds to TF32, 10 bits, where torch's own products do not.
+    """Let cuDNN compute in float32. By default it rounds to TF32 (10 bits), unlike torch's own matrix products.
 
-    It stays: the backward pass reads the setting, too, and comes later.
+    The setting lasts, because the backward pass reads it, too.
     """
     import torch  # noqa: PLC0415 - as in ``one_thread``
 
@@ -161,10 +167,10 @@ def use_exact_cudnn() -> None:
 
 
 def keep_memory() -> None:
-    """Let the C library keep blocks of 8 MB after each use, where it is glibc.
+    """Make glibc keep blocks of up to 8 MB instead of returning them to the system.
 
-    Else a file of 0.5M lines takes 200,000 page faults, a quarter of its processor time. It stays set: glibc does not
-    report the value before.
+    Otherwise a file of 0.5M lines causes 200,000 page faults, a quarter of the processor time. The setting lasts,
+    because glibc cannot report the earlier value.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:

@@ -1,4 +1,4 @@
-"""Recipes: every setting that decides a training result, apart from the data and the number of workers.
+"""Recipes: all settings that decide a training result, except the data and the number of workers.
 
 Where a paper and its authors' released code differ, both forms are named values of one field.
 """
@@ -44,7 +44,7 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class BaseRecipe:
-    """Settings of every training: architecture, optimizer, regularizers, vocabulary, seed."""
+    """Settings shared by all trainings: architecture, optimizer, regularization, vocabulary, seed."""
 
     encoder: AnyConfig = field(default_factory=AvgConfig)
     """Encoder architecture and its options."""
@@ -53,20 +53,22 @@ class BaseRecipe:
     bos_eos_tokens: BosEosTokens = "none"
     """Add BOS/EOS tokens, each with its own vector, around every text (Wieting 2017 footnote 4)."""
     max_tokens: int | None = None
-    """Truncate texts to the first N tokens, in training and in the trained encoder; None: no limit."""
+    """Truncate texts to the first N tokens (at least 1), in training and in the trained encoder; None: no limit."""
     epochs: int = 10
     """Passes over the training data."""
     batch_size: int = 100
     """Examples per step and worker, at least 2."""
 
     optimizer: Literal["adam", "adagrad", "sgd"] = "adam"
-    """Adam, AdaGrad or plain SGD."""
+    """Optimizer: adam, adagrad or sgd (plain SGD)."""
     adam_form: Literal["paper", "released"] = "paper"
-    """Add Adam's ε after the bias correction (paper: Kingma and Ba 2015, algorithm 1) or before it (released code).
-    Scores do not differ."""
+    """Where Adam adds ε: after the bias correction (paper: Kingma and Ba 2015, algorithm 1) or before it (released
+    code). Both reach the same scores.
+    """
     adagrad_form: Literal["lasagne", "matlab", "torch"] = "lasagne"
-    """Denominator of AdaGrad, which no paper prints: √(Σg²+1e-6) (lasagne: released code of 2016 and 2017), √Σg²+1e-4
-    (matlab: that of 2015), √Σg²+1e-10 (torch: version 0.1). lasagne scores 0.4 STS points above torch."""
+    """Denominator of AdaGrad, which no paper prints: √(Σg²+1e-6) (lasagne, released code of 2016 and 2017), √Σg²+1e-4
+    (matlab, released code of 2015) or √Σg²+1e-10 (torch, version 0.1). lasagne scores 0.4 STS points above torch.
+    """
     learning_rate: float = 0.001
     """Learning rate η."""
     encoder_learning_rate: float | None = None
@@ -78,54 +80,62 @@ class BaseRecipe:
     encoder_l2: float = 0.0
     """Weight λ_c of the L2 penalty on the encoder parameters other than the word vectors."""
     encoder_l2_target: Literal["auto", "zero", "initial"] = "auto"
-    """Pull the encoder parameters towards zero or their initial values; auto: initial for irnn (Wieting 2016)."""
+    """Target of the L2 penalty on the encoder parameters: zero or their initial values; auto: initial for irnn (Wieting
+    2016), zero for the others.
+    """
     l2_form: Literal["paper", "released"] = "paper"
     """L2 penalty λ‖·‖² as in the papers, or ½λ‖·‖² as in the released code."""
     clip: float | None = None
-    """Maximum norm of a gradient, see clip_form; None: no clipping."""
+    """Maximum norm of a gradient, in the form that clip_form sets; None: no clipping."""
     clip_form: Literal["tensor", "gate", "global"] = "tensor"
-    """Per-parameter clipping (Wieting 2016; the gates of an LSTM count as one), per-gate clipping with norm + 1e-7
-    (released code; scores do not differ), or global-norm clipping (Zhou 2017)."""
+    """Gradient clipping: tensor (per parameter, Wieting 2016; the gates of an LSTM count as one), gate (per gate, with
+    norm + 1e-7, released code; equal scores) or global (global norm, Zhou 2017).
+    """
     dropout: float = 0.0
     """Dropout rate on the word vectors, 0 to 0.99 (Wieting 2017 §4.2)."""
     word_dropout: float = 0.0
-    """Probability, 0 to 0.99, that a step drops a whole word."""
+    """Probability, 0 to 0.99, of dropping each word of a text in a step."""
     scramble: float = 0.0
-    """Fraction of the pairs, 0 to 1, whose words are shuffled in a step."""
+    """Fraction of the pairs, 0 to 1, whose words are shuffled in each step."""
     scramble_form: Literal["pair", "each"] = "pair"
-    """Shuffle both texts of a pair, or decide for each text separately."""
+    """Shuffle both texts of a selected pair, or select each text separately."""
     scramble_swaps: float | None = None
-    """Shuffle by a Poisson-distributed number of swaps with this mean; None: permute all words."""
+    """Shuffle words by a random number of swaps, Poisson-distributed with this mean; None: a random permutation."""
 
     update: Literal["sparse", "dense"] = "sparse"
-    """sparse: update only the rows in the batch (optimizer and λ_w). dense: update every row, as in the papers."""
+    """Rows of the word matrix that a step updates: those in the batch (sparse, for the optimizer and λ_w) or all
+    (dense, as in the papers).
+    """
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 rounds matrix products on a GPU; hidden states, word vectors and optimizer stay float32."""
+    """Precision of matrix products on a GPU: float32, or bfloat16; hidden states, word vectors and optimizer stay
+    float32.
+    """
     max_words: int | None = None
-    """Number of rows of the word-vector file to use; None: all."""
+    """Number of rows to use from the word-vector file; None: all."""
     new_words: Literal["unknown", "random"] = "unknown"
-    """Training words without a word vector: share the vector of <unk>, or start from a random vector each."""
+    """Training words without a word vector: use the vector of <unk> (unknown), or a random vector per word (random)."""
     new_words_min_count: int = 5
     """Minimum count in the training pairs for a word to get a random vector."""
     init: Literal["ours", "released"] = "ours"
-    """Initial encoder parameters, which no paper prints: uniform within ±1/√H (ours), or as in the released code
-    (N(0, 0.1²), ±0.01 for rnn, Glorot's for proj). The former scores higher after 200 steps."""
+    """Initial encoder parameters, which no paper prints: uniform within ±1/√H (ours), or as in the released code (N(0,
+    0.1²); ±0.01 for rnn, Glorot for proj). ours scores higher after 200 steps.
+    """
     seed: int = 1
-    """Seed of the data order, initial values and all random draws."""
+    """Random seed of the data order, the initial values and all other draws."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
+        """Raise ValueError if a value is not allowed; the message names field, value and what is allowed."""
         check_fields(self, _RANGES)
         check_tokenizer(self.tokenizer)
         if isinstance(self.encoder, WordConfig) and self.bos_eos_tokens in {"start", "both"}:
             raise ValueError(
-                f"bos_eos_tokens is {self.bos_eos_tokens!r}, and the encoder word reads the first word alone: all "
-                "texts would have one vector; allowed: none, end"
+                f"bos_eos_tokens is {self.bos_eos_tokens!r}, but the encoder word reads only the first token, so all "
+                "texts would have the same vector; allowed: none, end"
             )
 
     @property
     def pulls_to_initial(self) -> bool:
-        """Whether λ_c pulls the encoder parameters towards their initial values, not towards zero."""
+        """Whether the L2 penalty λ_c pulls the encoder parameters towards their initial values instead of zero."""
         if self.encoder_l2_target == "auto":
             return isinstance(self.encoder, IrnnConfig)
         return self.encoder_l2_target == "initial"
@@ -141,20 +151,21 @@ class BaseRecipe:
         return {**values, "encoder": config_to_dict(self.encoder)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields for a file, under their names in files, without the forms that 0.1 had."""
+        """Return the fields with their names in files, without the forms that 0.1 had."""
         values = self.values()
         old = forms_of_0_1(values)
         return on_disk({name: value for name, value in values.items() if name not in old or old[name] != value})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return a recipe from JSON values. Missing fields take their defaults, missing forms those of 0.1.
+        """Return a recipe from JSON values. Missing fields get their defaults; missing form fields get the value that
+        0.1 used.
 
         Raises:
-            ValueError: unknown field, encoder, option or value, with what is allowed.
+            ValueError: a field, encoder, option or value is unknown or not allowed; the message names what is allowed.
         """
         if not isinstance(values, dict):
-            raise ValueError(f"a recipe is {str(values)[:80]}; expected an object with a recipe's fields")
+            raise ValueError(f"a recipe is {str(values)[:80]}; expected a JSON object with the fields of a recipe")
         values = current_names(values)
         allowed = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(allowed))
@@ -166,10 +177,10 @@ class BaseRecipe:
 
 
 def forms_of_0_1(values: dict[str, Any]) -> dict[str, str]:
-    """Return the forms that a recipe file without them means, so that results of 0.1 stay reproducible.
+    """Return the form fields that a recipe file of 0.1 implies, so that results of 0.1 stay reproducible.
 
     Args:
-        values: the other fields; AdaGrad's form is read as that of 0.1 where AdaGrad is the optimizer.
+        values: the other fields; the AdaGrad form of 0.1 is added if the optimizer is AdaGrad.
     """
     return {
         "adagrad_form": "torch" if values.get("optimizer") == "adagrad" else "lasagne",
@@ -182,7 +193,7 @@ def forms_of_0_1(values: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Recipe(BaseRecipe):
-    """Settings of a training on paraphrase pairs; frozen, JSON, part of the fingerprint."""
+    """Settings of a training on paraphrase pairs, part of its fingerprint."""
 
     objective: Literal["margin", "squared_l2", "contrastive"] = "margin"
     """Margin loss (Wieting 2016 eq. 11), squared distance (Wieting 2015) or contrastive max-margin (Zhou 2017)."""
@@ -191,48 +202,61 @@ class Recipe(BaseRecipe):
     margin: float = 0.4
     """Margin δ of the objective."""
     contrast_phrases: int = 29
-    """k of the contrastive objective: random phrases per pair, drawn from all training phrases."""
+    """k of the contrastive objective: number of random phrases per pair, drawn from all training phrases."""
     negatives: Literal["max", "mix", "rand", "min_violation"] = "max"
-    """max: hardest candidate; rand: random; mix: half hardest, half random; min_violation: semi-hard."""
+    """Choice of the negative: hardest candidate (max), random (rand), half hardest and half random (mix), semi-hard
+    (min_violation).
+    """
     negative_pool: Literal["both_sides", "same_side"] = "both_sides"
-    """Candidates: both texts of the other pairs (released code), or the texts on the same side (paper)."""
+    """Candidates for negatives: both texts of all other pairs (released code), or only the texts on the same side
+    (paper).
+    """
     negative_pool_workers: Literal["own", "all"] = "own"
-    """In-batch candidates of the own worker, or cross-worker candidates."""
+    """In-batch negatives from the worker's own batch (own), or cross-worker negatives from the batches of all workers
+    (all).
+    """
     negative_dropout: Literal["shared", "fresh"] = "shared"
-    """A text as a negative keeps its dropout mask (shared), or is encoded again with a fresh one (released code).
-    The paper does not say; shared takes one encoding less."""
+    """Dropout mask of a text as a negative: the one it already has (shared), or a second encoding with a new mask
+    (fresh, released code). The paper does not say; shared saves one encoding.
+    """
     mega_batch_size: int = 1
     """Number of mini-batches pooled for negative mining (mega-batching, Wieting and Gimpel 2018)."""
     mega_batch_anneal_steps: int = 0
-    """Grow mega-batches from 1 by one mini-batch every N steps up to mega_batch_size; 0: full size from the start."""
+    """Grow mega-batches from 1 by one mini-batch every N steps up to mega_batch_size; 0: full size from the first
+    step.
+    """
     equal_negatives: Literal["auto", "allowed", "excluded"] = "auto"
-    """Candidates equal to the text itself; auto: excluded for the encoder word (Wieting 2015)."""
+    """Whether candidates equal to the text itself are allowed as negatives; auto: excluded for the encoder word
+    (Wieting 2015).
+    """
     paired_negatives: Literal["allowed", "excluded"] = "allowed"
-    """False-negative filtering: candidates that are paraphrases of the text, up to lemmas (Wieting 2015 §4.1)."""
+    """Whether candidates that are paraphrases of the text, compared by lemma, are allowed as negatives (false-negative
+    filtering, Wieting 2015 §4.1).
+    """
     scramble_time: Literal["before", "after"] = "before"
-    """Shuffle before or after negative selection; with mega-batching always after."""
+    """Shuffle before or after negative selection; mega-batches always shuffle after it."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
+        """Raise ValueError if a value is not allowed; the message names field, value and what is allowed."""
         super().__post_init__()
         if self.mega_batch_size > 1 and self.negative_pool_workers == "all":
             raise ValueError(
-                f"mega_batch_size is {self.mega_batch_size}, and negative_pool_workers is 'all'; a worker chooses from "
-                "its own mega-batch: set negative_pool_workers to own"
+                f"mega_batch_size is {self.mega_batch_size} and negative_pool_workers is 'all'; mega-batches use the "
+                "worker's own batches only: set negative_pool_workers to own"
             )
         if self.negative_dropout == "fresh" and self.negative_pool_workers == "all":
             raise ValueError(
-                "negative_dropout is 'fresh', and negative_pool_workers is 'all'; a worker encodes only the texts of "
-                "its own batch again: set negative_pool_workers to own, or negative_dropout to shared"
+                "negative_dropout is 'fresh' and negative_pool_workers is 'all'; a worker can encode only the texts "
+                "of its own batch again: set negative_pool_workers to own, or negative_dropout to shared"
             )
 
 
 def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) -> list[str]:
-    """Return the fields without effect, given the others, in a training of any kind.
+    """Return the fields of any training that have no effect, given the others.
 
     Args:
-        recipe: the fields.
-        has_weights: whether encoder parameters (other than the word vectors) are trained.
+        recipe: the settings.
+        has_weights: whether encoder parameters other than the word vectors are trained.
         head_l2: λ_s of the head.
     """
     return named(
@@ -252,7 +276,7 @@ def idle_in_any(recipe: BaseRecipe, *, has_weights: bool, head_l2: float = 0.0) 
 
 
 def without_effect(recipe: Recipe) -> list[str]:
-    """Return the fields that have no effect with the other settings."""
+    """Return the fields that have no effect, given the others."""
     own = {
         "similarity margin": recipe.objective == "squared_l2",
         "mega_batch_anneal_steps": recipe.objective != "margin" or recipe.mega_batch_size == 1,
@@ -274,7 +298,7 @@ def has_weights(recipe: BaseRecipe) -> bool:
 
 
 def named(idle: dict[str, bool]) -> list[str]:
-    """Return the names whose value is true; a key holds one or more names, separated by spaces."""
+    """Return the names whose value is true; each key holds one or more names, separated by spaces."""
     return [name for names, is_idle in idle.items() if is_idle for name in names.split()]
 
 
@@ -282,14 +306,16 @@ AnyRecipe = TypeVar("AnyRecipe", bound=BaseRecipe)
 
 
 def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
-    """Return the recipe of a JSON file.
+    """Read a recipe from a JSON file.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: no such file, not JSON, or not a recipe.
+        FileNotFoundError, IsADirectoryError, ValueError: the file does not exist, is not JSON, or is not a recipe.
     """
     values = read_json(path)
     if not isinstance(values, dict):
-        raise ValueError(f"{path} holds {json.dumps(values)[:40]}; expected a JSON object with a recipe's fields")
+        raise ValueError(
+            f"{path} contains {json.dumps(values)[:40]}; expected a JSON object with the fields of a recipe"
+        )
     return kind.from_dict(values)
 
 
@@ -312,23 +338,23 @@ class SupervisedRecipe(BaseRecipe):
     """Settings of a training on labeled examples: an encoder with a head (Wieting 2016 §4.4)."""
 
     mode: Mode = "scratch"
-    """scratch: start from word vectors.
-    universal: start from a pretrained encoder; λ_w and λ_c pull towards its values (Wieting 2016 §4.4.1).
-    features: freeze a pretrained encoder and train only the head (§4.4.2)."""
+    """Start from word vectors (scratch); start from a pretrained encoder, with λ_w and λ_c pulling towards its values
+    (universal, Wieting 2016 §4.4.1); or freeze a pretrained encoder and train only the head (features, §4.4.2).
+    """
     head_layer: Literal["sigmoid", "none"] = "sigmoid"
-    """Sigmoid layer before the softmax layer (Wieting 2016); none: softmax only, for sentiment (Wieting 2015)."""
+    """Sigmoid layer before the softmax layer (Wieting 2016), or none (softmax only, for sentiment, Wieting 2015)."""
     head_width: int = 150
     """Width of the sigmoid layer h_s."""
     head_l2: float = 0.0
     """Weight λ_s of the L2 penalty on the head's parameters."""
     head_dropout: float = 0.0
-    """Dropout rate on a text's vector before the head, 0 to 0.99."""
+    """Dropout rate on the text vector before the head, 0 to 0.99."""
     loss_form: Literal["paper", "released"] = "paper"
-    """KL divergence of similarity scores (papers), or divided by the number of scores (released code)."""
+    """Loss of similarity scores: KL divergence (paper), or KL divergence divided by the number of scores (released)."""
     target_form: Literal["paper", "released"] = "paper"
-    """Target distribution p of a similarity score (papers), or p + 1e-6 (released code, against log 0)."""
+    """Target distribution of a similarity score: p (paper), or p + 1e-6, which avoids log 0 (released)."""
     similarity: Literal["cosine", "dot"] = "cosine"
-    """Similarity of phrases for the tasks semeval2013 and turney."""
+    """Similarity of phrases in the tasks semeval2013 and turney."""
     margin: float = 1.0
     """Margin δ of the contrastive loss of semeval2013 and turney (Zhou 2017 §2.4)."""
     eval_every: int | None = None
@@ -337,17 +363,19 @@ class SupervisedRecipe(BaseRecipe):
     """Stop after N evaluations in a row without improvement; None: train all epochs."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed, naming field, value and what is allowed."""
+        """Raise ValueError if a value is not allowed; the message names field, value and what is allowed."""
         if self.mode == "features":
             object.__setattr__(self, "train_words", False)
         super().__post_init__()
         check_fields(self, _SUPERVISED_RANGES)
         if self.precision != "float32":
-            raise ValueError(f"precision is {self.precision!r}; heads are trained in float32 alone")
+            raise ValueError(f"precision is {self.precision!r}; supervised models are trained in float32 only")
 
     @property
     def pulls_to_initial(self) -> bool:
-        """Whether λ_c pulls the encoder parameters towards their initial values: the default in the universal mode."""
+        """Whether the L2 penalty λ_c pulls the encoder parameters towards their initial values, as by default in the
+        mode universal.
+        """
         if self.mode == "universal" and self.encoder_l2_target == "auto":
             return True
         return super().pulls_to_initial
@@ -358,34 +386,36 @@ class SupervisedRecipe(BaseRecipe):
         return self.mode != "features"
 
     def evaluations_apart(self, num_examples: int) -> float:
-        """Return the epochs of ``num_examples`` examples between two dev-set evaluations."""
+        """Return the number of epochs between two dev-set evaluations, for ``num_examples`` examples per epoch."""
         return 1.0 if self.eval_every is None else self.eval_every / num_examples
 
 
 CHOICES = ("semeval2013", "turney")
-"""Multiple-choice tasks, whose answer is one of several texts; their head has no parameters."""
+"""Multiple-choice tasks, whose answer is one of several texts; their heads have no parameters."""
 
 
 def check_recipe(recipe: SupervisedRecipe, task: str) -> None:
-    """Raise ValueError where a recipe cannot be used for a task."""
+    """Raise ValueError if a recipe cannot be used for a task."""
     if task in CHOICES and recipe.mode == "features":
         raise ValueError(
-            f"the mode features learns the head alone, and that of {task} has no parameters; allowed: scratch, "
+            f"the mode features trains only the head, but the head of {task} has no parameters; allowed: scratch, "
             "universal"
         )
     if task in CHOICES and recipe.scramble:
-        raise ValueError(f"scramble is {recipe.scramble}, and {task} asks for the order of two words; allowed: 0")
+        raise ValueError(
+            f"scramble is {recipe.scramble}, but the answer of {task} depends on the order of two words; allowed: 0"
+        )
     if task in CHOICES and not recipe.train_words and not has_weights(recipe):
         raise ValueError(
-            f"train_words is off, the encoder {encoder_name(recipe.encoder)} has no other parameters and the head of "
-            f"{task} has none: nothing is left to train; set train_words, or take another encoder"
+            f"train_words is off, but neither the encoder {encoder_name(recipe.encoder)} nor the head of {task} has "
+            "other parameters to train; set train_words, or choose another encoder"
         )
     if task != "sentiment" and recipe.head_layer == "none":
-        raise ValueError(f"head_layer is none, and the task {task} has a sigmoid layer; allowed: sigmoid")
+        raise ValueError(f"head_layer is none, but the task {task} needs a sigmoid layer; allowed: sigmoid")
 
 
 def idle_fields(recipe: SupervisedRecipe, task: str) -> list[str]:
-    """Return the fields without effect for a task, given the others."""
+    """Return the fields that have no effect for a task, given the others."""
     has_head, trains_weights = task not in CHOICES, recipe.train_composition and has_weights(recipe)
     idle = {
         "similarity margin": has_head,

@@ -1,4 +1,6 @@
-"""What a user chooses about a run besides its recipe: workers, evaluation, search; reading it needs no PyTorch."""
+"""Settings of a run outside of its recipe, such as workers, evaluation and search; this module does not import
+PyTorch.
+"""
 
 import math
 import re
@@ -12,19 +14,19 @@ TaskName = Literal["similarity", "entailment", "sentiment", "semeval2013", "turn
 DataSet = Literal["sick", "sts", "sst", "semeval2013", "turney"]
 
 MIN_COVERAGE = 0.2
-"""Fraction of the tokens that must have a vector of their own, unless the user sets another one."""
+"""Default minimum fraction of tokens that must have a word vector."""
 RESAMPLES = 1000
-"""Resamples behind the confidence interval of a score, unless the user sets another number."""
+"""Default number of bootstrap resamples for the confidence interval of a score."""
 SMOOTHING = 1e-3
 """a of the weights a / (a + p(w)) of sif (Arora et al. 2017)."""
 PEERS = {"st": "sentence_transformers", "m2v": "model2vec", "onnx": "onnxruntime"}
-"""Prefix of a model of another library → the library."""
+"""Prefix of an encoder name → the library that provides the model."""
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Backend = Literal["torch", "onnx", "openvino"]
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequency": ["counts"], "l1": ["trained"]}
-"""Baseline → the files, besides the words, that it is made of."""
+"""Baseline → the files it needs besides the word vectors."""
 
 
 def is_peer(name: str) -> bool:
@@ -55,7 +57,7 @@ class Inference:
     """Run Python code that comes with an st: model; read that code first."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"batch_tokens": (1, 2**31 - 1)})
 
 
@@ -72,7 +74,7 @@ class Gpus:
     """Share of a GPU per worker process: with 0.5, two processes use each GPU."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"gpus": (1, 100_000), "gpu_share": (0.01, 1)})
 
     @property
@@ -91,7 +93,7 @@ def check_workers(workers: int) -> None:
 
 
 def check_min_coverage(least: float) -> None:
-    """Raise ValueError if a minimum coverage is not a fraction."""
+    """Raise ValueError if a minimum coverage is not a fraction from 0 to 1."""
     if not 0 <= least <= 1:
         raise ValueError(f"`min_coverage` is {least:g}; it must be a fraction from 0 (no check) to 1, for example 0.2")
 
@@ -101,7 +103,7 @@ class Workers:
     """Where and how a training runs."""
 
     workers: int = 1
-    """Number of training processes; the batch of a step is workers × batch_size."""
+    """Number of training processes; each step uses workers × batch_size examples."""
     gpus: bool = False
     """Use one GPU per worker."""
     checkpoint_minutes: float = 5.0
@@ -109,10 +111,10 @@ class Workers:
     checkpoint_steps: int | None = None
     """Additional checkpoint every N steps; None: by time only."""
     keep_checkpoints: int = 2
-    """Number of checkpoints to keep; a damaged one falls back to the one before it."""
+    """Number of checkpoints to keep; if the newest is damaged, the one before it is used."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         check_workers(self.workers)
         check_fields(
             self,
@@ -125,89 +127,99 @@ class Placement(Workers):
     """Where and how a training on pairs runs."""
 
     pairs_memory_gb: float = 8.0
-    """Memory per worker for the pairs, in GB; larger data spill to disk and are shuffled in windows."""
+    """Memory per worker for the pairs, in GB; larger data are read from disk and shuffled in windows."""
     profile: bool = False
-    """Write a trace of a few steps next to the encoder, for https://ui.perfetto.dev."""
+    """Write a profiler trace of a few steps next to the encoder; open it at https://ui.perfetto.dev."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         super().__post_init__()
         check_fields(self, {"pairs_memory_gb": (0, math.inf)})
 
     @property
     def pairs_bytes(self) -> int:
-        """Bytes that a worker may use for the pairs."""
+        """Maximum bytes of memory of a worker for the pairs."""
         return int(min(self.pairs_memory_gb * 1e9, 2**62))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How often the encoder is scored, and which one is kept."""
+    """How often the encoder is evaluated, and how the best checkpoint is selected."""
 
     eval_every: float = 1.0
-    """Epochs between evaluations, for example 0.25; the encoder is also evaluated at the end of training."""
+    """Number of epochs between evaluations, for example 0.25; the encoder is always evaluated at the end of
+    training.
+    """
     select: str | None = None
-    """Score that selects the best checkpoint, for example sts/2016/mean; None: mean of the first suite."""
+    """Score that selects the best checkpoint, for example sts/2016/mean; None: the mean of the first suite."""
     patience: int | None = None
     """Stop after N evaluations in a row without improvement; None: train all epochs."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"eval_every": (1e-6, math.inf), "patience": (1, 2**31 - 1)})
 
 
 @dataclass(frozen=True)
 class AnalysisOptions:
-    """What a user adds to the analyses of an evaluation."""
+    """Options of the analyses in an evaluation."""
 
     neighbors_of: tuple[str, ...] = ()
-    """Words to list the nearest neighbors of; default: those of Wieting 2016 table 8 and frequent ones."""
+    """Words whose nearest neighbors are listed; default: the words of Wieting 2016 table 8 and frequent words."""
     against: str | None = None
-    """Name of the encoder to compare the first one with, pair by pair; default: the second one."""
+    """Name of the encoder to compare with the first one, pair by pair; default: the second encoder."""
     margin_pairs: Path | None = None
-    """Pair shards for the margin statistic, written by jobs/shard.py."""
+    """Folder of pair shards, written by jobs/shard.py, for the margin statistics."""
     tagged: Path | None = None
-    """Tagged sentences for the analysis of GRAN's gates: CoNLL-U, or lines of token, tag and optional label."""
+    """File with tagged sentences for the analysis of GRAN's gates: CoNLL-U, or lines of token, tag and optional
+    label.
+    """
     show_texts: bool = False
-    """Write the texts of pairs on which two encoders disagree to files and MLflow; otherwise their row numbers."""
+    """Write the texts of pairs on which two encoders disagree to files and MLflow; otherwise write only row numbers."""
     runs: tuple[Path, ...] = ()
-    """Results for several amounts of data: encoder folders, or a .csv or .tsv table (columns pairs, order, score)."""
+    """Results for several amounts of data: encoder folders, or a .csv or .tsv table with the columns pairs, order and
+    score.
+    """
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How a space is searched."""
+    """How the points of a space are chosen."""
 
     search: Literal["grid", "random", "tpe"] = "grid"
     """grid: every point; random: a random sample; tpe: points proposed by Optuna's TPE sampler."""
     trials: int | None = None
     """Number of trials of random and tpe; default: 32, at most the size of the space."""
     seed: int = 1
-    """Seed of random and tpe; the seed of the trainings is part of the recipe."""
+    """Random seed of random and tpe; the seed of the trainings is part of the recipe."""
     asha: bool = False
-    """Stop the worst trials early at epochs 1, 3, 9, … (ASHA)."""
+    """Stop the worst trials early, at epochs 1, 3, 9, … (ASHA)."""
     reduction: int = 3
     """Reduction factor of ASHA: about 1 of N trials continues at each of these epochs."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"trials": (1, 2**31 - 1), "seed": (0, 2**31 - 1), "reduction": (2, 100)})
         if self.search == "grid" and self.trials is not None:
-            raise ValueError("`trials` is for `search` random and tpe; grid runs every point of the space")
+            raise ValueError(
+                "`trials` is only for `search` random and tpe; `search` grid runs every point of the space"
+            )
 
     def num_trials(self, size: int) -> int:
-        """Trials in a space of so many points.
+        """Return the number of trials for a space of ``size`` points.
 
         Raises:
-            ValueError: more than there are points.
+            ValueError: the number of trials is larger than the space.
         """
         if self.search == "grid":
             return size
         if self.trials is not None and self.trials > size:
-            raise ValueError(f"`trials` is {self.trials:,}; the space has {size:,} points: use fewer, or `search` grid")
+            raise ValueError(
+                f"`trials` is {self.trials:,}, but the space has {size:,} points; use fewer trials, or `search` grid"
+            )
         return min(self.trials or 32, size)
 
     @property
     def looks_back(self) -> bool:
-        """Whether a trial depends on those before it."""
+        """Whether a trial depends on the results of earlier trials."""
         return self.search == "tpe" or self.asha

@@ -1,6 +1,7 @@
-"""The first seconds of a job: a stop while modules are imported, or a missing package, is one line.
+"""Handle signals and missing packages while a job starts: each ends the job with a one-line message.
 
-Standard library only: it runs before anything else is imported, maybe with an interpreter that has no other package.
+This module uses the standard library only, because it runs before all other imports, possibly in an interpreter without
+other packages.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from contextlib import contextmanager
 from types import TracebackType
 
 FAILED, WRONG_INPUT, STOPPED = 1, 2, 130
-STOPPED_LINE = "stopped; the same command continues from what is finished"
+STOPPED_LINE = "stopped; run the same command again to resume"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAST_SECONDS = 4.0
 _last_acts: list[Callable[[int], None]] = []
 
 
 class RunFailedError(ValueError):
-    """A run or a check failed although its flags and inputs could be read: the exit status is 1, not 2."""
+    """Error of a run or a check that failed although flags and inputs were valid; the exit status is 1 instead of 2."""
 
 
 def guard() -> None:
-    """End the process with one line on Ctrl-C, SIGTERM or a missing package, for as long as nobody else handles them.
+    """End the process with a one-line message on Ctrl-C, SIGTERM or a missing package, until other handlers are
+    installed.
 
-    The process exits at once, without unwinding: code that imports may swallow an exception that a signal raises.
+    The process exits at once, without unwinding, because modules that are being imported may swallow an exception
+    raised by a signal.
     """
     if sys.version_info < (3, 11):  # noqa: UP036  the interpreter of a forgotten virtual environment
         sys.exit(
@@ -39,14 +42,14 @@ def guard() -> None:
 
 
 def stop_now(*_: object) -> None:
-    """Say that the job was stopped and end the process."""
+    """Print that the job was stopped, and end the process."""
     _act(STOPPED)
     os.write(2, f"{STOPPED_LINE}\n".encode())
     os._exit(STOPPED)
 
 
 def fail_now() -> None:
-    """End the process of a job that has failed, and has said why."""
+    """End the process with the status of a failed job; the caller has already printed the error."""
     _act(FAILED)
     os._exit(FAILED)
 
@@ -69,8 +72,8 @@ def _act(status: int) -> None:
 def last_act(act: Callable[[int], None]) -> Iterator[None]:
     """Call ``act`` with the exit status if ``stop_now`` or ``fail_now`` ends the process within the block.
 
-    Both end the process without unwinding. The calls run in another thread, the innermost block's first, and have 4
-    seconds together.
+    Both end the process without unwinding. The functions run in another thread, innermost block first, and share a
+    limit of 4 seconds.
     """
     _last_acts.append(act)
     try:

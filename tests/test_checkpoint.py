@@ -114,7 +114,9 @@ def test_loading_draws_no_random_number(tmp_path, tiny_words):
 @pytest.mark.parametrize("name", ["model.safetensors", "words.txt"])
 def test_a_changed_byte_is_found(folder, name):
     flip_a_byte(folder / name)
-    with pytest.raises(ValueError, match=rf"{name} differs from the digest in config\.json; fetch or train it again"):
+    with pytest.raises(
+        ValueError, match=rf"{name} differs from its digest in config\.json; download it or train it again"
+    ):
         load(folder)
 
 
@@ -123,14 +125,14 @@ def test_a_changed_setting_is_found(folder, key):
     config = json.loads((folder / "config.json").read_text())
     config[key] = {"tokeniser": "space", "encoder": {"name": "proj", "width": 2}, "fingerprint": "0"}[key]
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="does not match its fingerprint; it was changed"):
+    with pytest.raises(ValueError, match="does not match its fingerprint, so it was changed"):
         load(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "other"}', "{}"])
 def test_another_config_is_refused(folder, text):
     (folder / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=r"config\.json is not (JSON|of format 'paraembed-encoder-2')"):
+    with pytest.raises(ValueError, match=r"config\.json (is not JSON|does not have the format 'paraembed-encoder-2')"):
         load(folder)
 
 
@@ -138,13 +140,13 @@ def test_another_config_is_refused(folder, text):
 def test_a_file_outside_the_folder_is_refused(folder, name):
     (folder.parent / "outside").write_text("x")
     rewrite(folder, lambda config: config["files"].update({name: "0" * 64}))
-    with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt with digests, and no other"):
+    with pytest.raises(ValueError, match=r"must list model.safetensors and words.txt with digests, and no other"):
         load(folder)
 
 
 def test_files_without_digests_are_refused(folder):
     rewrite(folder, lambda config: config["files"].clear())
-    with pytest.raises(ValueError, match=r"must name model.safetensors and words.txt with digests, and no other"):
+    with pytest.raises(ValueError, match=r"must list model.safetensors and words.txt with digests, and no other"):
         load(folder)
 
 
@@ -162,7 +164,7 @@ class Bomb:
 def test_a_pickle_is_not_opened(folder, tmp_path, dump):
     with (folder / "model.safetensors").open("wb") as file:
         dump({"matrix": Bomb(tmp_path / "trace")}, file)
-    with pytest.raises(ValueError, match="differs from the digest"):
+    with pytest.raises(ValueError, match="differs from its digest"):
         load(folder)
     rewrite(
         folder, lambda config: config["files"].update({"model.safetensors": sha256_of(folder / "model.safetensors")})
@@ -174,14 +176,14 @@ def test_a_pickle_is_not_opened(folder, tmp_path, dump):
 
 def test_weights_of_another_encoder_are_refused(folder):
     rewrite(folder, lambda config: config.update(encoder={"name": "proj", "width": 2}))
-    with pytest.raises(ValueError, match=r"the weights do not fit the encoder in config\.json"):
+    with pytest.raises(ValueError, match=r"the weights do not match the encoder in config\.json"):
         load(folder)
 
 
 def test_words_of_another_encoder_are_refused(folder):
     (folder / "words.txt").write_text("UUUNKKK\none\n")
     rewrite(folder, lambda config: config["files"].update({"words.txt": sha256_of(folder / "words.txt")}))
-    with pytest.raises(ValueError, match=r"words\.txt has 2 words, the word matrix has other rows"):
+    with pytest.raises(ValueError, match=r"words\.txt has 2 words, but the word matrix has a different number"):
         load(folder)
 
 
@@ -197,7 +199,7 @@ def test_words_of_another_encoder_are_refused(folder):
         ({"max_tokens": True}, r"config\.json: max_tokens is True; expected int"),
         ({"max_tokens": float("nan")}, r"config\.json: max_tokens is nan; expected int"),
         ({"max_tokens": 10**30}, r"config\.json: max_tokens is 10{30}; allowed"),
-        ({"encoder": {"name": "lstm", "width": 65_536}}, r"weights do not fit .*'composition\..* is missing"),
+        ({"encoder": {"name": "lstm", "width": 65_536}}, r"weights do not match .*'composition\..* is missing"),
         ({"encoder": []}, r"config\.json: encoder is \[\]; expected object"),
         ({"provenance": {"training": {"gold": 3}}}, r"config\.json: provenance\.training\.gold is 3; expected list"),
         ({"provenance": []}, r"config\.json: provenance is \[\]; expected object"),
@@ -250,7 +252,7 @@ def test_what_is_no_file_is_refused_at_once(folder, name, kind):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"UUUNKKK\nthe\nthe\n", r"words\.txt, line 3: 'the' is in line 2, too"),
+        (b"UUUNKKK\nthe\nthe\n", r"words\.txt, line 3: 'the' is already in line 2"),
         (b"UUUNKKK\n\xff\n", r"words\.txt, line 2: not UTF-8"),
         (b"UUUNKKK\nthe", r"words\.txt, line 2: no line feed at the end"),
         (b"UUUNKKK\r\nthe\r\n", r"no row 'UUUNKKK'"),
@@ -285,5 +287,5 @@ def test_what_is_no_encoder_folder_is_named(folder):
     with pytest.raises(NotADirectoryError, match=r"words\.txt is a file; expected an encoder folder"):
         load(folder / "words.txt")
     (folder / "config.json").unlink()
-    with pytest.raises(ValueError, match=r"holds no config\.json; expected an encoder folder"):
+    with pytest.raises(ValueError, match=r"has no config\.json; expected an encoder folder"):
         load(folder)

@@ -87,7 +87,7 @@ def test_json_is_read_up_to_its_limits(tmp_path):
     assert json_value(b"[" * 101 + b"]" * 101, "x.json")
     (tmp_path / "x.json").write_bytes(b"[1, 2]")
     assert read_json(tmp_path / "x.json", list[int], 6) == [1, 2]
-    with pytest.raises(ValueError, match=r"x\.json has over"):
+    with pytest.raises(ValueError, match=r"x\.json is larger than"):
         read_json(tmp_path / "x.json", list[int], 5)
 
 

@@ -79,7 +79,7 @@ def test_released_settings():
         ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; expected int or none"),
         ({"clip": 0.0}, "clip is 0.0; allowed: 1e-36 to inf"),
         ({"max_tokens": 10**22}, "max_tokens is 10000000000000000000000; allowed: 1 to 2.14748e"),
-        ({"encoder": {"name": "word"}, "bos_eos_tokens": "start"}, "would have one vector; allowed: none, end"),
+        ({"encoder": {"name": "word"}, "bos_eos_tokens": "start"}, "would have the same vector; allowed: none, end"),
     ],
 )
 def test_errors_say_what_came_and_what_is_allowed(values, message):
@@ -122,7 +122,7 @@ def test_forms_without_effect_are_known():
 
 
 def test_fresh_masks_need_the_worker_s_own_texts():
-    with pytest.raises(ValueError, match="negative_dropout is 'fresh', and negative_pool_workers is 'all'"):
+    with pytest.raises(ValueError, match="negative_dropout is 'fresh' and negative_pool_workers is 'all'"):
         Recipe(negative_dropout="fresh", negative_pool_workers="all")
 
 

@@ -1,4 +1,4 @@
-"""What each paper searched, as plain data: ``<paper>/<encoder>[-<variant>]``; no Ray, nothing that computes."""
+"""Search spaces of the papers, as plain data without Ray: ``<paper>/<encoder>[-<variant>]``."""
 
 from tune_spaces import acl2017, iclr2016, pgru2017, smoke, tacl2015
 from tune_spaces.space import Selection, Space
@@ -15,10 +15,10 @@ SPACES: dict[str, Space] = {
 
 
 def find_space(name: str) -> Space:
-    """A space by its name.
+    """Return a space by its name.
 
     Raises:
-        ValueError: no such name, with all that exist.
+        ValueError: the name is unknown; the message lists all names.
     """
     if name not in SPACES:
         raise ValueError(f"unknown space {name!r}; allowed: {', '.join(SPACES)}")

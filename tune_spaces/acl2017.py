@@ -1,8 +1,8 @@
 """Wieting and Gimpel 2017, "Revisiting Recurrent Networks for Paraphrastic Sentence Embeddings".
 
-The paper selects twice: on STS 2016 ("test"), which is the default here, and on all 22 sets ("oracle"):
-``--metric papers-22/mean``. ``best`` are the settings of the released demo; of the GRAN variants and of BiLSTM-AVG
-they are not printed.
+The paper selects twice: on STS 2016 ("test"), the default here, and on all 22 sets ("oracle", ``--metric
+papers-22/mean``). ``best`` names the settings of the released demo; those of the GRAN variants and of BiLSTM-AVG are
+not printed.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,9 @@ def _regularised(encoder: str, table: str, more: Mapping[str, tuple[Any, ...]], 
 
 
 def _supervised(name: str, table: str, axes: Mapping[str, tuple[Any, ...]]) -> Space:
-    """Trained on gold scores; heads, batch and epochs, which are not printed, are those of Wieting 2016 §4.4."""
+    """Return a space that trains on gold scores; heads, batch and epochs are not printed, so those of Wieting 2016 §4.4
+    are used.
+    """
     return replace(
         _RECURRENT,
         source=f"Wieting 2017 §4.3, table {table}",

@@ -1,7 +1,7 @@
 """Wieting, Bansal, Gimpel, Livescu 2016, "Towards Universal Paraphrastic Sentence Embeddings".
 
-``best`` are the settings of the released demo; those of avg-xxl are not printed: there it names the recipe of this
-package, which lies in the searched ranges.
+``best`` names the settings of the released demo. Those of avg-xxl are not printed, so it names the recipe of this
+package, which is within the searched ranges.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def _with(encoder: str, more: Mapping[str, tuple[Any, ...]], *best: str) -> Spac
 
 
 def _projected(width: int) -> Space:
-    """``proj`` of a greater width, for the features of table 6."""
+    """Return a space for ``proj`` of a greater width, for the features of table 6."""
     axes = {
         "encoder_l2": (1e-4, 1e-5, 1e-6, 1e-7, 1e-8),
         "word_l2": _AVG.axes["word_l2"],

@@ -1,7 +1,7 @@
 """Zhou, Huang, Ji 2017, "Learning Phrase Embeddings from Paraphrases with GRUs".
 
-The paper compares and names no setting the best (it finds k = 99 not worth its time); ``best`` names the recipe of this
-package, which lies in the searched ranges.
+The paper compares settings without naming a best one (it considers k = 99 not worth its time); ``best`` names the
+recipe of this package, which is within the searched ranges.
 """
 
 from tune_spaces.space import Selection, Space

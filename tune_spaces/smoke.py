@@ -1,4 +1,4 @@
-"""Four tiny trials on the generated sample: does everything run?"""
+"""Smoke test: four tiny trials on the generated sample."""
 
 from tune_spaces.space import Selection, Space
 

@@ -1,4 +1,4 @@
-"""What a search space is."""
+"""Definition of a search space."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Selection:
-    """What the best trial is chosen by.
+    """How the best trial is selected.
 
     Attributes:
         suites: names of the suites; ``pairs``: the files of scored pairs named in ``files``; ``choose``: the held-out
-            pair shards in the folder named there. None of a space for labeled examples.
-        metric: weights and names of their metrics; the weighted sum is maximized.
+            pair shards in the folder named there. Empty for a space of labeled examples.
+        metric: weights and names of metrics; the weighted sum is maximized.
         split: description of that data.
         files: names in the data folder, for ``pairs`` and ``choose``.
     """
@@ -25,29 +25,30 @@ class Selection:
 
 
 DEV_PEARSON = Selection((), ((1, "dev/pearson"),), "the task's dev set; of classes their accuracy")
-"""What the settings of a head were chosen by."""
+"""Selection of the settings of a head."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """What was searched: every combination of the axes' values.
+    """Search space: every combination of the axes' values.
 
-    A value of an axis sets the recipe's field of that name (``encoder.layers``: an option of the encoder), or, where it
-    is a mapping, the fields it names. The axis ``share`` is not of the recipe: the share of the pairs, 0 to 1.
+    A value of an axis sets the recipe field of the same name (``encoder.layers``: an option of the encoder) or, if the
+    value is a mapping, the fields in it. The axis ``share``, the fraction of the pairs from 0 to 1, is not a recipe
+    field.
 
     Attributes:
         source: paper, section, table.
         base: recipe of ``paraembed.papers`` that the axes change; for labeled examples one of ``SUPERVISED_RECIPES``.
-        axes: field → values, or a name of its own → mappings.
-        selection: how the best was chosen.
-        tuning_data: which pairs the trials were trained on.
-        tuning_pairs: how many of them were sampled; None: all.
-        tuning_epochs: passes over them.
-        final_data: which pairs the winner was trained on.
-        final_epochs: passes over them.
-        fixed: fields that differ from ``base`` throughout.
-        best: recipes of ``paraembed.papers`` that were found best in this space.
-        job: the job that trains a trial: on paraphrase pairs, or on labeled examples.
+        axes: field → values, or any other name → mappings.
+        selection: how the best trial is selected.
+        tuning_data: training pairs of the trials.
+        tuning_pairs: number of pairs to sample; None: all.
+        tuning_epochs: epochs of the trials.
+        final_data: training pairs of the best recipe.
+        final_epochs: epochs of the best recipe.
+        fixed: fields that differ from ``base`` in all trials.
+        best: recipes of ``paraembed.papers`` with the best settings of this space.
+        job: job that trains a trial: on paraphrase pairs, or on labeled examples.
     """
 
     source: str
@@ -65,18 +66,18 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many combinations there are."""
+        """Number of combinations."""
         return prod(len(values) for values in self.axes.values())
 
     def choices(self, number: int) -> dict[str, int]:
-        """Which value of each axis combination ``number`` has, from 0; the last axis changes fastest."""
+        """Return the index of each axis' value in combination ``number``, from 0; the last axis changes fastest."""
         chosen = {}
         for name in reversed([*self.axes]):
             number, chosen[name] = divmod(number, len(self.axes[name]))
         return {name: chosen[name] for name in self.axes}
 
     def fields(self, choices: Mapping[str, int]) -> dict[str, Any]:
-        """The fields that a combination sets, ``fixed`` ones included."""
+        """Return the fields that a combination sets, including ``fixed``."""
         values = dict(self.fixed)
         for name, choice in choices.items():
             value = self.axes[name][choice]

@@ -1,6 +1,6 @@
 """Wieting, Bansal, Gimpel, Livescu, Roth 2015, "From Paraphrase Database to Compositional Paraphrase Model and Back".
 
-What was found best is not printed; ``best`` names the recipes of this package, which lie in the searched ranges. The
+The best settings are not printed; ``best`` names the recipes of this package, which are within the searched ranges. The
 CNN of §5.5 was not searched.
 """
 
@@ -65,7 +65,7 @@ def _bigrams(kind: str) -> Space:
 
 
 def _from_paragram(space: Space) -> Space:
-    """The space for words that begin as PARAGRAM vectors: they are held faster."""
+    """Return the space for words that start as PARAGRAM vectors, with stronger penalties."""
     return replace(space, axes={**space.axes, "word_l2": _PARAGRAM_WORD_L2})
 
 

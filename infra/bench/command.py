@@ -1,7 +1,7 @@
 """Command line of the benchmarks: ``python jobs/bench.py {embed,encoders,shard,train} [options]``.
 
-An option is a field of a dataclass. ``train`` needs nothing but torch, numpy and pyarrow; where Ray and MLflow are
-installed, every benchmark logs one MLflow run. Help and wrong flags are answered before torch or Ray is imported.
+Each option is a field of a dataclass. ``train`` needs only torch, numpy and pyarrow; if Ray and MLflow are installed,
+every benchmark logs one MLflow run. Help and wrong flags are handled before torch or Ray is imported.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from paraembed.options import check_fields
 from paraembed.stops import FAILED, STOP_SIGNALS, STOPPED
 
 TEXTS = {"sentences": 15.0, "phrases": 4.0}
-"""Mean tokens of a text; 4 is close to the phrases of PPDB XXL."""
+"""Mean number of tokens per text; 4 is close to the phrases of PPDB XXL."""
 MEGA_BATCH_SIZE = 20
 SCALE = {"texts": "phrases", "batch_size": 100, "pairs": 9_100_000, "epochs": 10}
 TRAIN_PROGRAMS = {
@@ -60,13 +60,13 @@ EMBED_PROGRAMS = {
 
 
 def option(text: str, low: float | None = None, high: float = 0, *, is_path: bool = False, **default: Any) -> Any:
-    """Return a dataclass field that is an option; ``text`` is its help, ``low`` and ``high`` are allowed."""
+    """Return a dataclass field that is an option; ``text`` is its help, ``low`` and ``high`` are its allowed range."""
     return field(metadata={"help": text, "range": (low, high), "is_path": is_path}, **default)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """Fields in their ranges; ValueError otherwise."""
+    """Base class that raises ValueError for a field out of its range."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -82,7 +82,7 @@ class Options(Checked):
     out: str | None = option("JSON file for the numbers", is_path=True, default=None)
 
     def settings(self) -> dict[str, Any]:
-        """Return what decides the numbers, for JSON and MLflow: not where they and other files are written."""
+        """Return the settings that decide the numbers, for JSON and MLflow, without the paths of outputs."""
         return {name: value for name, value in vars(self).items() if name not in {"folder", "out"}}
 
 
@@ -150,7 +150,7 @@ class Embed(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSize(Checked):
-    """Options that every case of a training has."""
+    """Options of every case of a training."""
 
     pairs: int = option("generated pairs; rounded down to full batches of two workers", 1, 10**9, default=200_000)
     words: int = option("rows of the word matrix", 2, 10**8, default=40_000)
@@ -164,7 +164,7 @@ class TrainingSize(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Case(TrainingSize):
-    """One training to be measured; ``epochs`` 0: it runs as long as there are rounds."""
+    """One training to measure; with ``epochs`` 0 it runs until the rounds end."""
 
     texts: str = "sentences"
     batch_size: int = option("pairs a step and worker", 2, 1_000_000, default=100)
@@ -180,7 +180,7 @@ class Case(TrainingSize):
         _check_names("texts", [self.texts], TEXTS)
         _check_names("encoder", [self.encoder], ENCODERS)
         if self.device == "cpu" and self.precision != "float32":
-            raise ValueError(f"precision is {self.precision!r}, and the device is a CPU, which trains in float32 only")
+            raise ValueError(f"precision is {self.precision!r}, but a CPU trains only in float32; use float32")
         if not self.num_pairs:
             raise ValueError(
                 f"pairs is {self.pairs}; two workers of batch_size {self.batch_size} need {2 * self.batch_size} or more"
@@ -188,13 +188,13 @@ class Case(TrainingSize):
 
     @property
     def num_pairs(self) -> int:
-        """Number of pairs: full batches of two workers, so that every step is alike."""
+        """Number of pairs: full batches of two workers, so that all steps have the same size."""
         return self.pairs // (2 * self.batch_size) * 2 * self.batch_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Options, TrainingSize):
-    """Time training on generated pairs next to what others would write, each program in processes of its own."""
+    """Time training on generated pairs next to what others would write, with each program in its own processes."""
 
     texts: tuple[str, ...] = option("sentences (15 tokens a text) or phrases (4)", default=tuple(TEXTS))
     batch_sizes: tuple[int, ...] = option("pairs a step and worker", default=(100, 1024))
@@ -209,7 +209,7 @@ class Train(Options, TrainingSize):
         self.cases()
 
     def cases(self) -> list[Case]:
-        """Return the trainings to be measured."""
+        """Return the trainings to measure."""
         common = {field.name: getattr(self, field.name) for field in fields(TrainingSize)}
         if self.scale:
             return [Case(**{**common, **SCALE}, encoder=name) for name in self.encoders]
@@ -225,7 +225,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, Options]:
 
     Raises:
         ValueError: a value is not allowed.
-        SystemExit: help was asked for, or a flag is unknown.
+        SystemExit: help was requested, or a flag is unknown.
     """
     parser = argparse.ArgumentParser("bench.py", description="Measure the speed of paraembed on this machine.")
     commands = parser.add_subparsers(dest="benchmark", metavar="{embed,encoders,shard,train}", required=True)
@@ -260,9 +260,13 @@ def _add_option(parser: argparse.ArgumentParser, option: "Field[Any]") -> None:
 
 
 def _absolute(text: str) -> str:
-    """Programs run in other folders, and a submitted job in a temporary copy of the working folder."""
+    """Return an absolute path, because programs run in other folders, and a submitted job in a temporary copy of the
+    working folder.
+    """
     if "runtime_resources" in Path.cwd().parts and not Path(text).is_absolute():
-        raise argparse.ArgumentTypeError(f'{text!r} is relative; a submitted job needs an absolute path: "$PWD/{text}"')
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is relative, but a submitted job needs an absolute path: "$PWD/{text}"'
+        )
     return str(Path(text).absolute())
 
 
@@ -306,12 +310,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _explained(error: Exception) -> Exception | None:
-    """The error to show instead of one of Ray; None where there is no Ray, or for a defect."""
+    """Return the error to show instead of one of Ray; None without Ray, or for a defect."""
     return None if missing_package() else import_module("paraembed.commands.job").explained(error)
 
 
 def _run(name: str, run: Callable[..., dict[str, Any]], options: Options) -> None:
-    """Run a benchmark and write its numbers; as one MLflow run where Ray and MLflow are installed."""
+    """Run a benchmark and write its numbers, as one MLflow run if Ray and MLflow are installed."""
     from infra.bench.rounds import say  # noqa: PLC0415 - imports torch
     from paraembed.console import shown_status  # noqa: PLC0415 - imports Arrow
 
@@ -338,5 +342,5 @@ def _ignore(_: dict[str, float]) -> None:
 
 
 def missing_package() -> str:
-    """Return which package is missing that programs on Ray and the MLflow run need; empty if none is."""
+    """Return the missing package that programs on Ray and the MLflow run need; empty if none is missing."""
     return next((name for name in ("ray", "mlflow") if find_spec(name) is None), "")

@@ -1,7 +1,7 @@
-"""Speed of embedding, as ratios in one run: in memory, from text to Parquet, memory, parts, stages.
+"""Benchmark of embedding, as ratios in one run: in memory, from text to Parquet, memory, parts, stages.
 
-Programs of one table run interleaved. ``jobs/embed.py`` as a program is in ``on_ray``: the processes of the others
-import this module without Ray.
+Programs of one table run in interleaved rounds. ``jobs/embed.py`` as a program is in ``on_ray``, because the processes
+of the other programs import this module without Ray.
 """
 
 import os
@@ -60,7 +60,7 @@ JOBS = ("float32", "float16", "few", "many", "large")
 STAGES = ("read", "tokenize", "gather", "write", "part")
 SIZES = ("few_files", "many_files", "few_groups", "many_groups")
 GROUPS = (IN_MEMORY, ("float32", "float16", "floor"), ("few", "many"), ("large",), STAGES, SIZES)
-"""Programs whose rounds are interleaved; ``large`` is there for its memory, and runs once."""
+"""Programs whose rounds are interleaved; ``large`` measures only memory, and runs once."""
 TOKENIZER = "ptb-v1"
 _BATCH_ROWS = Settings().batch_size
 _GROUPS_A_PART, _PARTS = 100, 8
@@ -74,7 +74,7 @@ def run(options: Embed, log_metrics: Callable[[dict[str, float]], None]) -> dict
     """Measure, print the tables, return the numbers.
 
     Raises:
-        OSError, ValueError: a file will not do, or a program failed.
+        OSError, ValueError: a file cannot be used, or a program failed.
     """
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="bench-embed-", dir=options.folder) as name:
@@ -94,10 +94,10 @@ def run(options: Embed, log_metrics: Callable[[dict[str, float]], None]) -> dict
 
 
 def write_inputs(options: Embed, folder: Path) -> Path:
-    """Write the sentences, one a line, and an encoder if none is given; return the encoder's folder.
+    """Write the sentences, one per line, and an encoder if none is given; return the encoder's folder.
 
     Raises:
-        OSError, ValueError: a file will not do.
+        OSError, ValueError: a file cannot be used.
     """
     if options.texts:
         data = b"".join(map(_read_lines, options.texts))
@@ -106,7 +106,7 @@ def write_inputs(options: Embed, folder: Path) -> Path:
         data = draw_lines(min(_MOST_GENERATED, most), _MEAN_TOKENS, options.words, options.seed)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
     if not len(ends):
-        raise ValueError(f"--texts {' '.join(options.texts)}: no lines; give files with a sentence a line")
+        raise ValueError(f"--texts {' '.join(options.texts)}: no lines; give files with one sentence per line")
     for name, rows in (("texts", options.rows), ("small", options.small_rows), ("large", options.large_rows)):
         with (folder / f"{name}.txt").open("wb") as file:  # from the first line again after the last
             for _ in range(rows // len(ends)):
@@ -130,7 +130,7 @@ def _read_lines(path: str) -> bytes:
 
 @dataclass(frozen=True)
 class Work:
-    """What a process of a program does: ``rows`` texts, input files or row groups; paths are strings, for JSON."""
+    """Work of a program's process: ``rows`` texts, input files or row groups; paths are strings, for JSON."""
 
     key: str
     encoder: str
@@ -146,7 +146,7 @@ class Work:
         return checkpoint.load(self.encoder)
 
     def read(self) -> pa.StringArray:
-        """Return the texts, string array [rows]; all of the file if it has fewer."""
+        """Return the texts, string array [rows], or all of the file if it has fewer."""
         lines = Path(self.texts).read_bytes().decode("utf-8", "replace").split("\n")[:-1]
         return pa.array(lines[: self.rows], pa.string())
 
@@ -182,7 +182,7 @@ def start_program(key: str, options: Embed, folder: Path, encoder: Path) -> Prog
 
 
 def repeat(clock: Clock, **work: Any) -> None:
-    """Do the work once a round, and once as warm-up."""
+    """Do the work once as warm-up, and then once per round."""
     once, rows = PROGRAMS[work["key"]](Work(**work)), 0
     while True:
         rows += once()
@@ -190,7 +190,7 @@ def repeat(clock: Clock, **work: Any) -> None:
 
 
 Pass = Callable[[], int]
-"""Does the work once and returns the number of rows."""
+"""Function that does the work once and returns the number of rows."""
 
 
 def _encode(work: Work) -> Pass:
@@ -205,7 +205,7 @@ def _peer(work: Work) -> Pass:
 
 
 def _floor(work: Work) -> Pass:
-    """Texts in memory → Parquet, with nothing around it: no plan, no report, no digest, no fsync."""
+    """Write texts in memory to Parquet with minimal work: no plan, no report, no digest, no fsync."""
     encoder = work.load()
     first_row, stop = (work.rows * rank // work.world for rank in (work.rank, work.rank + 1))
     texts = replace(work, rows=stop).read().slice(first_row)
@@ -286,7 +286,7 @@ def _part(work: Work) -> Pass:
 
 
 def _files(work: Work) -> Pass:
-    """The start of a job with many input files, each named, as a shell does with ``--input dir/*.txt``."""
+    """Measure the start of a job with many input files, each named, as a shell does with ``--input dir/*.txt``."""
     folder = Path(work.folder)
     paths = [str(folder / f"{number}.txt") for number in range(work.rows)]
     for path in paths:
@@ -302,7 +302,7 @@ def _files(work: Work) -> Pass:
 
 
 def _groups(work: Work) -> Pass:
-    """The first parts of a Parquet file, 100 row groups each."""
+    """Measure the first parts of a Parquet file, 100 row groups each."""
     path = Path(work.folder) / "t.parquet"
     pq.write_table(pa.table({"text": ["the cat sat"] * work.rows}), path, row_group_size=1)
     plan = make_plan(list_inputs([path]), Settings("text", part_rows=_GROUPS_A_PART))
@@ -339,7 +339,7 @@ def _tokens(texts: pa.StringArray, encoder: Encoder) -> Ragged:
 
 
 def show_tables(options: Embed, results: Results) -> None:
-    """Print the tables and what follows from them."""
+    """Print the tables and notes on them."""
 
     def ratio(to: str) -> Callable[[Result], str]:
         return lambda result: f"{results[to].rate / result.rate:.2f}" if has(results, to) else ""
@@ -394,7 +394,7 @@ def show_tables(options: Embed, results: Results) -> None:
 
 
 def _stages(options: Embed, results: Results) -> dict[str, float]:
-    """Seconds a row of one worker by stage; what Ray and the commit take is what workers spend outside parts."""
+    """Return the seconds per row of one worker by stage; Ray and the commit account for the time outside of parts."""
     seconds = {results[key].name: results[key].seconds for key in STAGES}
     whole = seconds.pop(results["part"].name)
     seconds["the rest of a part"] = whole - sum(seconds.values())
@@ -407,7 +407,7 @@ def _stages(options: Embed, results: Results) -> dict[str, float]:
 
 
 def notes(options: Embed, results: Results) -> list[str]:
-    """Return what follows from the numbers."""
+    """Return notes on the numbers."""
     lines = []
     for peer in ("model2vec", "static_embedding"):
         if has(results, "encode", peer):

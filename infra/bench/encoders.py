@@ -1,6 +1,7 @@
-"""Time of the part of a training step that depends on the encoder: look up words, compose, backpropagate.
+"""Benchmark of the part of a training step that depends on the encoder: look up words, compose, backpropagate.
 
-Words are drawn from Zipf's law and lengths from Poisson's, so that words repeat within a step as they do in text.
+Words are drawn from Zipf's law and text lengths from a Poisson distribution, so words repeat within a step as in real
+text.
 """
 
 import time
@@ -22,10 +23,10 @@ from paraembed.training.update import distinct
 
 BASELINE = "lstm_avg"
 NATIVE = f"{BASELINE} (torch.nn.LSTM)"
-"""The same without peepholes, on torch's own kernels."""
+"""The same encoder without peepholes, on torch's kernels."""
 VOCABULARY = 40_000
 ROUND_SECONDS = 0.1
-"""Shortest round: a step of ``avg`` takes a millisecond."""
+"""Minimum duration of a round; a step of ``avg`` takes a millisecond."""
 
 
 def run(options: Encoders, _: object) -> dict[str, Any]:
@@ -81,14 +82,17 @@ def draw_batches(options: Encoders) -> list[Ragged]:
     tokens, wanted = texts * options.mean_tokens, options.distinct_words
     if wanted is not None:
         if wanted >= (most := _expected_distinct(0, tokens)):
-            raise ValueError(f"distinct_words is {wanted}; {tokens:,.0f} tokens a step hold fewer than {most:,.0f}")
+            raise ValueError(
+                f"distinct_words is {wanted}, but {tokens:,.0f} tokens per step contain fewer than {most:,.0f}; give "
+                "fewer"
+            )
         exponent = brentq(lambda power: _expected_distinct(power, tokens) - wanted, 0, 50, xtol=1e-4)
     chances = word_chances(VOCABULARY, exponent)
     return [draw_texts(texts, options.mean_tokens, chances, options.seed, number) for number in range(options.rounds)]
 
 
 def _configurations(options: Encoders) -> dict[str, AnyConfig]:
-    """Configurations with their default options, by name of the row."""
+    """Return configurations with their default options, by name of the row."""
     chosen: dict[str, AnyConfig] = {}
     for name in options.encoders or ENCODERS:
         chosen[name] = config_from_dict({"name": name})
@@ -98,7 +102,7 @@ def _configurations(options: Encoders) -> dict[str, AnyConfig]:
 
 
 def _expected_distinct(exponent: float, tokens: float) -> float:
-    """Mean number of distinct words in so many draws."""
+    """Return the mean number of distinct words in ``tokens`` draws."""
     return float(-np.expm1(tokens * np.log1p(-np.minimum(word_chances(VOCABULARY, exponent), 1 - 1e-12))).sum())
 
 
@@ -114,7 +118,7 @@ def _round(encoder: Encoder, batch: Ragged) -> Round:
 
 
 def _step(encoder: Encoder, batch: Ragged, seen: npt.NDArray[np.int32]) -> None:
-    """Distinct rows, composition, sum of squares as the loss, gradients."""
+    """Run a step: distinct rows, composition, sum of squares as the loss, gradients."""
     device = encoder.matrix.device
     rows, local = distinct(batch.ids, seen)
     rows_R = torch.from_numpy(rows).to(device, torch.int64)

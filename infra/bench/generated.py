@@ -1,4 +1,6 @@
-"""Generated words, texts and pairs: words drawn from Zipf's law, lengths from Poisson's. Not PPDB, and not language."""
+"""Generated words, texts and pairs: words drawn from Zipf's law, lengths from a Poisson distribution; neither PPDB nor
+real language.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +65,7 @@ def pair_texts(pairs: Ragged, words: Words) -> tuple[pa.StringArray, pa.StringAr
 
 
 def draw_lines(num_texts: int, mean_tokens: float, num_words: int, seed: int) -> bytes:
-    """Return texts as a file has them, one a line."""
+    """Return texts as the bytes of a file, one per line."""
     drawn = draw_texts(num_texts, mean_tokens, word_chances(num_words), seed)
     vocabulary = draw_words(num_words, 1, seed).vocabulary
     texts = Tokens(vocabulary.take(pa.array(drawn.ids)), drawn.offsets).joined()
@@ -71,7 +73,7 @@ def draw_lines(num_texts: int, mean_tokens: float, num_words: int, seed: int) ->
 
 
 def frequent_words(lines: bytes, tokenizer: str, num_words: int, width: int, seed: int) -> Words:
-    """Return <unk> and the most frequent others, with random vectors; ties in the order of the words."""
+    """Return <unk> and the most frequent words, with random vectors; ties keep the order of the words."""
     texts = pa.array(lines.decode("utf-8", "replace").split("\n"), pa.string())
     counted = pc.value_counts(tokenize(texts, tokenizer).flat).flatten()
     table = pa.table({"word": counted[0], "count": counted[1]})

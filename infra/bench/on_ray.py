@@ -1,4 +1,4 @@
-"""Programs that need Ray and MLflow: training on Ray, and ``jobs/embed.py`` from the command line."""
+"""Benchmark programs that need Ray and MLflow: training on Ray, and ``jobs/embed.py`` from the command line."""
 
 import logging
 import os
@@ -37,7 +37,7 @@ _BLOCK_TEXTS = 1 << 20
 
 @dataclass(frozen=True)
 class JobRound(Round):
-    """A run of ``jobs/embed.py``: ``seconds`` are those from the begin of the first part to the commit."""
+    """A run of ``jobs/embed.py``; ``seconds`` is the time from the start of the first part to the commit."""
 
     start_seconds: float = 0.0  # from the command to the begin of the first part
     whole_seconds: float = 0.0  # from the command to its end
@@ -46,7 +46,7 @@ class JobRound(Round):
 
 
 def start_job(name: str, workers: int, flags: dict[str, Any], folder: Path) -> Program:
-    """Return ``jobs/embed.py`` as a program; its output and MLflow's store are in ``folder``."""
+    """Return ``jobs/embed.py`` as a program; its output and its MLflow store are in ``folder``."""
     out = folder / "job"
     given = {"out": out, "workers": workers, **flags}
     command = [sys.executable, str(ROOT / "jobs" / "embed.py")]
@@ -68,7 +68,7 @@ def start_job(name: str, workers: int, flags: dict[str, Any], folder: Path) -> P
         ended = time.time()
         if done.returncode:
             last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-            raise ValueError(f"{name} ended with status {done.returncode}: {last[0] if last else 'no word'}")
+            raise ValueError(f"{name} ended with status {done.returncode}: {(last[0] if last else 'no output')}")
         paths = [*(out / REPORTS).glob("part-*.parquet.json")]
         reports = [read_json(path, dict[str, Any]) for path in paths]
         first = min(path.stat().st_mtime - report["seconds"] for path, report in zip(paths, reports, strict=True))
@@ -88,7 +88,7 @@ def start_job(name: str, workers: int, flags: dict[str, Any], folder: Path) -> P
 
 
 def start_training(name: str, workers: int, case: Case, folder: Path) -> Program:
-    """Start training on Ray; a process of its own, whose memory is not the training's, writes the inputs first."""
+    """Start training on Ray; a separate process, whose memory is not counted, writes the inputs first."""
     if not case.epochs:
         case = replace(case, pairs=max(case.pairs, _FEWEST_STEPS * case.batch_size * workers))
     inputs = folder / f"inputs-{case.num_pairs}"
@@ -100,7 +100,7 @@ def start_training(name: str, workers: int, case: Case, folder: Path) -> Program
 
 
 def write_inputs(clock: Clock, case: dict[str, Any], folder: str) -> None:
-    """Write pair shards and a word-vector file, as a user has them."""
+    """Write pair shards and a word-vector file, as a user would have them."""
     size, inputs = Case(**case), Path(folder)
     _set_store(inputs, "inputs")
     inputs.mkdir()
@@ -119,10 +119,10 @@ def write_inputs(clock: Clock, case: dict[str, Any], folder: str) -> None:
 
 
 def train(clock: Clock, case: dict[str, Any], folder: str, workers: int) -> None:
-    """Train once a round, by ``train_model`` with a Ray of its own.
+    """Train once per round with ``train_model``, each time with a new Ray session.
 
-    Of a whole training all seconds count. Else those between the reports within one epoch: what a step takes, without
-    the first steps, and without checkpoints, which a real epoch is too long to notice.
+    For a whole training, all seconds count. Otherwise only the time between the reports within an epoch counts, which
+    is the time of the steps, without the first steps and without checkpoints, which are negligible in a real epoch.
     """
     size, inputs = Case(**case), Path(folder)
     _set_store(inputs, f"train-{workers}")

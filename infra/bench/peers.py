@@ -1,8 +1,8 @@
-"""What others would write: training by PyTorch or sentence-transformers, embedding by two libraries of static vectors.
+"""Peer programs: training with PyTorch or sentence-transformers, embedding with two libraries of static vectors.
 
-``embedding_bag`` and ``embedding`` compute what ``training.step`` does: the margin loss on cosines, the negative being
-the most similar text of the other pairs of the batch (Wieting 2016 eq. 11). Their batches are ready, on the device.
-``train_static_embedding`` is sentence-transformers with its own trainer and loss; it tokenizes texts as always.
+``embedding_bag`` and ``embedding`` compute the same as ``training.step``: the margin loss on cosines, with the most
+similar text of the other pairs in the batch as negative (Wieting 2016 eq. 11). Their batches are prepared on the
+device. ``train_static_embedding`` is sentence-transformers with its own trainer and loss, including its tokenization.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ def margin_loss(vectors_NH: Tensor) -> Tensor:
 
 
 def embedding_bag(words: Words, batches: Sequence[Ragged], device: torch.device) -> Iterator[Tensor]:
-    """Train with a sparse gradient and ``SparseAdam``; yields the loss of each step, without end."""
+    """Train with a sparse gradient and ``SparseAdam``; yield the loss of each step, without end."""
     bag = nn.EmbeddingBag.from_pretrained(torch.from_numpy(words.matrix), freeze=False, mode="mean", sparse=True)
     bag = bag.to(device)
     optimizer = torch.optim.SparseAdam(bag.parameters(), lr=RATE)
@@ -49,7 +49,7 @@ def embedding_bag(words: Words, batches: Sequence[Ragged], device: torch.device)
 
 
 def embedding(words: Words, batches: Sequence[Ragged], device: torch.device) -> Iterator[Tensor]:
-    """Train with padded texts, a dense gradient and ``Adam``; yields the loss of each step, without end."""
+    """Train with padded texts, a dense gradient and ``Adam``; yield the loss of each step, without end."""
     matrix = torch.from_numpy(words.matrix)
     table = nn.Embedding.from_pretrained(matrix, freeze=False).to(device)  # type: ignore[no-untyped-call]
     optimizer = torch.optim.Adam(table.parameters(), lr=RATE)
@@ -63,7 +63,7 @@ def embedding(words: Words, batches: Sequence[Ragged], device: torch.device) -> 
 
 
 def _padded(texts: Ragged) -> tuple[Tensor, Tensor]:
-    """Ids, 0 behind the end of a text, and 1.0 where there is a token; [N, L] both."""
+    """Return padded ids (0 after the end of a text) and a mask (1.0 for a token), both [N, L]."""
     lengths = texts.lengths
     mask_NL = np.arange(lengths.max()) < lengths[:, None]
     ids_NL = np.zeros(mask_NL.shape, np.int64)
@@ -78,14 +78,14 @@ def train_static_embedding(
 
     Args:
         words: vocabulary and vectors of the model; its tokenizer splits at white space.
-        pairs: what to train on.
-        batch_size: pairs a step.
+        pairs: training pairs.
+        batch_size: pairs per step.
         device: cpu or cuda.
-        folder: the trainer wants one.
-        on_step: called with the number of steps that are done; an exception that it raises ends the training.
+        folder: output folder of the trainer.
+        on_step: called with the number of finished steps; an exception that it raises ends the training.
 
     Raises:
-        ModuleNotFoundError: sentence-transformers, or what its trainer needs, is not installed.
+        ModuleNotFoundError: sentence-transformers, or a package of its trainer, is not installed.
     """
     from datasets import Dataset  # noqa: PLC0415 - optional, and slow to import
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer  # noqa: PLC0415
@@ -126,7 +126,7 @@ def train_static_embedding(
 
 
 def model2vec_encode(words: Sequence[str]) -> Callable[[list[str]], Any]:
-    """Return ``encode`` of a ``StaticModel`` as its released models are; ``words`` are in its vocabulary."""
+    """Return ``encode`` of a ``StaticModel`` like the released models; ``words`` are in its vocabulary."""
     from model2vec import StaticModel  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - optional
 
     tokenizer, vectors = _word_pieces(words)
@@ -145,7 +145,7 @@ def static_embedding_encode(words: Sequence[str]) -> Callable[[list[str]], Any]:
 
 
 def _word_pieces(words: Sequence[str]) -> tuple[Any, Any]:
-    """A BERT tokenizer, and random vectors of its pieces."""
+    """Return a BERT tokenizer, and random vectors of its word pieces."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: PLC0415 - optional
 
     characters = sorted({character for word in words for character in word})

@@ -1,8 +1,9 @@
-"""Programs measured in interleaved rounds, their results and the table of results.
+"""Measure programs in interleaved rounds, and print the table of results.
 
-One round of every program, then the next round: whatever else the machine does slows all of them alike. A program runs
-in this process, or in processes of its own, which share neither threads nor memory with another program; warm-up does
-not count. Such a process reads one line from stdin before each round and writes one line of JSON to stdout after it.
+Every program runs one round, then every program runs the next round, so other load on the machine slows all of them
+equally. A program runs in this process, or in separate processes, which share neither threads nor memory with another
+program; the warm-up is not counted. A separate process reads one line from stdin before each round and writes one line
+of JSON to stdout after it.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _CHILD = [sys.executable, "-P", "-c", "from infra.bench.rounds import serve; ser
 
 @dataclass(frozen=True)
 class Round:
-    """What a program did in one round; 0: unknown, or not measured."""
+    """Measurements of a program in one round; 0: unknown or not measured."""
 
     steps: int  # training steps, rows, lines or files
     seconds: float
@@ -43,7 +44,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Program:
-    """A program that has warmed up: ``run_round`` runs one round of it."""
+    """A program that has warmed up; ``run_round`` runs one round of it."""
 
     name: str
     run_round: Callable[[], Round]
@@ -55,7 +56,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured of a program; fields as in ``Program``."""
+    """Measurements of a program; the fields are those of ``Program``."""
 
     name: str
     rounds: list[Round]
@@ -69,22 +70,22 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Seconds a step."""
+        """Seconds per step."""
         return self.median(lambda round_: round_.seconds / round_.steps)
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds a step."""
+        """CPU seconds per step."""
         return self.median(lambda round_: round_.cpu_seconds / round_.steps)
 
     @property
     def rate(self) -> float:
-        """Steps a second of all workers together."""
+        """Steps per second of all workers together."""
         return self.workers / self.seconds
 
     @property
     def peak_bytes(self) -> int:
-        """Highest resident memory of a process."""
+        """Maximum resident memory of a process."""
         return max(round_.peak_bytes for round_ in self.rounds)
 
     def numbers(self) -> dict[str, Any]:
@@ -97,12 +98,12 @@ Results = Mapping[str, Result]
 
 
 def measure(starts: Mapping[str, Callable[[], Program]], rounds: int, about: str = "") -> dict[str, Result]:
-    """Start programs, run their rounds interleaved and return their results by key.
+    """Start programs, run their rounds interleaved, and return their results by key.
 
     Args:
         starts: functions that start the programs, by key.
-        rounds: rounds of each program.
-        about: what is measured, for the progress line.
+        rounds: number of rounds of each program.
+        about: description for the progress line.
 
     Raises:
         ValueError: a program failed.
@@ -128,7 +129,7 @@ def has(results: Results, *keys: str) -> bool:
 
 
 def metrics(results: Results, unit: str, per_step: int = 1, prefix: str = "") -> dict[str, float]:
-    """Return rates and peak memory by name, for MLflow; ``unit`` is what a step has ``per_step`` of."""
+    """Return rates and peak memory by name, for MLflow; a step has ``per_step`` items of ``unit``."""
     values: dict[str, float] = {}
     for key, result in results.items():
         if not result.skipped:
@@ -138,7 +139,7 @@ def metrics(results: Results, unit: str, per_step: int = 1, prefix: str = "") ->
 
 
 def show_table(head: str, results: Iterable[Result], columns: Mapping[str, Callable[[Result], str]]) -> None:
-    """Print a Markdown table to stdout, aligned for the terminal; a skipped program's row says why it was skipped."""
+    """Print a Markdown table to stdout, aligned for the terminal; the row of a skipped program gives the reason."""
     rows = [[head, *columns]]
     for result in results:
         cells = [result.skipped] if result.skipped else [cell(result) for cell in columns.values()]
@@ -166,7 +167,7 @@ def say(line: str) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """A process of a program: a function ``f(clock, **arguments)`` of a module that can be imported."""
+    """A process of a program: a function ``f(clock, **arguments)`` of an importable module."""
 
     function: Callable[..., None]  # calls the clock between its steps until the clock raises ``Finished``
     arguments: dict[str, Any]  # JSON values
@@ -175,17 +176,17 @@ class Task:
     device: str = "cpu"  # or cuda, whose kernels are waited for before the clock is read
 
     def command(self) -> list[str]:
-        """Return the command line that runs it."""
+        """Return the command line that runs the task."""
         name = f"{self.function.__module__}:{self.function.__name__}"
         return [*_CHILD, json.dumps(vars(self) | {"function": name})]
 
 
 class Finished(Exception):  # noqa: N818 - no error
-    """No more rounds are wanted."""
+    """Signal that no more rounds are needed."""
 
 
 class Clock:
-    """A process's side of its rounds: called between steps, it reports each round and waits for the next one."""
+    """Clock of a program's process: called between steps, it reports each round and waits for the next one."""
 
     def __init__(self, seconds: float, device: str) -> None:
         self._seconds, self._device = seconds, torch.device(device)
@@ -194,10 +195,10 @@ class Clock:
         self._start, self._cpu, self._steps, self._loopback = time.perf_counter(), 0.0, -1, 0
 
     def __call__(self, steps: int) -> None:
-        """Count the steps that are done in all; the first call ends the warm-up.
+        """Record the total number of finished steps; the first call ends the warm-up.
 
         Raises:
-            Finished: no more rounds are wanted.
+            Finished: no more rounds are needed.
         """
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -214,17 +215,17 @@ class Clock:
         self._cpu, self._start = time.process_time(), time.perf_counter()
 
     def begin(self) -> None:
-        """Report the end of the warm-up and wait for the first round; raises as a call does."""
+        """Report the end of the warm-up and wait for the first round; the errors are those of a call."""
         self.answer({"warm_up_seconds": time.perf_counter() - self._start})
         self._wait()
 
     def end(self, finished: Round) -> None:
-        """Report a round and wait for the next one; raises as a call does."""
+        """Report a round and wait for the next one; the errors are those of a call."""
         self.answer(vars(finished))
         self._wait()
 
     def answer(self, values: Mapping[str, Any]) -> None:
-        """Write to the process that started this one."""
+        """Write values to the process that started this one."""
         self._answers.write(json.dumps(values) + "\n")
         self._answers.flush()
 
@@ -235,7 +236,7 @@ class Clock:
 
 
 def serve() -> None:
-    """Run the task of ``sys.argv`` in this process, until no more rounds are wanted."""
+    """Run the task of ``sys.argv`` in this process until no more rounds are needed."""
     task = json.loads(sys.argv[1])
     torch.set_num_threads(task["threads"])
     pa.set_cpu_count(task["threads"])
@@ -252,14 +253,14 @@ def serve() -> None:
 
 
 def start(name: str, tasks: Sequence[Task], answering: int = 1, workers: int = 1, is_loud: bool = False) -> Program:
-    """Start a program in processes of its own and wait until it has warmed up.
+    """Start a program in separate processes and wait until it has warmed up.
 
     Args:
         name: name of the program.
         tasks: its processes.
-        answering: number of processes, from the first, that report their rounds; a round sums up theirs.
+        answering: number of processes, from the first, that report their rounds; a round is the sum of their reports.
         workers: see ``Program``.
-        is_loud: let the processes' stderr through, instead of keeping it for the error message.
+        is_loud: show the processes' stderr instead of keeping it for the error message.
 
     Raises:
         ValueError: a process ended.
@@ -307,7 +308,7 @@ class _Processes:
             return [json.loads(line) for line in lines]
         self._complaints.seek(0)
         last = [line.strip() for line in self._complaints if line.strip()][-1:]
-        raise ValueError(f"{self._name} ended before its round was over: {last[0] if last else 'it said nothing'}")
+        raise ValueError(f"{self._name} ended before the end of its round: {(last[0] if last else 'no output')}")
 
     def close(self) -> None:
         for process in self._running:
@@ -321,7 +322,7 @@ class _Processes:
 
 
 def peak_bytes() -> int:
-    """Return the kernel's count of this process; ``getrusage`` would count the process that started it, too."""
+    """Return the kernel's peak memory of this process; ``getrusage`` would include the process that started it."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -1,8 +1,8 @@
-"""Speed of the sharding of PPDB-format lines, next to programs that read the same files.
+"""Benchmark of sharding PPDB-format lines, next to programs that read the same files.
 
-These are ``gzip -dc FILES | wc -l``, with as many processes, and two Python loops of one process: one splits each line
-at `` ||| `` and does nothing with it, the other does what the sharding does. Then the CPU time of the sharding in one
-process by stage, and its time as the number of files and of rows grows.
+These programs are ``gzip -dc FILES | wc -l``, with as many processes, and two Python loops in one process: one only
+splits each line at `` ||| ``, the other does the same work as the sharding. The benchmark also measures the CPU time of
+the sharding in one process by stage, and how its time grows with the number of files and of rows.
 """
 
 import gzip
@@ -53,10 +53,10 @@ _GROWING_ROWS = (100_000, 400_000)
 
 
 def run(options: Shard, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Measure inside one Ray session, whose start does not count; print the tables, return the numbers.
+    """Measure inside of one Ray session, whose start is not counted; print the tables, return the numbers.
 
     Raises:
-        OSError, ValueError: a file will not do, or the sharding failed.
+        OSError, ValueError: a file cannot be used, or the sharding failed.
     """
     folder = Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def _timed(steps: int, call: Callable[[], object]) -> Round:
 
 
 def _write_files(options: Shard, folder: Path) -> list[Path]:
-    """Files of an earlier run are taken."""
+    """Write the input files, unless an earlier run has written them."""
     paths, lines = [], options.lines // options.files
     for seed in range(options.seed, options.seed + options.files):
         part = folder / f"lines-{lines}-seed-{seed}"
@@ -142,7 +142,7 @@ def _write_files(options: Shard, folder: Path) -> list[Path]:
 
 
 def _small_files(count: int, folder: Path, shard: Callable[[Sequence[Path], int], Round]) -> Result:
-    """Wall time of the sharding of many files of ten lines."""
+    """Measure the wall time of sharding many files of ten lines."""
     inputs = [folder / f"small-{number:05d}.tsv" for number in range(count)]
     for number, path in enumerate(inputs):
         path.write_text("".join(f"one {number} {row}\tanother {row}\n" for row in range(10)))
@@ -153,7 +153,7 @@ def _small_files(count: int, folder: Path, shard: Callable[[Sequence[Path], int]
 
 
 def _partitioned(rows: int, folder: Path) -> Result:
-    """CPU time to cut rows into many partitions and to look for duplicates in one bucket of them."""
+    """Measure the CPU time of partitioning rows and of finding duplicates in one bucket."""
     numbers = np.arange(rows)
     table = pa.table({"first": numbers.astype(str), "second": (numbers // 2).astype(str), "rank": numbers})
     path = folder / "by-partition.arrow"
@@ -167,7 +167,9 @@ def _partitioned(rows: int, folder: Path) -> Result:
 
 
 def _peak_of_workers() -> int:
-    """Highest resident memory that a Ray worker on this machine has had, by the kernel's count; 0: none is seen."""
+    """Return the maximum resident memory of a Ray worker on this machine, as counted by the kernel; 0 without
+    workers.
+    """
     peaks = []
     for process in psutil.process_iter():
         try:
@@ -217,7 +219,7 @@ def _same_loop(path: Path, out: Path, count: int) -> None:
 
 
 def _stages(path: Path, folder: Path) -> tuple[list[Result], int]:
-    """CPU time by stage, for one file in this thread; and the file's bytes."""
+    """Return the CPU time by stage, for one file in this thread, and the bytes of the file."""
     spent: dict[str, float] = defaultdict(float)
 
     @contextmanager

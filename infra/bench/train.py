@@ -1,7 +1,7 @@
-"""Speed of training, next to what others would write, as ratios in one run.
+"""Benchmark of training, next to what others would write, as ratios in one run.
 
-Every program trains the same word vectors on the same generated pairs, in processes of its own. Those that need Ray are
-in ``on_ray``: this module runs where there is nothing but torch, numpy and pyarrow.
+Every program trains the same word vectors on the same generated pairs, in separate processes. Programs that need Ray
+are in ``on_ray``, because this module only needs torch, numpy and pyarrow.
 """
 
 import os
@@ -85,9 +85,9 @@ def measure_case(case: Case, keys: tuple[str, ...], rounds: int) -> dict[str, Re
     """Return the results of programs by key.
 
     Args:
-        case: what they train.
-        keys: keys of ``TRAIN_PROGRAMS``; empty: those that suit the case and the machine.
-        rounds: rounds of each.
+        case: the training.
+        keys: keys of ``TRAIN_PROGRAMS``; empty: those that are possible for the case and the machine.
+        rounds: number of rounds of each program.
 
     Raises:
         ValueError: a program failed or cannot run here.
@@ -98,7 +98,9 @@ def measure_case(case: Case, keys: tuple[str, ...], rounds: int) -> dict[str, Re
     keys = keys or _suitable(case, [*on_ray])
     for key in keys:
         if key in {RAY, RAY_WORKERS} and key not in on_ray:
-            raise ValueError(f"--programs {key} cannot run here: it needs Ray and MLflow, and a device a worker")
+            raise ValueError(
+                f"--programs {key} cannot run here, because it needs Ray, MLflow and one device per worker"
+            )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         starts = {key: partial(_start, key, case, folder, on_ray.get(key, 0)) for key in keys}
@@ -115,7 +117,7 @@ def _suitable(case: Case, on_ray: list[str]) -> tuple[str, ...]:
 
 
 def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
-    """Start a program; ``folder`` is for what it writes."""
+    """Start a program, with ``folder`` for its files."""
     name, is_whole = TRAIN_PROGRAMS[key], case.epochs > 0
     if ray_workers:
         program: Program = import_module("infra.bench.on_ray").start_training(name, ray_workers, case, folder)
@@ -139,7 +141,9 @@ def _start(key: str, case: Case, folder: Path, ray_workers: int) -> Program:
 
 
 def recipe(case: Case) -> Recipe:
-    """Return how to train; what is not set here is the default: margin 0.4, cosine, MAX negatives, Adam."""
+    """Return the recipe of a training; all other fields have their defaults: margin 0.4, cosine, MAX negatives,
+    Adam.
+    """
     return Recipe(
         config_from_dict({"name": case.encoder}),
         "space",
@@ -160,7 +164,7 @@ def _encoder(case: Case) -> Encoder:
 
 
 def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world: int, **_: str) -> None:
-    """Run the training loop as it is. The first worker keeps the time; the others keep up with it."""
+    """Run the unchanged training loop. The first worker measures the time; the others follow it."""
     size = Case(**case)
     if world > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
@@ -184,7 +188,7 @@ def train_ours(clock: Clock, case: dict[str, Any], folder: str, rank: int, world
 
 
 def train_other(clock: Clock, case: dict[str, Any], key: str, folder: str, **_: int) -> None:
-    """Run our step alone, or what others would write."""
+    """Run only our training step, or a peer program."""
     size = Case(**case)
     pairs = draw_pairs(size)
 
@@ -207,7 +211,7 @@ def train_other(clock: Clock, case: dict[str, Any], key: str, folder: str, **_: 
 
 
 def _ready(case: Case, pairs: Ragged) -> Iterator[Tensor]:
-    """Our step alone, on batches made in advance."""
+    """Run only our training step, on batches made in advance."""
     step = step_for(_encoder(case), recipe(case), pairs)
     for number, batch in enumerate(cycle(list(islice(step.batches(pairs, 0), _MOST_READY))), 1):
         yield step(batch, number)
@@ -232,7 +236,7 @@ def _show(case: Case, results: Results) -> None:
 
 
 def notes(case: Case, results: Results) -> list[str]:
-    """Return what follows from the results of a case."""
+    """Return notes on the results of a case."""
     lines = []
     for result in results.values():
         if case.epochs and not result.skipped:

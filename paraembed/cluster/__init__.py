@@ -1,4 +1,6 @@
-"""Jobs on Ray, the only folder that imports it. What Ray reads at its import is set here, unless the user set it."""
+"""Jobs on Ray; the only folder that imports Ray. Variables that Ray reads at its import are set here, unless the user
+set them.
+"""
 
 import os
 

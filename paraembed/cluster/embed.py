@@ -1,4 +1,6 @@
-"""Embed files on Ray: plan, parts by actors, commit. Ray schedules; the reports in the output say what is done."""
+"""Embed files on Ray: plan, embed parts in actors, commit. Ray schedules; the reports in the output record which parts
+are done.
+"""
 
 import math
 import os
@@ -44,7 +46,7 @@ class Outcome:
     Attributes:
         rows: rows of the output.
         parts: parts of the output.
-        embedded: parts that this run embedded; the others were done before.
+        embedded: parts that this run embedded; earlier runs embedded the others.
         was_finished: whether nothing was left to do.
     """
 
@@ -87,8 +89,8 @@ def embed(
     home = open_store(out)
     if overwrite and not isinstance(home, Folder):
         raise ValueError(
-            f"`overwrite` needs a folder, and {home} is on an object store, which cannot replace an output atomically; "
-            "give a new `out`, or remove the objects there"
+            f"`overwrite` needs a folder, but {home} is on an object store, which cannot replace an output "
+            "atomically; give a new `out`, or remove the objects there"
         )
     loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading, inference)
     workers, gpu_share = _workers(loaded, workers, gpus)
@@ -105,7 +107,7 @@ def embed(
         if not todo and not replaced and manifest.is_finished(store, reports):
             rows = sum(report.rows for report in reports.values())
             _clear_up(store, str(encoder), run, reports, workers)
-            say(f"{home} is finished already, {rows:,} rows; nothing to do")
+            say(f"{home} is already finished, {rows:,} rows; nothing to do")
             return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
         _say_plan(run.plan, todo, workers, home)
         manifest.uncommit(store)
@@ -175,12 +177,12 @@ def dry_run(
     """Print an estimate of ``embed`` from two seconds of embedding; nothing is written.
 
     Raises:
-        ValueError, OSError: as ``embed``.
+        ValueError, OSError: the same errors as ``embed``.
     """
     if price_per_hour is not None and not 0 <= price_per_hour < math.inf:
-        raise ValueError(f"`price_per_hour` is {price_per_hour}; give a number from 0 on")
+        raise ValueError(f"`price_per_hour` is {price_per_hour}; it must be at least 0")
     loaded, files, settings = _prepared(encoder, inputs, open_store(out), settings, workers, reading, inference)
-    doing("planning the parts, embedding a sample")
+    doing("planning the parts and embedding a sample")
     expected = estimate(loaded, make_plan(files, settings), workers)
     lines = [
         ("rows", f"{expected.rows:,}"),
@@ -204,7 +206,7 @@ def _prepared(
     reading: TableLimits,
     inference: Inference,
 ) -> tuple[TextEncoder, tuple[InputFile, ...], Settings]:
-    """Return the encoder, the input files, and the completed settings; all are checked."""
+    """Check and return the encoder, the input files, and the completed settings."""
     check_workers(workers)
     manifest.check_folder(home)
     doing(f"reading {Path(encoder).name}")
@@ -217,7 +219,7 @@ def _prepared(
 
 
 def _show_files(done: int, total: int) -> None:
-    doing(f"hashing the input files, {done:,} of {total:,} done")
+    doing(f"hashing the input files: {done:,} of {total:,} done")
 
 
 def _clear_up(store: Store, encoder: str, run: Run, reports: dict[str, PartReport], workers: int) -> None:
@@ -239,7 +241,9 @@ def _clear_up(store: Store, encoder: str, run: Run, reports: dict[str, PartRepor
 
 
 def _run(store: Store, encoder: TextEncoder, files: tuple[InputFile, ...], settings: Settings, overwrite: bool) -> Run:
-    """Return the run to resume, or a new one; ``overwrite`` resumes only what an equal ``overwrite`` began."""
+    """Return the run to resume, or a new one; with ``overwrite``, only a run started with the same ``overwrite`` is
+    resumed.
+    """
     new = Run(encoder.fingerprint, encoder.tokenizer, Plan(files, settings, ()), encoder.identity)
     if manifest.check_folder(store):
         try:
@@ -270,12 +274,12 @@ def _within(
         rejected += report.n_rejected
         if limits.max_rejected is not None and rejected > limits.max_rejected:
             raise RunFailedError(
-                f"{rejected:,} rows cannot be read, `max_rejected` is {limits.max_rejected}; the reasons are in "
+                f"{rejected:,} rows cannot be read, but `max_rejected` is {limits.max_rejected}; the reasons are in "
                 f"{store}/{rejected_name(report.name)}: correct the input, or resume with a larger `max_rejected`"
             )
         if report.n_null_ids and limits.on_duplicate_id == "fail":
             raise RunFailedError(
-                f"{report.null_id}: {settings.id_column!r} is null; every row needs an id: correct the input, or "
+                f"{report.null_id}: {settings.id_column!r} is null, but every row needs an id; correct the input, or "
                 "resume with `on_duplicate_id` keep"
             )
         yield report
@@ -283,7 +287,7 @@ def _within(
 
 def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:
     done = len(plan.parts) - len(todo)
-    before = f"; {done} of them are done already" if done else ""
+    before = f"; {done} of them are already done" if done else ""
     say(f"{plan.rows:,} rows in {len(plan.parts)} parts to {home}, workers: {min(workers, len(todo))}{before}")
     parts = Counter(part.file for part in plan.parts)
     for number in dict.fromkeys(part.file for part in todo):
@@ -292,10 +296,10 @@ def _say_plan(plan: Plan, todo: list[Part], workers: int, home: Store) -> None:
 
 
 def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) -> None:
-    """Report rows that were cut, replaced, clipped or rejected, and ids that are null or repeated."""
+    """Report rows that were truncated, replaced, clipped or rejected, and ids that are null or repeated."""
     rows = f"of {written['rows']:,} rows"
     for name, what in (
-        ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens; further tokens were ignored"),
+        ("n_cut", f"{rows} have more than max_tokens = {max_tokens} tokens and were truncated"),
         ("n_without_tree", f"{rows} have no tree; right-branching trees were used"),
         ("n_replaced", f"{rows} were not UTF-8; invalid bytes became U+FFFD"),
         ("n_clipped", f"{rows} have numbers outside of float16; they were clipped to ±65504"),
@@ -308,7 +312,7 @@ def _say_losses(written: dict[str, Any], max_tokens: int | None, home: Store) ->
 
 
 def _say_multi_line(plan: Plan, reports: dict[str, PartReport]) -> None:
-    """Report CSV rows with line breaks in their cells: two stray quotes can join many lines to one valid row."""
+    """Report CSV rows with line breaks in their cells, since two stray quotes can join many lines to one valid row."""
     num_rows = sum(report.n_multi_line for report in reports.values())
     if not num_rows:
         return

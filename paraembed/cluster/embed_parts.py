@@ -1,4 +1,4 @@
-"""Parts of a plan on Ray actors; a part whose worker fails is retried."""
+"""Embed the parts of a plan in Ray actors; a part whose worker fails is retried."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Task:
-    """Part to embed; ``data`` is its text if the input is compressed."""
+    """A part to embed, with its text in ``data`` if the input is compressed."""
 
     source: InputFile
     part: Part
@@ -79,19 +79,19 @@ def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> I
 def embed_parts(
     workers: Workers, run: Run, todo: list[Part], out: str, tries: Counter[str]
 ) -> Generator[Done, None, None]:
-    """Yield parts as they are done, and show the progress.
+    """Embed parts; yield each result when it is done, and show the progress.
 
     Args:
         workers: actors that embed the parts.
         run: inputs and settings.
         todo: the parts.
-        out: path or URI of the output, which every worker must reach.
+        out: path or URI of the output, which every worker must be able to access.
         tries: counter, by part name, of workers that failed on the part.
 
     Raises:
-        ChildProcessError: workers failed ``_TRIES`` times on one part, or cannot start, or no worker was ready for half
-            an hour on a local Ray. On a cluster the driver waits, since machines may join.
-        ValueError, OSError: embedding a part failed; wrapped by Ray.
+        ChildProcessError: ``_TRIES`` workers failed on one part, workers cannot start, or no worker was ready for half
+            an hour on a local Ray. On a cluster the driver keeps waiting, since machines may join.
+        ValueError, OSError: embedding a part failed; Ray wraps the error.
     """
     shared = workers.encoder
     progress = Progress(run.plan.rows, run.plan.rows - sum(part.rows for part in todo))
@@ -137,7 +137,7 @@ def embed_parts(
 
 
 class _Absence:
-    """Time without any worker: none has started, or all have failed."""
+    """Duration for which no worker was available: none has started, or all have failed."""
 
     def __init__(self) -> None:
         self._since = self._warned = time.monotonic()
@@ -158,14 +158,14 @@ class _Absence:
             return
         self._warned = now
         free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
-        why = f"no worker for {duration(without)}: each needs a CPU, and the cluster has {free:g} free"
+        why = f"no worker for {duration(without)}: each needs a CPU, but the cluster has {free:g} free"
         if hopeless:
-            raise ChildProcessError(f"{why}; finished parts stay: run the same command again when a CPU is free")
+            raise ChildProcessError(f"{why}; finished parts are kept: run the same command again when a CPU is free")
         log.warning("%s", why)
 
 
 def _tasks(plan: Plan, todo: list[Part]) -> Iterator[_Task]:
-    """Yield parts with their input; the text of compressed inputs is read here, once, when its part is due."""
+    """Yield parts with their input; the text of a compressed input is read here, once, when its part is due."""
     for number, parts in groupby(todo, key=lambda part: part.file):
         source = plan.inputs[number]
         if source.is_chain:
@@ -175,19 +175,22 @@ def _tasks(plan: Plan, todo: list[Part]) -> Iterator[_Task]:
 
 
 def _result(ref: Any, task: _Task | None, tries: Counter[str]) -> Done | None:
-    """Return the result of a call; None if its worker failed, or for a call of ``ready``."""
+    """Return the result of a call; None if its worker failed, or if it is a call of ``ready``."""
     try:
         done: Done | None = ray.get(ref)
     except (RayActorError, OutOfMemoryError) as error:
         lines = str(error).splitlines()
         why = lines[-1] if "creation task" in lines[0] else lines[0]  # the error that the actor's start raised
         if task is None:
-            raise ChildProcessError(f"workers fail as they start, maybe without memory or disk space ({why})") from None
+            raise ChildProcessError(
+                f"workers fail while they start, possibly because memory or disk space is insufficient ({why}); free "
+                "some, or use fewer `workers`"
+            ) from None
         tries[task.part.name] += 1
         if tries[task.part.name] == _TRIES:
             raise ChildProcessError(
-                f"workers failed {_TRIES} times on one part, {task.part.name}, maybe without memory; finished parts "
-                f"stay: run the same command again, with fewer `workers` ({why})"
+                f"{_TRIES} workers failed on the part {task.part.name}, possibly because memory is insufficient; "
+                f"finished parts are kept: run the same command again with fewer `workers` ({why})"
             ) from None
         return None
     return done
@@ -202,7 +205,7 @@ class Progress:
         self._line = ProgressLine(_PLAIN_SECONDS)
 
     def begin(self) -> None:
-        """Start the clock at the first worker that is ready."""
+        """Start the clock when the first worker is ready."""
         if self._done == self._before:
             self._started = time.monotonic()
 
@@ -211,7 +214,7 @@ class Progress:
         self._done += rows
 
     def retry(self) -> None:
-        """Count a part that failed with its worker and is retried."""
+        """Count a part whose worker failed and that is retried."""
         self._retried += 1
 
     def show(self) -> None:
@@ -219,7 +222,9 @@ class Progress:
         self._line.show(self.line(time.monotonic() - self._started))
 
     def line(self, seconds: float) -> str:
-        """Return, for example, ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed, retried``."""
+        """Return the line, for example ``300,000 of 718,769 rows  42%  98,000 rows/s  4 s left  1 part failed,
+        retried``.
+        """
         rate = (self._done - self._before) / max(seconds, 1e-9)
         left = f"{duration((self._total - self._done) / rate)} left" if rate else "starting"
         failed = f"  {self._retried} part{'s'[: self._retried > 1]} failed, retried" if self._retried else ""
@@ -227,5 +232,5 @@ class Progress:
         return f"{self._done:,} of {self._total:,} rows  {share}  {rate:,.0f} rows/s  {left}{failed}"
 
     def close(self) -> None:
-        """End the line."""
+        """End the progress line."""
         self._line.close()

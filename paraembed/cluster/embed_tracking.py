@@ -31,8 +31,8 @@ class Record:
 
     Attributes:
         tracked: the run.
-        store: the output; its reports keep the files that MLflow gets later.
-        scratch: folder for copies of files of an object store; None if the output is a folder.
+        store: the output; its reports keep the files that are sent to MLflow later.
+        scratch: folder for copies of files from an object store; None if the output is a folder.
     """
 
     tracked: Tracked
@@ -50,7 +50,7 @@ def recorded(store: Store, shown: Store) -> Iterator[Record]:
 
     Args:
         store: store that is written to.
-        shown: final output; it names the run, and records that MLflow misses are spooled next to it.
+        shown: final output, which names the run; records that cannot be sent are spooled next to it.
     """
     store.delete(RECORDED)
     with _tracked(store, shown) as into:
@@ -67,7 +67,9 @@ def _tracked(store: Store, shown: Store) -> Iterator[Record]:
         return
     out = Path.cwd() / shown.name  # MLflow's default store and the spool go next to it
     if in_submitted_job() and not os.environ.get("MLFLOW_TRACKING_URI"):
-        log.warning("MLFLOW_TRACKING_URI is not set: the MLflow records of this job go with its temporary folder")
+        log.warning(
+            "MLFLOW_TRACKING_URI is not set, so the MLflow records of this job are lost with its temporary folder"
+        )
     with tempfile.TemporaryDirectory() as folder:
         memo = _on_disk(store, MEMO, Path(folder))
         with tracked_run(f"embed {out.name}", out, memo) as tracked:
@@ -77,7 +79,7 @@ def _tracked(store: Store, shown: Store) -> Iterator[Record]:
 
 
 def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
-    """Return the path of a file of the output; a file of an object store is copied."""
+    """Return the path of a file of the output; a file on an object store is copied first."""
     if isinstance(store, Folder):
         return store.path / name
     assert scratch is not None
@@ -88,7 +90,7 @@ def _on_disk(store: Store, name: str, scratch: Path | None) -> Path:
 
 
 def describe(tracked: Tracked, encoder: str, run: Run, workers: int) -> None:
-    """Log what decides the output as parameters, and what a resumed run may change as tags."""
+    """Log parameters (what decides the output) and tags (what a resumed run may change)."""
     values = manifest.decides(run)
     listing = manifest.listing_digest(run.plan)
     tracked.params(
@@ -111,7 +113,7 @@ def record(
     reports: Iterable[PartReport],
     measured: Mapping[str, float],
 ) -> None:
-    """Log the result: counts, measurements, seconds per part, the manifest."""
+    """Log the result: counts, measurements, seconds per part, and the manifest."""
     seconds = np.array([report.seconds for report in reports])
     counts, edges = np.histogram(seconds, bins=20)
     histogram = json_bytes({"parts": counts.tolist(), "edges_in_seconds": edges.round(4).tolist()})

@@ -1,7 +1,7 @@
-"""The Ray that a job starts on this machine: its private folder, and what ``ray.init`` is kept from.
+"""Ray on this machine: its private folder, and behavior of ``ray.init`` that is changed.
 
-Ray makes the folders of its sockets, logs and code with mode 0777. They lie in a folder of mode 0700 here, so that no
-other user can read or replace them.
+Ray creates the folders of its sockets, logs and code with mode 0777. Here they are inside of a folder with mode 0700,
+so that other users can neither read nor replace them.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ _LOGS_KEPT_SECONDS = 24 * 3600
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Temporary folder of mode 0700 for one Ray, removed at the end; ``keep_logs`` keeps it for a day.
+    """Create a temporary folder of mode 0700 for one Ray; it is removed at the end, or a day later after ``keep_logs``.
 
     Folders of killed processes of this user are removed, too.
 
@@ -50,12 +50,12 @@ def private_folder() -> Iterator[Path]:
 
 
 def temp_dir(folder: Path) -> str:
-    """What Ray takes for its temporary folder: one below the private folder, because Ray makes it mode 0777."""
+    """Return Ray's temporary folder, inside of the private folder because Ray gives it mode 0777."""
     return str(folder / _RAY)
 
 
 def keep_logs(folder: Path) -> Path:
-    """Keep a private folder after its session, for a day; returns the folder of Ray's logs."""
+    """Keep a private folder for a day after its session; return the folder of Ray's logs."""
     with suppress(OSError):
         (folder / _FAILED_MARK).touch()
     return folder / _RAY / "session_latest" / "logs"
@@ -63,10 +63,11 @@ def keep_logs(folder: Path) -> Path:
 
 @contextmanager
 def adapted_ray() -> Iterator[None]:
-    """Change what ``ray.init`` has no parameter for; the only place that relies on Ray's private names.
+    """Change behavior for which ``ray.init`` has no parameter; only this function relies on Ray's private names.
 
-    Its agent gets a free port: with the fixed one, 52365, a head that starts later on this machine accepts no job.
-    SIGTERM keeps its handler: Ray's own raises SystemExit, which the code that starts processes swallows.
+    Ray's agent gets a free port. With its fixed port, 52365, a head that starts later on this machine accepts no job.
+    The handler of SIGTERM is kept, because Ray's own handler raises SystemExit, which the code that starts processes
+    swallows.
     """
     private: Any = parameter  # mypy knows a class there, which is replaced
     params, set_handler = parameter.RayParams, utils.set_sigterm_handler
@@ -79,7 +80,7 @@ def adapted_ray() -> Iterator[None]:
 
 
 def processes(folder: Path) -> list[psutil.Process]:
-    """Children of this process that were started for the Ray in a folder."""
+    """Return the children of this process that belong to the Ray in a folder."""
     children = []
     with suppress(psutil.Error):
         for child in psutil.Process().children():
@@ -103,7 +104,7 @@ def _base() -> Path:
 
 
 def _is_closed(folder: Path) -> bool:
-    """Whether a folder exists in which no other user but root can rename what this user makes."""
+    """Return whether a folder exists in which no other user except root can rename this user's files."""
     if not os.access(folder, os.W_OK | os.X_OK):
         return False
     for path in (folder.resolve(), *folder.resolve().parents):
@@ -115,7 +116,7 @@ def _is_closed(folder: Path) -> bool:
 
 
 def _locked_folder(base: Path) -> tuple[Path, int]:
-    """A new folder, and a lock on it that the kernel releases with this process."""
+    """Create a folder and a lock on it, which the kernel releases when this process ends."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
         try:
@@ -130,7 +131,7 @@ def _locked_folder(base: Path) -> tuple[Path, int]:
 
 
 def _remove_abandoned(base: Path) -> None:
-    """Remove the folders of this user's killed processes: those whose lock is free."""
+    """Remove the folders of this user's killed processes, whose locks are free."""
     for folder in base.glob(f"{_PREFIX}*"):
         if not _NAME.fullmatch(folder.name):
             continue
@@ -162,7 +163,7 @@ def _remove(folder: Path) -> None:
 
 
 def _end_processes(folder: Path) -> None:
-    """Kill what a start of Ray that was interrupted has left of its processes."""
+    """Kill the processes that an interrupted start of Ray left behind."""
     leftovers = processes(folder)
     for process in leftovers:
         with suppress(psutil.Error):

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, through Ray: each machine's agent serves them with Ray's own (infra/README.md).
+"""Prometheus metrics through Ray: each machine's agent serves them together with Ray's own (infra/README.md).
 
-The names in Prometheus are these with ``ray_`` before them, and ``_total`` behind those that are counted. Without a
-running Ray nothing is reported.
+In Prometheus the names have the prefix ``ray_``, and counters have the suffix ``_total``. Without a running Ray,
+nothing is reported.
 """
 
 from functools import cache
@@ -11,11 +11,11 @@ from ray.util.metrics import Counter, Gauge
 COUNTED = {
     "paraembed_rows": "Rows embedded.",
     "paraembed_parts": "Parts embedded.",
-    "paraembed_parts_failed": "Parts whose worker failed, which were given out again.",
+    "paraembed_parts_failed": "Parts that were retried after their worker failed.",
 }
 MEASURED = {
-    "paraembed_loss": "Mean loss of the training since its last report.",
-    "paraembed_pairs_per_second": "Pairs a second of the training.",
+    "paraembed_loss": "Mean training loss since the last report.",
+    "paraembed_pairs_per_second": "Pairs per second of the training.",
 }
 
 
@@ -27,7 +27,7 @@ def embedded(rows: int) -> None:
 
 
 def part_failed() -> None:
-    """Count a part that failed with its worker."""
+    """Count a part whose worker failed and that is retried."""
     _counter("paraembed_parts_failed").inc()
 
 

@@ -1,4 +1,4 @@
-"""Join the Ray cluster, or start one on this machine; which workers it can place."""
+"""Join a Ray cluster, or start Ray on this machine; check which workers it can place."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ _START_AFTER_STOP_SECONDS = 8.0
 
 
 def prepare_worker() -> None:
-    """Set up a worker process of a session; Ray calls it when the process starts."""
+    """Set up a worker process of a session; Ray calls this function when the process starts."""
     # Ray Train asks for the state of its actors. Without an address, it looks for Rays on this machine and fails if
     # there are several.
     set_environment({"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address})
@@ -39,16 +39,16 @@ def prepare_worker() -> None:
 
 @contextmanager
 def ray_session(workers: int) -> Iterator[None]:
-    """Ray for the length of the block.
+    """Connect to Ray for the length of the block.
 
-    Inside ``ray job submit``, or where RAY_ADDRESS is set, that cluster is joined; else one starts on this machine,
-    reachable over loopback only. It gets CPUs for ``workers`` and two more, because a task that finds no free CPU
+    Inside ``ray job submit``, or if RAY_ADDRESS is set, that cluster is joined; otherwise Ray starts on this machine
+    and accepts only local connections. It gets two CPUs more than ``workers``, because a task that finds no free CPU
     waits forever without a message (Ray Data with Ray Train, readers with actors).
 
     Raises:
         ValueError: ``workers`` is not positive.
-        OSError: RAY_ADDRESS names no cluster that answers, or Ray does not start.
-        SystemExit: a server of Ray ended during the block, or the cluster's head has gone; the reason is printed.
+        OSError: no cluster answers at RAY_ADDRESS, or Ray does not start.
+        SystemExit: a server of Ray ended during the block, or the cluster's head is lost; the reason is printed.
     """
     check_workers(workers)
     with ray_is_quiet():
@@ -97,7 +97,7 @@ def _started(workers: int) -> Iterator[None]:
 
 
 def _init(failure: str, folder: Path | None = None, **settings: Any) -> None:
-    """Call ``ray.init``; what goes wrong is a KeyboardInterrupt, a ValueError or an OSError."""
+    """Call ``ray.init``; any failure becomes a KeyboardInterrupt, a ValueError or an OSError."""
     runtime_env = {"worker_process_setup_hook": f"{__name__}.prepare_worker"}
     if folder is not None:
         runtime_env["py_executable"] = shlex.quote(sys.executable)  # goes through a shell, unquoted
@@ -114,9 +114,10 @@ def _init(failure: str, folder: Path | None = None, **settings: Any) -> None:
 
 @contextmanager
 def _stops_deferred() -> Iterator[None]:
-    """Raise KeyboardInterrupt for a stop at the end of the block: inside, Ray's code may swallow what a handler raises.
+    """Defer a stop to the end of the block, and raise KeyboardInterrupt there; within it, Ray's code may swallow
+    exceptions of signal handlers.
 
-    A block that lasts too long after a stop, or a second stop, ends the process.
+    If the block lasts too long after a stop, or a second stop arrives, the process ends.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -147,7 +148,7 @@ def _stops_deferred() -> Iterator[None]:
 
 
 def _probe(address: str) -> None:
-    """Raise ConnectionError where a cluster's host:port does not answer; ray.init would try for minutes."""
+    """Raise ConnectionError if a cluster's host:port does not answer; ray.init would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return  # "auto" and the like: ray.init knows
@@ -156,15 +157,15 @@ def _probe(address: str) -> None:
     except OSError as error:
         raise ConnectionError(
             f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one, or unset RAY_ADDRESS to use this "
-            "machine alone"
+            "machine only"
         ) from None
 
 
 def _provide_token() -> None:
-    """Make the token of Ray's authentication if it is missing, readable by its owner alone.
+    """Create the token of Ray's authentication if it is missing, readable only by its owner.
 
-    A cluster that ``ray.init`` starts asks for the token unless RAY_AUTH_MODE says otherwise; if it is missing, it
-    makes one of mode 0644, or, with RAY_AUTH_MODE=token, does not start.
+    A cluster that ``ray.init`` starts needs the token, unless RAY_AUTH_MODE says otherwise. If the token is missing,
+    Ray creates it with mode 0644, or, with RAY_AUTH_MODE=token, does not start.
     """
     if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
         return
@@ -179,26 +180,31 @@ def _provide_token() -> None:
 
 
 def runs_in_process(placement: Workers) -> bool:
-    """Whether this process is the worker: 0.1 s instead of 9.5 s to start. A cluster's GPU may be elsewhere."""
+    """Return whether this process is the only worker, which starts in 0.1 s instead of 9.5 s. A cluster's GPU may be on
+    another machine.
+    """
     return placement.workers == 1 and not (placement.gpus and "RAY_ADDRESS" in os.environ)
 
 
 def workers_here(workers: int) -> int:
-    """How many of so many processes this machine needs memory for: one of a cluster's, which may be elsewhere."""
+    """Return the number of processes that need memory on this machine; on a cluster 1, since workers may be on other
+    machines.
+    """
     return 1 if "RAY_ADDRESS" in os.environ else workers
 
 
 def check_gpus(placement: Workers) -> None:
-    """Raise ValueError where GPUs are asked for and this machine, alone, has none."""
+    """Raise ValueError if GPUs are requested, the job runs on this machine only, and it has none."""
     if placement.gpus and not torch.cuda.is_available() and "RAY_ADDRESS" not in os.environ:
-        raise ValueError("`gpus`: PyTorch sees no GPU on this machine; leave it out to train on CPUs")
+        raise ValueError("`gpus` is set, but PyTorch finds no GPU on this machine; leave it out to train on CPUs")
 
 
 def check_resources(placement: Workers) -> None:
-    """Raise ValueError where the Ray cluster can never place the workers; Ray Train would wait for ever."""
+    """Raise ValueError if the Ray cluster can never place the workers; Ray Train would wait forever."""
     kind = "GPU" if placement.gpus else "CPU"
     available = ray.cluster_resources().get(kind, 0)  # type: ignore[no-untyped-call]
     if placement.workers > available:
         raise ValueError(
-            f"`workers` is {placement.workers}, each with a {kind}, and the Ray cluster has {available:g}; use fewer"
+            f"`workers` is {placement.workers}, each with a {kind}, but the Ray cluster has only {available:g}; use "
+            "fewer workers"
         )

@@ -1,4 +1,4 @@
-"""Pair files to pair shards: parts → Ray Data parses them → duplicates → selections → shards → commit."""
+"""Shard pair files on Ray: parse parts with Ray Data, remove duplicates, select rows, write shards, commit."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Task:
-    """What all parts have in common.
+    """Settings that all parts share.
 
     ``sampled`` is the number of rejected rows to keep as examples, for each reason and part.
     """
@@ -82,35 +82,35 @@ def shard_pairs(
     limits: ReadLimits = DEFAULT_LIMITS,
     span_bytes: int = SPAN_BYTES,
 ) -> tuple[dict[str, Any], bool]:
-    """Write pair shards of the contract (``PAIRS`` in pairs/shards.py), a manifest and ``_SUCCESS``, last.
+    """Write pair shards (schema ``PAIRS`` in pairs/shards.py), then a manifest, then ``_SUCCESS``.
 
     The folder appears when it is complete. Until then the work is in a hidden folder next to it, and the same call
-    resumes from the files that are parsed. If the settings select several outputs (a split, nested subsets), each is a
-    complete folder of pair shards below ``out``.
+    resumes from the parsed files. If the settings select several outputs (splits, nested subsets), each is a complete
+    folder of pair shards below ``out``.
 
     Args:
-        inputs: pair files; their order breaks ties between equal ranks and orders the rows.
+        inputs: pair files; their order decides the order of the rows, and which of two equal ranks comes first.
         out: folder to write.
-        settings: what decides the rows.
-        words: the vocabulary, a word-vector text file or a list of words, one per line.
+        settings: settings that decide the rows.
+        words: the vocabulary, as a word-vector text file or a list of words, one per line.
         max_words: use only the first N words of the vocabulary.
         workers: number of files, or parts of large plain files, to parse in parallel.
         overwrite: replace a finished output of other inputs or settings.
-        rejected_sample: keep examples of the rejected rows, next to the shards and in MLflow.
-        limits: limits on reading an input; ``max_line_bytes`` decides rows, so the manifest has it.
+        rejected_sample: write examples of the rejected rows, next to the shards and to MLflow.
+        limits: limits on reading an input; ``max_line_bytes`` affects rows, so the manifest records it.
         span_bytes: bytes of a plain file that one task parses.
 
     Returns:
-        The manifest, and whether the output was finished before.
+        The manifest, and whether the output was already finished.
 
     Raises:
         FileNotFoundError, IsADirectoryError: an input is missing or a folder.
-        ValueError: an input is unusable, no pair is left, or ``out`` holds something else.
+        ValueError: an input cannot be used, all rows were rejected, or ``out`` contains other files.
     """
     check_workers(workers)
     if not inputs:
-        raise ValueError("no input; give pair files with `input`")
-    doing("reading the beginnings of the inputs")
+        raise ValueError("no input files; give pair files with `input`")
+    doing("reading the first rows of the inputs")
     sources = read_heads(inputs, reading_of(settings, limits))
     vocabulary = read_vocabulary(words, max_words) if words else None
     row_rules(settings, vocabulary)
@@ -129,7 +129,7 @@ def shard_pairs(
             return None
         manifest: dict[str, Any] = read_json(out / "manifest.json", FinishedManifest)
         send_left(out)
-        say(f"{out} is finished already, {manifest['counts']['kept']:,} pairs; nothing to do")
+        say(f"{out} is already finished, {manifest['counts']['kept']:,} pairs; nothing to do")
         return manifest
 
     before = finished()
@@ -193,9 +193,9 @@ def _shard(task: _Task, parts: Sequence[Part], work: Path, identity: dict[str, A
 
 
 class _Parts(Datasource):
-    """Pair files as a Ray Data source: one read task per part, which parses the part and returns one row about it.
+    """Ray Data source of pair files, with one read task per part, which parses the part and returns one row about it.
 
-    The pairs themselves go to files, not through Ray's object store, so that a killed run resumes from them.
+    The pairs are written to files, not to Ray's object store, so that a killed run resumes from the files.
     """
 
     def __init__(self, task: _Task, parts: Sequence[Part], partitions: int) -> None:
@@ -203,10 +203,12 @@ class _Parts(Datasource):
         self._parts, self._partitions = parts, partitions
 
     def estimate_inmemory_data_size(self) -> None:
-        """Return None: blocks are a row each."""
+        """Return None, since each block is a single row."""
 
     def get_read_tasks(self, *_: Any, **__: Any) -> list[ReadTask]:
-        """Return the read tasks, one per part. None holds the list of all parts: that would be quadratic."""
+        """Return the read tasks, one per part. No task contains the list of all parts, which would take quadratic
+        memory.
+        """
         about = BlockMetadata(num_rows=1, size_bytes=None, input_files=None, exec_stats=None)
         task, partitions = self._task, self._partitions
         return [
@@ -225,7 +227,7 @@ def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[Sour
     )
     reports: dict[int, SourceReport] = {}
     for done, row in enumerate(data.iter_rows(), start=1):
-        doing(f"parsing: part {done:,} of {len(parts):,} is done")
+        doing(f"parsing: {done:,} of {len(parts):,} parts are done")
         if row["error"]:
             if not any(part.report.exists() for part in parts):
                 shutil.rmtree(parts[0].parsed.parent, ignore_errors=True)  # nothing to resume; tasks may still write
@@ -238,7 +240,9 @@ def _parse_all(task: _Task, parts: Sequence[Part], partitions: int) -> list[Sour
 
 
 def _parse(number: int, part: Part, task: "ray.ObjectRef[_Task]", partitions: int) -> list[pa.Table]:
-    """Parse a part, unless an earlier run did; return a block of one row: number, error, parsed before."""
+    """Parse a part, unless an earlier run did; return a block of one row: number, error, and whether it was parsed
+    before.
+    """
     error, before = "", part.report.exists()
     if not before:
         try:
@@ -251,9 +255,9 @@ def _parse(number: int, part: Part, task: "ray.ObjectRef[_Task]", partitions: in
 
 
 def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, workers: int) -> None:
-    """Remove the rows that repeat a pair from the masks of the files.
+    """Unmark repeated pairs in the masks of the files.
 
-    Ray Data's hash shuffle by the pair's key does the same in 4.4 to 7.5 times the time (1M lines, 2 workers).
+    Ray Data's hash shuffle by the pair's key takes 4.4 to 7.5 times as long for the same result (1M lines, 2 workers).
     """
     by_partition, ranks = [file.part.partitions for file in files], [file.first_rank for file in files]
 
@@ -272,7 +276,7 @@ def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, w
 
 
 def _select(task: _Task, files: Sequence[ParsedPart]) -> list[tuple[Selected, list[Mask]]]:
-    """Return the outputs, each with the masks of the files that say which pairs it has."""
+    """Return the outputs, each with the masks of its pairs in the files."""
     settings, stays = task.settings, [file.stays for file in files]
     if not selects(settings):
         return [(Selected("", np.zeros(0, np.int64)), stays)]
@@ -293,7 +297,7 @@ def _write_shards(
     folder: Path,
     work: Path,
 ) -> list[dict[str, Any]]:
-    """Write the shards of one output; return their entries in the manifest."""
+    """Write the shards of one output; return their manifest entries."""
     save_masks(files, masks)
     parts, ranks = [file.part for file in files], [file.first_rank for file in files]
 
@@ -309,9 +313,9 @@ def _write_shards(
 
 
 def _each(function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], workers: int) -> Iterator[_Result]:
-    """Yield results of ``function`` as Ray tasks return them; ``workers`` tasks run at a time.
+    """Yield the results of ``function``, in the order in which Ray tasks return them; ``workers`` tasks run at a time.
 
-    Ray Data would do the same, but its executor takes 0.8 s to start.
+    Ray Data could do the same, but its executor takes 0.8 s to start.
     """
     task = ray.remote(num_cpus=1)(function)
     waiting = iter(arguments)

@@ -1,4 +1,4 @@
-"""Training data and word vectors, or a pretrained encoder → a model's folder, on Ray Data and Ray Train."""
+"""Train a model on Ray Data and Ray Train, from training data and word vectors or a pretrained encoder."""
 
 import os
 import re
@@ -33,7 +33,7 @@ _FILES = re.compile(
     r"|\.(identity\.json|run\.json|coverage\.json|untrained|trained|model)\.([0-9a-f]{8}\.)?(tmp|old)(/.*)?",
     re.DOTALL,
 )
-"""Paths of the files in a work folder."""
+"""Pattern of the paths in a work folder."""
 
 _RESTARTS = 3  # of the workers, after one of them failed
 _PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; a dead one is noticed at once, by Ray
@@ -41,13 +41,13 @@ _PATIENCE_SECONDS = 6 * 3600  # of workers for rank 0 while it scores or saves; 
 
 @dataclass(frozen=True)
 class Training:
-    """What to train, on what, where to.
+    """A training job: data, output and placement.
 
     Attributes:
-        name: of the recipe, for the record.
-        data: what the model is trained on, and how.
-        out: folder to write. Until it is there the work is in ``<out>.training``: the untrained model and the last
-            checkpoints.
+        name: name of the recipe, for the record.
+        data: training data, with the recipe.
+        out: folder to write. Until it is complete, the work is in ``<out>.training``: the untrained model and the
+            latest checkpoints.
         placement: workers, GPUs, checkpoints.
     """
 
@@ -63,18 +63,18 @@ class Training:
 
     @property
     def trace(self) -> Path | None:
-        """File for the profile of some steps, where one is asked for."""
+        """File for the profile of some steps, if requested."""
         asked = isinstance(self.placement, Placement) and self.placement.profile
         return self.out.with_name(f"{self.out.name}.trace.json.gz") if asked else None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call of ``train_model`` did.
+    """Result of ``train_model``.
 
     Attributes:
-        table: head and rows of the scores, where there are some.
-        was_finished: nothing was left to do.
+        table: header and rows of the scores, if there are any.
+        was_finished: whether nothing was left to do.
     """
 
     table: Table | None
@@ -82,14 +82,14 @@ class Outcome:
 
 
 def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
-    """Train a model and write its folder; the same call resumes a killed one.
+    """Train a model and write its folder; the same call resumes a killed training.
 
     Args:
-        training: what, on what, where to.
-        overwrite: replace another model at ``out``, and drop another training that was begun there.
+        training: data, output and placement.
+        overwrite: replace another model at ``out``, and discard another unfinished training there.
 
     Raises:
-        OSError, ValueError: an input or output will not do; nothing was changed then. Or the loss is not a number.
+        OSError, ValueError: an input or output cannot be used; then nothing was changed. Or the loss is not finite.
     """
     data, out, placement = training.data, training.out, training.placement
     check_gpus(placement)
@@ -99,7 +99,7 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
         if not work.is_finished(data.identity_at):
             return None
         send_left(out)
-        say(f"{out} is finished already; nothing to do")
+        say(f"{out} is already finished; nothing to do")
         return Outcome(data.table_at(out), was_finished=True)
 
     before = finished()
@@ -118,11 +118,11 @@ def train_model(training: Training, *, overwrite: bool = False) -> Outcome:
 
 
 def _prepare(data: TrainingData, work: Work) -> None:
-    """Put the untrained model into the work folder, or find the same training there.
+    """Write the untrained model to the work folder, unless the folder already holds the same training.
 
     Raises:
-        ValueError: the folder holds another training, which is not to be dropped, or something else; or the words
-            cover too few of the tokens.
+        ValueError: the folder holds another training that must not be discarded, or other files; or the words cover too
+            few of the tokens.
     """
     saved, about = work.folder / _COVERAGE, (data.min_coverage, data.vectors, data.texts)
     if work.is_begun():
@@ -137,7 +137,7 @@ def _prepare(data: TrainingData, work: Work) -> None:
     model, coverage = data.untrained()
     say(
         f"{coverage.num_words:,} words of width {coverage.width}; the vectors of {data.vectors} cover "
-        f"{coverage.covered:.1%} of the words of {data.texts}; {coverage.num_random:,} words got a random one"
+        f"{coverage.covered:.1%} of the words of {data.texts}; {coverage.num_random:,} words have a random vector"
     )
     check_coverage(coverage, *about)
     work.clear()
@@ -160,7 +160,7 @@ def _train(training: Training, work: Work) -> Table | None:
             raise RunFailedError(result["error"])
         counters: Counters = result["counters"]
         if counters.skipped_pairs:
-            say(f"{counters.skipped_pairs} pairs were left alone in a batch, without a negative, and skipped")
+            say(f"{counters.skipped_pairs} pairs were alone in a batch, had no negative, and were skipped")
         doing(f"scoring and writing the {data.model}")
         rate = counters.pairs / max(counters.seconds, 1e-9)
         run.metrics({f"{data.unit}_per_second/mean": rate, "training_seconds": counters.seconds})
@@ -175,7 +175,7 @@ def _train(training: Training, work: Work) -> Table | None:
 
 
 def _fit(training: Training, spool: Path | None) -> dict[str, Any]:
-    """Train on Ray Train, or for one worker in this process; returns what rank 0 returned."""
+    """Train on Ray Train, or in this process for one worker; return the result of rank 0."""
     placement, work, data = training.placement, training.work, training.data
     in_process = runs_in_process(placement)
     if not in_process:
@@ -211,10 +211,10 @@ def _fit(training: Training, spool: Path | None) -> dict[str, Any]:
 
 
 def _dataset(data: TrainingData) -> dict[str, Any]:
-    """What the workers read by Ray Data, for the trainer.
+    """Return the arguments that let the trainer's workers read the data with Ray Data.
 
-    Every worker reads all pairs (XXL: 0.3 GB of ids) and takes its share of every step, so that no row is lost to an
-    equal split and the order of an epoch does not depend on the number of workers.
+    Every worker reads all pairs (XXL: 0.3 GB of ids) and computes its part of every step. So no row is lost to an equal
+    split, and the order of an epoch does not depend on the number of workers.
     """
     files, columns = data.files()
     if not files:

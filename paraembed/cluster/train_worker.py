@@ -1,4 +1,4 @@
-"""What a training worker does: read, train, report; Ray Train runs it, or for one worker the job itself."""
+"""Training worker: read, train, report. Ray Train runs it; with one worker, the job itself does."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -31,9 +31,10 @@ class Task:
     """Task of a worker.
 
     Attributes:
-        work: folder of the training, seen by all workers, with ``untrained`` in it; ``trained`` goes there.
-        data: what the model is trained on.
-        device: cpu, cuda, or worker: the GPU that Ray Train gives it.
+        work: folder of the training, visible to all workers, with the untrained model in ``untrained``; the trained
+            model is written to ``trained``.
+        data: training data.
+        device: cpu, cuda, or worker: the GPU that Ray Train assigns.
         checkpoints: where and how often to save.
         run: file for the records of the MLflow run; None: nothing is logged.
         trace: file for a profile of a few steps.
@@ -103,7 +104,7 @@ def _train(task: Task) -> Counters:
 
 
 def _blocks() -> Iterator[pa.Table]:
-    """The blocks of this worker's dataset, in order."""
+    """Yield the blocks of this worker's dataset, in order."""
     quiet_ray()
     doing("reading the pairs")
     shard = ray.train.get_dataset_shard("train")
@@ -111,15 +112,17 @@ def _blocks() -> Iterator[pa.Table]:
 
 
 def agree(problem: str, world: int, device: torch.device) -> None:
-    """Raise ValueError on all workers if one of them cannot begin, or computes otherwise: others would wait for it."""
+    """Raise ValueError on all workers if one of them cannot start or computes differently; the others would wait for it
+    forever.
+    """
     problems = gather_texts(problem, world, device) if world > 1 else [problem]
     if any(problems):
         raise ValueError(next(filter(None, problems)))
     machines = gather_texts(arithmetic(device), world, device) if world > 1 else []
     if len(set(machines)) > 1:
         raise ValueError(
-            f"workers compute with {' and '.join(sorted(set(machines)))}: their weights would drift apart; give the "
-            "training machines of one kind, with one set of packages"
+            f"workers compute with {' and '.join(sorted(set(machines)))}, so their weights would drift apart; use "
+            "machines of one kind, with the same packages"
         )
 
 
@@ -128,18 +131,18 @@ def _save(model: Any, task: Task) -> None:
         task.data.save(model, task.work / "trained", card="")
     except OSError as error:
         raise OSError(
-            f"the {task.data.model} could not be written ({error}); make room on the disk and run the same command "
-            f"again: it resumes from the last checkpoint in {task.work}"
+            f"the {task.data.model} could not be written ({error}); free some space on the disk and run the same "
+            f"command again: it resumes from the last checkpoint in {task.work}"
         ) from None
 
 
 class Reporter:
-    """What a worker does with a report: rank 0 shows and logs it, all of them report to Ray Train once per epoch.
+    """Handler of reports: rank 0 shows and logs them, all workers report to Ray Train once per epoch.
 
     Args:
         run: file for the records of the MLflow run; None: nothing is logged.
         rank: number of the worker.
-        data: what is trained on.
+        data: training data.
     """
 
     def __init__(self, run: Run, rank: int, data: TrainingData) -> None:
@@ -147,7 +150,7 @@ class Reporter:
         self.line = ProgressLine(_PLAIN_SECONDS)
 
     def __call__(self, report: Report) -> None:
-        """Take a report."""
+        """Handle a report."""
         if self.rank == 0:
             self.run.metrics(
                 {
@@ -172,17 +175,17 @@ class Reporter:
                 self.say(text)
                 if self.data.warns_of_collapse and report.active > _COLLAPSED:
                     say(
-                        "nearly every text triggers an update: the encoder may give all texts one vector; try "
-                        "`negatives` mix, or a lower `learning_rate`"
+                        "nearly every text triggers an update, so the encoder may give all texts the same vector; "
+                        "try `negatives` mix, or a lower `learning_rate`"
                     )
         if report.end_of_epoch:
             ray.train.report({"epoch": report.epoch, "loss": report.loss})
 
     def say(self, text: str) -> None:
-        """Write a line of its own."""
+        """Write a message on a separate line."""
         self.line.close()
         say(text)
 
     def close(self) -> None:
-        """End the line."""
+        """End the progress line."""
         self.line.close()

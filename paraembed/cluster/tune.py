@@ -1,4 +1,4 @@
-"""A sweep: which recipe of a space is the best, on Ray Tune, resumable, in MLflow."""
+"""Sweep: find the best recipe of a space on Ray Tune, resumable, logged to MLflow."""
 
 import os
 import re
@@ -45,7 +45,7 @@ _FILES = re.compile(
     r"|\.(encoder|model|tuning-pairs)\.[\w.]*(/.*)?|\.[\w.-]+\.[0-9a-f]{8}\.tmp",
     re.DOTALL,
 )
-"""Paths of the files in a sweep's folder."""
+"""Pattern of the paths in a sweep's folder."""
 
 
 _KEPT_COLUMNS = ("first", "second", "score", "first_tree", "second_tree")
@@ -56,19 +56,19 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to search, on what, where to.
+    """Space, data and settings of a sweep.
 
     Attributes:
-        points: the space, and what was fixed.
-        selection: what the best is chosen by.
-        data: what the trials train on; of pairs, the suites of the metric.
+        points: the space, with fixed fields.
+        selection: metric that selects the best trial.
+        data: training data of the trials; for pairs, with the suites of the metric.
         out: folder to write.
-        sample: pairs of the tuning set, drawn; None: all.
+        sample: number of random pairs to train on; None: all.
         settings: grid, random or TPE, early stopping.
         placement: workers and GPUs of a trial.
-        concurrent: trials at a time; None: as many as the CPUs or GPUs can hold.
-        max_failures: more failed trials end the sweep.
-        retry_failed: run the trials that failed before again.
+        concurrent: number of trials that run at a time; None: as many as the CPUs or GPUs allow.
+        max_failures: maximum number of failed trials; more end the sweep.
+        retry_failed: run trials again that failed before.
     """
 
     points: Points
@@ -84,12 +84,12 @@ class Sweep:
 
     @property
     def num_trials(self) -> int:
-        """How many trials it has."""
+        """Number of trials."""
         return self.settings.num_trials(self.points.space.size)
 
     @property
     def trials(self) -> Path:
-        """Folder of the records."""
+        """Folder of the trials' records."""
         return self.out / "trials"
 
     @property
@@ -103,14 +103,16 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep found: all trials, and the best of them."""
+    """Result of a sweep: all trials, and the best of them."""
 
     ledger: Ledger
     best: Record
 
 
 def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
-    """Write generated data for the space smoke to a folder; return pair shards, word vectors and evaluation data."""
+    """Write generated data for the space smoke to a folder; return the paths of pair shards, word vectors and
+    evaluation data.
+    """
     sample, pairs = folder / "sample", folder / "pairs"
     files = write_sample(sample, lines=6000, dimension=30, test_pairs=300, sentences=10, ppdb_version="2.0")
     assert files.ppdb_2 is not None
@@ -119,7 +121,9 @@ def write_smoke_inputs(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def settled(sweep: Sweep, overwrite: bool) -> Sweep:
-    """The sweep with its trials at a time: those asked for, those that it was begun with, or as many as fit."""
+    """Return the sweep with a fixed number of concurrent trials: the requested number, that of the earlier run, or as
+    many as fit.
+    """
     work = _work(sweep, {}, overwrite)
     before = work.read().get("concurrent") if (sweep.out / work.record).is_file() and not overwrite else None
     if before is not None and (not isinstance(before, int) or before < 1):
@@ -128,10 +132,10 @@ def settled(sweep: Sweep, overwrite: bool) -> Sweep:
 
 
 def begin(sweep: Sweep, overwrite: bool) -> None:
-    """Put down in the sweep's folder what decides its table, or find the same there.
+    """Record what decides the sweep's table in its folder, or check that the folder holds the same sweep.
 
     Raises:
-        ValueError: the folder holds another sweep, which is not to be overwritten, or something else.
+        ValueError: the folder holds another sweep that must not be overwritten, or other files.
     """
     work = _work(sweep, _identity(sweep), overwrite)
     if not work.is_begun():
@@ -178,7 +182,7 @@ def _identity(sweep: Sweep) -> dict[str, Any]:
 
 
 def concurrency(sweep: Sweep) -> int:
-    """Trials at a time: what was asked for, else what the CPUs or GPUs hold."""
+    """Return the number of concurrent trials: the requested number, or as many as the CPUs or GPUs allow."""
     gpus, workers = sweep.placement.gpus, sweep.placement.workers
     if sweep.concurrent is not None:
         return sweep.concurrent
@@ -190,10 +194,10 @@ def concurrency(sweep: Sweep) -> int:
 
 
 def run_sweep(sweep: Sweep, run: Run) -> Swept:
-    """Run the trials that have not ended yet, write the results and log them; needs a Ray session.
+    """Run the trials that have not ended yet, write the results and log them; requires a Ray session.
 
     Raises:
-        OSError, ValueError: the inputs will not do, or too many trials failed.
+        OSError, ValueError: the inputs cannot be used, or too many trials failed.
     """
     ledger = Ledger(sweep.trials)
     for record in ledger.in_order():
@@ -206,7 +210,7 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     is_left = any(number not in ledger.records for number in range(sweep.num_trials))
     if is_left and len(ledger.failed()) <= sweep.max_failures:
         _run_trials(sweep, ledger, run)
-    doing("writing and drawing the results")
+    doing("writing and plotting the results")
     paths = write_results(sweep.points, ledger, sweep.out)
     best, failed = ledger.best(), ledger.failed()
     if isinstance(sweep.data, Labels):
@@ -218,17 +222,21 @@ def run_sweep(sweep: Sweep, run: Run) -> Swept:
     first = f"; trial {failed[0].number}: {failed[0].reason}" if failed else ""
     if len(failed) > sweep.max_failures:
         raise RunFailedError(
-            f"{len(failed)} trials failed, `max_failures` is {sweep.max_failures}{first}; mend the cause and run the "
-            "same command with `retry_failed`, or allow more"
+            f"{len(failed)} trials failed, but `max_failures` is {sweep.max_failures}{first}; correct the cause and "
+            "run the same command with `retry_failed`, or allow more failures"
         )
     if best is None:
-        raise RunFailedError(f"no trial finished{first}; mend the cause and run the same command with `retry_failed`")
+        raise RunFailedError(
+            f"no trial finished{first}; correct the cause and run the same command with `retry_failed`"
+        )
     run.metrics({"best_score": best.score, "best_trial": best.number})
     return Swept(ledger, best)
 
 
 def _drawn(sweep: Sweep) -> Pairs | Labels:
-    """The trials' pairs: the ones that ``jobs/shard.py --sample`` would draw, in a folder of the sweep, or all."""
+    """Return the trials' pairs: all, or the sample that ``jobs/shard.py --sample`` would draw, in a folder of the
+    sweep.
+    """
     data = sweep.data
     if isinstance(data, Labels) or sweep.sample is None or sweep.sample >= data.num_pairs:
         return data
@@ -245,17 +253,16 @@ def _drawn(sweep: Sweep) -> Pairs | Labels:
 
 
 def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent: int) -> dict[str, Inputs]:
-    """What the trials share, by ``inputs_key``.
+    """Return the inputs that trials share, by ``inputs_key``.
 
     Args:
-        data: what they train on.
-        points: what is searched.
-        workers: of a trial.
-        concurrent: trials at a time.
+        data: training data of the trials.
+        points: points of the space.
+        workers: workers of a trial.
+        concurrent: number of concurrent trials.
 
     Raises:
-        OSError, ValueError: too few pairs, or too little memory, for one of the recipes; or the words cover too few of
-            the tokens.
+        OSError, ValueError: a recipe needs more pairs or more memory, or the words cover too few of the tokens.
     """
     recipes = [point.recipe for point in points.differing_in({*DECIDES_INPUTS, *_DECIDES_MEMORY})]
     num_tokens, num, words = data.size()
@@ -263,8 +270,8 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
     if most * workers > num:
         each, fewer = (f" for each of {workers} workers", " or fewer `workers`") if workers > 1 else ("", "")
         raise ValueError(
-            f"the space has batches of {most:,} {data.unit}{each}, and there are {num:,}; give more {data.unit}, a "
-            f"larger `sample`{fewer}"
+            f"the space has batches of {most:,} {data.unit}{each}, but there are only {num:,}; give more "
+            f"{data.unit}, a larger `sample`{fewer}"
         )
     _check_memory(recipes, words, num_tokens, num, workers, concurrent)
     inputs = dict[str, Inputs]()
@@ -277,15 +284,15 @@ def trial_inputs(data: Pairs | Labels, points: Points, workers: int, concurrent:
 def _check_memory(
     recipes: Sequence[BaseRecipe], words: Path | tuple[int, int], tokens: int, num: int, workers: int, concurrent: int
 ) -> None:
-    """Raise ValueError where this machine has too little memory for its trials.
+    """Raise ValueError if this machine has too little memory for its trials.
 
     Args:
-        recipes: all that differ in what they take.
+        recipes: recipes that differ in their memory use.
         words: word-vector text file, or rows and width of a trained encoder's matrix.
-        tokens: of the texts, about.
-        num: pairs or examples.
-        workers: of a trial.
-        concurrent: trials at a time.
+        tokens: approximate number of tokens in the texts.
+        num: number of pairs or examples.
+        workers: workers of a trial.
+        concurrent: number of concurrent trials.
     """
     here = workers_here(concurrent * workers)
     takes = {
@@ -297,15 +304,15 @@ def _check_memory(
     fewer = "keep fewer words with `fixed` max_words=N, or " if isinstance(words, Path) else ""
     if needed > available:
         raise ValueError(
-            f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} "
-            f"GiB are available; {fewer}use a smaller `concurrent`"
+            f"{concurrent} trials at a time need about {needed / _GIB:,.1f} GiB of memory, but only "
+            f"{available / _GIB:,.1f} GiB are available; {fewer}use a smaller `concurrent`"
         )
 
 
 def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
     points, placement = sweep.points, sweep.placement
     concurrent = concurrency(sweep)
-    doing("reading what the trials train on, and the words")
+    doing("reading the trials' data and the words")
     inputs = trial_inputs(sweep.data, points, placement.workers, concurrent)
     scorer: Scorer
     if isinstance(sweep.data, Labels):
@@ -330,7 +337,9 @@ def _run_trials(sweep: Sweep, ledger: Ledger, run: Run) -> None:
 
 
 def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
-    """Some of the trials that are left; of TPE's, which nobody knows yet, as many points of the space."""
+    """Return some of the remaining trials to measure; for TPE, whose trials are not known yet, as many points of the
+    space.
+    """
     points, space = sweep.points, sweep.points.space
     if sweep.settings.search == "tpe":
         return [points.at(space.choices(number)) for number in spread(range(space.size))[: len(todo)]]
@@ -340,7 +349,7 @@ def _to_probe(sweep: Sweep, todo: Sequence[int]) -> list[Point]:
 def _say_budget(
     sweep: Sweep, inputs: Mapping[str, Inputs], scorer: Scorer, todo: Sequence[int], concurrent: int
 ) -> None:
-    """Say what the sweep will take, and what it has to beat."""
+    """Print the expected time of the sweep, and the score before training."""
     doing("measuring how long a trial takes")
     probed = _to_probe(sweep, todo)
     recipe = probed[0].recipe
@@ -357,8 +366,8 @@ def _say_budget(
     elsewhere = (device == "cuda" and not torch.cuda.is_available()) or sweep.placement.workers > 1
     seconds = None if elsewhere else trial_seconds(probed, inputs, scorer, device)
     if seconds is None:
-        why = "they do not run on this process's processor" if elsewhere else "those that were begun failed"
-        say(f"{trials}; how long they take was not measured: {why}")
+        why = "they do not run on this process's processor" if elsewhere else "all measured trials failed"
+        say(f"{trials}; their time was not measured: {why}")
         return
     say(
         f"{trials} × about {duration(seconds)} (measured), {concurrent} at a time: about "
@@ -367,11 +376,11 @@ def _say_budget(
 
 
 def log_trial(sweep: Run, record: Record, shown: dict[str, Any]) -> None:
-    """Log a trial that has ended; one that the store has already is not logged again.
+    """Log a trial that has ended, unless the store already has it.
 
     Args:
-        sweep: run of the sweep.
-        record: of the trial.
+        sweep: MLflow run of the sweep.
+        record: record of the trial.
         shown: values of the searched fields.
     """
     ended = int(1000 * record.ended)

@@ -1,4 +1,6 @@
-"""The published protocol: sweep, retrain the winner on the full set, evaluate, register. Every stage resumes."""
+"""Published protocol after a sweep: retrain the best recipe on the full set, evaluate, register. Every stage can be
+resumed.
+"""
 
 import os
 from collections.abc import Sequence
@@ -28,13 +30,13 @@ from paraembed.training.data import Pairs, Table
 
 @dataclass(frozen=True)
 class Protocol:
-    """What comes after the sweep.
+    """Stages after a sweep.
 
     Attributes:
-        pairs: folder of the full set of pair shards; None: the winner learns from labeled examples.
-        epochs: over it, or over them.
-        suites: what an encoder that was trained on pairs is evaluated on; others on their task's test part.
-        name: under which it is registered.
+        pairs: folder of the full set of pair shards; None: the best recipe is trained on labeled examples.
+        epochs: epochs of the full training.
+        suites: suites to evaluate an encoder trained on pairs; models of labeled examples use their task's test set.
+        name: name in the model registry.
     """
 
     pairs: Path | None
@@ -45,7 +47,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a sweep found, and, with a protocol, the winner's encoder and the table of its scores: head and rows."""
+    """Result of a sweep and, with a protocol, the best recipe's encoder and its table of scores (header and rows)."""
 
     swept: Swept
     encoder: Path | None = None
@@ -53,14 +55,14 @@ class Tuned:
 
 
 def protocol_of(sweep: Sweep, data: Path, pairs: Path | None, epochs: int | None, name: str | None) -> Protocol:
-    """Return what comes after a sweep, by default as in the paper.
+    """Return the stages after a sweep, by default as in the paper.
 
     Args:
-        sweep: what is searched.
+        sweep: the sweep.
         data: folder of the evaluation suites.
         pairs: full set of pair shards; None: those of the sweep.
-        epochs: of the full training; None: those of the space.
-        name: in the registry; None: from the space, and from task and data set of labeled examples.
+        epochs: epochs of the full training; None: those of the space.
+        name: name in the registry; None: from the space, and from task and data set of labeled examples.
     """
     epochs = sweep.points.space.final_epochs if epochs is None else epochs
     default = f"paraembed-{sweep.points.name.replace('/', '-')}"
@@ -72,15 +74,15 @@ def protocol_of(sweep: Sweep, data: Path, pairs: Path | None, epochs: int | None
 
 
 def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: bool = False) -> Tuned:
-    """Sweep and, with a protocol, train, evaluate and register; the same call resumes a killed one.
+    """Run a sweep and, with a protocol, train, evaluate and register; the same call resumes a killed run.
 
     Args:
-        sweep: what to search.
-        protocol: what comes after.
-        overwrite: drop another sweep in the folder.
+        sweep: the sweep.
+        protocol: stages after the sweep.
+        overwrite: discard another sweep in the folder.
 
     Raises:
-        OSError, ValueError: an input or output will not do, or too many trials failed.
+        OSError, ValueError: an input or output cannot be used, or too many trials failed.
     """
     doing("checking the inputs")
     if isinstance(sweep.data, Pairs):
@@ -116,17 +118,17 @@ def tune_encoder(sweep: Sweep, protocol: Protocol | None = None, *, overwrite: b
 
 
 def _told(sweep: Sweep) -> dict[str, Any]:
-    """What MLflow learns of the data."""
+    """Return what is logged to MLflow about the data."""
     if isinstance(sweep.data, Pairs):
         return {"sample": sweep.sample}
     return {"task": sweep.data.task.name, "data_set": sweep.data.task.data_set}
 
 
 def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
-    """Train the winner, and score it: on the task's test part, once, or on suites next to the untrained average."""
+    """Train the best recipe and score it: once on the task's test set, or on suites next to the untrained average."""
     data = sweep.data
     on = f"{swept.best.number}, for {protocol.epochs} epochs on {protocol.pairs or 'the labeled examples'}"
-    say(f"training the winner, trial {on}")
+    say(f"training the best recipe, of trial {on}")
     recipe = replace(sweep.points.kind.from_dict(swept.best.recipe), epochs=protocol.epochs)
     if isinstance(data, Pairs):
         assert protocol.pairs is not None
@@ -150,7 +152,9 @@ def _retrain(sweep: Sweep, swept: Swept, protocol: Protocol, run: Run) -> Tuned:
 
 
 def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
-    """Register the winner, unless it is known to be in this store; a store that does not answer is not asked."""
+    """Register the encoder, unless it is known to be in this store; if the store does not answer, it is not
+    registered.
+    """
     out, memo = tuned.encoder, sweep.out / "registered.json"
     assert out is not None
     fingerprint = checkpoint.read_config(out)["fingerprint"]
@@ -163,14 +167,14 @@ def _register(sweep: Sweep, tuned: Tuned, protocol: Protocol, run: Run) -> None:
     tags |= {name: str(value) for name, value in _told(sweep).items() if value is not None}
     version = register(run, out, protocol.name, tags)
     if version is None:
-        say("not registered: MLflow does not answer; the same command tries again")
+        say("not registered, because MLflow does not answer; run the same command again to retry")
         return
     write_json(memo, {**this, "version": version})
     say(f"registered as {protocol.name}, version {version}: models:/{protocol.name}@{ALIAS}")
 
 
 def _read_memo(memo: Path) -> dict[str, Any]:
-    """Return which encoder was registered where; empty: none, or the file is damaged."""
+    """Return which encoder was registered where; empty if none was, or if the file is damaged."""
     try:
         value: dict[str, Any] = read_json(memo, dict[str, Any]) if memo.exists() else {}
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Trials on Ray Tune: as many as run at a time, each of which trains one point of the space after the other.
+"""Trials on Ray Tune: each trains one point of the space after the other, as many trials as run at a time.
 
-Ray Tune starts, places and restarts them. Its own trial a point costs more than a short point takes to train; a point
-that a running trial takes from the ledger costs 16 ms (18 trials of 20 ms, one at a time). One copy of the inputs a
-machine is in the object store.
+Ray Tune starts, places and restarts the trials. A Ray Tune trial per point would cost more time than training a short
+point; handing a point of the ledger to a running trial takes 16 ms (18 trials of 20 ms, one at a time). Each machine
+has one copy of the inputs in the object store.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Shared:
-    """What every trial is given.
+    """Arguments that all trials share.
 
     Attributes:
         inputs: references into the object store, by ``inputs_key``.
-        kind: of their recipes.
-        scorer: what is maximized.
-        placement: of a trial.
-        folder: for the files of Ray Train.
-        desk: hands out points.
+        kind: class of their recipes.
+        scorer: scorer whose score is maximized.
+        placement: workers and GPUs of a trial.
+        folder: folder for the files of Ray Train.
+        desk: actor that hands out points.
     """
 
     inputs: Mapping[str, Any]
@@ -67,14 +67,15 @@ class _Shared:
 def run_trials(
     searcher: "LedgerSearch", inputs: dict[str, Inputs], scorer: Scorer, placement: Workers, folder: Path
 ) -> None:
-    """Run what the searcher hands out until it has no more.
+    """Run the points that the searcher suggests until it has no more.
 
     Args:
-        searcher: which trials; it keeps their records.
-        inputs: by ``inputs_key``; moved into the object store, and gone from here.
-        scorer: what is maximized.
-        placement: workers and GPUs of a trial: one worker trains in Ray Tune's actor, several are a group of Ray Train.
-        folder: for the files of Ray Tune and Ray Train; nothing in it is needed afterwards.
+        searcher: suggests points and keeps their records.
+        inputs: inputs by ``inputs_key``; they are moved to the object store and removed from this dictionary.
+        scorer: scorer whose score is maximized.
+        placement: workers and GPUs of a trial: one worker trains in Ray Tune's actor, several form a group of Ray
+            Train.
+        folder: folder for the files of Ray Tune and Ray Train; its content is not needed afterwards.
 
     Raises:
         OSError: a record could not be written.
@@ -115,29 +116,29 @@ def run_trials(
 
 
 class _Desk:
-    """Points on their way to trials, by who asks for them; runs in an actor."""
+    """Queue of points for trials, one per trial; runs in an actor."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Queue[str]] = defaultdict(asyncio.Queue)
 
     async def give(self, asker: str, task: str) -> None:
-        """Hand a task to a trial."""
+        """Assign a task to a trial."""
         await self._tasks[asker].put(task)
 
     async def take(self, asker: str) -> str:
-        """Return the next task of a trial, as soon as there is one; an empty one is the end."""
+        """Wait for the next task of a trial and return it; an empty task ends the trial."""
         return await self._tasks[asker].get()
 
 
 class _Dispatcher(tune.Callback, tune.Stopper):
-    """Passes events of Ray Tune's trials to the searcher, and its suggestions to them, until it has no more."""
+    """Callback that passes events of Ray Tune's trials to the searcher, and its suggestions to the trials."""
 
     def __init__(self, searcher: "LedgerSearch", desk: Any) -> None:
         self.searcher, self.desk = searcher, desk
         self._waiting: dict[str, str] = {}
 
     def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_: Any) -> None:  # type: ignore[override]
-        """An epoch or a point has ended, or a trial asks for its first one."""
+        """Handle the end of an epoch or a point, or a trial's request for its first point."""
         if "epoch" in result:
             self.searcher.on_epoch(trial.trial_id, result["epoch"], result["score"])
         if "ended" in result:
@@ -147,7 +148,7 @@ class _Dispatcher(tune.Callback, tune.Stopper):
             self._give()
 
     def on_step_end(self, **_: Any) -> None:  # type: ignore[override]
-        """Some time has passed."""
+        """Hand out points that have become available."""
         self._give()
 
     def on_trial_recover(self, *, trial: Any, **_: Any) -> None:  # type: ignore[override]
@@ -156,11 +157,11 @@ class _Dispatcher(tune.Callback, tune.Stopper):
         self.searcher.on_death(trial.trial_id)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:  # noqa: ARG002
-        """No trial ends alone."""
+        """Return False, since no Ray Tune trial is stopped individually."""
         return False
 
     def stop_all(self) -> bool:
-        """Whether nothing is left to do; also where no worker can begin."""
+        """Return whether nothing is left to do, or no worker can start."""
         return self.searcher.is_over
 
     def _give(self) -> None:
@@ -171,12 +172,12 @@ class _Dispatcher(tune.Callback, tune.Stopper):
                 self.desk.give.remote(asker, task)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing for the copy that Ray Tune pickles: the ledger has it all."""
+        """Return an empty state for the copy that Ray Tune pickles, since the ledger holds everything."""
         return {}
 
 
 def _trial(config: dict[str, Any], shared: _Shared) -> None:  # noqa: ARG001
-    """What an actor does: one point after the other; Ray Tune hears of each epoch, and of how each point went."""
+    """Train one point after the other in an actor; report each epoch and the result of each point to Ray Tune."""
     quiet_ray()
     asker = uuid4().hex  # of a trial whose worker failed, another one
     tune.report({"asker": asker})
@@ -205,7 +206,7 @@ def _run(task: dict[str, Any], inputs: Inputs, recipe: BaseRecipe, scorer: Score
 
 
 def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
-    """A trial on several workers of Ray Train; what rank 0 returned."""
+    """Run a point on several workers of Ray Train; return the result of rank 0."""
     placement = shared.placement
     trainer = TorchTrainer(
         _work,  # type: ignore[arg-type]
@@ -229,7 +230,7 @@ def _on_group(task: dict[str, Any], inputs: Any, shared: _Shared) -> str:
 
 
 def _work(config: dict[str, Any]) -> str:
-    """A worker of a group."""
+    """Run one worker of a group."""
     quiet_ray()
     task, context = config["task"], ray.train.get_context()
     (inputs,) = ray.get(config["inputs"])
@@ -245,16 +246,16 @@ def _work(config: dict[str, Any]) -> str:
 
 
 class LedgerSearch:
-    """Hands out the points that the ledger does not have, in order, and keeps what becomes of them.
+    """Searcher that hands out the points missing in the ledger, in order, and records their results.
 
-    All state is the ledger: see ``tuning.search``.
+    Its whole state is the ledger; see ``tuning.search``.
 
     Args:
-        points: what is searched.
-        settings: how.
-        ledger: what is known already.
-        concurrent: points at a time.
-        max_failures: more failed points end the sweep.
+        points: points of the space.
+        settings: how points are chosen.
+        ledger: records of the trials.
+        concurrent: number of concurrent points.
+        max_failures: maximum number of failed points; more end the sweep.
         on_record: called with the record of every point that ends.
         on_epoch: called at the end of every epoch with the number of the point, epoch, score or None.
     """
@@ -281,7 +282,7 @@ class LedgerSearch:
         self._running: dict[str, tuple[int, float]] = {}
 
     def suggest(self, worker: str) -> str | None:
-        """The next point, JSON; None while others must end first, empty at the end."""
+        """Return the next point as JSON; None while other points must end first, empty at the end."""
         if self._ends or not (self.todo or self._running):
             return ""
         # A running point may fail and come back.
@@ -298,17 +299,17 @@ class LedgerSearch:
         return json.dumps({"trial": number, "recipe": point.recipe.to_dict(), "share": point.share, "cut_offs": cuts})
 
     def on_epoch(self, worker: str, epoch: int, score: float | None) -> None:
-        """An epoch of a worker's point has ended."""
+        """Handle the end of an epoch of a worker's point."""
         if worker in self._running:
             self._on_epoch(self._running[worker][0], epoch, score)
 
     def on_end(self, worker: str, ended: str) -> None:
-        """A worker's point has ended."""
+        """Handle the end of a worker's point."""
         number, _ = self._running.pop(worker)
         self._keep(number, json.loads(ended))
 
     def on_death(self, worker: str) -> None:
-        """Put the point of a failed worker back as the next one, unless that happens too often.
+        """Hand out the point of a failed worker again, unless its workers failed too often.
 
         The failure of a worker without a point counts for the next point.
         """
@@ -324,11 +325,11 @@ class LedgerSearch:
             bisect.insort(self.todo, number)
             if self._deaths[number] > 1:
                 self._not_before = now + _PAUSE_SECONDS
-            log.warning("trial %d: its worker failed, or could not start; it runs again", number)
+            log.warning("trial %d: its worker failed, or could not start; the trial is restarted", number)
             return
         reason = (
-            f"its worker failed, or could not start, {_TRIES} times; is there memory for {self.concurrent} trials "
-            "at a time?"
+            f"its worker failed, or could not start, {_TRIES} times; check that the memory suffices for "
+            f"{self.concurrent} trials at a time"
         )
         self._keep(number, asdict(Ended("failed", reason, (), now - started)))
 
@@ -345,16 +346,16 @@ class LedgerSearch:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing runs, and nothing more will."""
+        """Return whether no point is running and none is left."""
         return not self._running and (self._ends or not self.todo)
 
     @property
     def _ends(self) -> bool:
-        """Whether no point is to begin any more: too many have failed, or a record could not be written."""
+        """Return whether no further point may start: too many have failed, or a record could not be written."""
         return self.problem is not None or len(self.ledger.failed()) > self.max_failures
 
     def choices(self, number: int) -> dict[str, int]:
-        """The point of a trial; those before it that the ledger does not have are worked out again."""
+        """Return the point of a trial; earlier points that are missing in the ledger are computed again."""
         while len(self._choices) <= number:
             trial = len(self._choices)
             record = self.ledger.records.get(trial)
@@ -367,7 +368,7 @@ class LedgerSearch:
         return self._choices[number]
 
     def _known(self, number: int) -> list[Record]:
-        """The records that trial ``number`` may depend on."""
+        """Return the records that trial ``number`` may depend on."""
         if not self.settings.looks_back:
             return []
         return [self.ledger.records[earlier] for earlier in range(number - self.concurrent + 1)]

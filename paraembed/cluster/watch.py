@@ -1,6 +1,6 @@
-"""Watch the processes that a job's Ray needs, and end the job with a clear error when one is lost.
+"""Watch the processes that a job's Ray needs, and end the job with a clear error when one of them is lost.
 
-Ray itself is silent for 30 to 60 s when its head is gone, and then aborts the process without a message of the job.
+Without this, Ray waits silently for 30 to 60 s after its head is lost, and then aborts the process without a message.
 """
 
 import os
@@ -25,17 +25,19 @@ _SIGNAL_SECONDS = 0.3  # a signal to all processes of a group reaches them one a
 
 
 class Watch:
-    """Thread that asks every so often whether the cluster is lost; if so, it says why and ends the job with status 1.
+    """Thread that checks regularly whether the cluster is lost; if so, it prints the reason and ends the job with
+    status 1.
 
-    The main thread gets the exception of a stop, so that MLflow runs are closed; a process that still runs after
-    ``unwind_seconds`` is ended. Where SIGTERM or Ctrl-C has reached this process, too, as where a service manager or
-    ``timeout`` stops a whole group of processes, the job was stopped and nothing is lost.
+    The main thread gets the same exception as for a stop, so that MLflow runs are closed; a process that still runs
+    after ``unwind_seconds`` is ended. If SIGTERM or Ctrl-C has also reached this process, for example from a service
+    manager or ``timeout`` that stops a whole process group, the job was stopped, and the cluster does not count as
+    lost.
     """
 
     unwind_seconds = 10.0  # a call to a Ray that is lost blocks for up to 60 s
 
     def __init__(self, check: Callable[[], str | None], seconds: float) -> None:
-        """``check`` returns the reason, or None while all is well; it is called every ``seconds``."""
+        """Call ``check`` every ``seconds``; it returns the reason of a loss, or None."""
         self._check, self._seconds = check, seconds
         self.reported = False
         self._lock = threading.Lock()
@@ -49,7 +51,7 @@ class Watch:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise SystemExit in place of an error that the loss has caused."""
+        """Raise SystemExit instead of an error that the loss has caused."""
         try:
             with self._lock:
                 self._stopped.set()
@@ -63,7 +65,9 @@ class Watch:
             raise SystemExit(FAILED) from error
 
     def lost(self) -> bool:
-        """Whether the cluster is lost; asked for the first time, it says so, and the process ends soon."""
+        """Return whether the cluster is lost; the first call after a loss prints the reason, and the process ends soon
+        after.
+        """
         with self._lock:
             if not self.reported and not self._stop_asked and (reason := self._check()):
                 time.sleep(_SIGNAL_SECONDS)
@@ -87,7 +91,7 @@ class Watch:
 
 
 class _Signals:
-    """Signals that reach this process; known at once, whatever the main thread does and whoever handles them."""
+    """Signals that reach this process, seen immediately, regardless of the main thread and of other handlers."""
 
     def __init__(self) -> None:
         self._ends: tuple[int, int] | None = None
@@ -108,7 +112,7 @@ class _Signals:
             self._ends = None
 
     def stop_arrived(self) -> bool:
-        """Whether SIGINT or SIGTERM came since ``open``."""
+        """Return whether SIGINT or SIGTERM arrived since ``open``."""
         with suppress(BlockingIOError):
             while self._ends is not None and (signals := os.read(self._ends[0], 1024)):
                 self._arrived += signals
@@ -116,9 +120,9 @@ class _Signals:
 
 
 def server_watch(folder: Path) -> Watch:
-    """Watch over the servers that this process starts from now on, for the Ray in a private folder.
+    """Watch the servers that this process starts from now on, for the Ray in a private folder.
 
-    ``ray.init`` cannot be interrupted while it waits for a server (30 s), and there is little to unwind at that time.
+    ``ray.init`` cannot be interrupted while it waits for a server (30 s), and there is little to clean up at that time.
     """
     before = set(psutil.Process().children())
     servers: dict[str, psutil.Process] = {}
@@ -143,10 +147,10 @@ def server_watch(folder: Path) -> Watch:
 
 
 def head_watch(address: str) -> Watch:
-    """Watch the head of a cluster that was joined, at ``host:port``.
+    """Watch the head of a joined cluster at ``host:port``.
 
     A head that is reachable again within Ray's time limit (60 s, or RAY_gcs_rpc_server_reconnect_timeout_s) keeps its
-    jobs, so a silent head is logged first; shortly before the limit the job ends.
+    jobs. So a silent head is first logged, and the job ends shortly before the limit.
     """
     host, _, port = address.rpartition(":")
     ray_limit = float(os.environ.get("RAY_gcs_rpc_server_reconnect_timeout_s", "60"))  # noqa: SIM112  as Ray spells it
@@ -163,7 +167,7 @@ def head_watch(address: str) -> Watch:
             if time.monotonic() - silent_since[0] >= limit:
                 return (
                     f"the Ray head at {address} has not answered for {limit:.0f} s. Finished work is kept; run the "
-                    "same command again when the cluster is back, or unset RAY_ADDRESS to use this machine alone"
+                    "same command again when the cluster is back, or unset RAY_ADDRESS to use this machine only"
                 )
             return None
         if silent_since:
@@ -175,7 +179,7 @@ def head_watch(address: str) -> Watch:
 
 
 def _interrupt_main_thread() -> None:
-    """Raise in the main thread what its handler of SIGTERM, or else of SIGINT, raises."""
+    """Raise, in the main thread, the exception of its handler for SIGTERM, or else for SIGINT."""
     for number in reversed(STOP_SIGNALS):
         if callable(signal.getsignal(number)):
             signal.pthread_kill(threading.main_thread().ident or 0, number)

@@ -1,4 +1,4 @@
-"""The command line: flags, one call, one message. ``jobs/X.py`` and ``paraembed X`` run what is here."""
+"""Command line: parse flags, make one call, print one message. ``jobs/X.py`` and ``paraembed X`` run these modules."""
 
 import sys
 from importlib import import_module
@@ -36,5 +36,5 @@ def run_named() -> int:
     if name in {"-h", "--help"}:
         sys.stdout.write(f"{usage}\n")
         return 0
-    sys.stderr.write(f"error: unknown job {name!r}\n{usage}\n")
+    sys.stderr.write(f"error: unknown job {name!r}; choose one of these\n{usage}\n")
     return 2

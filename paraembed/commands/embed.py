@@ -1,4 +1,4 @@
-"""Text or tables to embeddings in Parquet: see ``python jobs/embed.py --help``."""
+"""Command ``embed``, from text or tables to embeddings in Parquet: see ``python jobs/embed.py --help``."""
 
 from dataclasses import dataclass, fields
 from shlex import quote
@@ -40,15 +40,17 @@ class Embed:
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """Output folder or its URI (s3://, gs://): new, empty, or of an earlier run of the same command."""
     text_column: str | None = None
-    """Column with the texts; required for all formats but .txt."""
+    """Column with the texts; required for all formats except .txt."""
     id_column: str | None = None
-    """Column that identifies a row; default: generated ids, see --id-kind."""
+    """Column that identifies a row; default: ids are generated, see --id-kind."""
     id_kind: IdKind = DEFAULTS.id_kind
-    """Generated ids. row: row number over all files, from 0; file-row: 'a.txt:17', the row number in its file."""
+    """Form of generated ids: row number over all files, from 0 (row), or file and row number, such as 'a.txt:17'
+    (file-row).
+    """
     keep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
-    """Columns to copy to the output, or all (for .jsonl list each name); 'text' for .txt."""
+    """Columns to copy to the output; all: every column (for .jsonl, list each key); 'text' for .txt."""
     tree_column: str | None = None
-    """Column with binary trees of the texts, for an encoder that reads trees; default: 'tree' if it exists."""
+    """Column with binary trees of the texts, for encoders that read trees; default: 'tree' if it exists."""
     dtype: Dtype = DEFAULTS.dtype
     """Type of the embedding values; int8 adds a column 'scale': vector = scale * embedding."""
     normalize: bool = False
@@ -56,21 +58,25 @@ class Embed:
     dim: int | None = None
     """Truncate embeddings to the first N dimensions; default: all."""
     part_rows: int = DEFAULTS.part_rows
-    """Rows per output file, fewer if texts are long; Parquet inputs are split only between row groups."""
+    """Maximum rows per output file; files with long texts have fewer, and Parquet inputs are split only between row
+    groups.
+    """
     batch_size: int = DEFAULTS.batch_size
-    """Rows that are encoded together."""
+    """Number of rows to encode at a time."""
     compression: Compression = DEFAULTS.compression
-    """Compression of the output files."""
+    """Compression of the Parquet files."""
     max_rejected: int | None = None
-    """Maximum number of unreadable rows before the run fails; default: no limit, they are listed and left out."""
+    """Maximum number of unreadable rows before the job fails; default: no limit, unreadable rows are listed and left
+    out.
+    """
     on_duplicate_id: OnDuplicateId = "fail"
-    """Null or repeated ids: fail the job, or keep the rows and count them."""
+    """Null or repeated ids: fail the job (fail), or keep the rows and count them (keep)."""
     workers: int = 2
     """Number of worker processes, one CPU each."""
     overwrite: bool = False
-    """Embed everything again, and replace the output when that is finished."""
+    """Embed everything again, and replace the existing output at the end."""
     dry_run: bool = False
-    """Print the expected rows, files, bytes and time from two seconds of embedding, and exit."""
+    """Print the expected rows, files, bytes and time, measured by two seconds of embedding, and exit."""
     inference: Annotated[Inference, tyro.conf.arg(name="")] = DEFAULT_INFERENCE
     gpu: Annotated[Gpus, tyro.conf.arg(name="")] = DEFAULT_GPUS
     price_per_hour: float | None = None
@@ -86,7 +92,10 @@ def main(flags: Embed) -> None:
     encoder, out = named_encoder(flags.encoder, "--encoder"), absolute_place(flags.out, "--out")
     inputs = [str(absolute_place(argument, "--input")) for argument in flags.input]
     if flags.price_per_hour is not None and not flags.dry_run:
-        raise ValueError(f"--price-per-hour is {flags.price_per_hour}, but a cost is printed with --dry-run alone")
+        raise ValueError(
+            f"--price-per-hour is {flags.price_per_hour}, but only --dry-run prints a cost; add --dry-run, or leave "
+            "it out"
+        )
     from paraembed.cluster.embed import dry_run, embed
 
     if flags.dry_run:
@@ -113,5 +122,5 @@ def main(flags: Embed) -> None:
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Embed, GROUPS)

@@ -1,6 +1,6 @@
-"""Encoders to scores next to published ones: see ``python jobs/evaluate.py --help``.
+"""Command ``evaluate``, from encoders to scores next to published ones: see ``python jobs/evaluate.py --help``.
 
-It needs no Ray: the suites take seconds on one core.
+It does not use Ray, because the suites take seconds on one core.
 """
 
 import inspect
@@ -48,25 +48,27 @@ class Evaluate:
     words: Annotated[Path | None, _FILE] = None
     """Word-vector file with lines 'word v1 … vd', plain or .gz; its plain average is scored as a baseline."""
     max_words: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Number of rows of --words to use; the mean of the others becomes the vector of <unk>."""
+    """Number of rows of --words to use; the mean of the other rows becomes the vector of <unk>; default: all."""
     baseline: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME ...]")] = ()
-    """More baselines: sif, sif-common, inverse-frequency, l1 (all of --words), ppdb-heuristics."""
+    """Further baselines from --words: sif, sif-common, inverse-frequency, l1; or ppdb-heuristics, which needs no
+    words.
+    """
     counts: Annotated[Path | None, _FILE] = None
-    """Word counts, lines 'word count', for sif, sif-common and inverse-frequency."""
+    """File of word counts, lines 'word count', for sif, sif-common and inverse-frequency."""
     corpus: Annotated[Path | None, _FILE] = None
-    """Text file, one text per line, to fit the common components of sif-common on."""
+    """Text file, one text per line, on which the common components of sif-common are fitted."""
     trained: Annotated[Path | None, _FOLDER] = None
     """Encoder folder whose word vectors give the weights of l1; default: the first of --encoder."""
     suite: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[all|NAME ...]")] = ()
-    """Suites of --data to score on, or all; --list prints them."""
+    """Suites in --data to score on, or all; --list prints them."""
     data: Annotated[Path | None, _FOLDER] = None
     """Folder of the suites."""
     pairs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
     """Tab-separated files of scored pairs, plain or .gz: score, sentence1, sentence2."""
     held_out: Annotated[Path | None, tyro.conf.arg(metavar="PAIRS")] = None
-    """Pair shards or a pair file, for choosing the paraphrase of a text from --choices texts."""
+    """Pair shards or a pair file, to choose the paraphrase of a text from --choices texts."""
     choices: int = 100
-    """Number of texts to choose from, the correct one included."""
+    """Number of texts to choose from, including the correct one."""
     resamples: int = RESAMPLES
     """Number of bootstrap resamples for the 95 % intervals; 0: no intervals."""
     analyses: bool = True
@@ -116,8 +118,8 @@ def _evaluate(flags: Evaluate, out: Path) -> "Outcome":
         outcome = evaluate(request, prepared, out, doing)
         for column, coverage in low_coverage(outcome.report):
             say(
-                f"warning: {column.label} has a vector for {coverage:.1%} of the tokens of the sets; check its --words "
-                "and its tokenizer: the scores are mostly those of <unk>"
+                f"warning: {column.label} has a vector for only {coverage:.1%} of the tokens of the sets, so the "
+                "scores are mostly those of <unk>; check --words and the tokenizer"
             )
         doing(f"logging {len(outcome.files)} files")
         for path in outcome.files:
@@ -129,7 +131,7 @@ def _evaluate(flags: Evaluate, out: Path) -> "Outcome":
 
 
 def request_of(flags: Evaluate) -> "Request":
-    """Return the flags as the core takes them."""
+    """Return the flags as a request for the core."""
     from paraembed.evaluation.evaluate import Request
 
     renamed = {"encoders": flags.encoder, "baselines": names_in(flags.baseline), "suites": names_in(flags.suite)}
@@ -138,27 +140,27 @@ def request_of(flags: Evaluate) -> "Request":
 
 
 def check(flags: Evaluate) -> None:
-    """Raise ValueError for settings that do not go together."""
+    """Raise ValueError for flags that contradict each other."""
     wanted = {*names_in(flags.baseline), *names_in(flags.suite)}
     if "" in flags.encoder:
-        raise ValueError("--encoder is empty; give a folder, an MLflow run or st:MODEL")
+        raise ValueError("--encoder has an empty value; give a folder, an MLflow run or st:MODEL")
     if not (flags.encoder or flags.words or HEURISTICS in wanted):
-        raise ValueError("nothing to score; give --encoder FOLDER, --words FILE or both")
+        raise ValueError("no encoder to score; give --encoder FOLDER, --words FILE or both")
     if not (flags.suite or flags.pairs or flags.held_out):
-        raise ValueError("nothing to score on; give --suite all --data FOLDER, --pairs FILE or --held-out PAIRS")
+        raise ValueError("no data to score on; give --suite all --data FOLDER, --pairs FILE or --held-out PAIRS")
     if bool(flags.suite) != bool(flags.data):
-        raise ValueError("--suite and --data go together: --suite all --data FOLDER")
+        raise ValueError("--suite and --data must be given together, for example --suite all --data FOLDER")
     if flags.max_words is not None and not flags.words:
-        raise ValueError("--max-words needs --words FILE: it cuts the rows of that file")
+        raise ValueError("--max-words sets the number of rows to use from --words; add --words FILE")
     if flags.resamples < 0:
-        raise ValueError(f"--resamples is {flags.resamples}; allowed: 0 (no intervals) or more, as 1000")
+        raise ValueError(f"--resamples is {flags.resamples}; it must be 0 (no intervals) or more, for example 1000")
     _check_baselines(flags)
     _check_suites(flags)
     if flags.choices != Evaluate.choices and not flags.held_out:
-        raise ValueError("--choices needs --held-out PAIRS: it is how many of their texts to choose from")
+        raise ValueError("--choices sets how many texts of --held-out to choose from; add --held-out PAIRS")
     if not flags.analyses and flags.options != AnalysisOptions():
         changed = [field.name for field in fields(AnalysisOptions) if getattr(flags.options, field.name)]
-        raise ValueError(f"--{changed[0].replace('_', '-')} is for the analyses; leave --no-analyses out")
+        raise ValueError(f"--{changed[0].replace('_', '-')} is an option of the analyses; leave --no-analyses out")
 
 
 def _check_baselines(flags: Evaluate) -> None:
@@ -168,24 +170,28 @@ def _check_baselines(flags: Evaluate) -> None:
     if unknown:
         raise ValueError(f"unknown baseline {unknown[0]!r}; allowed: {', '.join(allowed)}")
     if wanted - {HEURISTICS} and not flags.words:
-        raise ValueError("--baseline weights the words of a file; give it with --words FILE")
+        raise ValueError("--baseline weights the words of a file; add --words FILE")
     for flag in ("counts", "corpus", "trained"):
         users = [name for name, files in MADE_OF.items() if flag in files]
         if getattr(flags, flag) and not wanted & {*users}:
-            raise ValueError(f"--{flag} needs --baseline {' or '.join(users)}: nothing else reads it")
+            raise ValueError(
+                f"--{flag} is only used by --baseline {' or '.join(users)}; add that baseline, or leave --{flag} out"
+            )
 
 
 def _check_suites(flags: Evaluate) -> None:
     unknown = [name for name in names_in(flags.suite) if name not in {*SUITES, HEURISTICS, "all"}]
     if unknown and unknown[0] in {"choose", "pairs"}:
         flag = "--held-out PAIRS" if unknown[0] == "choose" else "--pairs FILE"
-        raise ValueError(f"the suite {unknown[0]!r} has a flag of its own: {flag}")
+        raise ValueError(f"the suite {unknown[0]!r} is not in --data; give it with {flag}")
     if unknown:
         raise ValueError(f"unknown suite {unknown[0]!r}; allowed: all, {', '.join(SUITES)}, {HEURISTICS}")
 
 
 def _check_out(out: Path) -> None:
-    """Raise ValueError or NotADirectoryError if no folder can be made or filled, before anything is scored."""
+    """Raise ValueError or NotADirectoryError if the output folder cannot be created or written, before anything is
+    scored.
+    """
     folder = next(parent for parent in (out, *out.parents) if parent.exists())
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; --out needs a folder")
@@ -193,11 +199,11 @@ def _check_out(out: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(f"--out {out} cannot be written ({error.strerror}); name another folder") from None
+        raise ValueError(f"--out {out} cannot be written ({error.strerror}); give another folder") from None
 
 
 def with_absolute_paths(flags: Evaluate) -> Evaluate:
-    """The same with whole paths, ``out`` among them."""
+    """Return the flags with absolute paths, including ``out``."""
     first = Path(flags.encoder[0]) if flags.encoder else None
     default_out = first.with_name(f"{first.name}-scores") if first and first.is_dir() else Path("scores")
     single = {name: getattr(flags, name) for name in ("words", "counts", "corpus", "held_out")}
@@ -218,7 +224,7 @@ def with_absolute_paths(flags: Evaluate) -> Evaluate:
             margin_pairs=margin and existing_pairs(margin, "--margin-pairs"),
             tagged=tagged and existing(tagged, "--tagged"),
             runs=tuple(
-                existing(path, "--runs", "expected an encoder folder, a folder of them, or a table")
+                existing(path, "--runs", "expected an encoder folder, a folder of encoder folders, or a table")
                 for path in options.runs
             ),
         ),
@@ -227,7 +233,7 @@ def with_absolute_paths(flags: Evaluate) -> Evaluate:
 
 
 def names_in(values: Sequence[str]) -> tuple[str, ...]:
-    """Names of a flag that takes several, with blanks or commas between."""
+    """Return the values of a flag that takes several, separated by blanks or commas."""
     return tuple(name for value in values for name in value.split(",") if name)
 
 
@@ -239,5 +245,5 @@ def listing() -> list[str]:
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Evaluate, GROUPS, listing=listing)

@@ -1,4 +1,4 @@
-"""An encoder to another library's format: see ``python jobs/export.py --help``."""
+"""Command ``export``, from an encoder to another library's format: see ``python jobs/export.py --help``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ class Export:
     """Write an encoder in the format of another library.
 
     word2vec: word vectors as text, a line 'rows width', then lines 'word v1 ... vd', for word2vec, gensim and
-    jobs/train.py --words; values keep every bit of float32. <unk> is the row UUUNKKK, BOS and EOS are <s> and </s>.
+    jobs/train.py --words; values keep every bit of float32. The row UUUNKKK is <unk>; <s> and </s> are BOS and EOS.
     """
 
     encoder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
@@ -26,16 +26,16 @@ class Export:
     out: Path
     """File to write; compressed if its name ends in .gz."""
     overwrite: bool = False
-    """Replace a file at --out."""
+    """Replace an existing file at --out."""
 
 
 def main(flags: Export) -> None:
-    """Read, write, log."""
+    """Read the encoder, write the file, and log the run."""
     folder, out = existing_encoder(flags.encoder, "--encoder"), absolute(flags.out, "--out")
     if out.is_dir():
-        raise IsADirectoryError(f"{flags.out} is a folder; give --out the name of a file, such as vectors.txt.gz")
+        raise IsADirectoryError(f"{flags.out} is a folder; give --out a file name, such as vectors.txt.gz")
     if out.exists() and not flags.overwrite:
-        raise ValueError(f"{flags.out} is there already; choose another --out, or replace it with --overwrite")
+        raise ValueError(f"{flags.out} already exists; choose another --out, or replace it with --overwrite")
     from paraembed import checkpoint
     from paraembed.export.word2vec import is_in_words, words_of, write_word2vec
     from paraembed.text.vocabulary import UNKNOWN
@@ -53,10 +53,10 @@ def main(flags: Export) -> None:
         tracked.metrics({"words": num_words, "width": width})
     say(f"wrote {flags.out}: {num_words:,} word vectors of width {width}; <unk> is {UNKNOWN}")
     if not is_in_words(encoder.composition):
-        say(f"left out: the layers of {encoder.config.name}; the words alone do not make its vectors")
+        say(f"left out: the layers of {encoder.config.name}, so the word vectors alone do not give its text vectors")
     say(f"next: python jobs/train.py --words {flags.out} …")
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Export)

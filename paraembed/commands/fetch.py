@@ -1,4 +1,4 @@
-"""``shard.py fetch``: download the public originals of the papers."""
+"""Command ``shard.py fetch``: download the public originals of the papers."""
 
 import logging
 import time
@@ -23,32 +23,35 @@ _SAY_EVERY = 5.0  # seconds
 class Fetch:
     """Download public originals (PPDB, SimpWiki, word vectors) to a cache folder, and unpack archives there.
 
-    An interrupted download resumes. A file in the cache is checked, not downloaded again.
+    An interrupted download is resumed. The digest of a file in the cache is checked, and the file is not downloaded
+    again.
     """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")] = ()
-    """Sources to download, e.g. ppdb-2.0-xxl-phrasal."""
+    """Sources to download, for example ppdb-2.0-xxl-phrasal; --list shows all names."""
     cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder for the files. Default: $PARAEMBED_CACHE, else ~/.cache/paraembed."""
+    """Folder for the files; default: $PARAEMBED_CACHE, or ~/.cache/paraembed."""
     url: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Address of the one NAME instead of its own: a mirror, or file:///… for a copy on this machine."""
+    """URL of a mirror or of a local copy (file:///…) to use instead; only with a single NAME."""
     show: Annotated[bool, tyro.conf.arg(name="list")] = False
-    """Print the names with size, license and address."""
+    """Print the names with size, license and URL, and exit."""
 
 
 def run_fetch(flags: Fetch) -> None:
-    """Fetch what the flags name, and say what comes next.
+    """Download the named sources, and print the next command.
 
     Raises:
-        ValueError, OSError: as ``fetch``; a name that is not in the table.
+        ValueError, OSError: the errors of ``fetch``, or an unknown name.
     """
     if flags.show:
         show(*_table())
         return
     if not flags.names:
-        raise ValueError("name what to fetch, e.g. ppdb-2.0-xxl-phrasal; fetch --list shows the names")
+        raise ValueError("no source was named, for example ppdb-2.0-xxl-phrasal; fetch --list shows the names")
     if flags.url is not None and len(flags.names) > 1:
-        raise ValueError(f"--url is the address of one file; {len(flags.names)} names are given")
+        raise ValueError(
+            f"--url is the URL of a single file, but {len(flags.names)} names are given; download them one at a time"
+        )
     sources = [find_source(name) for name in flags.names]
     cache = (default_cache() if flags.cache is None else flags.cache.expanduser()).absolute()
     for source in sources:
@@ -57,9 +60,9 @@ def run_fetch(flags: Fetch) -> None:
 
 
 def next_command(source: Source, path: Path) -> str:
-    """The command that reads what ``fetch_unpacked`` gave for a source."""
+    """Return the command that reads the downloaded files of a source."""
     if source.kind == "binary":
-        return "make a text file of it (one word and its vector a line), which jobs/train.py --words reads"
+        return "convert it to a text file (one word and its vector per line), which jobs/train.py --words reads"
     if source.kind == "vectors":
         texts = sorted(path.rglob("*.txt"), key=lambda file: file.stat().st_size)  # the widest vectors come last
         return f"python jobs/train.py --pairs PAIRS --words {join([str(file) for file in texts[-1:]])} --out ENCODER"
@@ -74,7 +77,7 @@ def next_command(source: Source, path: Path) -> str:
 
 
 def _reporter() -> Report:
-    """Notes at once, progress every few seconds, as lines of the log."""
+    """Return a function that logs notes immediately, and the progress every few seconds."""
     reported, before = time.monotonic(), -1
 
     def report(progress: Progress) -> None:
@@ -92,10 +95,10 @@ def _reporter() -> Report:
 
 
 def _table() -> list[str]:
-    """The sources, one a line; those with ``?`` have an address that was seen nowhere."""
+    """Return the sources, one per line; ``?`` marks a URL that was not seen anywhere."""
     lines = []
     for source in SOURCES.values():
         size = "" if source.num_bytes is None else f"{source.num_bytes / 1e6:,.0f} MB"
         mark = " " if source.evidence == "seen" else "?"
         lines.append(f"{source.name:<22} {size:>8}  {mark} {source.url}  [{source.license}] {source.what}")
-    return [*lines, "? address derived from those of similar sources, and not tried"]
+    return [*lines, "? URL derived from those of similar sources, not tested"]

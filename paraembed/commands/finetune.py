@@ -1,4 +1,6 @@
-"""Labeled examples to an encoder with a supervised head: see ``python jobs/finetune.py --help``."""
+"""Command ``finetune``, from labeled examples to an encoder with a supervised head: see ``python jobs/finetune.py
+--help``.
+"""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +30,9 @@ class Finetune:
     """
 
     task: TaskName
-    """similarity and entailment: sentence pairs; sentiment: sentences; semeval2013, turney: word and phrase."""
+    """Task: similarity or entailment of sentence pairs, sentiment of sentences, semeval2013 or turney (words and
+    phrases).
+    """
     data: Path
     """Folder of the data sets: sick/, sts/, sst/, phrase/."""
     out: Path
@@ -40,21 +44,21 @@ class Finetune:
     pretrained: Path | None = None
     """Pretrained encoder, a folder written by jobs/train.py, for the modes universal and features."""
     recipe: str = DEFAULT_RECIPE
-    """Supervised recipe of a paper, or a .json file."""
+    """Supervised recipe of a paper (--list prints the names), or a .json file."""
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
     settings: Annotated[SupervisedRecipe, tyro.conf.arg(name="")] = field(default_factory=SupervisedRecipe)
     placement: Annotated[Workers, tyro.conf.arg(name="")] = field(default_factory=Workers)
     min_coverage: float = MIN_COVERAGE
-    """Minimum fraction of the training tokens that have a word vector, 0 to 1; 0: no minimum."""
+    """Minimum fraction of the training tokens that must have a word vector, 0 to 1; 0: no check."""
     overwrite: bool = False
-    """Replace a model or an unfinished training at --out."""
+    """Replace an existing model or an unfinished training at --out."""
     list: bool = False
     """Print the recipes and encoders with their sources, and exit."""
 
 
 def main(flags: Finetune) -> None:
-    """Train, and print the scores next to the papers' and the model folder."""
+    """Train, and print the scores next to the papers' scores, and the model folder."""
     check_min_coverage(flags.min_coverage)
     data, out = existing_data(flags.data, "--data"), absolute(flags.out, "--out")
     words = existing(flags.words, "--words") if flags.words else None
@@ -76,12 +80,12 @@ def main(flags: Finetune) -> None:
     )
     idle = [name for name in idle_fields(labels.recipe, flags.task) if name in changed]
     if idle:
-        say(f"without effect, given the other settings: {', '.join(idle)}")
+        say(f"these settings have no effect, given the others: {', '.join(idle)}")
     done = train_model(Training(flags.recipe, labels, out, flags.placement), overwrite=flags.overwrite)
     if done.table:
         print_table(*done.table)
     if not done.was_finished:
-        say(f"wrote {flags.out}; its README.md shows how to use it; its encoder: {flags.out / 'encoder'}")
+        say(f"wrote {flags.out}; its README.md shows how to use it; its encoder is {flags.out / 'encoder'}")
 
 
 def listing() -> list[str]:
@@ -90,11 +94,11 @@ def listing() -> list[str]:
 
 
 def defaults(arguments: list[str]) -> Finetune:
-    """Return the defaults of the recipe and the encoder that the command line names."""
+    """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_supervised_recipe)
     return Finetune(tyro.MISSING, tyro.MISSING, tyro.MISSING, recipe=name, encoder=encoder, settings=settings)
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Finetune, RECIPE_GROUPS, defaults, listing)

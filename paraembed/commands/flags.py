@@ -1,8 +1,8 @@
-"""One flat command line for the nested settings of a job, with its flags in groups.
+"""Map the nested settings of a job to one flat command line, with its flags in groups.
 
-tyro groups flags by nested dataclasses. The settings of a job are nested by who uses them (recipe, workers, limits), so
-the command line is parsed into a class that has one nested dataclass for each group, and the job's settings are made
-from its values.
+tyro groups flags by nested dataclasses. The settings of a job are nested by their use (recipe, workers, limits), so the
+command line is parsed into a class that has one nested dataclass for each group, and the settings are built from its
+values.
 """
 
 import ast
@@ -27,10 +27,10 @@ _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 
 @dataclass(frozen=True)
 class _Flag:
-    """A field of the settings that is one flag, or has flags of its own (the options of an encoder).
+    """A field of the settings that is one flag, or has several flags (the options of an encoder).
 
     Attributes:
-        path: names of the field and of those around it, joined by ``__``.
+        path: names of the enclosing fields and of the field, joined by ``__``.
         hint: its type, with tyro's settings.
         default: its default, or ``MISSING``.
         text: its description.
@@ -47,7 +47,7 @@ class _Flag:
         return self.path.rpartition("__")[2]
 
     def annotation(self) -> Any:
-        """Return the type for tyro: unprefixed, with description, placeholder and default as a user reads them."""
+        """Return the type for tyro: without a prefix, with description, placeholder and default in readable form."""
         settings = _settings_of(self.hint)
         name = next((setting.name for setting in settings if getattr(setting, "name", None)), self.name)
         placeholder = None if any(getattr(setting, "metavar", None) for setting in settings) else _metavar(self.hint)
@@ -64,16 +64,16 @@ class _Flag:
 
 
 def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, default: Flags | None = None) -> Flags:
-    """Return the settings that a command line gives; ``--help`` and unknown flags end the process, as tyro does it.
+    """Parse a command line into settings; ``--help`` and unknown flags end the process, as usual with tyro.
 
     Args:
         flags: dataclass of the settings; its docstring is the description of the job.
         arguments: the command line.
-        groups: which flags are listed together.
-        default: settings for what the command line leaves out, with ``tyro.MISSING`` for required ones.
+        groups: flags that are listed together.
+        default: values for flags that are left out, with ``tyro.MISSING`` for required ones.
 
     Raises:
-        ValueError: settings that the dataclass or a nested one rejects.
+        ValueError: the dataclass or a nested one rejects a value.
     """
     leaves = _leaves(flags, default)
     titles = {name: title for title, names in groups.items() for name in names.split()}
@@ -95,7 +95,7 @@ def parse_flags(flags: type[Flags], arguments: Sequence[str], groups: Groups, de
 
 
 def flag_names(flags: type) -> dict[str, str]:
-    """Return the field → its flag, for all settings of a job: ``{"part_rows": "--part-rows"}``."""
+    """Return field → flag for all settings of a job, such as ``{"part_rows": "--part-rows"}``."""
     names: dict[str, str] = {}
     for name, hint in get_type_hints(flags, include_extras=True).items():
         if _is_nested(hint):
@@ -142,12 +142,12 @@ def _kind(hint: Any) -> Any:
 
 
 def _is_nested(hint: Any) -> bool:
-    """Whether a field's flags are those of its dataclass, without a prefix: ``tyro.conf.arg(name="")``."""
+    """Return whether a field's flags are those of its dataclass, without a prefix: ``tyro.conf.arg(name="")``."""
     return is_dataclass(_kind(hint)) and any(getattr(setting, "name", None) == "" for setting in _settings_of(hint))
 
 
 def _metavar(hint: Any) -> str | None:
-    """Return the placeholder of an optional value, without tyro's ``{None}|``; None: as tyro names it."""
+    """Return the placeholder of an optional value, without tyro's ``{None}|``; None: use tyro's placeholder."""
     members = [member for member in get_args(_kind(hint)) if member is not NoneType]
     if len(members) != 1 or NoneType not in get_args(_kind(hint)):
         return None
@@ -156,7 +156,7 @@ def _metavar(hint: Any) -> str | None:
 
 
 def _default_note(default: Any, text: str) -> str | None:
-    """Return the note on a default that is empty or on; None: tyro prints the value."""
+    """Return the note on a default that is empty or true; None: tyro prints the value."""
     if isinstance(default, bool):
         return "(on by default)" if default else ""
     if default is None or default == ():
@@ -165,7 +165,7 @@ def _default_note(default: Any, text: str) -> str | None:
 
 
 def _descriptions(flags: type) -> dict[str, str]:
-    """Return the field → the string literal after it, for a dataclass and those that it inherits from."""
+    """Return field → string literal after the field, for a dataclass and its base classes."""
     texts: dict[str, str] = {}
     for kind in reversed(flags.__mro__[:-1]):
         try:

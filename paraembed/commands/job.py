@@ -1,4 +1,4 @@
-"""Run a job: flags in, exit status out; whatever goes wrong is one clear line."""
+"""Run a job: parse flags, return an exit status, and turn every error into one clear line."""
 
 import errno
 import logging
@@ -47,12 +47,12 @@ def run(
         main: the job.
         flags: dataclass; its docstring is the description of the job, its fields are the flags.
         groups: title → flags that --help lists together.
-        default: arguments → values for what the command line leaves out.
-        listing: lines that --list prints instead of running the job.
+        default: function from the arguments to the default values of flags.
+        listing: function that returns the lines of --list.
 
     Returns:
         Exit status: 0 done, 1 the run or a check failed, 2 wrong flags or input (see ``exit_status``), 130 stopped by
-        Ctrl-C or SIGTERM. A failure is one line on stderr; with PARAEMBED_TRACEBACK set, a traceback.
+            Ctrl-C or SIGTERM. An error is printed as one line on stderr; with PARAEMBED_TRACEBACK set, as a traceback.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger().handlers[0].setFormatter(_AsFlags(flags))
@@ -83,7 +83,7 @@ _STATUSES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
     ((ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError), WRONG_INPUT),
     ((Exception,), FAILED),
 )
-"""Errors → exit status; the first match counts."""
+"""Error → exit status; the first match is used."""
 
 
 def exit_status(error: Exception) -> int:
@@ -97,23 +97,23 @@ def exit_status(error: Exception) -> int:
 
 
 class _AsFlags(WithoutPasswords):
-    """``WithoutPasswords``, with parameters as flags."""
+    """Log formatter ``WithoutPasswords`` that also spells parameters as flags."""
 
     def __init__(self, flags: type) -> None:
         super().__init__("%(message)s")
         self._flags = flags
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the message alone."""
+        """Return only the message."""
         return as_flags(super().format(record), self._flags)
 
 
 def as_flags(text: str, flags: type) -> str:
-    """Spell the parameters that a message names as flags: `part_rows` as --part-rows.
+    """Spell the parameters in a message as flags: `part_rows` as --part-rows.
 
     Args:
-        text: message of the core, which knows no command line, with names of parameters in backquotes.
-        flags: dataclass of the job; a name that is not a field stays as it is.
+        text: message of the core, with parameter names in backquotes.
+        flags: dataclass of the job; a name that is not a field is left unchanged.
     """
     names = flag_names(flags)
     return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), text)
@@ -123,12 +123,12 @@ def message_of(error: Exception) -> str:
     """Return the message of an error for the user."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         where = f" for {error.filename}" if error.filename else ""
-        return f"no space left on the disk{where}; make room and run the same command again"
+        return f"no space left on the disk{where}; free some space and run the same command again"
     return str(error)
 
 
 def user_error(error: BaseException) -> Exception | None:
-    """The ValueError or OSError at the bottom of an error, through Ray's wrappers; None for any other."""
+    """Return the ValueError or OSError inside of an error, through Ray's wrappers; None if there is none."""
     seen: list[BaseException] = [error]
     while seen:
         current = seen.pop()
@@ -143,18 +143,20 @@ def user_error(error: BaseException) -> Exception | None:
 
 
 def _is_of_ray(error: BaseException, *names: str) -> bool:
-    """Whether an error is one of these exceptions of Ray. None is while Ray, which takes 2 s, is not imported."""
+    """Return whether an error is one of the named exceptions of Ray; False if Ray, whose import takes 2 s, is not
+    imported.
+    """
     exceptions = sys.modules.get("ray.exceptions")
     return exceptions is not None and isinstance(error, tuple(getattr(exceptions, name) for name in names))
 
 
 def explained(error: BaseException) -> Exception | None:
-    """The error to show a user as one line; None for a defect, which needs its traceback."""
+    """Return the error to show to the user in one line; None for a defect, which needs its traceback."""
     return user_error(error) or _lost(error)
 
 
 def _lost(error: BaseException) -> Exception | None:
-    """Error for a process or machine that Ray has lost for good; None for any other error."""
+    """Return an error for a process or machine that Ray has lost for good; None for any other error."""
     if not _is_of_ray(error, *_LOST):
         return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -165,7 +167,7 @@ def _lost(error: BaseException) -> Exception | None:
 
 
 def flag_value(arguments: Sequence[str], flag: str) -> str | None:
-    """The value of a flag in a command line, ``--flag value`` or ``--flag=value``; None where it is left out."""
+    """Return the value of a flag in a command line, ``--flag value`` or ``--flag=value``; None if it is not given."""
     for index, argument in enumerate(arguments):
         if argument == flag and index + 1 < len(arguments):
             return arguments[index + 1]
@@ -176,7 +178,9 @@ def flag_value(arguments: Sequence[str], flag: str) -> str | None:
 
 @contextmanager
 def _stops_raise() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that the job cleans up; afterwards they do what they did."""
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that the job cleans up; the earlier handlers are restored at
+    the end.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,7 +190,9 @@ def _stops_raise() -> Iterator[None]:
             signal.signal(number, _stop)
 
     def stop_again(dropped: "sys.UnraisableHookArgs") -> None:
-        """Repeat a stop that was raised where Python drops exceptions: in ``__del__``, or a callback from C."""
+        """Repeat a stop that was raised in a place where Python ignores exceptions: in ``__del__``, or in a callback
+        from C.
+        """
         if isinstance(dropped.exc_value, KeyboardInterrupt):
             threading.Timer(_REPEAT_SECONDS, _repeat_stop).start()
         else:

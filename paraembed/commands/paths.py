@@ -1,4 +1,4 @@
-"""Paths and URIs that flags give: absolute, and there. Checked before what takes seconds to import."""
+"""Check the paths and URIs of flags and make them absolute, before slow imports."""
 
 from pathlib import Path
 
@@ -7,25 +7,25 @@ from paraembed.settings import is_peer, is_run
 
 
 def absolute(path: Path, flag: str) -> Path:
-    """A path that a flag gave, made absolute.
+    """Return the absolute path of a flag's value.
 
     Raises:
-        ValueError: a relative path in a submitted job, where it is one in the temporary copy of the working folder.
+        ValueError: the path is relative in a submitted job, which runs in a temporary copy of the working folder.
     """
     if in_submitted_job() and not path.is_absolute():
         raise ValueError(
-            f"{flag} is {str(path)!r}; a submitted job runs in a temporary copy of the folder: give an absolute path, "
-            f'for example {flag} "$PWD/{path}"'
+            f"{flag} is {str(path)!r}, but a submitted job runs in a temporary copy of the folder; give an absolute "
+            f'path, for example {flag} "$PWD/{path}"'
         )
     return path.absolute()
 
 
 def existing(path: Path, flag: str, expected: str = "check the path") -> Path:
-    """As ``absolute``.
+    """Return the absolute path of a flag's value, which must exist.
 
     Raises:
-        FileNotFoundError: nothing is there; the message ends with what is expected.
-        ValueError: as ``absolute``.
+        FileNotFoundError: the path does not exist; the message ends with what is expected.
+        ValueError: the same errors as ``absolute``.
     """
     place = absolute(path, flag)
     if not place.exists():
@@ -34,8 +34,8 @@ def existing(path: Path, flag: str, expected: str = "check the path") -> Path:
 
 
 def existing_encoder(path: Path, flag: str) -> Path:
-    """As ``existing``, for an encoder folder."""
-    return existing(path, flag, "expected an encoder folder, as jobs/train.py writes")
+    """Return the absolute path of an existing encoder folder."""
+    return existing(path, flag, "expected an encoder folder, written by jobs/train.py")
 
 
 def named_encoder(name: str, flag: str) -> str:
@@ -55,17 +55,17 @@ def named_encoder(name: str, flag: str) -> str:
 
 
 def existing_data(path: Path, flag: str) -> Path:
-    """As ``existing``, for a folder of evaluation sets."""
+    """Return the absolute path of an existing folder of evaluation sets."""
     return existing(path, flag, "expected a folder with the evaluation sets: sts/, sick/, …")
 
 
 def existing_pairs(path: Path, flag: str) -> Path:
-    """As ``existing``, for a folder of pair shards."""
-    return existing(path, flag, "expected pair shards, as jobs/shard.py writes")
+    """Return the absolute path of an existing folder of pair shards."""
+    return existing(path, flag, "expected a folder of pair shards, written by jobs/shard.py")
 
 
 def absolute_place(text: str, flag: str) -> Place:
-    """As ``absolute``; a URI stays as it is. ValueError also for a text that is empty or white space."""
+    """Return the absolute path or the URI of a flag's value; raise ValueError if it is empty or white space."""
     if not text.strip():
         raise ValueError(f"{flag} is {text!r}; give a path or a URI, or . for the working folder")
     place = to_place(text)

@@ -1,4 +1,4 @@
-"""The flags of a recipe: their groups in --help, and the defaults that --recipe and --encoder select."""
+"""Flags of a recipe: their groups in --help, and their defaults, which --recipe and --encoder select."""
 
 import dataclasses
 import inspect
@@ -44,7 +44,7 @@ def list_encoders() -> list[str]:
 
 
 def source(recipe: str) -> str:
-    """Return authors and year of the paper of a recipe, from the first line of its module."""
+    """Return authors and year of a recipe's paper, from the first line of its module."""
     module = import_module(f"paraembed.papers.{recipe.partition('/')[0]}")
     return (module.__doc__ or "").partition(', "')[0]
 
@@ -52,10 +52,11 @@ def source(recipe: str) -> str:
 def recipe_flags(
     arguments: Sequence[str], default: str, find: Callable[[str], AnyRecipe]
 ) -> tuple[str, str | None, AnyRecipe]:
-    """Return the recipe's name, the encoder if --encoder names one, and the recipe with it: the defaults of its flags.
+    """Return the name of the recipe, the encoder that --encoder names or None, and the recipe with this encoder, whose
+    values are the defaults of the flags.
 
     Raises:
-        ValueError: an unknown recipe or encoder, or an option that the encoder does not have.
+        ValueError: a recipe, an encoder or an option of the encoder is unknown.
     """
     name = flag_value(arguments, "--recipe") or default
     settings = find(name)

@@ -1,4 +1,4 @@
-"""The generated sample: see ``paraembed sample --help``. Its flags are the parameters of ``write_sample``."""
+"""Command ``paraembed sample``, which writes the generated sample; its flags are the parameters of ``write_sample``."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from paraembed.pairs.sample import write_sample
 
 
 def command(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line of ``paraembed sample``, or these arguments; return the exit status."""
+    """Run the command line of ``paraembed sample``, or the given arguments; return the exit status."""
     try:
         files = tyro.cli(write_sample, args=arguments, prog="paraembed sample")
     except (ValueError, OSError) as error:

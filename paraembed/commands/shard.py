@@ -1,4 +1,4 @@
-"""Pair files to pair shards: see ``python jobs/shard.py --help``."""
+"""Command ``shard``, from pair files to pair shards: see ``python jobs/shard.py --help``."""
 
 import sys
 from dataclasses import dataclass, field
@@ -27,25 +27,25 @@ GROUPS = {
 class Shard:
     """Read paraphrase pairs, filter and deduplicate them, and write pair shards (Parquet) for training.
 
-    Input: PPDB 1.0 or 2.0; TSV, CSV, Parquet or JSONL with two columns or named ones; lists of a word and its
-    paraphrases (--format words); two aligned files (--format aligned). Plain, .gz, .bz2 or .zst. Columns tree1 and
+    Input: PPDB 1.0 or 2.0; TSV, CSV, Parquet or JSONL with two columns or named columns; lists of a word and its
+    paraphrases (--format words); two aligned files (--format aligned). Plain, .gz, .bz2 or .zst. The columns tree1 and
     tree2 hold bracketed binary trees. 'shard.py fetch --list' prints the public originals that 'shard.py fetch NAME'
     downloads.
     """
 
     input: tuple[str, ...]
-    """Pair files or URIs, best first: of duplicates the pair with the lowest line number in its file is kept."""
+    """Pair files or URIs, best first; of duplicate pairs, the one with the lowest line number in its file is kept."""
     out: Path
     """Folder to write: pairs-*.parquet, manifest.json and _SUCCESS; one folder for each split or subset."""
     settings: Annotated[ShardSettings, tyro.conf.arg(name="")] = field(default_factory=ShardSettings)
     words: Path | None = None
     """Word-vector file or word list: the vocabulary of training sets that reject pairs with OOV words."""
     max_words: int | None = None
-    """Number of rows of --words to use, the most frequent words first; Wieting 2015: 100000."""
+    """Number of rows of --words to use, the most frequent words first; default: all (Wieting 2015: 100000)."""
     workers: int = 2
     """Number of processes that parse files, or parts of large uncompressed files."""
     overwrite: bool = False
-    """Replace pair shards of other inputs or settings."""
+    """Replace existing pair shards of other inputs or settings."""
     rejected_sample: bool = True
     """Write up to 100 rejected rows per reason to rejected-sample.jsonl and MLflow, and print three pairs."""
     limits: Annotated[ReadLimits, tyro.conf.arg(name="")] = DEFAULT_LIMITS
@@ -86,7 +86,7 @@ def main(flags: Shard) -> None:
 
 
 def command() -> int:
-    """Run the job of this process's command line; ``fetch`` as its first word downloads public originals."""
+    """Run the job with this process's command line; if its first word is ``fetch``, download public originals."""
     if sys.argv[1:2] == ["fetch"]:
         from paraembed.commands.fetch import Fetch, run_fetch
 

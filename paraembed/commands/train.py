@@ -1,4 +1,4 @@
-"""Pair shards to an encoder: see ``python jobs/train.py --help``."""
+"""Command ``train``, from pair shards to an encoder: see ``python jobs/train.py --help``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ DEFAULT_RECIPE = "iclr2016/avg"
 
 @dataclass(frozen=True)
 class Train:
-    """Train an encoder on pair shards. The same command resumes a stopped or killed run, also with other --workers.
+    """Train an encoder on pair shards. The same command resumes a stopped or killed run, even with other --workers.
 
     --recipe sets the defaults of all flags below; --list prints the recipes and encoders.
     """
@@ -35,12 +35,12 @@ class Train:
     out: Path
     """Encoder folder to write."""
     recipe: str = DEFAULT_RECIPE
-    """Recipe of a paper, or a .json file."""
+    """Recipe of a paper (--list prints the names), or a .json file."""
     encoder: str | None = None
     """Encoder architecture; default: that of the recipe."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
     evaluate: tuple[str, ...] = ()
-    """Suites of --data to evaluate on during training, for example sts,phrases; the best checkpoint is kept."""
+    """Suites in --data to evaluate on during training, for example sts,phrases; the best checkpoint is kept."""
     data: Path | None = None
     """Folder of the evaluation suites."""
     evaluate_pairs: tuple[Path, ...] = ()
@@ -48,26 +48,32 @@ class Train:
     selection: Annotated[Selection, tyro.conf.arg(name="")] = field(default_factory=Selection)
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     min_coverage: float = MIN_COVERAGE
-    """Minimum fraction of the pairs' tokens that have a word vector, 0 to 1; 0: no minimum."""
+    """Minimum fraction of the pairs' tokens that must have a word vector, 0 to 1; 0: no check."""
     overwrite: bool = False
-    """Replace an encoder or an unfinished training at --out."""
+    """Replace an existing encoder or an unfinished training at --out."""
     list: bool = False
     """Print the recipes and encoders with their sources, and exit."""
 
 
 def read_sets(names: Sequence[str], data: Path | None, files: Sequence[Path], selection: Selection) -> "list[Suite]":
-    """The suites behind ``--evaluate NAMES --data FOLDER`` and ``--evaluate-pairs FILES``.
+    """Return the suites of ``--evaluate NAMES --data FOLDER`` and ``--evaluate-pairs FILES``.
 
     Raises:
-        OSError, ValueError: flags that do not go together, an unknown suite, a file that cannot be read.
+        OSError, ValueError: a required flag is missing, a suite is unknown, or a file cannot be read.
     """
     from paraembed.evaluation.suites import read_pairs_files, read_suites
 
     names = [name for value in names for name in value.split(",") if name]
     if bool(names) != (data is not None):
-        raise ValueError("--evaluate and --data go together: --evaluate sts --data FOLDER; or --evaluate-pairs FILE")
+        raise ValueError(
+            "--evaluate and --data must be given together, for example --evaluate sts --data FOLDER; or use "
+            "--evaluate-pairs FILE"
+        )
     if selection != Selection() and not (names or files):
-        raise ValueError("--eval-every, --select and --patience need --evaluate or --evaluate-pairs")
+        raise ValueError(
+            "--eval-every, --select and --patience have no effect without an evaluation; add --evaluate or "
+            "--evaluate-pairs"
+        )
     suites = list(read_suites(names, existing_data(data, "--data"))) if data is not None else []
     return suites + ([read_pairs_files([existing(file, "--evaluate-pairs") for file in files])] if files else [])
 
@@ -82,7 +88,7 @@ def main(flags: Train) -> None:
     changed = changed_fields(flags.settings, base)
     idle = [name for name in without_effect(flags.settings) if name in changed]
     if idle:
-        say(f"without effect, given the other settings: {', '.join(idle)}")
+        say(f"these settings have no effect, given the others: {', '.join(idle)}")
     from paraembed.cluster.train import Training, train_model
     from paraembed.training.data import Pairs
 
@@ -102,11 +108,11 @@ def listing() -> list[str]:
 
 
 def defaults(arguments: list[str]) -> Train:
-    """Return the defaults of the recipe and the encoder that the command line names."""
+    """Return the default flags, given the recipe and the encoder that the command line names."""
     name, encoder, settings = recipe_flags(arguments, DEFAULT_RECIPE, find_recipe)
     return Train(tyro.MISSING, tyro.MISSING, tyro.MISSING, name, encoder, settings)
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Train, RECIPE_GROUPS, defaults, listing)

@@ -1,4 +1,4 @@
-"""The flags of jobs/tune.py, and what they make."""
+"""Command ``tune``: search a space of recipes, and run a paper's protocol."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -39,22 +39,22 @@ GROUPS = {
 class Tune:
     """Train and score every trial of a search space. The same command resumes a stopped or killed search.
 
-    Writes results.parquet and .csv, figures, a file for each trial and best-recipe.json, which jobs/train.py (or
+    Writes results.parquet and .csv, figures, a file for each trial, and best-recipe.json, which jobs/train.py (or
     jobs/finetune.py) reads with --recipe. --list prints the spaces.
     """
 
     space: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SPACE")]
-    """Search space, for example acl2017/avg."""
+    """Search space, for example acl2017/avg; --list prints the names."""
     pairs: Path | None = None
-    """Folder of pair shards to draw the training pairs from, written by jobs/shard.py."""
+    """Folder of pair shards, written by jobs/shard.py, from which the training pairs are drawn."""
     words: Path | None = None
     """Word-vector file with lines 'word v1 ... vd', plain or .gz."""
     data: Path | None = None
-    """Folder of the evaluation sets that select the best trial, and of the labeled examples."""
+    """Folder of the evaluation sets that select the best trial, and of labeled examples."""
     out: Path | None = None
     """Folder to write."""
     task: TaskName | None = None
-    """Task of spaces that train on labeled examples, see jobs/finetune.py."""
+    """Task of a space that trains on labeled examples, see jobs/finetune.py."""
     data_set: DataSet | None = None
     """Data set of the task similarity: sick or sts; default: sick."""
     pretrained: Path | None = None
@@ -63,22 +63,22 @@ class Tune:
     metric: str | None = None
     """Score to maximize, for example papers-22/mean; default: that of the space."""
     min_coverage: float = MIN_COVERAGE
-    """Minimum fraction of the training tokens that have a word vector, 0 to 1; 0: no minimum."""
+    """Minimum fraction of the training tokens that must have a word vector, 0 to 1; 0: no check."""
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="[FIELD=VALUE ...]")] = ()
     """Recipe fields to set in all trials, for example max_words=50000."""
     epochs: int | None = None
     """Epochs per trial; default: those of the paper."""
     sample: int | None = None
-    """Number of pairs to draw for the trials, 0: all; default: as many as in the paper."""
+    """Number of pairs to draw for the trials; 0: all; default: as many as in the paper."""
     placement: Annotated[Placement, tyro.conf.arg(name="")] = field(default_factory=Placement)
     concurrent: int | None = None
     """Maximum number of trials at a time; default: as many as the CPUs, or with --gpus the GPUs, allow."""
     max_failures: int = 10
-    """Number of failed trials that are tolerated before the search fails."""
+    """Maximum number of failed trials; one more fails the search."""
     retry_failed: bool = False
-    """Run the failed trials of an earlier run again."""
+    """Run failed trials of an earlier run again."""
     protocol: bool = False
-    """After the search, train the best recipe in full as the paper does, evaluate it and register the encoder."""
+    """After the search, train the best recipe in full as in the paper, evaluate it and register the encoder."""
     final_pairs: Path | None = None
     """Pair shards for the full training; default: all of --pairs."""
     final_epochs: int | None = None
@@ -93,7 +93,7 @@ class Tune:
     """Print the search spaces with their sources, and exit."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a number that is not allowed."""
+        """Raise ValueError if a number is not allowed."""
         most = 2**31 - 1
         ranges = {"epochs": (1, most), "final_epochs": (1, most), "sample": (0, most)}
         ranges |= {"concurrent": (1, 10_000), "max_failures": (0, most), "min_coverage": (0, 1)}
@@ -104,7 +104,7 @@ class Tune:
 
 
 def main(flags: Tune) -> None:
-    """Search, and print the table and the next command; ``smoke`` without --pairs runs on generated data.
+    """Search, and print the table and the next command; ``smoke`` without --pairs uses generated data.
 
     Raises:
         OSError, ValueError: a flag, an input or an output cannot be used, or too many trials failed.
@@ -113,7 +113,7 @@ def main(flags: Tune) -> None:
         _tune(flags)
         return
     if flags.words is not None or flags.data is not None:
-        raise ValueError("smoke without --pairs runs on generated data; give --pairs as well, or no --words and --data")
+        raise ValueError("smoke without --pairs uses generated data; add --pairs, or leave out --words and --data")
     from paraembed.cluster.session import ray_session
     from paraembed.cluster.tune import write_smoke_inputs
 
@@ -122,7 +122,7 @@ def main(flags: Tune) -> None:
         out = flags.out or Path(folder) / "sweep"
         _tune(replace(flags, pairs=pairs, words=words, data=data, out=out), is_kept=flags.out is not None)
     if flags.out is None:
-        say("the generated data and the results were removed; --out keeps the results")
+        say("the generated data and the results were removed; to keep the results, give --out")
 
 
 def _tune(flags: Tune, *, is_kept: bool = True) -> None:
@@ -166,7 +166,7 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
         retry_failed=flags.retry_failed,
     )
     if flags.settings.asha and space.tuning_epochs < 2:
-        say("--asha has no effect: a trial has one epoch, and is scored at its end")
+        say("--asha has no effect, because a trial has only one epoch")
     protocol = None
     if flags.protocol:
         assert flags.data is not None
@@ -178,7 +178,9 @@ def _tune(flags: Tune, *, is_kept: bool = True) -> None:
 
 
 def _check_flags(flags: Tune, space: Space) -> None:
-    """Raise ValueError for a flag that a space for labeled examples, or one for pairs, has no use for."""
+    """Raise ValueError for a flag that does not apply to the space, which trains either on labeled examples or on
+    pairs.
+    """
     is_gold = space.job == "finetune"
     names = ("pairs", "final_pairs", "metric") if is_gold else ("task", "data_set", "pretrained")
     idle = [name for name in names if getattr(flags, name) is not None]
@@ -187,29 +189,31 @@ def _check_flags(flags: Tune, space: Space) -> None:
     idle += [name for name in of_pairs if getattr(flags.placement, name) != getattr(Placement(), name)]
     if idle:
         on = "labeled examples, all of a task's training set, and selects by its dev set" if is_gold else "pairs"
-        raise ValueError(f"{_flag(idle[0])} does not apply: the space {flags.space} trains on {on}; leave it out")
+        raise ValueError(
+            f"{_flag(idle[0])} does not apply, because the space {flags.space} trains on {on}; leave it out"
+        )
     later = [name for name in ("final_pairs", "final_epochs", "register") if getattr(flags, name) is not None]
     if later and not flags.protocol:
-        raise ValueError(f"{_flag(later[0])} needs --protocol: it is for the training after the search")
+        raise ValueError(f"{_flag(later[0])} is for the training after the search; add --protocol, or leave it out")
     if is_gold and flags.task is None and not flags.dry_run:
         raise ValueError(
-            f"the space {flags.space} trains on labeled examples; give --task, one of {', '.join(get_args(TaskName))} "
+            f"the space {flags.space} trains on labeled examples; add --task, one of {', '.join(get_args(TaskName))} "
             f"(the paper, {space.source}: {space.tuning_data})"
         )
 
 
 def _with_absolute_paths(flags: Tune) -> Tune:
-    """The same with whole paths; those that a sweep reads exist.
+    """Return the flags with absolute paths; the paths that a sweep reads exist.
 
     Raises:
-        ValueError, FileNotFoundError: a path that the space's job needs is missing.
+        ValueError, FileNotFoundError: a path that the space needs is missing.
     """
     is_gold = find_space(flags.space).job == "finetune"
     given = {name: getattr(flags, name) for name in ("pairs", "words", "data", "pretrained", "final_pairs")}
     needed = ("data", "out") if is_gold else ("pairs", "words", "out")
     for name in needed:
         if getattr(flags, name) is None:
-            raise ValueError(f"{_flag(name)} is missing; give it, or --dry-run to print the grid")
+            raise ValueError(f"{_flag(name)} is missing; add it, or use --dry-run to print the grid")
     checks = {
         "data": existing_data,
         "pairs": existing_pairs,
@@ -269,11 +273,11 @@ def _say_next(sweep: "Sweep", tuned: "Tuned") -> None:
         return
     say(f"wrote {out}; next: python jobs/{_retraining(sweep)} --recipe {out / RECIPE}")
     if share < 1:
-        say(f"a recipe does not hold that the best trial was given {share:.0%} of the pairs")
+        say(f"the best trial used {share:.0%} of the pairs, which its recipe does not record")
 
 
 def _retraining(sweep: "Sweep") -> str:
-    """The command that trains the best recipe, up to it."""
+    """Return the start of the command that trains the best recipe."""
     from paraembed.training.data import Pairs
 
     workers, gpus = sweep.placement.workers, sweep.placement.gpus
@@ -307,10 +311,10 @@ def _flag(name: str) -> str:
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """``name=value``, the value as JSON, or a text."""
+    """Parse ``name=value``, where the value is JSON or text."""
     name, mark, value = text.partition("=")
     if not mark:
-        raise ValueError(f"--set {text!r}: expected FIELD=VALUE, for example max_words=50000")
+        raise ValueError(f"--set {text!r} is not of the form FIELD=VALUE, for example max_words=50000")
     try:
         return name, json.loads(value)
     except ValueError:
@@ -324,5 +328,5 @@ def listing() -> list[str]:
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Tune, GROUPS, listing=listing)

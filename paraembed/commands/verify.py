@@ -1,4 +1,4 @@
-"""Embeddings to a table of checks: see ``python jobs/verify.py --help``."""
+"""Command ``verify``, from an embeddings folder to a table of checks: see ``python jobs/verify.py --help``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +25,15 @@ class Verify:
     encoder: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")] = None
     """Encoder, named as for jobs/embed.py: embed a sample of the rows again, compare the vectors; needs --input."""
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = ()
-    """Input files of the run, or folders or URIs that contain them; no other file is read."""
+    """Input files of the run, or folders or URIs that contain them; no other files are read."""
     trust_remote_code: bool = False
     """Run Python code that comes with an st: model; read that code first."""
 
 
 def main(flags: Verify) -> None:
-    """Verify and print."""
+    """Verify, and print the checks."""
     if flags.input and flags.encoder is None:
-        raise ValueError("--input is read for --encoder alone; give --encoder FOLDER, or leave --input out")
+        raise ValueError("--input is only read with --encoder; add --encoder FOLDER, or leave --input out")
     folder = to_place(flags.folder)
     if isinstance(folder, Path) and not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected a folder that jobs/embed.py wrote")
@@ -52,5 +52,5 @@ def main(flags: Verify) -> None:
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Verify)

@@ -1,4 +1,4 @@
-"""Word vectors times a weight of their word, as an encoder: a baseline to score, or to embed a corpus with."""
+"""Command ``weight``: write weighted word vectors as an encoder, a baseline to score or to embed a corpus with."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,35 +14,38 @@ from paraembed.settings import SMOOTHING
 
 @dataclass(frozen=True)
 class Weight:
-    """Write a baseline, the weighted average of word vectors, as an encoder folder for every other job."""
+    """Write a baseline, the weighted average of word vectors, as an encoder folder that all other jobs accept."""
 
     words: Path
     """Word-vector file with lines 'word v1 ... vd', plain or .gz."""
     out: Path
     """Encoder folder to write."""
     weighting: Literal["avg", "sif", "sif-common", "inverse-frequency", "l1"] = "sif"
-    """sif: a / (a + p(w)); sif-common: and minus the common components of --corpus (Arora et al. 2017);
-    inverse-frequency: 1 / p(w); l1: L1 norm of the word's vector in --trained (Wieting 2016)."""
+    """Weights: a / (a + p(w)) (sif); the same without the common components of --corpus (sif-common, Arora et al.
+    2017); 1 / p(w) (inverse-frequency); L1 norm of the word's vector in --trained (l1, Wieting 2016).
+    """
     counts: Path | None = None
-    """Word counts for p(w), lines 'word count' or 'count word', plain or .gz."""
+    """File of word counts for p(w), lines 'word count' or 'count word', plain or .gz; needed by all but l1."""
     corpus: Path | None = None
-    """Text file, one text per line, to fit the common components on."""
+    """Text file, one text per line, on which the common components are fitted."""
     trained: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Encoder folder whose word vectors give the weights of l1."""
     max_words: int | None = None
-    """Number of rows of the word-vector file to use; the mean of the others becomes the vector of <unk>."""
+    """Number of rows of the word-vector file to use; the mean of the other rows becomes the vector of <unk>; default:
+    all.
+    """
     tokenizer: str = "ptb-v1"
     """Tokenizer of the encoder: ptb-v1 or space."""
     smoothing: float = SMOOTHING
-    """Smoothing a of sif."""
+    """Smoothing a of sif, above 0 and below 1."""
     removed: int = 1
-    """Number of common components to remove."""
+    """Number of common components to remove, at least 1."""
     overwrite: bool = False
-    """Replace an encoder at --out."""
+    """Replace an existing encoder at --out."""
 
 
 def main(flags: Weight) -> None:
-    """Make it, write it, log it."""
+    """Build the encoder, write it, and log the run."""
     out = absolute(flags.out, "--out")
     files = {name: getattr(flags, name) for name in ("words", "counts", "corpus")}
     paths = {name: existing(path, f"--{name}") for name, path in files.items() if path is not None}
@@ -56,7 +59,7 @@ def main(flags: Weight) -> None:
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         checkpoint.read_config(out)
         if not flags.overwrite:
-            raise ValueError(f"{flags.out} holds an encoder; choose another --out, or replace it with --overwrite")
+            raise ValueError(f"{flags.out} contains an encoder; choose another --out, or replace it with --overwrite")
     sources = Sources(
         **paths,
         max_words=flags.max_words,
@@ -75,5 +78,5 @@ def main(flags: Weight) -> None:
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Weight)

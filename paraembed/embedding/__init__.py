@@ -1,1 +1,1 @@
-"""Embed a corpus by plan, part and manifest; no Ray."""
+"""Embed a corpus by plan, parts and manifest, without Ray."""

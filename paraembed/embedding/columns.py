@@ -1,4 +1,4 @@
-"""Columns of the inputs: texts, ids, trees, and columns carried to the output; schema of the output."""
+"""Columns of inputs and output: texts, ids, trees, columns copied to the output, and the output's schema."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ ALL = ("all",)
 
 
 def columns_of(source: InputFile) -> pa.Schema:
-    """Return the columns of an input; those of other kinds than Parquet are strings."""
+    """Return the columns of an input; all columns are strings unless it is Parquet."""
     if source.kind != "parquet":
         return pa.schema([(name, pa.string()) for name in source.columns])
     with open_parquet(source.place, state=source.state) as file:
@@ -32,19 +32,21 @@ def columns_of(source: InputFile) -> pa.Schema:
 def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_trees: bool) -> Settings:
     """Return settings with ``keep`` and ``tree_column`` resolved to columns of the inputs.
 
-    ``keep`` of ``("all",)`` becomes every column of the first input except the id column. If no tree column is named
-    and the encoder reads trees, it becomes ``tree``, if an input has it as text.
+    ``keep`` of ``("all",)`` becomes every column of the first input except the id column. If no tree column is set and
+    the encoder reads trees, the tree column is ``tree``, if an input has it as text.
 
     Raises:
-        ValueError: a tree column is named and the encoder reads no trees; ``keep`` is all for JSON lines.
+        ValueError: a tree column is set but the encoder does not read trees; or ``keep`` is all for JSON lines.
     """
     if settings.tree_column is not None and not reads_trees:
-        raise ValueError(f"`tree_column` is {settings.tree_column!r}; the encoder reads no trees: leave it out")
+        raise ValueError(
+            f"`tree_column` is {settings.tree_column!r}, but the encoder does not read trees; leave it out"
+        )
     if settings.keep == ALL:
         schema = columns_of(inputs[0])
         if inputs[0].kind == "jsonl":
             known = _names(schema, _any)
-            raise ValueError(f"`keep` is all; columns of JSON lines must be named: {known}")
+            raise ValueError(f"`keep` is all, but columns of JSON lines must be listed: {known}")
         settings = replace(settings, keep=tuple(name for name in schema.names if name != settings.id_column))
     is_open = reads_trees and settings.tree_column is None and settings.text_column not in {None, TREE_FIELD}
     if is_open and any(map(_has_trees, inputs)):
@@ -53,7 +55,7 @@ def complete_settings(settings: Settings, inputs: Sequence[InputFile], reads_tre
 
 
 def _has_trees(source: InputFile) -> bool:
-    """Return whether an input has a column of texts with the usual name of trees."""
+    """Return whether an input has a text column with the usual name for trees."""
     schema = columns_of(source)
     if TREE_FIELD in schema.names:
         return _is_text(schema.field(TREE_FIELD).type)
@@ -64,7 +66,7 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
     """Return the id field and the kept fields, with their types in the inputs.
 
     Raises:
-        ValueError: a column is missing, has a wrong type, or would appear twice.
+        ValueError: a column is missing, has a wrong type, or would appear twice in the output.
     """
     added = (*OUTPUT_FIELDS, SCALE_FIELD) if settings.dtype == "int8" else OUTPUT_FIELDS
     names = [settings.id_field, *settings.keep, *added]
@@ -74,7 +76,10 @@ def carried_fields(inputs: Sequence[InputFile], settings: Settings) -> list[pa.F
         if settings.id_column is not None:
             raise ValueError(f"`id_kind` is file-row and `id_column` is {settings.id_column!r}; give only one of them")
         if repeated := _repeated([file.name for file in inputs]):
-            raise ValueError(f"two inputs are called {repeated!r}, so file:row ids would repeat; give their folder")
+            raise ValueError(
+                f"two inputs are called {repeated!r}, so their file:row ids would be equal; give their common folder "
+                "as input"
+            )
     fields = [_fields(file, settings) for file in inputs]
     for file, others in zip(inputs, fields, strict=True):
         for field, first in zip(others, fields[0], strict=True):
@@ -99,7 +104,7 @@ def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     schema = columns_of(source)
     if settings.text_column is None:
-        raise ValueError(f"{source.shown} needs `text_column`, one of: {_names(schema, _is_text)}")
+        raise ValueError(f"{source.shown} needs `text_column`; allowed: {_names(schema, _is_text)}")
     if source.kind == "jsonl":  # keys are read from all rows, see ``check_keys``
         id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
@@ -115,9 +120,9 @@ def _check_text(source: InputFile, settings: Settings) -> None:
     columns = {"text": settings.text_column, "id": settings.id_column, "tree": settings.tree_column}
     for option, column in ((f"`{name}_column`", column) for name, column in columns.items()):
         if column is not None:
-            raise ValueError(f"{option} is {column!r}; {source.shown} is text without columns: leave it out")
+            raise ValueError(f"{option} is {column!r}, but {source.shown} is text without columns; leave it out")
     if settings.keep not in ((), (TEXT_FIELD,)):
-        raise ValueError(f"`keep` is {listed(settings.keep)}; a text file has only the column {TEXT_FIELD!r}")
+        raise ValueError(f"`keep` is {listed(settings.keep)}, but a text file has only the column {TEXT_FIELD!r}")
 
 
 def _column(
@@ -139,7 +144,8 @@ def _names(schema: pa.Schema, allowed: Callable[[pa.DataType], bool]) -> str:
 def check_keys(inputs: Sequence[InputFile], settings: Settings) -> None:
     """Raise ValueError if no row of JSON lines has a key that the settings name.
 
-    The text must be in a row of every file, each other key in a row of any file. Rows are read until all are found.
+    Every file must have the text key in a row, but other keys need only occur in a row of one file. Rows are read until
+    all keys are found.
     """
     named = [("`tree_column`", settings.tree_column), ("`id_column`", settings.id_column)]
     named += [("`keep`", name) for name in settings.keep]
@@ -161,7 +167,7 @@ def _no_key(file: InputFile, option: str, key: str) -> ValueError:
 
 
 def keys_found(source: InputFile, keys: Collection[str]) -> set[str]:
-    """Return the keys that rows of a JSON lines file have; read it until all are found."""
+    """Return which of the keys occur in a JSON lines file; it is read until all are found."""
     forms = [b"\\", *(json.dumps(key, ensure_ascii=False).encode("utf-8", "replace") for key in keys)]
     missing = set(keys)
     if not missing:
@@ -199,11 +205,11 @@ def is_id(kind: pa.DataType) -> bool:
 def embeddings_schema(
     id_field: pa.Field, kept_fields: Sequence[pa.Field], width: int, dtype: str = "float32"
 ) -> pa.Schema:
-    """Return the schema of an embeddings file, as jobs/embed.py writes: one row per text.
+    """Return the schema of an embeddings file that jobs/embed.py writes: one row per text.
 
     Args:
         id_field: field that identifies a row.
-        kept_fields: fields carried from the input.
+        kept_fields: fields copied from the input.
         width: length d of a vector.
         dtype: ``float32``, ``float16`` or ``int8``; int8 adds a column ``scale``: vector = scale · embedding.
     """

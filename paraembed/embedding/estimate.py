@@ -1,4 +1,4 @@
-"""Estimate of a run's rows, parts, bytes and time, from two seconds of embedding."""
+"""Estimate rows, parts, bytes and time of a run from two seconds of embedding."""
 
 import io
 import time
@@ -29,8 +29,8 @@ class Estimate:
         parts: files of the output.
         size: bytes of the output.
         rows_per_second: rows per second of all workers, each on its own core.
-        seconds: time from the command to the end, without planning.
-        probed: rows that were embedded for the estimate.
+        seconds: time from the start of the command to its end, without planning.
+        probed: number of rows that were embedded for the estimate.
     """
 
     rows: int
@@ -42,7 +42,7 @@ class Estimate:
 
 
 def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: float = _PROBE_SECONDS) -> Estimate:
-    """Embed rows from all over the input on this thread for some seconds, and write them to memory.
+    """Embed rows from the whole input in this thread for some seconds, writing them to memory.
 
     Args:
         encoder: the encoder.
@@ -67,7 +67,7 @@ def estimate(encoder: TextEncoder, plan: Plan, workers: int, probe_seconds: floa
 
 
 def _sample(encoder: TextEncoder, plan: Plan) -> Iterator[pa.RecordBatch]:
-    """Yield small batches of parts from all over the plan; of a compressed file only the first part is read."""
+    """Yield small batches from parts spread over the plan; of a compressed file, only the first part is read."""
     settings = replace(plan.settings, batch_size=min(_BATCH_ROWS, plan.settings.batch_size))
     firsts = {part.file: part for part in reversed(plan.parts)}
     drawn = plan.parts[:: -(-len(plan.parts) // _PARTS)]

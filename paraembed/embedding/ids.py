@@ -1,4 +1,4 @@
-"""Repeated ids of an output, counted exactly and in bounded memory."""
+"""Count repeated ids of an output exactly and in bounded memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,17 +21,19 @@ Hashes = npt.NDArray[np.uint64]
 def count_duplicates(
     store: Store, parts: Sequence[str], column: str, *, max_bytes: int = 256 << 20, max_hashes: int = 1 << 25
 ) -> tuple[int, Any]:
-    """Return the number of rows whose id is also in an earlier row, and one such id; null is no id.
+    """Return the number of rows whose id already occurred in an earlier row, and one such id; null does not count as an
+    id.
 
-    Up to ``max_bytes`` of ids are compared as they are. Of more, 64-bit hashes are compared, and the column is read
-    once for each batch of hashes; then it is read for the ids that share a hash, and these are compared.
+    Up to ``max_bytes`` of ids are compared directly. For more ids, 64-bit hashes are compared, reading the column once
+    for each batch of hashes. The column is then read again for the ids whose hashes are equal, and these ids are
+    compared.
 
     Args:
         store: the output.
         parts: names of its files.
         column: name of the id column, integers or strings.
-        max_bytes: bytes of ids to compare at a time; Arrow takes four times as many, 1 GB.
-        max_hashes: hashes to compare at a time; 33M are 0.25 GB, twice while they are gathered.
+        max_bytes: bytes of ids to compare at a time; Arrow needs four times as much memory, 1 GB.
+        max_hashes: hashes to compare at a time; 33M need 0.25 GB, and twice that while they are collected.
     """
     sizes = [_size(store, part, column) for part in parts]
     rows, size = sum(count for count, _ in sizes), sum(size for _, size in sizes)
@@ -47,7 +49,7 @@ def count_duplicates(
 
 
 def _size(store: Store, part: str, column: str) -> tuple[int, int]:
-    """Return rows and bytes of the ids, from the footer: the column has no dictionary."""
+    """Return rows and bytes of the ids, from the footer, which is exact because the column has no dictionary."""
     with store.open(part) as raw, pq.ParquetFile(raw) as file:
         groups = chunks_of(file, range(file.num_row_groups), [column])
         rows = int(file.metadata.num_rows)
@@ -55,7 +57,7 @@ def _size(store: Store, part: str, column: str) -> tuple[int, int]:
 
 
 def _shared_hashes(store: Store, parts: Sequence[str], column: str, partitions: int) -> Iterator[Hashes]:
-    """Yield, for each partition of all hashes, the hashes that occur more than once, ascending."""
+    """Yield, for each partition of the hashes, those that occur more than once, ascending."""
     for partition in range(partitions):
         pieces = [np.zeros(0, np.uint64)]
         for ids in _read(store, parts, column):
@@ -99,7 +101,7 @@ def _distinct(ids: list[pa.Array], repeated: Any) -> tuple[list[pa.Array], Any]:
 
 
 def _read(store: Store, parts: Sequence[str], column: str) -> Iterator[pa.Array]:
-    """Yield the ids that are not null; strings with 64-bit offsets, since there may be over 2 GiB of them."""
+    """Yield the ids that are not null; strings have 64-bit offsets, since they may exceed 2 GiB."""
     for part in parts:
         with store.open(part) as raw, pq.ParquetFile(raw) as file:
             for batch in file.iter_batches(_ROWS, columns=[column]):

@@ -1,4 +1,4 @@
-"""Input files of an embedding run: from files, folders and globs to files of one kind, with their digests."""
+"""Input files of an embedding run: find them in files, folders and globs, check them, and compute their digests."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ from paraembed.io.places import Place, locate, name_of, require_file, size_of, t
 from paraembed.io.tables import BYTE_ORDER_MARK, Kind, Records, Table, json_object, read_records
 
 TEXT_FIELD = "text"
-KNOWN = ".txt (one text a line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
+KNOWN = ".txt (one text per line), .jsonl, .csv, .tsv, each also .gz, .zst or .bz2, or .parquet"
 _KINDS: dict[str, Kind] = {".txt": "text", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 _COMPRESSED = (".gz", ".zst", ".bz2")
 _NO_TEXT = {
@@ -44,23 +44,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class InputFile:
-    """An input file as it was when the plan was made.
+    """An input file in its state when the plan was made.
 
     Attributes:
         path: absolute path, or URI.
         name: path below the given folder or glob, or the file name; ``file:row`` ids begin with it.
         kind: format of the rows.
         compressed: gzip, bz2 or zst; such a file can only be read from its start.
-        columns: names of the columns; of JSON lines the keys of the first 1,000 rows in the first MiB, at least of the
-            first row; empty for Parquet, whose footer has them.
+        columns: names of the columns; for JSON lines, the keys of the first 1,000 rows in the first MiB, at least of
+            the first row; empty for Parquet, whose footer has them.
         size: bytes of the file.
         sha256: digest of the file.
-        stamp: size and time of change (ns), on an object store size and ETag, taken before the file was read, to detect
-            changes. It is not written anywhere, nor are ``limits`` and ``block_bytes``.
+        stamp: size and modification time (ns), or size and ETag on an object store, taken before the file was read, to
+            detect changes. It is not saved, and neither are ``limits`` and ``block_bytes``.
         limits: limits on reading the file.
-        block_bytes: bytes to read and to parse at a time.
-        max_line_bytes: CSV only: limit of a row of several lines; it decides which lines are rejected.
-        max_field_lines: CSV only: limit of a quoted cell; it decides that, too.
+        block_bytes: bytes to read and parse at a time.
+        max_line_bytes: CSV only: limit of a row of several lines, which affects the rejected lines.
+        max_field_lines: CSV only: limit of a quoted cell, which also affects the rejected lines.
     """
 
     path: str
@@ -88,28 +88,28 @@ class InputFile:
 
     @property
     def is_chain(self) -> bool:
-        """Whether the parts can only be read one after the other, by one reader."""
+        """Whether the parts can only be read in sequence, by one reader."""
         return self.compressed
 
     @property
     def shown(self) -> str:
-        """``path`` without the user and password of a URI, for messages and what is written."""
+        """``path`` without user and password of a URI, for messages and files."""
         return without_credentials(self.path)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without credentials and without default limits."""
+        """Return the fields as JSON values, without credentials and without limits that have their defaults."""
         values = asdict(replace(self, path=self.shown))
         del values["stamp"], values["limits"], values["block_bytes"]
         others = self.other_limits()
         return {name: value for name, value in values.items() if name not in _DECIDING or name in others}
 
     def other_limits(self) -> dict[str, int]:
-        """Return the limits that decide which lines are rejected and are not the default, by name."""
+        """Return the limits that affect the rejected lines and differ from the default, by name."""
         limits = {name: getattr(self, name) for name in _DECIDING}
         return {name: value for name, value in limits.items() if value != getattr(DEFAULT_TABLE_LIMITS, name)}
 
     def cut_records(self, pieces: Iterable[bytes] | None = None, start: int = 0) -> Iterator[Records]:
-        """Cut the file, or ``pieces`` that begin with the record at byte ``start``, into records."""
+        """Split the file, or ``pieces`` that begin with the record at byte ``start``, into records."""
         if pieces is None:
             pieces = read_blocks(self.place, self.block_bytes, self.limits.max_inflation)
         most = self.max_line_bytes if self.kind == "csv" else self.limits.max_line_bytes
@@ -124,27 +124,29 @@ def list_inputs(
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[InputFile, ...]:
-    """Find the input files and check that they exist, have one known kind, and are neither empty nor binary.
+    """Find the input files, and check that they exist, have the same known kind, and are neither empty nor binary.
 
     Args:
-        asked: files, folders (all files of a known kind below, except those whose names begin with ``.`` or ``_``) and
-            globs (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a
-            folder or glob are taken in the order of their names.
+        asked: files, folders (all files of a known kind below, except names that begin with ``.`` or ``_``) and globs
+            (``*``, ``?`` and ``**/``), each a path or a URI (in which ``?`` begins the options). The files of a folder
+            or glob are sorted by name.
         limits: limits on reading each file.
-        progress: called with the number of files that are checked, and of all files.
-        block_bytes: bytes to read and to parse at a time.
+        progress: called with the number of checked files, and the number of all files.
+        block_bytes: bytes to read and parse at a time.
 
     Raises:
         FileNotFoundError: a file does not exist, or a link in a folder is broken.
-        ValueError: a file cannot be an input, or is given twice (also by links).
+        ValueError: a file cannot be used, or is given twice (possibly through links).
     """
     if not asked:
-        raise ValueError(f"no input; give files, folders or globs of {KNOWN}")
+        raise ValueError(f"no input files; give files, folders or globs of {KNOWN}")
     places = [pair for argument in asked for pair in _find(str(argument))]
     counts = Counter(comparable(place) if isinstance(place, Path) else place for place, _ in places)
     if len(counts) < len(places):
         repeated = counts.most_common(1)[0][0]
-        raise ValueError(f"{without_credentials(str(repeated))} is given twice, maybe by a link; give each input once")
+        raise ValueError(
+            f"{without_credentials(str(repeated))} is given twice, possibly through a link; give each input once"
+        )
     files = []
     for place, name in places:
         files.append(replace(_look_at(place, name, limits), block_bytes=block_bytes))
@@ -156,7 +158,7 @@ def list_inputs(
 
 
 def check_apart(asked: Sequence[str | Path], files: Sequence[InputFile], out: Place, part: str) -> None:
-    """Raise ValueError if the output is inside of an input or the reverse: a run would read its own parts.
+    """Raise ValueError if the output is inside of an input or the reverse, because a run would read its own parts.
 
     Args:
         asked: arguments of ``list_inputs``.
@@ -186,9 +188,9 @@ def changed_inputs(inputs: Sequence[InputFile]) -> list[InputFile]:
 
 
 def _stamp(place: Place) -> str:
-    """Return size and time of change (ns) of a file, or size and ETag of an object, whose time has only seconds.
+    """Return size and modification time (ns) of a file, or size and ETag of an object, whose time has only seconds.
 
-    Empty if there is no such file.
+    Return an empty string if the file does not exist.
     """
     filesystem, path = locate(str(place))
     info = filesystem.get_file_info(path)
@@ -202,7 +204,7 @@ def _stamp(place: Place) -> str:
 
 
 def kind_of(name: str) -> Kind | None:
-    """Return the kind of a file by its name, or None."""
+    """Return the kind of a file, from its name; None if it is unknown."""
     stem = name
     for suffix in _COMPRESSED:
         stem = stem.removesuffix(suffix)
@@ -211,7 +213,7 @@ def kind_of(name: str) -> Kind | None:
 
 
 def _find(text: str) -> list[tuple[Place, str]]:
-    """Return the files of one argument, each with its name below the given folder or glob."""
+    """Return the files of one argument, each with its name relative to the given folder or glob."""
     if not text.strip():
         raise ValueError(
             f"an input is {text!r}; give a file, a folder or a glob of {KNOWN}, or . for the working folder"
@@ -226,17 +228,17 @@ def _find(text: str) -> list[tuple[Place, str]]:
         if len(known) < len(files):
             other = next(name for _, name in files if not kind_of(name))
             log.warning(
-                "%s: %d of %d files are left out, their names do not end in %s; the first is %s",
+                "%s: %d of %d files are left out, because their names do not end in %s; the first is %s",
                 *(shown, len(files) - len(known), len(files), KNOWN, other),
             )
         if not known:
-            raise FileNotFoundError(f"{shown} holds no file to embed; expected {KNOWN}")
+            raise FileNotFoundError(f"{shown} has no file to embed; expected {KNOWN}")
         return known
     if kind == pa.fs.FileType.NotFound and (cut := _first_wildcard(text)) is not None:
         base, pattern = cut
         files = list(_below(base, _glob(pattern), recursive="/" in pattern))
         if not files:
-            raise FileNotFoundError(f"{shown} matches no file; check the pattern (*, ? and **/ are known)")
+            raise FileNotFoundError(f"{shown} matches no file; check the pattern, which may use *, ? and **/")
         return files
     place = to_place(text) if "://" in text else Path(text).absolute()
     return [(place, unquote(name_of(place)) if isinstance(place, str) else name_of(place))]
@@ -257,7 +259,7 @@ def _first_wildcard(text: str) -> tuple[str, str] | None:
 
 
 def would_find(asked: str, path: PurePath) -> bool:
-    """Return whether a glob matches ``path``, which has the form that ``comparable`` returns."""
+    """Return whether a glob matches ``path``, in the form that ``comparable`` returns."""
     cut = _first_wildcard(asked)
     if cut is None:
         return False
@@ -266,7 +268,9 @@ def would_find(asked: str, path: PurePath) -> bool:
 
 
 def comparable(place: Place) -> PurePath:
-    """Return a path to compare: of a local file without links; of a URI with scheme and bucket, without options."""
+    """Return a path for comparisons: of a local file without links; of a URI with scheme and bucket, without
+    options.
+    """
     if isinstance(place, str) and "://" in place and not place.startswith("file://"):
         return PurePosixPath(without_credentials(place).partition("?")[0])
     path = place.absolute() if isinstance(place, Path) else Path(locate(place)[1])
@@ -281,7 +285,9 @@ def _with_path(uri: str, path: str) -> str:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Return a glob as a regular expression; names that begin with a dot match only if the pattern has one there."""
+    """Convert a glob to a regular expression; names that begin with a dot match only if the pattern has the dot,
+    too.
+    """
     hidden = "" if re.search(r"(^|/)\.", pattern) else r"(?!.*(?:^|/)\.)"
     wildcards = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*\*/|\*|\?)", pattern)
@@ -289,7 +295,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> Iterator[tuple[Place, str]]:
-    """Yield the files below a folder whose relative path matches ``names``, sorted by it."""
+    """Yield the files below a folder whose relative path matches ``names``, sorted by this path."""
     filesystem, base = locate(folder)
     files, others = list[str](), list[str]()
     try:
@@ -303,7 +309,7 @@ def _below(folder: str, names: re.Pattern[str], *, recursive: bool = True) -> It
         others += _dangling(base, recursive=recursive)  # Arrow leaves them out
     for name in filter(names.fullmatch, others):
         if kind_of(name):
-            raise FileNotFoundError(f"{base}/{name} is a broken link or not a file; repair or remove it")
+            raise FileNotFoundError(f"{base}/{name} is a broken link or not a regular file; repair or remove it")
     for name in sorted(filter(names.fullmatch, files)):
         if "://" in folder:
             yield _with_path(folder, f"{urlsplit(folder).path.rstrip('/')}/{quote(name)}"), name
@@ -322,7 +328,7 @@ def _dangling(folder: str, *, recursive: bool) -> Iterator[str]:
 
 
 def _check_name(path: str) -> None:
-    """Raise ValueError for a path that is not UTF-8: a plan cannot hold it."""
+    """Raise ValueError for a path that is not UTF-8, because it cannot be saved in a plan."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -350,18 +356,18 @@ def _look_at(place: Place, name: str, limits: TableLimits) -> InputFile:
         columns = _columns(kind, chain([head], pieces), shown, limits)
     if len(set(columns)) < len(columns):
         repeated = Counter(columns).most_common(1)[0][0]
-        raise ValueError(f"{shown}: column {listed([repeated])!r} is twice in the header; rename one")
+        raise ValueError(f"{shown}: column {listed([repeated])!r} occurs twice in the header; rename one of them")
     content = size_of(place), sha256_of(place), stamp, limits
     deciding = {name: getattr(limits, name) for name in _DECIDING} if kind == "csv" else {}
     return InputFile(str(place), name, kind, compressed, columns, *content, **deciding)
 
 
 def _check_head(head: bytes, shown: str) -> None:
-    """Raise ValueError if a file is empty or not text, by its first bytes."""
+    """Raise ValueError if the first bytes of a file show that it is empty or not text."""
     if not head:
         raise ValueError(f"{shown} is empty; expected {KNOWN}")
     if b"\0" in head and (what := next((what for magic, what in _NO_TEXT.items() if head.startswith(magic)), None)):
-        raise ValueError(f"{shown} is {what}; expected UTF-8 text: rename the file by its kind, or convert it")
+        raise ValueError(f"{shown} is {what}; expected UTF-8 text: give the file the suffix of its kind, or convert it")
 
 
 def _columns(kind: Kind, pieces: Iterator[bytes], shown: str, limits: TableLimits) -> tuple[str, ...]:
@@ -384,7 +390,7 @@ def _header(records: Records, shown: str) -> tuple[str, ...]:
     """Return the cells of the first record; bytes that are not UTF-8 become U+FFFD."""
     starts, stops = records.bounds
     if not len(records) or starts[0] == stops[0]:
-        raise ValueError(f"{shown}: the first line is empty; expected the names of the columns")
+        raise ValueError(f"{shown}: the first line is empty; expected the column names")
     if records.faults[0]:
         raise ValueError(f"{shown}, line 1, the header: {records.fault(0)}")
     cells = (cell.encode("utf-8", "surrogateescape") for cell in records.row(0))

@@ -1,11 +1,11 @@
-"""Output of embeddings, a folder or a prefix of an object store: begin, resume, commit.
+"""Start, resume and commit an output of embeddings: a folder, or a prefix of an object store.
 
 ``_plan.json`` is written first, then every part with its report in ``_reports``, then ``_manifest.json``, and last
 ``_SUCCESS``, which holds the manifest's SHA-256. A part counts as done if its report has the digest of its file and of
-everything that decides the file's bytes. So the same command resumes a run that stopped anywhere, and repairs parts
-that were damaged or removed. On a disk the files are read for that; an object store is asked for size and ETag, one
-request per part, and a file is read only if they differ from its report. Names of other files begin with ``_`` or
-``.``, so pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
+everything that decides the file's bytes. So the same command resumes a run that was stopped anywhere, and repairs parts
+that were damaged or removed. On a disk, the files are read to check their digests. On an object store, one request per
+part returns size and ETag, and a file is read only if they differ from its report. The names of all other files begin
+with ``_`` or ``.``, so pandas, Arrow, DuckDB's globs and Spark read the folder as one table.
 """
 
 import re
@@ -71,15 +71,17 @@ class _PlanFile(TypedDict):
 
 
 def check_folder(store: Store) -> bool:
-    """Return True if an embedding run was begun in a place, False if it is missing or empty.
+    """Return True if a place holds an embedding run, False if it is missing or empty.
 
     Raises:
-        NotADirectoryError, ValueError: the place holds something else.
+        NotADirectoryError, ValueError: the place holds other files.
     """
     try:
         names = store.names()
     except NotADirectoryError:
-        raise NotADirectoryError(f"{store} is a file; `out` must be a folder, new, empty or of this job") from None
+        raise NotADirectoryError(
+            f"{store} is a file; `out` must be a folder that is new, empty or written by this job"
+        ) from None
     begun = PLAN in names
     own = (PLAN, REPORTS, REJECTED, MANIFEST, SUCCESS) if begun else ()
     for name in names:
@@ -105,7 +107,7 @@ def continued_run(store: Store, new: Run) -> Run:
 
 
 def decides(run: Run) -> dict[str, Any]:
-    """Return everything that decides the bytes of an output, by name; the paths of the inputs do not count."""
+    """Return everything that decides the bytes of an output, by name; the paths of the inputs are not included."""
     plan = run.plan
     model = {"model": dict(run.identity)} if run.identity else {}
     encoder = {} if "files" in run.identity else {"encoder": run.encoder}  # then it is a digest of the identity
@@ -114,7 +116,7 @@ def decides(run: Run) -> dict[str, Any]:
 
 
 def read_run(store: Store) -> Run:
-    """Return the run that was begun in a place.
+    """Return the run that was started in a place.
 
     Raises:
         FileNotFoundError, ValueError: the plan is missing or damaged.
@@ -160,13 +162,15 @@ def encoder_name(store: Store) -> str:
 
 
 def _check_same(store: Store, run: Run) -> None:
-    """Raise ValueError if the plan in a place is that of another run."""
+    """Raise ValueError if the plan in a place belongs to another run."""
     if changed := differences(_identity(read_run(store)), _identity(run)):
         raise ValueError(f"another run, with another {changed}, is writing to {store}; use a separate `out` for each")
 
 
 def _sweep(store: Store) -> None:
-    """Remove temporary files of killed writers; a writer that lost its driver may still rename one meanwhile."""
+    """Remove temporary files of killed writers; a writer that lost its driver may still rename its file in the
+    meantime.
+    """
     for folder in ("", f"{REPORTS}/", f"{REJECTED}/"):
         for name in filter(_TEMPORARY.fullmatch, store.names(folder)):
             store.delete(f"{folder}{name}")
@@ -211,7 +215,7 @@ def is_committed(store: Store) -> bool:
 
 
 def is_finished(store: Store, reports: dict[str, PartReport]) -> bool:
-    """Return whether a place is committed, and its manifest agrees with the reports of the parts."""
+    """Return whether a place is committed, with a manifest that agrees with the reports of the parts."""
     if not is_committed(store):
         return False
     try:
@@ -229,11 +233,11 @@ def uncommit(store: Store) -> None:
 def commit(
     store: Store, run: Run, reports: dict[str, PartReport], on_duplicate_id: OnDuplicateId = "fail"
 ) -> dict[str, Any]:
-    """Write ``_manifest.json``, then ``_SUCCESS``; return the manifest, which is the same for every run of a plan.
+    """Write ``_manifest.json``, then ``_SUCCESS``; return the manifest, which is equal for every run of the same plan.
 
     Raises:
-        ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts stay); a part differs from its
-            report; another run began on the same object store, which has no locks.
+        ValueError: an id is repeated and ``on_duplicate_id`` is ``fail`` (the parts are kept); a part differs from its
+            report; or another run was started on the same object store, which has no locks.
     """
     _check_same(store, run)
     _check_parts(store, reports)
@@ -243,8 +247,8 @@ def commit(
         duplicates, repeated = count_duplicates(store, [part.name for part in plan.parts], settings.id_column)
     if duplicates and on_duplicate_id == "fail":
         raise RunFailedError(
-            f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, {repeated!r} for example; correct "
-            "the input, or resume with `on_duplicate_id` keep"
+            f"`id_column` {settings.id_column!r}: {duplicates:,} rows repeat an id, for example {repeated!r}; "
+            "correct the input, or resume with `on_duplicate_id` keep"
         )
     parts = _entries(reports)
     manifest = {
@@ -299,14 +303,14 @@ def _entries(reports: dict[str, PartReport]) -> list[dict[str, Any]]:
 
 
 def _check_parts(store: Store, reports: dict[str, PartReport]) -> None:
-    """Raise ValueError if a part was removed or replaced after its report."""
+    """Raise ValueError if a part was removed or replaced after its report was written."""
     with ThreadPoolExecutor(_THREADS) as pool:
         right = pool.map(lambda report: _is_unchanged(store, report), reports.values())
         wrong = sorted(report.name for report, is_right in zip(reports.values(), right, strict=True) if not is_right)
     if wrong:
         raise ValueError(
             f"{wrong[0]} in {store} was removed or changed by another process ({len(wrong)} such parts); make sure "
-            "that nothing else writes there, and run the same command again to repair them"
+            "that no other process writes there, and run the same command again to repair them"
         )
 
 
@@ -330,7 +334,7 @@ def _read_schema(store: Store, part: str) -> pa.Schema:
 
 
 def listing_digest(plan: Plan) -> str:
-    """Return the digest of the inputs' sizes and contents, in order; their paths do not count."""
+    """Return the digest of the inputs' sizes and contents, in order, without their paths."""
     return digest_of(inputs_identity(plan.inputs, plan.settings))
 
 

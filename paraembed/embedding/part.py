@@ -1,4 +1,4 @@
-"""Embed one part: read its rows, encode them, and write one Parquet file atomically."""
+"""Embed one part: read its rows, encode them, and write a Parquet file atomically."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ from paraembed.text.trees import TreeError
 ALONE = nullcontext()
 REPORTS, REJECTED = "_reports", "_rejected"
 ROW_GROUP_BYTES = 32 << 20
-"""Default bytes of vectors in a row group; a part is written one row group at a time."""
+"""Default bytes of vectors per row group; a part is written one row group at a time."""
 _SPOOLED_BYTES = 1 << 20  # of rejected rows, in memory
 
 
@@ -44,20 +44,20 @@ class PartReport:
         rows: rows of the file.
         n_tokens: tokens of all rows.
         n_unknown: out-of-vocabulary tokens.
-        n_cut: rows with more tokens than the encoder reads.
-        n_without_tree: rows of three tokens or more without a tree, if the encoder reads trees.
+        n_cut: rows that were truncated to the encoder's maximum number of tokens.
+        n_without_tree: rows of three or more tokens without a tree, if the encoder reads trees.
         sha256: digest of the file.
         seconds: time to read, encode and write.
-        n_rejected: rows that could not be read; ``rows`` and these are the rows of the plan.
+        n_rejected: rows that could not be read; together with ``rows``, these are the rows of the plan.
         rejected_sha256: digest of the file in ``_rejected`` that lists them; empty without rejected rows.
-        n_replaced: rows with bytes that were not UTF-8, which became U+FFFD.
+        n_replaced: rows with bytes that were not UTF-8 and became U+FFFD.
         n_null_ids: rows whose id is null.
-        null_id: file and row of the first of these.
-        n_clipped: rows with a number outside of float16.
+        null_id: file and row of the first row whose id is null.
+        n_clipped: rows with a number outside of the float16 range.
         stamp: stamp of the file, if the store has stamps; see ``Store``.
         size: bytes of the file.
         made_of: digest of everything that decides the file's bytes; see ``made_of``.
-        n_multi_line: rows of CSV with line breaks inside of their cells.
+        n_multi_line: CSV rows with line breaks inside of their cells.
         n_line_breaks: line breaks inside of cells; 1 (header) + rows + rejected rows + these are the lines of a file.
         longest_lines: lines of the longest of these rows.
         longest_first: number of its first line in the input file, from 1.
@@ -96,7 +96,7 @@ def made_of(
 
 @dataclass
 class _Tally:
-    """Tally of the rows of a part: counts by the names of ``PartReport``, and the rejected rows as JSON lines."""
+    """Counts of a part's rows, under the names of ``PartReport``, and the rejected rows as JSON lines."""
 
     rejected: IO[bytes]
     counts: Counter[str] = field(default_factory=Counter)
@@ -105,7 +105,7 @@ class _Tally:
 
 
 def rejected_name(part: str) -> str:
-    """Return the path of the rejected rows of a part, below the output."""
+    """Return the path of a part's rejected rows, relative to the output."""
     return f"{REJECTED}/{Path(part).stem}.jsonl"
 
 
@@ -161,7 +161,9 @@ def embed_part(
             size = file.tell()
             count = tally.counts["rows"] + tally.counts["n_rejected"]
             if count != part.rows:
-                raise ValueError(f"{source.shown} changed: {part.name} has {count} rows, not {part.rows}; start over")
+                raise ValueError(
+                    f"{source.shown} has changed: {part.name} has {count} rows instead of {part.rows}; start over"
+                )
             if tally.counts["n_rejected"]:
                 rejected_sha256 = _write_rejected(rejected, store, part.name)
 
@@ -251,7 +253,7 @@ def _batches(
 
 
 def _check_finite(vectors_NH: npt.NDArray[np.float32], at_N: npt.NDArray[np.int64], source: InputFile) -> None:
-    """Raise ValueError for a vector with NaN or infinity; ``at_N`` are the rows' numbers in their file."""
+    """Raise ValueError for a vector with NaN or infinity; ``at_N`` are the row numbers in the file."""
     if not vectors_NH.size or (np.isfinite(vectors_NH.min()) and np.isfinite(vectors_NH.max())):
         return  # two passes without a copy: minimum and maximum are NaN if any value is
     row = at_N[np.flatnonzero(~np.isfinite(vectors_NH).all(axis=1))[0]]
@@ -273,11 +275,11 @@ def _tables(batches: Iterator[pa.RecordBatch], group_rows: int) -> Iterator[pa.T
 
 
 def layout(schema: pa.Schema, settings: Settings) -> dict[str, Any]:
-    """Return the options of ``pyarrow.parquet.ParquetWriter`` that lay out the columns.
+    """Return the column options of ``pyarrow.parquet.ParquetWriter``.
 
-    Byte-stream split of float32 vectors saves 16 % over plain and 9 % over zstd alone, at the speed of zstd alone
-    (50k x 300 random normals). float16 stays plain: DuckDB 2.0 cannot read it split. Parquet stores int8 as int32; a
-    dictionary of its 255 values makes it one byte per number again.
+    Byte-stream split of float32 vectors saves 16 % over plain and 9 % over zstd alone, at the speed of zstd alone (50k
+    x 300 random normals). float16 uses plain encoding, because DuckDB 2.0 cannot read it with byte-stream split.
+    Parquet stores int8 as int32, but with a dictionary of the 255 values each number takes only one byte.
     """
     others = [name for name in schema.names if name != "embedding"]
     numbers = ["embedding.list.element"]

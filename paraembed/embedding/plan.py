@@ -1,8 +1,9 @@
-"""Plan of an embedding run: input files cut into parts by rows and bytes, so any number of workers can resume it.
+"""Plan of an embedding run: input files split into parts by rows and bytes, so that any number of workers can resume
+it.
 
-A part is a run of whole rows: a byte range of text, JSON lines, CSV or TSV, or whole row groups of Parquet. The parts
-of a compressed file are byte ranges of the decompressed stream, which one reader reads once, from its start. A row of
-CSV may hold line ends, so the planner reads the file from its beginning once; then its parts can be read separately.
+A part is a range of whole rows: a byte range of text, JSON lines, CSV or TSV, or whole row groups of Parquet. The parts
+of a compressed file are byte ranges of the decompressed stream, which one reader reads once, from its start. A CSV row
+may contain line ends, so the planner reads a CSV file once from its start; its parts can then be read separately.
 """
 
 from collections.abc import Iterator
@@ -18,18 +19,20 @@ from paraembed.io.parquet import check_parquet, open_parquet
 from paraembed.options import Count, checked
 
 MAX_PART_BYTES = 64 << 20
-"""Default maximum bytes of text of a part: the reader of a compressed file passes a part on in one piece."""
+"""Default maximum bytes of text per part; the reader of a compressed file passes each part on in one piece."""
 Cut = tuple[int, int, int, int]
-"""First byte or row group of a part, the one after its last, its rows, and the line breaks in cells before it."""
+"""First byte or row group of a part, the one after its last, its number of rows, and the number of line breaks inside
+of cells before it.
+"""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One output file and where its rows come from.
+    """One output file, and its rows in the input.
 
     Attributes:
         name: name of the output file.
-        file: position in the plan's inputs.
+        file: index of the file in the plan's inputs.
         start: first byte (of the decompressed text) or row group.
         stop: the byte or row group after the last.
         rows: rows from ``start`` to ``stop``, including rows that cannot be read.
@@ -48,7 +51,7 @@ class Part:
     line_breaks: Count = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values; ``line_breaks`` only if not 0."""
+        """Return the fields as JSON values; ``line_breaks`` only if it is not 0."""
         values = asdict(self)
         return values if self.line_breaks else {name: values[name] for name in values if name != "line_breaks"}
 
@@ -79,19 +82,19 @@ def plan_from_json(value: Any) -> Plan:
     """Return the plan that ``Plan.to_json`` wrote.
 
     Raises:
-        ValueError: a field is missing, unknown or of another type, a part has another name, or the parts do not follow
-            each other without gaps.
+        ValueError: a field is missing, unknown or of another type, a part has a wrong name, or the parts are not
+            contiguous.
     """
     plan = checked(Plan, value, "plan")
     check_settings(plan.settings)
     if not plan.parts:
         raise ValueError("plan: it has no parts")
     if plan.rows >= 2**63:
-        raise ValueError(f"plan: its parts have {plan.rows} rows, more than 64-bit row numbers count")
+        raise ValueError(f"plan: its parts have {plan.rows} rows, more than 64-bit row numbers can count")
     before = Part("", -1, 0, 0, 0, 0, 0)
     for number, part in enumerate(plan.parts):
         if part.name != part_name(number, len(plan.parts)):
-            raise ValueError(f"part {number} of {len(plan.parts)} is called {part.name!r}")
+            raise ValueError(f"part {number} of {len(plan.parts)} has the wrong name {part.name!r}")
         starts = (before.stop, before.row_in_file + before.rows) if part.file == before.file else (part.start, 0)
         if not (
             before.file <= part.file < len(plan.inputs)
@@ -101,20 +104,20 @@ def plan_from_json(value: Any) -> Plan:
             and part.row == before.row + before.rows
             and part.file >= 0
         ):
-            raise ValueError(f"{part.name} does not follow the part before it")
+            raise ValueError(f"{part.name} does not start where the previous part ends")
         before = part
     return plan
 
 
 def part_name(number: int, count: int) -> str:
-    """Return the file name of part ``number``, counted from 0, of ``count``."""
+    """Return the file name of part ``number`` (from 0) of ``count`` parts."""
     return f"part-{number:05d}-of-{count:05d}.parquet"
 
 
 def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[dict[str, Any]]:
-    """Return what decides the output: sizes and contents of the inputs, in order, and names if ids hold them.
+    """Return what decides the output: sizes and contents of the inputs, in order, and their names if ids contain them.
 
-    For CSV also the limits that decide which lines are rejected, if they are not the default.
+    For CSV this includes the limits that affect the rejected lines, if they differ from the default.
     """
     named = settings.id_kind == "file-row"
     return [
@@ -126,12 +129,12 @@ def inputs_identity(inputs: tuple[InputFile, ...], settings: Settings) -> list[d
 
 
 def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_bytes: int = MAX_PART_BYTES) -> Plan:
-    """Cut the inputs into parts of about ``settings.part_rows`` rows.
+    """Split the inputs into parts of about ``settings.part_rows`` rows.
 
     Args:
         inputs: the input files.
         settings: columns and sizes.
-        max_part_bytes: a part of text ends early when it reaches these bytes.
+        max_part_bytes: maximum bytes of a part of text, which then has fewer rows.
 
     Raises:
         ValueError: the settings do not fit the inputs, or a row is too long.
@@ -159,7 +162,7 @@ def make_plan(inputs: tuple[InputFile, ...], settings: Settings, *, max_part_byt
 
 
 def _cut_records(source: InputFile, settings: Settings, max_part_bytes: int) -> Iterator[Cut]:
-    """Yield parts of ``settings.part_rows`` rows, or fewer that reach ``max_part_bytes``, without the header."""
+    """Yield parts of ``settings.part_rows`` rows, or fewer if they reach ``max_part_bytes``, without the header."""
     has_header = source.kind in {"csv", "tsv"}
     start = read = rows = 0  # bytes before the open part, bytes before the block, rows in the open part
     breaks = before = 0  # line breaks in rows before the block, before the open part
@@ -184,7 +187,7 @@ def _cut_records(source: InputFile, settings: Settings, max_part_bytes: int) -> 
 
 
 def _cut_parquet(source: InputFile, settings: Settings) -> Iterator[Cut]:
-    """Yield runs of row groups of at most ``settings.part_rows`` rows, at least one group each."""
+    """Yield ranges of row groups with at most ``settings.part_rows`` rows, at least one group each."""
     named = settings.text_column, settings.id_column, settings.tree_column, *settings.keep
     columns = [name for name in named if name is not None]
     with open_parquet(source.place, state=source.state) as file:

@@ -1,4 +1,4 @@
-"""Atomic replacement of an embeddings folder; the previous one stays readable until then."""
+"""Replace an embeddings folder atomically; the previous one stays readable until then."""
 
 import ctypes
 import os
@@ -14,21 +14,23 @@ _AT_FDCWD, _EXCHANGE = -100, 2  # renameat2(2), Linux
 
 
 def staging_folder(out: Path) -> Path:
-    """Return the folder in which ``overwrite`` builds: next to ``out``, or to the target of a link."""
+    """Return the folder in which ``overwrite`` builds the new output: next to ``out``, or next to the target of a
+    link.
+    """
     out = out.resolve()
     return out.with_name(f".{out.name}.new")
 
 
 def previous_folder(out: Path) -> Path:
-    """Return the folder of the previous output until it is removed."""
+    """Return the folder that holds the previous output until it is removed."""
     out = out.resolve()
     return out.with_name(f".{out.name}.old")
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder of this job; raise ValueError if it holds anything else.
+    """Remove a folder of this job; raise ValueError if it contains other files.
 
-    The plan goes last, so that the next run recognizes the folder if this one is killed.
+    The plan is removed last, so that the next run recognizes the folder if this one is killed.
     """
     begun = check_folder(Folder(folder))
     if not folder.exists():
@@ -44,7 +46,7 @@ def discard(folder: Path) -> None:
 
 
 def remove_previous(out: Path) -> None:
-    """Remove the previous output that a killed run has left."""
+    """Remove the previous output that a killed run left behind."""
     with suppress(ValueError, NotADirectoryError):  # not a folder of this job
         discard(previous_folder(out))
 
@@ -53,7 +55,7 @@ def replace_output(folder: Path, out: Path) -> None:
     """Replace ``out`` by a finished folder, then remove the previous output.
 
     The replacement is atomic on Linux. If the file system cannot exchange names, ``out`` is missing for a moment
-    between two renames. A link at ``out`` stays; its target is replaced.
+    between two renames. A link at ``out`` is kept, and its target is replaced.
     """
     check_folder(Folder(out))
     out, old = out.resolve(), previous_folder(out)
@@ -69,7 +71,7 @@ def replace_output(folder: Path, out: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange the names of two folders; return False if the system cannot do that."""
+    """Exchange the names of two folders; return False if the system does not support it."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False

@@ -1,13 +1,13 @@
-"""Rows of a part: texts, ids and the columns to carry; rejected rows with their reason.
+"""Read the rows of a part: texts, ids and columns to copy; rejected rows keep their reason.
 
-Bytes that are not UTF-8 become U+FFFD, and the row is embedded. Rejected are: a line that is not a JSON object, or in
-which the text is missing or not a string; a CSV or TSV row with another number of cells than the header; a CSV line
-with wrong quoting (``paraembed.io.tables``). A null text (JSON, Parquet) counts as empty, and its vector is zeros. Keys
-of JSON lines are read from all rows; a missing key is null.
+Bytes that are not UTF-8 become U+FFFD, and the row is embedded. These rows are rejected: a line that is not a JSON
+object, or in which the text is missing or not a string; a CSV or TSV row whose number of cells differs from the header;
+a CSV line with wrong quoting (``paraembed.io.tables``). A null text (JSON, Parquet) counts as empty, and its vector is
+zeros. Keys of JSON lines are read from all rows; a missing key is null.
 
 Memory: about ``block_bytes`` of text at a time (or one text of up to ``max_line_bytes``), some copies of it during
-parsing, and the next block; never a part. Parquet is read in batches of rows that have about ``block_bytes`` on the
-average of a row group (``paraembed.io.parquet``).
+parsing, and the next block; never a whole part. Parquet is read in batches of rows of about ``block_bytes``, estimated
+from the average row size in a row group (``paraembed.io.parquet``).
 """
 
 import json
@@ -31,9 +31,9 @@ from paraembed.io.tables import Records, json_object
 
 
 class Rejected(NamedTuple):
-    """Row that cannot be read: its number in the file, from 0; the reason; for CSV its line, from 1.
+    """A row that cannot be read: its number in the file, from 0; the reason; for CSV its line, from 1.
 
-    A rejected row of CSV is one line; the rows before it may have several.
+    A rejected CSV row is a single line; the rows before it may have several lines.
     """
 
     row: int
@@ -47,7 +47,7 @@ class MultiLine(NamedTuple):
     Attributes:
         rows: number of rows.
         breaks: line breaks inside of all of them; a file has rows + breaks lines.
-        longest: lines of the longest row.
+        longest: number of lines of the longest row.
         line: number of its first line in the file, from 1.
     """
 
@@ -58,7 +58,7 @@ class MultiLine(NamedTuple):
 
     @classmethod
     def of(cls, breaks: npt.NDArray[np.int32], lines: npt.NDArray[np.int64]) -> "MultiLine":
-        """Count rows by their line breaks [n] and their first lines [n]."""
+        """Count rows, given their line breaks [n] and their first lines [n]."""
         if not breaks.any():
             return cls()
         longest = int(breaks.argmax())
@@ -66,7 +66,7 @@ class MultiLine(NamedTuple):
         return cls(rows, int(breaks.sum(dtype=np.int64)), int(breaks[longest]) + 1, int(lines[longest]))
 
     def and_then(self, others: "MultiLine") -> "MultiLine":
-        """Return the sum; of equally long rows the first is kept."""
+        """Return the sum; of equally long rows, the first one is kept."""
         longest = max(self, others, key=lambda count: count.longest)
         return MultiLine(self.rows + others.rows, self.breaks + others.breaks, longest.longest, longest.line)
 
@@ -80,9 +80,9 @@ class Rows:
     """n rows of an input.
 
     Attributes:
-        carried: the id column and the kept columns, arrays [n].
+        carried: the id column and the columns to copy, arrays [n].
         texts: string array [n].
-        trees: string array [n], null if a text has no tree; None if no text has one.
+        trees: string array [n], null for a text without a tree; None if no text has one.
         row_numbers: int64 [n], numbers of the rows in their file, from 0.
         rejected: rejected rows before or between them.
         num_replaced: rows with bytes that were not UTF-8.
@@ -100,7 +100,7 @@ class Rows:
 
 @dataclass
 class _Block:
-    """Rows before they are cut into batches: the wanted columns by name; other fields as in ``Rows``."""
+    """Rows before they are split into batches: the wanted columns by name; the other fields are those of ``Rows``."""
 
     columns: dict[str, pa.Array]
     row_numbers: npt.NDArray[np.int64]
@@ -180,13 +180,15 @@ def _read_text(source: InputFile, part: Part, wanted: list[str], data: bytes | N
 
 
 def _lines(data: bytes) -> pa.BinaryArray:
-    """Return lines without their ends."""
+    """Return lines without their line ends."""
     lines = pc.split_pattern(pa.array([data.removesuffix(b"\n")], pa.binary()), "\n").flatten()
     return pc.replace_substring_regex(lines, rb"\r\z", b"") if b"\r" in data else lines
 
 
 def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return values [n] as strings, with U+FFFD for bytes that are not UTF-8, and which values changed, bool [n]."""
+    """Decode values [n] to strings, with U+FFFD for bytes that are not UTF-8; also return which values changed, bool
+    [n].
+    """
     large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
     strings, octets = (pa.large_string(), pa.large_binary()) if large else (pa.string(), pa.binary())
     raw = values.cast(octets)
@@ -200,7 +202,7 @@ def _decoded(values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
 
 
 def _json_block(records: Records, row_numbers: npt.NDArray[np.int64], wanted: list[str]) -> _Block:
-    """Return rows of JSON lines, read with Python's json, which can name the wrong line; pyarrow cannot."""
+    """Parse JSON lines with Python's json, which can report the faulty line; pyarrow cannot."""
     lines, changed = _decoded(_lines(records.data[records.start :]))
     cells: list[list[str | None]] = []
     rejected: list[Rejected] = []
@@ -241,7 +243,7 @@ def _json_cell(value: Any) -> str | None:
 def _csv_block(
     records: Records, row_numbers: npt.NDArray[np.int64], line: int, wanted: list[str], source: InputFile
 ) -> _Block:
-    """Return rows of CSV or TSV; ``line`` is the number of the first line of the first row, from 1."""
+    """Parse rows of CSV or TSV; ``line`` is the number of the first row's first line, from 1."""
     lines = line + np.arange(len(row_numbers)) + np.cumsum(records.breaks) - records.breaks
     is_kept = records.faults == 0
     rejected = [
@@ -270,13 +272,13 @@ def _read_parquet(source: InputFile, part: Part, wanted: list[str], batch_size: 
         done += len(batch)
     if done - part.row_in_file != part.rows:
         raise ValueError(
-            f"{source.shown}: row groups {part.start} to {part.stop - 1} hold {done - part.row_in_file:,} rows, "
-            f"the footer says {part.rows:,}; the file is damaged: download or write it again"
+            f"{source.shown}: row groups {part.start} to {part.stop - 1} have {done - part.row_in_file:,} rows, but "
+            f"the footer says {part.rows:,}, so the file is damaged; download or write it again"
         )
 
 
 def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return a Parquet column [n] with strings as by ``_decoded``, and which values changed, bool [n]."""
+    """Decode a Parquet column [n] like ``_decoded``; also return which values changed, bool [n]."""
     kind = column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type
     if kind not in {pa.string(), pa.large_string()}:
         return column, np.zeros(len(column), bool)
@@ -285,14 +287,16 @@ def _mended(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
 
 
 def _ends(strings: dict[str, pa.LargeStringArray], source: InputFile) -> npt.NDArray[np.int64]:
-    """Return the ends of texts and trees of rows [n] in bytes, one after the other; ValueError if one is too long."""
+    """Return the ends of the texts and trees of rows [n], in bytes from the first; raise ValueError if one is too
+    long.
+    """
     ends, most = np.zeros(len(strings["text"]), np.int64), source.limits.max_line_bytes
     for name, column in strings.items():
         lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy()
         if len(lengths) and lengths.max() > most:
             raise ValueError(
-                f"{source.shown}: a {name} has {lengths.max():,} bytes; the limit `max_line_bytes` is {most:,}, at "
-                f"most {MOST_LINE_BYTES:,}"
+                f"{source.shown}: a {name} has {lengths.max():,} bytes, but the limit `max_line_bytes` is {most:,}; "
+                f"give a larger limit, at most {MOST_LINE_BYTES:,}"
             )
         ends += np.cumsum(lengths, dtype=np.int64)
     return ends

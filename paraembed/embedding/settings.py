@@ -18,18 +18,18 @@ class Settings:
     Attributes:
         text_column: column with the texts; None for text files.
         id_column: column that identifies a row; default: ids are generated, see ``id_kind``.
-        keep: columns to carry to the output, or ``("all",)``; for text files ``text`` or nothing. Parquet columns keep
-            their type. Columns of CSV, TSV and JSON lines are strings; a JSON value that is not a string is carried as
+        keep: columns to copy to the output, or ``("all",)``; for text files ``text`` or nothing. Parquet columns keep
+            their type. Columns of CSV, TSV and JSON lines are strings; a JSON value that is not a string is copied as
             JSON, a missing value as null.
         part_rows: rows per part, including rows that cannot be read.
-        batch_size: rows to encode at a time. Vectors of ``avg``, ``sum`` and ``word`` are bit-identical with any; those
-            of other encoders can differ by about 1e-6, because the order of sums changes.
+        batch_size: rows to encode at a time. Vectors of ``avg``, ``sum`` and ``word`` are bit-identical for every
+            value; those of other encoders can differ by about 1e-6, because the order of sums changes.
         tree_column: column with the trees of the texts, null for a text without one; default: no trees.
         id_kind: generated ids. ``row``: int64 ``row``, counted from 0 over all inputs; ``file-row``: string ``id``,
             ``corpus/a.txt:17``, the row counted from 0 in its file, which does not change if files are added.
         dtype: number type of the vectors. ``float16`` clips values to ±65504. ``int8`` rounds to 127 steps: vector =
             ``scale`` · ``embedding``, with a float32 column ``scale``, the row's largest absolute value / 127.
-        normalize: divide each vector by its Euclidean length; zeros stay zeros.
+        normalize: divide each vector by its Euclidean length; zero vectors stay zero.
         dim: truncate vectors to the first ``dim`` dimensions, before normalization; default: all. No encoder here is
             trained for this: for ``avg`` it equals an encoder of word vectors truncated to ``dim``.
         compression: compression of the Parquet files.
@@ -55,11 +55,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits that stop a run; they do not decide the bytes of the output.
+    """Limits that stop a run; they do not change the bytes of the output.
 
     Attributes:
-        max_rejected: maximum number of rejected rows; default: any number.
-        on_duplicate_id: for an id that is null or repeated, ``fail``, or ``keep`` and count the row.
+        max_rejected: maximum number of rejected rows; default: no limit.
+        on_duplicate_id: if an id is null or repeated, ``fail``, or ``keep`` the row and count it.
         reading: limits on reading an input file.
     """
 
@@ -72,7 +72,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise ValueError for a setting that is not allowed."""
+    """Raise ValueError if a setting is not allowed."""
     for name in ("part_rows", "batch_size", "dim"):
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -86,4 +86,4 @@ def check_settings(settings: Settings) -> None:
 def check_dim(settings: Settings, width: int) -> None:
     """Raise ValueError if ``settings.dim`` is above the width of the vectors."""
     if settings.dim is not None and settings.dim > width:
-        raise ValueError(f"`dim` is {settings.dim}; the vectors have {width} dimensions: give at most {width}")
+        raise ValueError(f"`dim` is {settings.dim}, but the vectors have {width} dimensions; give at most {width}")

@@ -1,9 +1,9 @@
 """Store of an output: a folder on a disk, or a prefix of an object store. Every file is written atomically.
 
-On a disk a file is written under a temporary name, flushed and renamed. An object store has neither renaming nor locks:
-a file is first written to the local disk (``TMPDIR``, one part per worker), then uploaded; one PUT up to 10 MB, above
-that a multipart upload, which the store completes with its last piece. A killed upload leaves pieces that no reader
-sees; a lifecycle rule of the bucket (``AbortIncompleteMultipartUpload``) removes them.
+On a disk, a file is written under a temporary name, flushed and renamed. An object store has neither renaming nor
+locks. There, a file is first written to the local disk (``TMPDIR``, one part per worker) and then uploaded: by one PUT
+up to 10 MB, above that by a multipart upload, which becomes visible with its last piece. A killed upload leaves pieces
+that no reader sees; a lifecycle rule of the bucket (``AbortIncompleteMultipartUpload``) removes them.
 """
 
 import mmap
@@ -35,7 +35,7 @@ class Store(Protocol):
     """Store of an output. Names are relative to it, with ``/`` between folder and file; ``str`` is for messages."""
 
     place: str
-    """Path or URI, with credentials if it has any: what ``open_store`` takes."""
+    """Path or URI, with its credentials; the argument for ``open_store``."""
     name: str
     """Last part of the path or URI."""
 
@@ -43,10 +43,10 @@ class Store(Protocol):
         """Write a file atomically; return its SHA-256, hexadecimal."""
 
     def open(self, name: str) -> AbstractContextManager[Any]:
-        """Open a file for random access. Raise FileNotFoundError if it does not exist."""
+        """Open a file for random access; raise FileNotFoundError if it does not exist."""
 
     def names(self, folder: str = "") -> list[str]:
-        """Return files and folders of a folder; none if it is missing. Raise NotADirectoryError if it is a file."""
+        """Return the files and folders in a folder, none if it is missing; raise NotADirectoryError if it is a file."""
 
     def delete(self, name: str) -> None:
         """Remove a file, if it exists."""
@@ -55,23 +55,23 @@ class Store(Protocol):
         """Read a file and return its SHA-256, hexadecimal."""
 
     def stamp(self, name: str) -> str:
-        """Return a value that changes with the file, without reading it; empty if the store has none."""
+        """Return a value that changes with the file, without reading the file; empty if the store has none."""
 
     def size(self, name: str) -> int:
-        """Return the size of a file in bytes. Raise FileNotFoundError if it does not exist."""
+        """Return the size of a file in bytes; raise FileNotFoundError if it does not exist."""
 
     def make_folder(self, name: str) -> None:
-        """Make a folder, if the store has folders."""
+        """Create a folder, if the store has folders."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Lock the store for the length of a block, if it has locks. Raise ValueError if another run holds it."""
+        """Lock the store for the length of a block, if it has locks; raise ValueError if another run holds the lock."""
 
 
 def open_store(place: Place) -> Store:
     """Return the store of a path or URI.
 
     Raises:
-        ValueError: the URI is unknown, or its store cannot write files atomically.
+        ValueError: the URI is not supported, or its store cannot write files atomically.
     """
     if isinstance(place, Path):
         if uri := next((part for part in place.parts if part in {"s3:", "gs:", "gcs:", "hdfs:", "file:"}), ""):
@@ -91,7 +91,7 @@ def open_store(place: Place) -> Store:
 
 
 def _resolve_for_writing(uri: str) -> tuple[pa.fs.FileSystem, str]:
-    """Resolve a URI so that small objects of S3 take one request, not three, if pyarrow knows the option."""
+    """Resolve a URI; if pyarrow has the option, small objects of S3 are written with one request instead of three."""
     if uri.startswith("s3://") and "allow_delayed_open" not in uri:
         try:
             return resolve(f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true")
@@ -111,51 +111,51 @@ class Folder:
         return str(self.path)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
-        """See ``Store``."""
+        """Write a file; see ``Store``."""
         return write_file(self.path / name, write)
 
     def open(self, name: str) -> AbstractContextManager[Any]:
-        """See ``Store``."""
+        """Open a file; see ``Store``."""
         require_file(self.path / name)
         file: AbstractContextManager[Any] = pa.OSFile(str(self.path / name))
         return file
 
     def names(self, folder: str = "") -> list[str]:
-        """See ``Store``."""
+        """List a folder; see ``Store``."""
         path = self.path / folder
         return sorted(entry.name for entry in path.iterdir()) if path.exists() else []
 
     def delete(self, name: str) -> None:
-        """See ``Store``."""
+        """Remove a file; see ``Store``."""
         (self.path / name).unlink(missing_ok=True)
         sync_folder(self.path)
 
     def sha256(self, name: str) -> str:
-        """See ``Store``."""
+        """Return a digest; see ``Store``."""
         return sha256_of(self.path / name)
 
     def stamp(self, name: str) -> str:  # noqa: ARG002
-        """Return an empty string: content on a disk can change while its times stay."""
+        """Return an empty string, because content on a disk can change while size and times stay the same."""
         return ""
 
     def size(self, name: str) -> int:
-        """See ``Store``."""
+        """Return a size; see ``Store``."""
         require_file(self.path / name)
         return (self.path / name).stat().st_size
 
     def make_folder(self, name: str) -> None:
-        """See ``Store``."""
+        """Create a folder; see ``Store``."""
         (self.path / name).mkdir(exist_ok=True)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """See ``Store``; a missing folder is created."""
+        """Lock the folder, which is created if it is missing; see ``Store``."""
         with locked(self.path, make=True):
             yield
 
 
 class Remote:
-    """Prefix of an object store. There is no lock; two runs of one command write the same bytes."""
+    """Prefix of an object store. It has no locks, but two runs of the same command write the same bytes."""
 
     def __init__(self, filesystem: pa.fs.FileSystem, path: str, place: str) -> None:
         self.filesystem, self.path, self.place, self.name = filesystem, path.rstrip("/"), place, name_of(place)
@@ -164,11 +164,12 @@ class Remote:
         return without_credentials(self.place)
 
     def write(self, name: str, write: Callable[[BinaryIO], object]) -> str:
-        """See ``Store``.
+        """Upload a file; see ``Store``.
 
         pyarrow's streams complete an upload when they are closed, which ``with`` and the garbage collector also do
-        after an error: half a file would appear. So the file is complete before the upload begins, and the upload runs
-        in a thread, in which no signal raises an exception between the first call and the last.
+        after an error, so a partial file would become visible. Therefore the file is completed locally before the
+        upload begins. The upload runs in a thread, where no signal can raise an exception between its first and last
+        call.
         """
         with tempfile.TemporaryFile() as file:
             write(file)
@@ -186,26 +187,26 @@ class Remote:
         stream.close()
 
     def open(self, name: str) -> AbstractContextManager[Any]:
-        """See ``Store``."""
+        """Open a file; see ``Store``."""
         file: AbstractContextManager[Any] = self.filesystem.open_input_file(f"{self.path}/{name}")
         return file
 
     def names(self, folder: str = "") -> list[str]:
-        """See ``Store``."""
+        """List a folder; see ``Store``."""
         path = f"{self.path}/{folder}".rstrip("/")
         if self.filesystem.get_file_info(path).type == pa.fs.FileType.File:
-            raise NotADirectoryError(f"{self}{f'/{folder}' if folder else ''} is a file")
+            raise NotADirectoryError(f"{self}{(f'/{folder}' if folder else '')} is a file; expected a folder")
         entries = self.filesystem.get_file_info(pa.fs.FileSelector(path, allow_not_found=True))
         return sorted(info.base_name for info in entries)
 
     def delete(self, name: str) -> None:
-        """See ``Store``."""
+        """Remove a file; see ``Store``."""
         path = f"{self.path}/{name}"
         if self.filesystem.get_file_info(path).type == pa.fs.FileType.File:
             self.filesystem.delete_file(path)
 
     def sha256(self, name: str) -> str:
-        """See ``Store``."""
+        """Return a digest; see ``Store``."""
         digest = sha256()
         with self.open(name) as file:
             while piece := file.read(_DIGEST_BYTES):
@@ -220,21 +221,21 @@ class Remote:
             return f"{file.size()} {etag}" if etag else ""
 
     def size(self, name: str) -> int:
-        """See ``Store``."""
+        """Return a size; see ``Store``."""
         with self.open(name) as file:
             return int(file.size())
 
     def make_folder(self, name: str) -> None:
-        """Do nothing: an object store has no folders."""
+        """Do nothing, because an object store has no folders."""
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """See ``Store``; there is no lock."""
+        """Do nothing, because an object store has no locks."""
         yield
 
 
 def is_there(store: Store, name: str) -> bool:
-    """Return whether a store has a file; a FIFO, socket or device does not count."""
+    """Return whether a store has a regular file of this name."""
     try:
         with store.open(name):
             return True
@@ -258,7 +259,7 @@ def read_json(store: Store, name: str, kind: Any = Any, most_bytes: int = MOST_B
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file is not JSON, or the value does not have the type.
+        ValueError: the file is not JSON, or the value does not match ``kind``.
     """
     try:
         return json_value(read_bytes(store, name, most_bytes), f"{store}/{name}", kind, most_bytes)

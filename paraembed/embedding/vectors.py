@@ -1,4 +1,4 @@
-"""Vectors of the output: truncated, normalized, in the number type of the settings."""
+"""Convert vectors for the output: truncate, normalize, convert to the number type of the settings."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Finished:
 
     Attributes:
         columns: ``embedding`` [n, width], and for int8 ``scale`` float32 [n].
-        num_clipped: rows with a number outside of float16.
+        num_clipped: rows with a number outside of the float16 range.
     """
 
     columns: list[pa.Array]
@@ -42,7 +42,7 @@ def finish(vectors_NH: npt.NDArray[np.float32], settings: Settings) -> Finished:
 
 
 def _normalized(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Normalize vectors; divide by the largest number first, so that no square overflows or vanishes."""
+    """Normalize vectors; divide by the largest number first, so that squares neither overflow nor underflow."""
     scaled = _divided(vectors, _largest(vectors))
     return _divided(scaled, np.sqrt(np.square(scaled).sum(axis=1)))
 
@@ -53,7 +53,7 @@ def _largest(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def _divided(vectors: npt.NDArray[np.float32], by: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Divide each row by its number; by zero gives zeros."""
+    """Divide each row by its number; division by zero gives zeros."""
     return np.divide(vectors, by[:, None], out=np.zeros_like(vectors), where=by[:, None] > 0)
 
 

@@ -1,4 +1,4 @@
-"""Check of an output against its manifest: every row exactly once, nothing else, nothing changed."""
+"""Verify an output against its manifest: every row exactly once, no other files, no changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -146,10 +146,10 @@ def verify(
     except NotADirectoryError:
         raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
     if not names:
-        raise FileNotFoundError(f"{store} does not exist, or is empty; expected a folder that jobs/embed.py wrote")
+        raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
     findings = _Findings()
     if not is_committed(store):
-        findings.add(SUCCESS, "missing, or not of this manifest; run the same jobs/embed.py command again to finish")
+        findings.add(SUCCESS, "missing, or of another manifest; run the same jobs/embed.py command again to finish")
     success = findings.check(SUCCESS, "written last, and of this manifest")
     try:
         manifest = _read_manifest(store)
@@ -195,7 +195,7 @@ def verify(
 
 
 def _rows_of_parts(manifest: dict[str, Any]) -> list[tuple[str, int]]:
-    """Return name and input rows of each part."""
+    """Return name and number of input rows of each part."""
     return [(part["name"], part["rows"] + part["n_rejected"]) for part in manifest["parts"]]
 
 
@@ -214,10 +214,10 @@ def _is_numbered(manifest: dict[str, Any]) -> bool:
 def _read_manifest(store: Store) -> dict[str, Any]:
     manifest, where = read_json(store, MANIFEST, most_bytes=MOST_JSON_BYTES), f"{store}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ValueError(f"{where} is not of format {FORMAT!r}")
+        raise ValueError(f"{where} does not have the format {FORMAT!r}; it was not written by jobs/embed.py")
     known: dict[str, Any] = dict(checked(_Manifest, manifest, where))
     if sum(rows for _, rows in _rows_of_parts(known)) >= 2**63:
-        raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers count")
+        raise ValueError(f"{where}: the parts have more rows than 64-bit row numbers can count")
     return known
 
 
@@ -231,7 +231,7 @@ def _verify_names(files: set[str], manifest: dict[str, Any], findings: _Findings
 
 
 def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[str, Any], findings: _Findings) -> None:
-    """Read one part; ``row`` is the number of its first row over all parts."""
+    """Read and check one part; ``row`` is the number of its first row over all parts."""
     name = part["name"]
     if store.sha256(name) != part["sha256"]:
         findings.add("sha256", f"{name} differs; {_REPAIR}")
@@ -258,7 +258,7 @@ def _verify_part(store: Store, part: dict[str, Any], row: int, manifest: dict[st
 
 
 def _verify_numbers(batch: pa.RecordBatch, first: int, last: int, name: str, findings: _Findings) -> int:
-    """Check that row numbers ascend within ``first`` … ``last``; rejected rows leave gaps. Return the next number."""
+    """Check that row numbers ascend within ``first`` … ``last`` (rejected rows leave gaps); return the next number."""
     numbers = batch.column(0).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((np.diff(numbers, prepend=first - 1) < 1) | (numbers > last))
     if len(wrong):

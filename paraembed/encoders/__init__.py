@@ -1,6 +1,7 @@
-"""The registry of encoders: name → configuration. One file per architecture family.
+"""Registry of encoders: name → configuration. Each architecture family has its own file.
 
-What encodes is imported when it is asked for: names, options and recipes are read without PyTorch, which takes 2 s.
+The modules that compute are imported on first use, so names, options and recipes can be read without PyTorch, whose
+import takes 2 s.
 """
 
 from collections.abc import Iterable
@@ -61,7 +62,7 @@ AnyConfig = (
     | RecursiveConfig
     | CnnConfig
 )
-"""The registered configurations, as a type."""
+"""Union of the registered configuration types."""
 
 ENCODERS: dict[str, type[AnyConfig]] = {config.name: config for config in get_args(AnyConfig)}
 
@@ -75,20 +76,20 @@ def __getattr__(name: str) -> Any:
 
 
 def encoder_name(config: EncoderConfig) -> str:
-    """Name under which a configuration's class is registered."""
+    """Return the name under which a configuration's class is registered."""
     return config.name
 
 
 def config_to_dict(config: EncoderConfig) -> dict[str, Any]:
-    """``{"name": …, option: value, …}`` for JSON."""
+    """Return a configuration as JSON values: ``{"name": …, option: value, …}``."""
     return {"name": config.name, **asdict(config)}
 
 
 def config_from_dict(values: dict[str, Any]) -> AnyConfig:
-    """The configuration that ``config_to_dict`` wrote.
+    """Return the configuration that ``config_to_dict`` wrote.
 
     Raises:
-        ValueError: unknown encoder or option, with those that are allowed.
+        ValueError: the encoder or an option is unknown; the message names the allowed ones.
     """
     if not isinstance(values, dict) or not isinstance(values.get("name"), str):
         raise ValueError(f'encoder is {repr(values)[:80]}; expected an object such as {{"name": "avg"}}')
@@ -101,7 +102,7 @@ def config_from_dict(values: dict[str, Any]) -> AnyConfig:
 
 
 def check_options(name: str, options: Iterable[str]) -> None:
-    """Raise ValueError, with those that are allowed, for an option that a registered encoder does not have."""
+    """Raise ValueError if a registered encoder lacks one of the options; the message names the allowed ones."""
     allowed = [field.name for field in fields(ENCODERS[name])]
     unknown = sorted(set(options) - set(allowed))
     if unknown:

@@ -1,4 +1,4 @@
-"""Sums and means of word vectors as one compiled loop, straight into the memory of the result."""
+"""Compiled loops that sum or average word vectors directly into the result array."""
 
 from functools import partial
 
@@ -14,8 +14,8 @@ Floats = npt.NDArray[np.float32]
 def add_words(matrix_VD: Floats, texts: Ragged, mean: bool, vectors_ND: Floats) -> None:
     """Write the sum or the mean of the word vectors of N texts; zeros for a text without words.
 
-    In the order of the text and in float32, as PyTorch's ``embedding_bag`` has it; but no second thread is woken up,
-    and nothing is copied.
+    Words are added in the order of the text and in float32, like in PyTorch's ``embedding_bag``, but without a second
+    thread and without copies.
     """
     _add_words(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND)
 

@@ -1,4 +1,4 @@
-"""``avg``, ``sum``, ``word``, ``scaled_avg``: bag-of-words encoders, sums and means of word vectors."""
+"""Bag-of-words encoders ``avg``, ``sum``, ``word`` and ``scaled_avg``: sums and means of word vectors."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def build(config: EncoderConfig, dimension: int, _generator: torch.Generator) ->
 
 
 class _OfWords(Composition):
-    """A composition whose vectors are as wide as those of the words."""
+    """Composition whose text vectors are as wide as the word vectors."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Avg(_OfWords):
     adds = "mean"
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Mean vectors [N, D]."""
+        """Return the mean vectors [N, D]."""
         return F.embedding_bag(ids_T, rows_RD, offsets_N1.to(ids_T), mode="mean", include_last_offset=True)
 
 
@@ -40,25 +40,25 @@ class Sum(_OfWords):
     adds = "sum"
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Sums [N, D]."""
+        """Return the sums [N, D]."""
         return F.embedding_bag(ids_T, rows_RD, offsets_N1.to(ids_T), mode="sum", include_last_offset=True)
 
 
 class Word(_OfWords):
     """g(x) = W_w[x_1] (Wieting 2015 §4, "word paraphrase"), which trains PARAGRAM word vectors.
 
-    Texts are single words; of a longer text only the first token is read.
+    Texts are single words; of a longer text, only the first token is used.
     """
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Vectors [N, D] of the first words."""
+        """Return the vectors [N, D] of the first words."""
         return F.embedding(ids_T[offsets_N1[:-1].to(ids_T.device)], rows_RD)
 
 
 class ScaledAvg(_OfWords):
     """g(x) = (1/n) Σ_t a[x_t]·W_w[x_t] (Wieting 2016 §6, footnote 24); a = 1 before training, which is ``avg``.
 
-    The paper trains ``scale`` [V] alone, with frozen word vectors: ``train_words`` off.
+    In the paper, only ``scale`` [V] is trained, and the word vectors are frozen (set ``train_words`` to false).
     """
 
     reads_words = True
@@ -72,7 +72,7 @@ class ScaledAvg(_OfWords):
         self.scale = nn.Parameter(torch.ones(num_words))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, words_T: Tensor) -> Tensor:  # type: ignore[override]
-        """Means of the scaled vectors [N, D]."""
+        """Return the means of the scaled vectors [N, D]."""
         lengths_N = offsets_N1.diff().to(rows_RD)
         scale_T = F.embedding(words_T, self.scale[:, None])[:, 0]  # a GPU adds up its gradient in a fixed order
         sums_ND = F.embedding_bag(

@@ -1,7 +1,7 @@
-"""What every encoder shares: the word matrix around a composition, and the way from texts to vectors.
+"""Base of all encoders: the word matrix, the composition, and the path from texts to vectors.
 
-Shapes in names: T tokens, N texts, V words, R rows of the word matrix at hand, D width of a word, H width of a text.
-Texts are ragged: ``ids_T`` with ``offsets_N1``; text i owns ``ids_T[offsets_N1[i]:offsets_N1[i + 1]]``.
+Shapes in names: T tokens, N texts, V words, R rows of the word matrix in use, D width of a word, H width of a text.
+Texts are ragged, as ``ids_T`` with ``offsets_N1``: text i is ``ids_T[offsets_N1[i]:offsets_N1[i + 1]]``.
 """
 
 import logging
@@ -34,27 +34,30 @@ if TYPE_CHECKING:
     from paraembed.encoders.weights import Weights
 
 BATCH_SIZE = 32_768
-"""Texts encoded at a time where it is not said."""
+"""Default number of texts to encode at a time."""
 _ADDED_AT_ONCE = 4096
-"""Of texts whose words are only added up: their ids stay in a core's cache."""
+"""Number of texts to encode at a time if words are only summed, so that their ids fit in a core's cache."""
 _BYTES_AT_ONCE = 256 << 20
-"""Of texts of any length: tokenizing triples them at most, and an Arrow string array holds less than 2 GiB."""
+"""Maximum bytes of texts to encode at a time: tokenization makes them at most three times as long, and an Arrow string
+array holds less than 2 GiB.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Composition(nn.Module):
-    """The part of an encoder that is not the word matrix: W_c of the papers.
+    """Composition: the part of an encoder that turns word vectors into a text vector, W_c of the papers.
 
     Attributes:
         width: H, the length of a text vector.
         reads_trees: whether ``forward`` takes ``merges_T`` (see ``Ragged``, int32 [T] on the CPU) as a fourth argument.
-        reads_words: whether ``forward`` takes ``words_T`` as one: the tokens' rows in the vocabulary, int32 [T].
-        is_recurrent: whether ``forward`` takes ``steps`` as a keyword: the shape of its layout where that is made on a
+        reads_words: whether ``forward`` takes ``words_T``, the tokens' rows in the vocabulary, int32 [T], as a fourth
+            argument.
+        is_recurrent: whether ``forward`` takes the keyword ``steps``, the shape of a layout that is computed on a
             device (see ``packed``).
-        adds: "mean" or "sum" where that of the word vectors is all it makes.
-        tokens_at_once: most tokens it is given at a time outside training, for it keeps several vectors a token;
-            None: any number.
+        adds: "mean" or "sum" if the text vector is just that of the word vectors.
+        tokens_at_once: maximum tokens per call outside training, for compositions that store several vectors per token;
+            None: no limit.
     """
 
     width: int
@@ -65,23 +68,25 @@ class Composition(nn.Module):
     tokens_at_once: ClassVar[int | None] = None
 
     def gates(self) -> list[int]:
-        """Return for each parameter the number of gates that it stacks along its first dimension, 1 for most."""
+        """Return for each parameter the number of gates that are stacked along its first dimension; 1 for most
+        parameters.
+        """
         owners = [name.rpartition(".") for name, _ in self.named_parameters()]
         return [getattr(self.get_submodule(owner), "stacked", {}).get(name, 1) for owner, _, name in owners]
 
     def for_vocabulary(self, num_words: int) -> None:
-        """Make the parameters that each word has its own of; the encoder calls it once. Most have none."""
+        """Create the parameters that exist once per word; the encoder calls this once. Most compositions have none."""
 
     @abstractmethod
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Vectors of texts.
+        """Compute text vectors.
 
         Args:
             rows_RD: word vectors.
             ids_T: rows of the tokens, int32, on the device of ``rows_RD``.
-            offsets_N1: where each text begins and ends, int64, on the CPU: how a batch is laid out is decided there,
-                and a GPU is not waited for. In training on a GPU, on that (then ``steps`` are given where the encoder
-                is recurrent): nothing may ask for their values. No text is empty.
+            offsets_N1: start and end of each text, int64, on the CPU, where the layout of a batch is decided without
+                waiting for a GPU. In training on a GPU they are on the GPU (recurrent encoders then also get
+                ``steps``), and no code may read their values. No text is empty.
 
         Returns:
             Vectors [N, H].
@@ -89,26 +94,26 @@ class Composition(nn.Module):
 
 
 def drawn(generator: torch.Generator, bound: float, *shape: int) -> nn.Parameter:
-    """A parameter of uniform numbers between -bound and bound.
+    """Return a parameter of uniform random numbers between -bound and bound.
 
-    With bound 1/√H, as torch.nn's recurrent modules have it, a rounding error fades along a text. With the N(0, 0.1²)
-    of other toolkits it grows by 11 % a token at H = 300 (tanh), and a long text's vector would depend on its batch.
-    The papers do not print their initial values.
+    With bound 1/√H, the default of torch.nn's recurrent modules, a rounding error fades along a text. With the N(0,
+    0.1²) of other toolkits it grows by 11 % per token at H = 300 (tanh), and the vector of a long text would depend on
+    its batch. The papers do not print their initial values.
     """
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """Vectors of n texts and what is known of them.
+    """Vectors and token counts of n texts.
 
     Attributes:
         vectors: float32 [n, H]; zeros for a text without tokens.
         num_tokens: int32 [n].
-        num_unknown: int32 [n], tokens that are not in the vocabulary.
-        num_cut: texts of more tokens than the encoder reads.
-        num_without_tree: texts of three tokens or more that came without a tree to an encoder that reads trees; the
-            right-branching tree stood in. One or two tokens have one tree only.
+        num_unknown: int32 [n], number of tokens that are not in the vocabulary.
+        num_cut: number of texts that were truncated to the encoder's maximum.
+        num_without_tree: number of texts of three or more tokens that were given without a tree to an encoder that
+            reads trees, so a right-branching tree was used. One or two tokens have only one tree.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -128,7 +133,7 @@ def warn_of_unread(embedded: Embedded, max_tokens: int | None) -> None:
         )
     if embedded.num_without_tree:
         log.warning(
-            "%d of %d texts have no parse; right-branching trees are used",
+            "%d of %d texts have no parse tree; right-branching trees are used",
             *(embedded.num_without_tree, num_texts),
         )
 
@@ -220,11 +225,11 @@ class Encoder(nn.Module):
         return self.compose(self.matrix, torch.from_numpy(texts.ids).to(self.matrix.device), texts)
 
     def compose(self, rows_RD: Tensor, ids_T: Tensor, texts: Ragged) -> Tensor:
-        """Vectors [N, H] of texts whose words are given by other rows than the word matrix.
+        """Return the vectors [N, H] of texts whose words are rows of another matrix than the word matrix.
 
         Args:
             rows_RD: word vectors.
-            ids_T: rows of the tokens, in the place of ``texts.ids``.
+            ids_T: rows of the tokens in ``rows_RD``, which replace ``texts.ids``.
             texts: offsets, trees, and rows in the vocabulary.
         """
         structure = [torch.from_numpy(texts.offsets)]
@@ -251,21 +256,24 @@ class Encoder(nn.Module):
         batch_size: int = BATCH_SIZE,
         trees: str | Sequence[str | None] | pa.StringArray | None = None,
     ) -> npt.NDArray[np.float32]:
-        """Vectors of texts; a warning says how many were cut, or had no tree where the encoder reads trees.
+        """Encode texts; a warning is logged if texts were truncated, or lack a tree that the encoder reads.
 
         Args:
-            texts: one text, or n.
-            batch_size: texts at a time; memory, not the result, depends on it.
-            trees: a bracketed binary tree a text, None for a text without one; see ``paraembed.text.trees``.
+            texts: one text, or n texts.
+            batch_size: number of texts to encode at a time; it changes the memory use, not the result.
+            trees: a bracketed binary tree for each text, None for a text without one; see ``paraembed.text.trees``.
 
         Returns:
             float32 [H] for one text, [n, H] for n; zeros for a text without tokens.
 
         Raises:
-            ValueError: as ``embed``.
+            ValueError: the same errors as ``embed``.
         """
         if trees is not None and isinstance(texts, str) != isinstance(trees, str):
-            raise ValueError("give one text and one tree, or a sequence of texts and one of as many trees")
+            raise ValueError(
+                "the number of trees does not match the texts; give one text with one tree, or equally long "
+                "sequences of both"
+            )
         if isinstance(texts, str):
             vectors_1H = self.encode([texts], batch_size, None if trees is None else [trees])
             vector_H: npt.NDArray[np.float32] = vectors_1H[0]
@@ -279,27 +287,31 @@ class Encoder(nn.Module):
     def embed(
         self, texts: pa.StringArray, batch_size: int = BATCH_SIZE, trees: pa.StringArray | None = None
     ) -> Embedded:
-        """Vectors and counts of a string array [n]; see ``Embedded``.
+        """Encode a string array [n]; return vectors and counts.
 
         Args:
             texts: string array [n]; null counts as empty.
-            batch_size: texts at a time.
-            trees: string array [n], null where a text has no tree; see ``paraembed.text.trees``.
+            batch_size: number of texts to encode at a time.
+            trees: string array [n], null for a text without a tree; see ``paraembed.text.trees``.
 
         Raises:
-            ValueError: trees for an encoder that reads none, or another number of them than of texts. A ``TreeError``:
-                one is malformed, or not over the tokens of its text.
+            ValueError: trees were given to an encoder that does not read trees, or their number differs from the number
+                of texts. A ``TreeError``: a tree is malformed, or does not match the tokens of its text.
         """
         return self._embed(texts, batch_size, trees)
 
     def _embed(self, texts: Sequence[str] | pa.StringArray, batch_size: int, trees: pa.StringArray | None) -> Embedded:
-        """As ``embed``; some texts at a time, on as many threads as PyTorch uses where it is not PyTorch that adds."""
+        """Encode texts in spans; if compiled loops do the sums, use as many threads as PyTorch would."""
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
         if trees is not None and not self.composition.reads_trees:
-            raise ValueError(f"trees were given, but {type(self.composition).__name__} reads none; leave them out")
+            raise ValueError(
+                f"trees were given, but {type(self.composition).__name__} does not read trees; leave them out"
+            )
         if trees is not None and len(trees) != len(texts):
-            raise ValueError(f"{len(trees)} trees were given for {len(texts)} texts; expected one a text, or None")
+            raise ValueError(
+                f"{len(trees)} trees were given for {len(texts)} texts; give one tree, or None, for each text"
+            )
         if self.identity:
             require_device(self.device)
             self.to(self.device, getattr(torch, self.precision))
@@ -334,7 +346,9 @@ class Encoder(nn.Module):
         stop: int,
         embedded: Embedded,
     ) -> tuple[int, int]:
-        """Write vectors and counts of the texts ``start`` … ``stop`` - 1; how many were cut, and had no tree."""
+        """Write vectors and counts of texts ``start`` to ``stop`` - 1; return how many were truncated and how many had
+        no tree.
+        """
         block = texts[start:stop] if isinstance(texts, pa.Array) else pa.array(texts[start:stop], pa.large_string())
         of_texts = pa.nulls(len(block), pa.string()) if trees is None else trees[start:stop]
         if stop - start > 1 and block.nbytes + of_texts.nbytes > _BYTES_AT_ONCE:
@@ -373,7 +387,7 @@ class Encoder(nn.Module):
 
     @property
     def _adds_words(self) -> bool:
-        """Whether compiled loops make the vectors, not PyTorch."""
+        """Whether compiled loops, not PyTorch, compute the vectors."""
         matrix = self.matrix
         return (
             COMPILED
@@ -382,7 +396,7 @@ class Encoder(nn.Module):
         )
 
     def _write_vectors(self, texts: Ragged, vectors: npt.NDArray[np.float32]) -> None:
-        """Vectors [n, H] of n non-empty texts."""
+        """Write the vectors [n, H] of n non-empty texts."""
         texts = self.with_boundaries(texts if self.max_tokens is None else texts.cut(self.max_tokens))
         limit = self.composition.tokens_at_once
         if self._adds_words:

@@ -1,6 +1,6 @@
-"""``cnn``: unigram filters and their maxima over the text (Kim 2014; Wieting 2015 §5.5), a classifier's encoder.
+"""Encoder ``cnn``: maxima of unigram filters over the text (Kim 2014; Wieting 2015 §5.5), used for classification.
 
-The paper holds the word vectors ("static") and puts dropout 0.5 and a softmax layer on the maxima.
+The paper freezes the word vectors ("static"), and applies dropout 0.5 and a softmax layer to the maxima.
 """
 
 import torch
@@ -18,9 +18,9 @@ def build(config: CnnConfig, dimension: int, generator: torch.Generator) -> "Cnn
 
 
 class Cnn(Composition):
-    """g(x)_k = max_t ReLU(f_k · W_w[x_t] - b_k), with Glorot's uniform filters, b = 0.
+    """g(x)_k = max_t ReLU(f_k · W_w[x_t] - b_k), with Glorot-uniform filters and b = 0.
 
-    The bias is subtracted and the ReLU taken of the maximum, which is the same. Of equal maxima the first one's word
+    Bias and ReLU are applied after the maximum, which gives the same result. Of equal maxima, the word of the first one
     gets the gradient.
     """
 
@@ -33,7 +33,7 @@ class Cnn(Composition):
         self.bias = nn.Parameter(torch.zeros(filters))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Maxima [N, H]."""
+        """Return the maxima [N, H]."""
         responses_TH = project_words(rows_RD, ids_T, self.weight)
         # A bag per text over its own slots: no two bags share one, so a GPU adds up nothing in an order of its own.
         places_T = torch.arange(len(ids_T), device=ids_T.device, dtype=offsets_N1.dtype)

@@ -1,4 +1,4 @@
-"""The options of every encoder, and which module builds it; reading them needs no PyTorch."""
+"""Options of every encoder, and the module that builds it; this module does not import PyTorch."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,9 +15,11 @@ MAX_WIDTH = 65_536  # longest text vector: a matrix of its square fits in memory
 _RANGES = {"width": (1, MAX_WIDTH), "filters": (1, MAX_WIDTH), "layers": (1, 4)}
 BosEosTokens = Literal["none", "start", "end", "both"]
 Pool = Literal["mean", "last", "last_by_length"]
-"""A text's vector from those of its tokens: their mean, the last, or the last by the number of tokens."""
+"""How the vectors of the tokens become a text vector: their mean, the last vector, or the last vector divided by the
+number of tokens.
+"""
 Combine = Literal["sum", "tanh"]
-"""One vector from those of both directions: h_f + h_b, or tanh(W [h_f; h_b] + b)."""
+"""How the vectors of both directions are combined: h_f + h_b, or tanh(W [h_f; h_b] + b)."""
 Form = Literal["gran", "gran2", "gran3", "gran4", "gran5", "tanh", "relu"]
 
 
@@ -26,10 +28,10 @@ class EncoderConfig:
     """Options of an encoder.
 
     Attributes:
-        name: of the encoder.
-        module: module of this folder whose function ``build`` makes the composition; empty: the encoder's name.
-        reads_trees: whether the composition reads trees.
-        has_released_init: whether the released code draws other initial values (see ``encoders.initial``).
+        name: Name of the encoder.
+        module: Module of this folder whose function ``build`` creates the composition; empty: the encoder's name.
+        reads_trees: Whether the composition reads trees.
+        has_released_init: Whether the released code uses other initial values (see ``encoders.initial``).
     """
 
     name: ClassVar[str]
@@ -38,7 +40,7 @@ class EncoderConfig:
     has_released_init: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option that is not allowed."""
+        """Raise ValueError if an option is not allowed."""
         check_fields(self, _RANGES, self.name)
 
     def build(self, dimension: int, generator: "torch.Generator") -> "Composition":
@@ -48,7 +50,7 @@ class EncoderConfig:
 
     @classmethod
     def builder(cls) -> str:
-        """Return the whole name of the module that builds the composition."""
+        """Return the full name of the module that builds the composition."""
         return f"{__package__}.{cls.module or cls.name}"
 
 
@@ -70,7 +72,7 @@ class SumConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class WordConfig(EncoderConfig):
-    """The first word's vector; no options."""
+    """Vector of the first word; no options."""
 
     name = "word"
     module = "averages"
@@ -86,10 +88,10 @@ class ScaledAvgConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class ProjConfig(EncoderConfig):
-    """Linear map of the mean.
+    """Linear map of the mean of the word vectors.
 
     Attributes:
-        width: length of the text vector; the width of the word vectors when left out.
+        width: Length of the text vector; default: the width of the word vectors.
     """
 
     name = "proj"
@@ -100,12 +102,12 @@ class ProjConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class DanConfig(EncoderConfig):
-    """Dense layers on the mean.
+    """Dense layers on the mean of the word vectors.
 
     Attributes:
-        layers: how many; Wieting 2016 tunes 1 or 2, the released code allows up to 4.
-        activation: f of every layer.
-        width: length of every layer and of the text vector; the width of the word vectors when left out.
+        layers: Number of layers, 1 to 4; Wieting 2016 tunes 1 or 2, the released code allows up to 4.
+        activation: Activation function f of every layer.
+        width: Width of every layer and of the text vector; default: the width of the word vectors.
     """
 
     name = "dan"
@@ -120,8 +122,8 @@ class RnnConfig(EncoderConfig):
     """Last state of a recurrent network.
 
     Attributes:
-        activation: f.
-        width: length of a state and of the text vector; the width of the word vectors when left out.
+        activation: Activation function f.
+        width: Width of the state and of the text vector; default: the width of the word vectors.
     """
 
     name = "rnn"
@@ -132,7 +134,7 @@ class RnnConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class IrnnConfig(EncoderConfig):
-    """Linear recurrence from identity weights; no options."""
+    """Linear recurrence that starts with identity weights; no options."""
 
     name = "irnn"
 
@@ -142,8 +144,8 @@ class CellOptions(EncoderConfig):
     """Options of an LSTM's cell.
 
     Attributes:
-        output_gate: h_t = o_t⊙tanh(c_t); without it h_t = tanh(c_t).
-        peepholes: the gates see the cell (Gers 2003).
+        output_gate: Use an output gate, h_t = o_t⊙tanh(c_t); otherwise h_t = tanh(c_t).
+        peepholes: Use peephole connections from the cell to the gates (Gers 2003).
     """
 
     module = "lstm"
@@ -158,7 +160,7 @@ class LstmOptions(CellOptions):
     """Options of an LSTM.
 
     Attributes:
-        width: length of a state and of the text vector; the width of the word vectors when left out.
+        width: Width of the state and of the text vector; default: the width of the word vectors.
     """
 
     width: int | None = None
@@ -181,12 +183,13 @@ class LstmAvgConfig(LstmOptions):
 
 @dataclass(frozen=True)
 class BiLstmConfig(LstmOptions):
-    """Last states of two LSTMs, one of which reads from the end, combined; an encoder of this package.
+    """Combined last states of two LSTMs that read in opposite directions; an encoder of this package.
 
-    The released code of Wieting 2017 averages under this name (``bilstm_avg`` here), and its tanh variant fails.
+    The released code of Wieting 2017 averages the states under this name (``bilstm_avg`` here), and its tanh variant
+    fails.
 
     Attributes:
-        combine: sum of the two, or tanh(W [h_f; h_b] + b).
+        combine: Combination of the two states: their sum, or tanh(W [h_f; h_b] + b).
     """
 
     name = "bilstm"
@@ -196,10 +199,10 @@ class BiLstmConfig(LstmOptions):
 
 @dataclass(frozen=True)
 class BiLstmAvgConfig(LstmOptions):
-    """States of two LSTMs, one of which reads from the end, combined token by token; their mean.
+    """Mean over the tokens of the combined states of two LSTMs that read in opposite directions.
 
     Attributes:
-        combine: sum of the two, or tanh(W [h_f; h_b] + b).
+        combine: Combination of the two states: their sum, or tanh(W [h_f; h_b] + b).
     """
 
     name = "bilstm_avg"
@@ -208,7 +211,7 @@ class BiLstmAvgConfig(LstmOptions):
 
 @dataclass(frozen=True)
 class GranOptions(CellOptions):
-    """Options of the LSTM of a GRAN, and what the GRAN makes of its states."""
+    """Options of a GRAN's LSTM, and of the form of its gates."""
 
     module = "gran"
     form: ClassVar[Form] = "gran"
@@ -216,7 +219,7 @@ class GranOptions(CellOptions):
 
 @dataclass(frozen=True)
 class GranConfig(GranOptions):
-    """Mean of a_t = x_t⊙σ(W_x x_t + W_h h_t + b); with the gate at 1 it is ``avg`` (eq. 1)."""
+    """Mean of a_t = x_t⊙σ(W_x x_t + W_h h_t + b); it equals ``avg`` if the gate is 1 (eq. 1)."""
 
     name = form = "gran"
 
@@ -249,7 +252,7 @@ class Gran5Config(GranOptions):
     """a_t = x_t⊙g_1 + h_t⊙g_2, with g_i = σ(W_xi x_t + W_hi h_t + b_i): between ``avg`` and ``lstm_avg``.
 
     Attributes:
-        state: g(x) is the mean of the a_t, or the last of them, as in the released code.
+        state: Text vector: the mean of the a_t, or the last a_t, as in the released code.
     """
 
     name = form = "gran5"
@@ -261,7 +264,7 @@ class GranNoGateConfig(GranOptions):
     """Mean of a_t = f(W_x x_t + W_h h_t + b) (footnote 2).
 
     Attributes:
-        activation: f.
+        activation: Activation function f.
     """
 
     name = "gran_nogate"
@@ -270,10 +273,10 @@ class GranNoGateConfig(GranOptions):
 
 @dataclass(frozen=True)
 class BiGranConfig(GranOptions):
-    """Mean of the a_t of two ``gran``, one of which reads from the end, combined token by token.
+    """Mean over the tokens of the combined a_t of two ``gran`` that read in opposite directions.
 
     Attributes:
-        combine: sum of the two, or tanh(W [a_f; a_b] + b).
+        combine: Combination of the two a_t: their sum, or tanh(W [a_f; a_b] + b).
     """
 
     name = "bigran"
@@ -285,8 +288,8 @@ class GruConfig(EncoderConfig):
     """Last state of a gated recurrent unit.
 
     Attributes:
-        bias: whether gates and candidate have biases; the paper has none.
-        width: length of a state and of the text vector; the width of the word vectors when left out.
+        bias: Add biases to the gates and the candidate; the paper has none.
+        width: Width of the state and of the text vector; default: the width of the word vectors.
     """
 
     name = "gru"
@@ -304,10 +307,10 @@ class RecursiveConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class CnnConfig(EncoderConfig):
-    """Maxima of unigram filters.
+    """Maxima of unigram filters over the text.
 
     Attributes:
-        filters: how many; the length of the text vector.
+        filters: Number of filters, which is the length of the text vector.
     """
 
     name = "cnn"

@@ -1,4 +1,4 @@
-"""``proj``, ``dan``: a linear map, or dense layers, on the mean of the word vectors."""
+"""Encoders ``proj`` and ``dan``: a linear map, or dense layers, on the mean of the word vectors."""
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ def build(config: ProjConfig | DanConfig, dimension: int, generator: torch.Gener
 
 
 class Proj(Composition):
-    """g(x) = W_p·avg(x) + b (Wieting 2016 eq. 2), with W_p drawn as ``torch.nn.Linear`` does, b = 0."""
+    """g(x) = W_p·avg(x) + b (Wieting 2016 eq. 2), with the initial W_p of ``torch.nn.Linear`` and b = 0."""
 
     def __init__(self, dimension: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -28,14 +28,14 @@ class Proj(Composition):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Projected means [N, H]."""
+        """Return the projected means [N, H]."""
         return F.linear(self.mean(rows_RD, ids_T, offsets_N1), self.weight, self.bias)
 
 
 class Dan(Composition):
     """g(x) = f(W_L … f(W_1·avg(x) + b_1) … + b_L), the deep averaging network (Iyyer 2015; Wieting 2016).
 
-    As in the released code W_1 ~ N(0, 0.1²), the further weights are Glorot's uniform ones, b = 0.
+    Initial values as in the released code: W_1 ~ N(0, 0.1²), Glorot-uniform weights in the other layers, b = 0.
     """
 
     def __init__(self, dimension: int, width: int, config: DanConfig, generator: torch.Generator) -> None:
@@ -50,7 +50,7 @@ class Dan(Composition):
         self.biases = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor) -> Tensor:
-        """Vectors [N, H]."""
+        """Return the vectors [N, H]."""
         activate = torch.tanh if self.activation == "tanh" else torch.relu
         vectors_NH: Tensor = self.mean(rows_RD, ids_T, offsets_N1)
         for weight, bias in zip(self.weights, self.biases, strict=True):

@@ -1,6 +1,7 @@
-"""``gran``, ``gran2`` … ``gran5``, ``gran_nogate``, ``bigran``: gated recurrent averaging networks (Wieting 2017 §3).
+"""Encoders ``gran``, ``gran2`` to ``gran5``, ``gran_nogate``, ``bigran``: gated recurrent averaging networks (Wieting
+2017 §3).
 
-An LSTM reads the text, and gates made of its states and the words decide what of each goes into the average.
+An LSTM reads the text. Gates, computed from its states and the words, weight what enters the average.
 """
 
 from typing import Any
@@ -27,10 +28,11 @@ def build(config: GranOptions, dimension: int, generator: torch.Generator) -> Re
 
 
 class Gran(Reader):
-    """The a_t of a GRAN; weights uniform within ±1/√D, b = 0. Those of two gates are stacked: g_1, g_2.
+    """The vectors a_t of a GRAN. Initial weights are uniform within ±1/√D, b = 0; the weights of two gates g_1, g_2 are
+    stacked.
 
     Attributes:
-        form: which formula; ``tanh`` and ``relu`` are those of ``gran_nogate``.
+        form: formula of a_t; ``tanh`` and ``relu`` are those of ``gran_nogate``.
         sum_weight: W_a of ``gran4``.
     """
 
@@ -49,7 +51,7 @@ class Gran(Reader):
         self.stacked = dict.fromkeys(("input_weight", "state_weight", "sum_weight", "bias"), gates // dimension)
 
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
-        """a_t [P, D]."""
+        """Return the vectors a_t [P, D]."""
         states_PD: Tensor = self.lstm(rows_RD, ids_P, packed)
         words_PD = F.embedding(ids_P, rows_RD)
         logits_PG = torch.addmm(
@@ -71,14 +73,13 @@ class Gran(Reader):
 
 
 def gated_sums(words_PD: Tensor, logits_PG: Tensor, weight_GD: Tensor | None, packed: Packed) -> Tensor:
-    """a_t = a_{t-1}⊙g_1 + x_t⊙g_2 with g = σ(logits_t + W a_{t-1}), [P, D].
+    """Return a_t = a_{t-1}⊙g_1 + x_t⊙g_2 with g = σ(logits_t + W a_{t-1}), [P, D].
 
     Args:
         words_PD: x_t.
-        logits_PG: of g_1 and g_2, one after the other; used up: where no gradient is asked for, the gates are written
-            over it.
-        weight_GD: W; None: the gates do not see a_{t-1}.
-        packed: where the steps are.
+        logits_PG: logits of g_1 and g_2, concatenated; overwritten with the gates if no gradient is needed.
+        weight_GD: W; None: the gates do not depend on a_{t-1}.
+        packed: layout of the tokens.
     """
     parts = words_PD, logits_PG, weight_GD
     keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)

@@ -1,7 +1,7 @@
-"""``gru``: a gated recurrent unit, its last state (Zhou 2017 §2.2, "PGRU").
+"""Encoder ``gru``: last state of a gated recurrent unit (Zhou 2017 §2.2, "PGRU").
 
-The reset gate acts on the state before U multiplies it; ``torch.nn.GRU`` and cuDNN let it act on the product, which is
-another function. So the recurrence is written out here, with its gradient.
+The reset gate is applied to the state before the multiplication with U. ``torch.nn.GRU`` and cuDNN apply it to the
+product, which is a different function, so the recurrence is written out here, with its gradient.
 """
 
 from typing import Any
@@ -26,12 +26,12 @@ def build(config: GruConfig, dimension: int, generator: torch.Generator) -> "Gru
 class Gru(Composition):
     """g(x) = h_n of the gated recurrent unit of Zhou 2017.
 
-    z_t = σ(W_z x_t + U_z h_{t-1}), r_t = σ(W_r x_t + U_r h_{t-1}), h̃_t = tanh(W x_t + U(r_t ⊙ h_{t-1})),
-    h_t = (1 - z_t) ⊙ h_{t-1} + z_t ⊙ h̃_t. W and U uniform within ±1/√H.
+    z_t = σ(W_z x_t + U_z h_{t-1}), r_t = σ(W_r x_t + U_r h_{t-1}), h̃_t = tanh(W x_t + U(r_t ⊙ h_{t-1})), h_t = (1 -
+    z_t) ⊙ h_{t-1} + z_t ⊙ h̃_t. W and U uniform within ±1/√H.
 
     Attributes:
-        input_weight: W_z, W_r, W, one above the other, [3 · H, D].
-        state_weight: U_z, U_r, U, [3 · H, H].
+        input_weight: W_z, W_r and W, stacked, [3 · H, D].
+        state_weight: U_z, U_r and U, stacked, [3 · H, H].
         bias: [3 · H], or None.
     """
 
@@ -48,7 +48,7 @@ class Gru(Composition):
         self.stacked = {"input_weight": 3, "state_weight": 3, "bias": 3}
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
-        """Last states [N, H]."""
+        """Return the last states [N, H]."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PG = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
         keep = torch.is_grad_enabled() and (inputs_PG.requires_grad or self.state_weight.requires_grad)
@@ -56,9 +56,9 @@ class Gru(Composition):
 
 
 class _LastStates(torch.autograd.Function):
-    """Inputs [P, 3 · H] of update gate, reset gate and candidate to last states [N, H], in the order of the texts.
+    """Map inputs [P, 3 · H] of update gate, reset gate and candidate to last states [N, H], in the order of the texts.
 
-    Without ``keep`` the inputs are overwritten and nothing is kept for the gradient.
+    If ``keep`` is false, the inputs are overwritten and nothing is stored for the gradient.
     """
 
     @staticmethod

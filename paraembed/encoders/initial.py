@@ -1,7 +1,8 @@
-"""Initial values of the released code (Theano, Lasagne), under ``init="released"``; the papers print none.
+"""Initial values of the released code (Theano, Lasagne), for ``init="released"``; the papers print none.
 
-LSTM and GRAN: weights and peepholes N(0, 0.1²). rnn: weights uniform within ±0.01. proj: Glorot's uniform weights.
-Biases are 0. Other encoders begin as in the released code anyway (dan, irnn), have no parameters, or are not in it.
+LSTM and GRAN: weights and peepholes N(0, 0.1²). rnn: weights uniform within ±0.01. proj: Glorot-uniform weights. Biases
+are 0. The other encoders either start as in the released code anyway (dan, irnn), have no parameters, or are not in the
+released code.
 """
 
 import torch
@@ -15,7 +16,7 @@ from paraembed.encoders.rnn import Rnn
 
 @torch.no_grad()
 def draw_as_released(composition: Composition, generator: torch.Generator) -> None:
-    """Draw the weights of a new composition again, as the released code draws them."""
+    """Replace the initial weights of a new composition by those of the released code."""
     for module in composition.modules():
         if not isinstance(module, Lstm | Gran | Rnn | Proj):
             continue

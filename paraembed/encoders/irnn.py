@@ -1,4 +1,6 @@
-"""``irnn``: a linear recurrent network that starts as the mean of the word vectors (Wieting 2016)."""
+"""Encoder ``irnn``: a linear recurrent network that equals the mean of the word vectors before training (Wieting
+2016).
+"""
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +17,9 @@ def build(_config: IrnnConfig, dimension: int, _generator: torch.Generator) -> "
 
 
 class Irnn(Composition):
-    """h_t = W_x x_t + W_h h_{t-1} + b, g(x) = h_n / n, with W_x = W_h = I, b = 0: ``avg``, before training.
+    """h_t = W_x x_t + W_h h_{t-1} + b, g(x) = h_n / n; initially W_x = W_h = I and b = 0, which equals ``avg``.
 
-    Training pulls the weights back to these values (λ_c ∈ {1000, 100, 10, 1} in Wieting 2016).
+    Training pulls the weights back to these initial values (λ_c ∈ {1000, 100, 10, 1} in Wieting 2016).
     """
 
     is_recurrent = True
@@ -31,7 +33,7 @@ class Irnn(Composition):
         self.bias = nn.Parameter(torch.zeros(dimension))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
-        """Last states by the number of tokens, [N, D]."""
+        """Return the last states divided by the number of tokens, [N, D]."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PD = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
         states_ND = last_states(inputs_PD, self.state_weight, packed, "identity")

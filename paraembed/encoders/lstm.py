@@ -1,7 +1,8 @@
-"""``lstm``, ``lstm_avg``, ``bilstm``, ``bilstm_avg``: LSTMs with peepholes (Wieting 2016 eq. 5-10, Wieting 2017).
+"""Encoders ``lstm``, ``lstm_avg``, ``bilstm``, ``bilstm_avg``: LSTMs with peepholes (Wieting 2016 eq. 5-10, Wieting
+2017).
 
-The recurrence is written out with its gradient, over steps without padding (see ``packed``): a product a step forward
-and one backward, and the weight's gradient as one product for all steps.
+The recurrence is written out with its gradient, over time steps without padding (see ``packed``). Each step takes one
+matrix product forward and one backward; the gradient of the weight is a single product over all steps.
 """
 
 from abc import abstractmethod
@@ -33,27 +34,27 @@ def build(config: LstmOptions, dimension: int, generator: torch.Generator) -> "R
 
 
 class Reader(nn.Module):
-    """Reads texts token by token.
+    """Module that reads texts token by token and returns a vector for each.
 
     Attributes:
-        width: H, length of the vectors it makes.
+        width: H, the length of the vectors.
     """
 
     width: int
 
     @abstractmethod
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
-        """A vector a slot, [P, H].
+        """Return a vector for each slot, [P, H].
 
         Args:
             rows_RD: word vectors.
             ids_P: rows of the tokens, in the order of the slots.
-            packed: where the steps are.
+            packed: layout of the tokens.
         """
 
 
 class Recurrent(Composition):
-    """g(x) from the vectors that a reader makes of the tokens."""
+    """g(x) from the vectors that a reader computes for the tokens."""
 
     is_recurrent = True
     tokens_at_once = 16_384
@@ -65,16 +66,16 @@ class Recurrent(Composition):
         self.pool = pool
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
-        """Vectors [N, H]."""
+        """Return the vectors [N, H]."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
         return pooled(self.reader(rows_RD, ids_T[packed.tokens], packed), packed, offsets_N1, self.pool)
 
 
 class BiRecurrent(Composition):
-    """g(x) from the vectors of two readers, one of which reads each text from its end.
+    """g(x) from the vectors of two readers that read in opposite directions.
 
-    That one's vector of a token is made of the tokens from the text's end to it. ``tanh``: W drawn as Glorot (2010)
-    does, b = 0.
+    The backward reader's vector of a token depends on the tokens from the end of the text to this token. With ``tanh``,
+    W has the initial values of Glorot (2010), and b = 0.
     """
 
     is_recurrent = True
@@ -94,7 +95,7 @@ class BiRecurrent(Composition):
             self.combine_bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
-        """Vectors [N, H]."""
+        """Return the vectors [N, H]."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
         back = pack(offsets_N1, rows_RD.device, steps=steps, backward=True)
         ahead_PH = self.reader(rows_RD, ids_T[packed.tokens], packed)
@@ -111,7 +112,7 @@ class BiRecurrent(Composition):
 
 
 def pooled(vectors_PH: Tensor, packed: Packed, offsets_N1: Tensor, pool: Pool) -> Tensor:
-    """Vectors of texts, [N, H], from a vector a slot."""
+    """Pool the vectors of the slots into text vectors, [N, H]."""
     if pool == "mean":
         return text_means(vectors_PH, packed, offsets_N1)
     last_NH = F.embedding(packed.last, vectors_PH)  # not [...]: its gradient adds up in no fixed order on a GPU
@@ -142,14 +143,16 @@ class Lstm(Reader):
         self._is_torchs = options.output_gate and not options.peepholes
 
     def forward(self, rows_RD: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
-        """States [P, H]."""
+        """Return the states [P, H]."""
         if self._is_torchs:
             return self._by_torch(F.embedding(ids_P, rows_RD), packed)
         inputs_PG = project_words(rows_RD, ids_P, self.input_weight, self.bias)
         return lstm_states(inputs_PG, self.state_weight, self.peepholes, packed)
 
     def _by_torch(self, words_PD: Tensor, packed: Packed) -> Tensor:
-        """States [P, H] from torch's LSTM, on a GPU cuDNN's: that wants its parameters in one piece of memory."""
+        """Return the states [P, H] of torch's LSTM. On a GPU this is cuDNN, which needs its parameters in one block of
+        memory.
+        """
         parameters = self.input_weight, self.state_weight, self.bias, torch.zeros_like(self.bias)
         piece = torch.cat([parameter.flatten() for parameter in parameters]).split_with_sizes(
             [parameter.numel() for parameter in parameters]
@@ -164,14 +167,14 @@ class Lstm(Reader):
 
 
 def lstm_states(inputs_PG: Tensor, weight_GH: Tensor, peepholes_KH: Tensor | None, packed: Packed) -> Tensor:
-    """States h_t of an LSTM, [P, H].
+    """Return the states h_t of an LSTM, [P, H].
 
     Args:
-        inputs_PG: W_x x_t + b of the gates i, f, c and, where there is an output gate, o; used up: where no gradient
-            is asked for, the gates are written over it.
+        inputs_PG: W_x x_t + b of the gates i, f, c and, with an output gate, o; overwritten with the gates if no
+            gradient is needed.
         weight_GH: W_h of these gates.
-        peepholes_KH: w_ci, w_cf and, where there is an output gate, w_co; None: no peepholes.
-        packed: where the steps are.
+        peepholes_KH: w_ci, w_cf and, with an output gate, w_co; None: no peepholes.
+        packed: layout of the tokens.
     """
     parts = inputs_PG, weight_GH, peepholes_KH
     keep = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in parts)

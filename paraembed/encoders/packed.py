@@ -1,10 +1,11 @@
-"""The layout in which recurrent encoders read a batch of texts: step by step, without padding.
+"""Packed, time-major batches without padding, which recurrent encoders read.
 
-The texts are sorted by length, the longest first; step t holds token t of every text that is long enough, in that
-order, so the texts at work in a step are always the first ones. P (= T) counts the places of this layout, the slots.
+The texts are sorted by length, the longest first. Time step t holds token t of every text that is long enough, in that
+order, so the active texts of a step are always the first ones. P (= T) is the number of positions in this layout, the
+slots.
 
-Where a training on a GPU wants a shape that repeats, steps may have more slots than texts at work: a text that is over
-reads its last token again, and nothing reads what comes of that.
+For training on a GPU with repeating shapes, steps may have more slots than active texts: a text that has ended reads
+its last token again, and the result is ignored.
 """
 
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ class Packed:
     """Position of each token of a batch, time-major.
 
     Attributes:
-        sizes: slots of each step, not increasing; their sum is P.
-        tokens: place in the flat batch of the token of each slot, int64 [P].
+        sizes: number of slots of each step, not increasing; their sum is P.
+        tokens: position in the flat batch of the token in each slot, int64 [P].
         slots: slot of each token of the flat batch, the inverse of ``tokens``, int64 [T].
         last: slot of the token that is read last, by text, int64 [N].
     """
@@ -36,7 +37,9 @@ class Packed:
     last: Tensor
 
     def steps(self, *vectors: Tensor) -> list[tuple[Tensor, ...]]:
-        """The part of each step: of [P, …] its slots, of [N, …] the texts at work (sorted by length)."""
+        """Split vectors by step: [P, …] into the slots of each step, [N, …] into its active texts (sorted by
+        length).
+        """
         total = sum(self.sizes)
         parts = [
             tensor.split_with_sizes(self.sizes) if len(tensor) == total else [tensor[:size] for size in self.sizes]
@@ -45,19 +48,19 @@ class Packed:
         return list(zip(*parts, strict=True))
 
     def before(self, vectors_PH: Tensor) -> Tensor:
-        """Return the predecessor of each slot in its text, for the slots of every step but the first."""
+        """Return for each slot, except those of the first step, the vector of the preceding token in its text."""
         parts = zip(vectors_PH.split_with_sizes(self.sizes), self.sizes[1:], strict=False)
         return torch.cat([vectors_PH[:0], *(step[:size] for step, size in parts)])
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Shape of a layout that is made on a device, decided by a host that knows the lengths of the texts.
+    """Shape of a layout that is computed on a device, decided on the host from the lengths of the texts.
 
     Attributes:
-        sizes: slots of each step: as many as there are texts at work; or as there are texts, in every step. In the
-            latter form a text may be longer: it is read up to the last step.
-        ends: slot behind each step's last, int64 on the device.
+        sizes: slots of each step: as many as there are active texts, or as many as there are texts, in every step. In
+            the second form a text may be longer; only its tokens up to the last step are read.
+        ends: slot after the last slot of each step, int64 on the device.
         num_tokens: T.
     """
 
@@ -67,7 +70,7 @@ class Steps:
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """A copy of an array on a device, or the array itself on a CPU; a GPU is not waited for."""
+    """Copy an array to a device without waiting for a GPU; on the CPU, return the array itself."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         tensor = tensor.pin_memory()  # from other memory the host would wait for the copy
@@ -75,13 +78,13 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
 
 
 def pack(offsets_N1: Tensor, device: torch.device, *, steps: Steps | None = None, backward: bool = False) -> Packed:
-    """Lay out texts, none of them empty.
+    """Compute the layout of a batch of non-empty texts.
 
     Args:
-        offsets_N1: where each text begins and ends, int64, on the CPU; where ``steps`` are given, on the device.
-        device: where the words are.
-        steps: make the layout on the device, in this shape.
-        backward: read each text from its last token to its first. ``sizes`` and the order of the texts stay the same.
+        offsets_N1: start and end of each text, int64, on the CPU; on the device if ``steps`` are given.
+        device: device of the words.
+        steps: compute the layout on the device, in this shape.
+        backward: read each text from its last token to its first; ``sizes`` and the order of the texts stay the same.
     """
     if steps is not None:
         return _pack_there(offsets_N1, steps, backward)
@@ -129,7 +132,7 @@ def _pack_there(offsets_N1: Tensor, steps: Steps, backward: bool) -> Packed:
 
 
 def in_float32(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """Apply a recurrence, in float32 also under autocast: rounded once a step, its states would drift."""
+    """Apply a recurrence in float32, even under autocast, because states that are rounded in every step would drift."""
     device = next(value.device.type for value in inputs if isinstance(value, Tensor))
     if not torch.is_autocast_enabled(device):
         return function.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
@@ -139,13 +142,14 @@ def in_float32(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
 
 
 def project_words(rows_RD: Tensor, ids_P: Tensor, weight_GD: Tensor, bias_G: Tensor | None = None) -> Tensor:
-    """A linear map of words, [P, G]: of the rows where they are fewer than the tokens, else of the tokens.
+    """Apply a linear map to words, [P, G]: to the rows of the word matrix if they are fewer than the tokens, else to
+    the tokens.
 
     Args:
         rows_RD: word vectors.
-        ids_P: row of each token, in the order wanted.
+        ids_P: row of each token, in the order of the result.
         weight_GD: the map.
-        bias_G: added to it.
+        bias_G: bias of the map.
     """
     if len(rows_RD) < len(ids_P):
         if rows_RD.data_ptr() % 64:  # a product's rounding depends on it, and a matrix from a file begins anywhere
@@ -155,6 +159,6 @@ def project_words(rows_RD: Tensor, ids_P: Tensor, weight_GD: Tensor, bias_G: Ten
 
 
 def text_means(states_PH: Tensor, packed: Packed, offsets_N1: Tensor) -> Tensor:
-    """Mean over the tokens of each text, [N, H], of a vector a slot."""
+    """Return the mean over the tokens of each text, [N, H], given a vector for each slot."""
     offsets = offsets_N1.to(states_PH.device)
     return F.embedding_bag(packed.slots, states_PH, offsets, mode="mean", include_last_offset=True)

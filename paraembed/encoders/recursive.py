@@ -1,4 +1,4 @@
-"""``recursive``: one layer from the leaves of a binary tree to its root (Wieting 2015 §4)."""
+"""Encoder ``recursive``: one layer, applied from the leaves of a binary tree to its root (Wieting 2015 §4)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +24,8 @@ def build(_config: RecursiveConfig, dimension: int, generator: torch.Generator) 
 class Recursive(Composition):
     """g(p) = tanh(W [g(c1); g(c2)] + b) for a node p with the children c1, c2; W_w[word] for a leaf.
 
-    A text of one word is its word vector. W is drawn uniformly within ±√(2 / D) (Glorot), b = 0: the paper is silent.
+    A text of one word is its word vector. The initial W is uniform within ±√(2 / D) (Glorot), and b = 0; the paper does
+    not give initial values.
 
     Attributes:
         weight: W, parameter [D, 2 · D].
@@ -44,7 +45,7 @@ class Recursive(Composition):
     def forward(  # type: ignore[override]  # it reads trees
         self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, merges_T: Tensor
     ) -> Tensor:
-        """Vectors of the roots [N, D]; ``merges_T``, int32 on the CPU, are trees as in ``Ragged``."""
+        """Return the vectors of the roots [N, D]; ``merges_T``, int32 on the CPU, holds trees as in ``Ragged``."""
         tree = arrange(merges_T.numpy(), len(offsets_N1) - 1)
         leaves_TD = F.embedding(ids_T, rows_RD)
         return in_float32(_Roots, leaves_TD, self.weight, self.bias, tree)
@@ -52,13 +53,13 @@ class Recursive(Composition):
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The nodes of N trees with T leaves: the leaves, then the I = T - N inner nodes, the lower levels first.
+    """Nodes of N trees with T leaves: the leaves, then the I = T - N inner nodes, lower levels first.
 
-    Level l holds the nodes of height l, so all children of a level lie before it.
+    Level l holds the nodes of height l, so all children of a level precede it.
 
     Attributes:
         children: int64 [I, 2], the left and right child of each inner node.
-        levels: where each level begins, and where the last ends; the first is T.
+        levels: start of each level, then the end of the last; the first start is T.
         roots: int64 [N].
     """
 
@@ -68,10 +69,10 @@ class Arrangement:
 
 
 def arrange(merges: npt.NDArray[np.int32], num_texts: int) -> Arrangement:
-    """Number the nodes of trees by their height.
+    """Number the nodes of trees by height.
 
-    All adjacent nodes that can be joined are joined at once. They are the next level: a node can be joined as soon as
-    both its children, which are adjacent then, exist.
+    In each round, all adjacent nodes that can be joined are joined, and form the next level. A node can be joined as
+    soon as both of its children exist and are adjacent.
 
     Args:
         merges: int32 [T], as in ``Ragged``; every text has at least one token.
@@ -96,7 +97,7 @@ def arrange(merges: npt.NDArray[np.int32], num_texts: int) -> Arrangement:
 
 
 class _Roots(torch.autograd.Function):
-    """Leaves [T, D] to roots [N, D]: one matrix product a level, forward and backward."""
+    """Map leaves [T, D] to roots [N, D], with one matrix product per level, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, leaves_TD: Tensor, weight_DE: Tensor, bias_D: Tensor, tree: Arrangement) -> Tensor:

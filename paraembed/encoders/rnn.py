@@ -1,7 +1,7 @@
-"""``rnn``: a plain recurrent network, its last state (Wieting 2016 eq. 3-4).
+"""Encoder ``rnn``: last state of a plain recurrent network (Wieting 2016 eq. 3-4).
 
-The recurrence is written out with its gradient: on a CPU that takes 0.6 times what torch's own RNN kernels take, for
-the words are projected once each, and the weight's gradient is one product for all steps.
+The recurrence is written out with its gradient. On a CPU it takes 0.6 times as long as torch's RNN kernels, because
+each word is projected once, and the gradient of the weight is a single product over all steps.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def build(config: RnnConfig, dimension: int, generator: torch.Generator) -> "Rnn
 
 
 class Rnn(Composition):
-    """h_t = f(W_x x_t + W_h h_{t-1} + b), g(x) = h_n; W uniform within ±1/√H, b = 0."""
+    """h_t = f(W_x x_t + W_h h_{t-1} + b), g(x) = h_n; initial weights uniform within ±1/√H, b = 0."""
 
     is_recurrent = True
     tokens_at_once = 16_384
@@ -37,7 +37,7 @@ class Rnn(Composition):
         self.bias = nn.Parameter(torch.zeros(self.width))
 
     def forward(self, rows_RD: Tensor, ids_T: Tensor, offsets_N1: Tensor, steps: Steps | None = None) -> Tensor:
-        """Last states [N, H]."""
+        """Return the last states [N, H]."""
         packed = pack(offsets_N1, rows_RD.device, steps=steps)
         inputs_PH = project_words(rows_RD, ids_T[packed.tokens], self.input_weight, self.bias)
         return last_states(inputs_PH, self.state_weight, packed, self.activation)
@@ -46,12 +46,13 @@ class Rnn(Composition):
 def last_states(
     inputs_PH: Tensor, weight_HH: Tensor, packed: Packed, activation: Literal["tanh", "relu", "identity"]
 ) -> Tensor:
-    """States h_t = f(inputs_t + W h_{t-1}) behind the last token of each text, [N, H], in the order of the texts.
+    """Return the state h_t = f(inputs_t + W h_{t-1}) after the last token of each text, [N, H], in the order of the
+    texts.
 
     Args:
-        inputs_PH: a vector a slot; used up: where no gradient is asked for, the states are written over it.
+        inputs_PH: a vector for each slot; overwritten with the states if no gradient is needed.
         weight_HH: W.
-        packed: where the steps are.
+        packed: layout of the tokens.
         activation: f.
     """
     keep = torch.is_grad_enabled() and (inputs_PH.requires_grad or weight_HH.requires_grad)
@@ -63,7 +64,9 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tens
     "relu": (torch.relu_, lambda grad, state: grad.mul_(state > 0)),
     "identity": (lambda state: state, lambda grad, _: grad),
 }
-"""f, and a gradient times the slope of f where f gave ``state``; both in place."""
+"""The activation f, and the product of a gradient with the slope of f at the point where f returned ``state``; both in
+place.
+"""
 
 
 class _LastStates(torch.autograd.Function):

@@ -49,7 +49,7 @@ class Weights:
         return cls(*options, encoder.device, encoder.precision, encoder.vocabulary, tensors)
 
     def encoder(self) -> Encoder:
-        """Return the encoder on these arrays, which are read-only: processes may share them."""
+        """Return an encoder on these arrays, which are read-only because several processes share them."""
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
             words = Words(self.vocabulary, self.tensors["matrix"])

@@ -1,1 +1,1 @@
-"""Scores: which sets, which metric, which table."""
+"""Evaluation of encoders: data sets, metrics and tables of scores."""

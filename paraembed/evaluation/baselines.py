@@ -1,15 +1,16 @@
-"""Baselines: averages of weighted word vectors that nobody trained, and word overlap.
+"""Untrained baselines: averages of weighted word vectors, and word overlap.
 
-``avg``: weight 1. ``sif``: a / (a + p(w)) (Arora et al. 2017). ``sif-common``: the same, less its first common
-components. ``inverse-frequency``: 1 / p(w) (Wieting 2016 §6), where <unk> represents all counted words
-that have no vector. ``l1``: |v|₁ of the word's trained vector v (Wieting 2016 §6).
+``avg``: weight 1. ``sif``: a / (a + p(w)) (Arora et al. 2017). ``sif-common``: like sif, without the first common
+components. ``inverse-frequency``: 1 / p(w) (Wieting 2016 §6), where <unk> represents all counted words that have no
+vector. ``l1``: |v|₁ of the word's trained vector v (Wieting 2016 §6).
 
-These are ordinary encoders: the weight is in the word matrix of an ``avg``, and to take away common components
-is the linear map I - UUᵀ of a ``proj``. These are fitted once, on a corpus that is named, and then part of the
-encoder: a vector depends on its text alone, where the original code fits them on whatever is scored at the time.
+These baselines are ordinary encoders. The weights are multiplied into the word matrix of an ``avg``; the common
+components are removed by the linear map I - UUᵀ of a ``proj``. The components are fitted once, on a corpus that the
+user names, and are then part of the encoder. A vector thus depends on its text alone, whereas the original code fits
+the components on the texts that are being scored.
 
-Word overlap scores pairs without vectors: share of the words of the shorter phrase that are in the longer (Wieting 2015
-§6.4).
+Word overlap scores pairs without vectors: the fraction of the shorter phrase's words that are in the longer one
+(Wieting 2015 §6.4).
 """
 
 import logging
@@ -45,17 +46,17 @@ Weights = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sources:
-    """What baselines are made of.
+    """Inputs of the baselines.
 
     Attributes:
         words: word-vector file.
-        counts: file of word counts, for p(w): ``word count`` a line, or ``count word``.
-        corpus: text file, a text a line, from which common components are fitted.
+        counts: file of word counts, for p(w): ``word count`` or ``count word`` on each line.
+        corpus: text file, one text per line, on which the common components are fitted.
         trained: encoder folder whose word vectors give the weights of ``l1``.
-        max_words: rows of the word-vector file to use; None: all.
-        tokenizer: of the encoders.
+        max_words: number of rows of the word-vector file to use; None: all.
+        tokenizer: tokenizer of the encoders.
         smoothing: a.
-        removed: how many common components to take away.
+        removed: number of common components to remove.
     """
 
     words: Path
@@ -68,18 +69,16 @@ class Sources:
     removed: int = 1
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a number that is not allowed."""
+        """Raise ValueError if a number is not allowed."""
         if not 0 < self.smoothing < 1:
-            raise ValueError(
-                f"smoothing is {self.smoothing}; allowed: more than 0 and less than 1, such as {SMOOTHING}"
-            )
+            raise ValueError(f"smoothing is {self.smoothing}; it must be above 0 and below 1, such as {SMOOTHING}")
         if self.removed < 1:
-            raise ValueError(f"removed is {self.removed}; allowed: 1 or more components")
+            raise ValueError(f"removed is {self.removed}; at least 1 component must be removed")
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """An encoder, one line that says what it is, and what it was made of, with digests."""
+    """A baseline encoder with a one-line description and the digests of its inputs."""
 
     name: str
     encoder: Encoder
@@ -90,7 +89,7 @@ class Baseline:
 def baselines(
     names: Sequence[str], sources: Sources, progress: Callable[[str], object] = lambda _: None
 ) -> list[Candidate]:
-    """Candidates for a report; see ``baseline``."""
+    """Return the baselines as candidates of a report; see ``baseline``."""
     words = read_words(sources.words, sources.max_words)
     results = [baseline(name, sources, words, progress) for name in names]
     return [Candidate(weighted.name, weighted.description, weighted.encoder, is_baseline=True) for weighted in results]
@@ -99,16 +98,16 @@ def baselines(
 def baseline(
     name: str, sources: Sources, words: Words | None = None, progress: Callable[[str], object] = lambda _: None
 ) -> Baseline:
-    """One of ``BASELINES``.
+    """Build one of ``BASELINES``.
 
     Args:
-        name: which one.
-        sources: what it is made of.
-        words: what ``sources.words`` holds, where it has been read already.
-        progress: called with what is being done.
+        name: name of the baseline.
+        sources: inputs of the baselines.
+        words: content of ``sources.words``, if it has been read already.
+        progress: called with a description of each step.
 
     Raises:
-        OSError, ValueError: unknown name; a file that it needs is not given, or cannot be read.
+        OSError, ValueError: the name is unknown, or a required file is not given or cannot be read.
     """
     if name not in BASELINES:
         raise ValueError(f"unknown baseline {name!r}; allowed: {', '.join(BASELINES)}")
@@ -134,19 +133,19 @@ def baseline(
 
 
 def sif_weights(counts: Weights, total: float, smoothing: float = SMOOTHING) -> Weights:
-    """Weights a / (a + p(w)) with p(w) = count / total, [V]; 1 for a word that was not counted."""
+    """Return the weights a / (a + p(w)) with p(w) = count / total, [V]; 1 for a word without a count."""
     return smoothing / (smoothing + counts / total)
 
 
 def inverse_frequency_weights(counts: Weights, total: float, unknown: int) -> Weights:
-    """Weights total / count, [V]; as in the paper, a word that was not counted counts 1.
+    """Return the weights total / count, [V]; as in the paper, a word without a count has count 1.
 
-    <unk> counts as often as all words without a vector together. As a word that counts 1 its vector would
-    drown the others where many words are unknown: STS mean 8 instead of 48, where 28 % of the tokens are.
+    The count of <unk> is the sum of all words without a vector. With count 1 its vector would dominate texts with many
+    OOV words: the STS mean is 8 instead of 48 if 28 % of the tokens are OOV.
 
     Args:
-        counts: of the vocabulary's words [V].
-        total: of all counted words.
+        counts: counts of the vocabulary's words [V].
+        total: sum of all counts.
         unknown: row of <unk>.
     """
     counted = counts.copy()
@@ -155,7 +154,7 @@ def inverse_frequency_weights(counts: Weights, total: float, unknown: int) -> We
 
 
 def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
-    """|v|₁ of each word's trained vector, [V]; of a word that has none, that of <unk>."""
+    """Return |v|₁ of each word's trained vector, [V]; a word without one gets the value of <unk>."""
     norms = trained.matrix.detach().abs().sum(dim=1, dtype=torch.float64).numpy()
     weights: Weights = norms[word_ids(vocabulary, trained.vocabulary)]
     return weights
@@ -164,26 +163,26 @@ def l1_weights(vocabulary: pa.StringArray, trained: Encoder) -> Weights:
 def without_common(
     encoder: Encoder, texts: pa.StringArray, removed: int = 1, progress: Callable[[str], object] = lambda _: None
 ) -> tuple[Encoder, float]:
-    """An ``avg`` without what its vectors of some texts have in common.
+    """Return an ``avg`` without the components that its vectors of some texts share.
 
-    That is (I - UUᵀ)·g(x), with the first right singular vectors U [D, removed] of the matrix of all vectors, not
-    centered (Arora et al. 2017, algorithm 1).
+    The result is (I - UUᵀ)·g(x), where U [D, removed] holds the first right singular vectors of the uncentered matrix
+    of all vectors (Arora et al. 2017, algorithm 1).
 
     Args:
         encoder: an ``avg``.
-        texts: string array, to fit on.
-        removed: how many singular vectors.
-        progress: called with what is being done.
+        texts: string array of texts to fit on.
+        removed: number of singular vectors.
+        progress: called with a description of each step.
 
     Returns:
-        A ``proj``, and the share of the vectors' squared length that it takes away, 0 to 1.
+        A ``proj``, and the fraction of the vectors' squared length that it removes, 0 to 1.
 
     Raises:
         ValueError: no text has a vector, or no dimension would be left.
     """
     width = encoder.width
     if removed >= width:
-        raise ValueError(f"removed is {removed}, and vectors have {width} numbers; allowed: 1 to {width - 1}")
+        raise ValueError(f"removed is {removed}, but vectors have only {width} dimensions; allowed: 1 to {width - 1}")
     moments_DD = np.zeros((width, width))
     for start in range(0, len(texts), BATCH_SIZE):
         progress(f"fitting sif-common: text {start:,} of {len(texts):,}")
@@ -191,7 +190,9 @@ def without_common(
         moments_DD += vectors_ND.T @ vectors_ND
     powers, axes_DD = np.linalg.eigh(moments_DD)  # ascending
     if not powers[-1] > 0:
-        raise ValueError("no text of the corpus has a vector other than zeros; give one in the words' language")
+        raise ValueError(
+            "no text of the corpus has a non-zero vector; give a corpus in the language of the word vectors"
+        )
     common_DU = axes_DD[:, -removed:]
     words = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
     projected = Encoder(ProjConfig(), words, encoder.tokenizer).requires_grad_(False).eval()
@@ -202,13 +203,13 @@ def without_common(
 
 
 def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]:
-    """Counts of a vocabulary's words [V], 0 for those that are not in the file, and the sum of all in the file.
+    """Return the counts of a vocabulary's words [V], 0 for words that are not in the file, and the sum of all counts.
 
-    A line is ``word count`` or ``count word``, whichever fits the whole file; words are lower-cased, and counts of
-    words that become one are added.
+    Each line is ``word count`` or ``count word``, whichever fits the whole file; words are lower-cased, and the counts
+    of words that become equal are added.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: a file, or a line of it, that cannot be read.
+        FileNotFoundError, IsADirectoryError, ValueError: the file or one of its lines cannot be read.
     """
     left, right = [], []
     for lines in read_lines(path):
@@ -225,7 +226,9 @@ def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]
     if not _all_counts(numbers):
         tokens, numbers = numbers, tokens
     if not _all_counts(numbers):
-        raise ValueError(f"{path}: neither its first nor its second column holds whole numbers; expected 'word count'")
+        raise ValueError(
+            f"{path}: neither its first nor its second column contains only whole numbers; expected 'word count'"
+        )
     counts = numbers.cast(pa.float64()).to_numpy()
     rows = pc.index_in(pc.utf8_lower(tokens), value_set=vocabulary)
     known = rows.is_valid().to_numpy()
@@ -237,17 +240,17 @@ def read_counts(path: Path, vocabulary: pa.StringArray) -> tuple[Weights, float]
 
 
 class WordOverlap:
-    """Scores pairs by their common words or their common English lemmas.
+    """Scorer of pairs by their shared words or their shared English lemmas.
 
-    The shorter phrase has fewer words; of two as long as each other the higher share counts, so that the score of a
-    pair is that of its swap. A phrase without words has overlap 0.
+    The shorter phrase is the one with fewer words; for phrases of equal length, the higher of both fractions is used,
+    so that the order of a pair does not matter. A phrase without words has overlap 0.
     """
 
     def __init__(self, *, lemmatized: bool) -> None:
         self.lemmatized = lemmatized
 
     def similarity(self, first: pa.StringArray, second: pa.StringArray) -> Weights:
-        """Overlap of each text [n] with its counterpart, float64 [n], 0 to 1."""
+        """Return the overlap of each text [n] with its counterpart, float64 [n], 0 to 1."""
         sides = [self._words(texts) for texts in (first, second)]
         keys = _keys(*sides)
         common = np.intersect1d(*keys)
@@ -266,7 +269,7 @@ class WordOverlap:
 
 
 def overlap_candidates() -> list[Candidate]:
-    """Strict and lemmatized word overlap."""
+    """Return two candidates: strict word overlap and lemmatized word overlap."""
     described = "share of the words of the shorter text that are in the longer"
     return [
         Candidate("overlap", described, WordOverlap(lemmatized=False), is_baseline=True),
@@ -275,7 +278,9 @@ def overlap_candidates() -> list[Candidate]:
 
 
 def num_shared(first: Tokens, second: Tokens) -> Weights:
-    """Tokens that both texts of each pair have, [n]; one that occurs twice in both counts twice."""
+    """Return the number of tokens that both texts of each pair share, [n]; a token that occurs twice in both counts
+    twice.
+    """
     (keys, counts), (others, other_counts) = (np.unique(side, return_counts=True) for side in _keys(first, second))
     _, positions, other_at = np.intersect1d(keys, others, assume_unique=True, return_indices=True)
     num_words = 1 + len(first.flat) + len(second.flat)
@@ -285,7 +290,7 @@ def num_shared(first: Tokens, second: Tokens) -> Weights:
 
 
 def _keys(first: Tokens, second: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """A number for each token of either side; the same for the same token in the same row."""
+    """Return a number for each token of both sides; equal tokens in the same row have equal numbers."""
     codes = pa.concat_arrays([first.flat, second.flat]).dictionary_encode().indices.to_numpy().astype(np.int64)
     num_words = 1 + len(codes)
     rows = [np.repeat(np.arange(len(side.offsets) - 1), np.diff(side.offsets)) for side in (first, second)]
@@ -293,7 +298,7 @@ def _keys(first: Tokens, second: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDA
 
 
 def _per_text(side: Tokens, flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """How many of each text's tokens are flagged."""
+    """Return how many of each text's tokens are flagged."""
     return np.diff(np.concatenate(([0], np.cumsum(flags)))[side.offsets])
 
 
@@ -302,11 +307,11 @@ def _all_counts(cells: pa.ChunkedArray) -> bool:
 
 
 def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[Weights, str]:
-    """Weights [V], and a description of their source."""
+    """Return weights [V], and a description of their source."""
     missing = [what for what, path in _used(name, sources).items() if path is None]
     if missing:
         files = " and ".join(f"`{file}`" for file in missing)
-        raise ValueError(f"the baseline {name} needs more than word vectors: give {files}")
+        raise ValueError(f"the baseline {name} needs more files than word vectors; set {files}")
     if name == "avg":
         return np.ones(len(vocabulary)), ", untrained"
     if sources.trained is not None and name == "l1":
@@ -315,8 +320,7 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
     counts, total = read_counts(sources.counts, vocabulary)
     if counts.sum() < LOW_COVERAGE * total:
         log.warning(
-            "warning: %s has a vector for %.1f%% of the counts in %s; check that both are of one language "
-            "and tokenizer",
+            "%s has a vector for only %.1f%% of the counts in %s; check that both use the same language and tokenizer",
             *(sources.words.name, 100 * counts.sum() / total, sources.counts.name),
         )
     of = f"with p(w) from {sources.counts.name}"
@@ -331,7 +335,7 @@ def _weights(name: str, sources: Sources, vocabulary: pa.StringArray) -> tuple[W
 
 
 def _used(name: str, sources: Sources) -> dict[str, Any]:
-    """The files, besides the words, that a baseline is made of."""
+    """Return the files of a baseline besides the word vectors."""
     return {what: getattr(sources, what) for what in MADE_OF.get(name, [])}
 
 

@@ -25,22 +25,22 @@ class PairScorer(Protocol):
     """Model that scores text pairs directly, without text vectors."""
 
     def similarity(self, first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.float64]:
-        """Similarity of each text to its counterpart, float64 [n]."""
+        """Return the similarity of each text to its counterpart, float64 [n]."""
         ...
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is scored.
+    """An encoder or scorer to evaluate.
 
     Attributes:
-        label: head of its column.
-        description: one line that says what it is.
-        encoder: what embeds, or scores pairs.
-        kind: name of the registered encoder, which says what published rows it is compared with; "" where it has none.
-        is_baseline: something to beat: tables show its main score only.
-        chosen_by: metric by which it is the best of the encoders of its training; "" where it is the last one.
-        trained_on: sha256 of the manifest of its training pairs; "" where that is not known.
+        label: name of its column.
+        description: one-line description.
+        encoder: the encoder of texts, or the scorer of pairs.
+        kind: name of the registered encoder, which selects the published rows to compare with; "" without one.
+        is_baseline: whether it is a baseline, for which tables show only the main score.
+        chosen_by: metric by which it was selected as the best checkpoint of its training; "" for the last checkpoint.
+        trained_on: sha256 of the manifest of its training pairs; "" if unknown.
         gold: data sets whose labeled examples it was trained on.
     """
 
@@ -55,7 +55,7 @@ class Candidate:
 
 
 def trained(folder: Path, label: str | None = None) -> Candidate:
-    """Return the encoder in a folder as a candidate; errors are those of ``load``."""
+    """Return the encoder in a folder as a candidate; the errors are those of ``load``."""
     encoder = load(folder)
     kind = encoder_name(encoder.config)
     name = printable(folder.name)
@@ -78,7 +78,7 @@ def trained(folder: Path, label: str | None = None) -> Candidate:
 
 
 def untrained(path: Path, max_words: int | None, tokenizer: str) -> Candidate:
-    """The plain average of a word-vector file; raises what ``read_words`` does."""
+    """Return the plain average of a word-vector file; the errors are those of ``read_words``."""
     words = read_words(path, max_words)
     description = f"average of {len(words.vocabulary):,} word vectors from {printable(path.name)}, untrained"
     return Candidate("untrained", description, Encoder(AvgConfig(), words, tokenizer), is_baseline=True)
@@ -91,7 +91,7 @@ def foreign(name: str) -> Candidate:
 
 
 def unique_labels(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates, with a number after a label that an earlier one has."""
+    """Return the candidates; a label that an earlier candidate already has gets a number appended."""
     taken = Counter[str]()
     unique = []
     for candidate in candidates:

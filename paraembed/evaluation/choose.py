@@ -19,26 +19,27 @@ SEED = 0
 
 
 def read_choose(held_out: Path, options: int = 100) -> Suite:
-    """A suite ``choose`` of held-out pairs: the second text of each among ``options`` - 1 contrast phrases.
+    """Return a suite ``choose`` of held-out pairs: find the second text of each among ``options`` - 1 contrast phrases.
 
-    These are drawn uniformly from the distinct texts of the pairs but the two of the pair, whatever their frequency,
-    each on its own: of few texts one may be drawn twice for a question.
+    Contrast phrases are drawn uniformly and independently from the distinct texts of the pairs except the two of the
+    pair. If there are few texts, a question may contain the same one twice.
 
     Args:
         held_out: folder of pair shards, or a pair file of any format that jobs/shard.py reads.
-        options: k, to choose from.
+        options: k, the number of candidates.
 
     Raises:
-        FileNotFoundError, ValueError: no such pairs; fewer than 2 options; not enough distinct texts.
+        FileNotFoundError, ValueError: the pairs do not exist, ``options`` is below 2, or there are too few distinct
+            texts.
     """
     if options < 2:
-        raise ValueError(f"`choices` is {options}; it must be at least 2, the paraphrase and one contrast phrase")
+        raise ValueError(f"`choices` is {options}; it must be at least 2: the paraphrase and one contrast phrase")
     first, second, num_left_out = _held_out_pairs(held_out)
     texts = pc.unique(pa.chunked_array([first, second], pa.string()))
     if len(texts) < options + 1:
         raise ValueError(
-            f"{held_out} has {len(texts)} distinct texts; to choose from {options} takes {options + 1}: "
-            "give more held-out pairs or fewer `choices`"
+            f"{held_out} has {len(texts)} distinct texts, but {options} choices need {options + 1}; give more "
+            "held-out pairs or fewer `choices`"
         )
     first_ids, other = (pc.index_in(side, value_set=texts).to_numpy().astype(np.int32) for side in (first, second))
     generator = np.random.default_rng([SEED, options])
@@ -60,32 +61,36 @@ def read_choose(held_out: Path, options: int = 100) -> Suite:
 
 
 def is_trained_on(held_out: Path, digest: str) -> bool:
-    """Whether these are the very pair shards of a training, by the sha256 of their manifest."""
+    """Return whether these are the pair shards of a training, by the sha256 of their manifest."""
     return held_out.is_dir() and bool(digest) and sha256_of(held_out / "manifest.json") == digest
 
 
 def check_held_out(held_out: Path | None, candidates: Sequence[Candidate]) -> None:
-    """Raise ValueError where the held-out pairs are the very ones of a candidate's training."""
+    """Raise ValueError if the held-out pairs are the training pairs of a candidate."""
     for candidate in candidates:
         if held_out and is_trained_on(held_out, candidate.trained_on):
             raise ValueError(
-                f"`held_out` {held_out} holds the very pairs that {candidate.label} was trained on; give pairs that it "
-                "has not seen (`margin_pairs` takes any)"
+                f"`held_out` {held_out} contains the training pairs of {candidate.label}; give pairs that it was not "
+                "trained on (`margin_pairs` accepts any pairs)"
             )
 
 
 def _blocks(path: Path) -> Iterator[Block]:
-    """The pairs of a file; where only a flag of jobs/shard.py makes it readable, the error says so."""
+    """Yield the pairs of a file; if it can only be read with a flag of jobs/shard.py, the error says so."""
     try:
         yield from read_pairs(path)
     except ValueError as error:
         if " `" not in str(error):
             raise
-        raise ValueError(f"{error}; these are options of jobs/shard.py: give `held_out` the shards it makes") from None
+        raise ValueError(
+            f"{error}; these are options of jobs/shard.py: shard the pairs, and give `held_out` the shards"
+        ) from None
 
 
 def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
-    """First texts, second texts, and how many rows were left out: no pairs, or a text with itself."""
+    """Return first texts, second texts, and the number of rows left out: rows that are not pairs, and pairs of equal
+    texts.
+    """
     tables = []
     num_refused = 0
     if path.is_dir():
@@ -104,5 +109,5 @@ def _held_out_pairs(path: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
     )
     different = pc.not_equal(first, second)
     if not different.true_count:
-        raise ValueError(f"{path} holds no pairs of different texts; expected held-out pairs")
+        raise ValueError(f"{path} has no pairs of different texts; give other held-out pairs")
     return first.filter(different), second.filter(different), num_refused + different.false_count

@@ -1,4 +1,4 @@
-"""An evaluation: candidates and suites from their names, then scores, analyses and the report as files."""
+"""Evaluation: read candidates and suites by name, score them, run analyses, and write the report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,29 +19,29 @@ from paraembed.text.vocabulary import LOW_COVERAGE
 
 Progress = Callable[[str], object]
 FetchRun = Callable[[str, Path], Path]
-"""MLflow run id, folder → encoder folder in it."""
+"""Function from MLflow run id and target folder to the encoder folder downloaded there."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to score, and on what.
+    """Candidates, suites and options of an evaluation.
 
     Attributes:
         encoders: encoder folders, MLflow run ids, or models of other libraries (``st:…``, ``m2v:…``).
-        words: word-vector file, scored as a plain average, and the source of weighted baselines.
+        words: word-vector file, scored as a plain average; weighted baselines use it, too.
         max_words: number of its rows to use; None: all.
         baselines: names of ``MADE_OF`` or ``HEURISTICS``.
         counts: file of word counts.
-        corpus: text file to fit common components on.
+        corpus: text file on which common components are fitted.
         trained: encoder folder with the weights of ``l1``; None: the first of ``encoders``.
         suites: names of suites, ``all`` or ``HEURISTICS``.
         data: folder of the suites.
         pairs: files of scored pairs.
-        held_out: pairs to choose paraphrases from.
+        held_out: pairs for the 1-of-k choice of paraphrases.
         choices: number of texts to choose from.
         resamples: bootstrap resamples; 0: no intervals.
-        analyses: whether analyses and report.html are made.
-        options: of the analyses.
+        analyses: whether to run analyses and write report.html.
+        options: options of the analyses.
     """
 
     encoders: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Report of an evaluation, the files that were written, and analyses that could not be made, with the reason."""
+    """Report of an evaluation, the written files, and the reasons of analyses that could not be made."""
 
     report: Report
     files: tuple[Path, ...]
@@ -79,10 +79,10 @@ class Outcome:
 
 
 def prepare(request: Request, fetch_run: FetchRun, progress: Progress) -> Prepared:
-    """Read the suites and the candidates, and check what can be checked before scoring.
+    """Read the suites and the candidates, and check everything that can be checked before scoring.
 
     Raises:
-        ValueError, OSError: a file or an option that cannot be used.
+        ValueError, OSError: a file or an option cannot be used.
     """
     progress("reading the sets")
     suites = read_all(request)
@@ -138,10 +138,10 @@ def find_candidates(request: Request, fetch_run: FetchRun, progress: Progress) -
 
 
 def find_candidate(name: str, fetch_run: FetchRun) -> Candidate:
-    """Return the model of another library, the encoder of an MLflow run, or that of a folder.
+    """Return a candidate by name: a model of another library, the encoder of an MLflow run, or an encoder folder.
 
     Raises:
-        ValueError, OSError: no such model, run or folder.
+        ValueError, OSError: the model, run or folder does not exist.
     """
     if is_peer(name):
         return foreign(name)
@@ -154,7 +154,7 @@ def find_candidate(name: str, fetch_run: FetchRun) -> Candidate:
 
 
 def low_coverage(report: Report) -> list[tuple[Column, float]]:
-    """Return the candidates that lack a vector for most tokens of the sets, with the fraction that they have."""
+    """Return the candidates without a vector for most tokens of the sets, with their coverage."""
     low = []
     for column in report.columns:
         sets = [score for score in column.scores if not (score.is_mean or score.is_pooled)]

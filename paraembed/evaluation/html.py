@@ -1,4 +1,6 @@
-"""One HTML file a report, which needs no other: scores, pictures and tables of the analyses, what was not made."""
+"""Report as one self-contained HTML file: scores, plots and tables of the analyses, and analyses that could not be
+made.
+"""
 
 import base64
 import re
@@ -16,7 +18,9 @@ NAME = "report.html"
 _PIXELS_SHOWN = 0.8  # of a picture's: its letters are then as large as the page's
 _DIGITS = r"[-−]?\d[\d,]*(\.\d+)?"
 _NUMBER = re.compile(rf"{_DIGITS}[~*]*( ?[(\[][^)\]]*[)\]])?|{_DIGITS} – {_DIGITS}|–?")
-"""A number, maybe marked, maybe with an interval or another number in brackets; an interval; or none."""
+"""Pattern of a numeric cell: a number with an optional mark and an optional interval or second number in brackets; an
+interval; or an empty cell.
+"""
 
 _TABLE = """
 {% macro table(head, rows, bold=()) %}
@@ -127,12 +131,13 @@ summary { cursor: pointer; color: var(--link) }
 def write_html(report: Report, analyses: Sequence[Analysis], out: Path) -> Path:
     """Write ``report.html`` into a folder; the same report and analyses give the same bytes.
 
-    The page has no script and names no other file: pictures are in it, and its own policy forbids it every request.
+    The page has no scripts and refers to no other file: plots are embedded, and its content security policy forbids all
+    requests.
 
     Args:
         report: the scores.
-        analyses: of ``analyse``; those that were not made are listed with the reason.
-        out: folder; made if it is not there.
+        analyses: results of ``analyse``; those that could not be made are listed with the reason.
+        out: folder; created if it is missing.
     """
     out.mkdir(parents=True, exist_ok=True)
     path = out / NAME
@@ -141,7 +146,7 @@ def write_html(report: Report, analyses: Sequence[Analysis], out: Path) -> Path:
 
 
 def page(report: Report, analyses: Sequence[Analysis]) -> str:
-    """The HTML document; every name and text in it is escaped."""
+    """Return the HTML document, with every name and text escaped."""
     return TEMPLATES.get_template("page").render(
         title="Scores of " + ", ".join(column.label for column in report.columns),
         report=report,
@@ -152,7 +157,7 @@ def page(report: Report, analyses: Sequence[Analysis]) -> str:
 
 
 def _are_numeric(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
-    """Which columns hold numbers alone; they are set to the right."""
+    """Return which columns contain only numbers; these are right-aligned."""
     return [all(_NUMBER.fullmatch(row[column]) for row in rows) for column in range(width)]
 
 

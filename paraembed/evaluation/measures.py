@@ -1,6 +1,6 @@
-"""Cosine, Pearson's r and Spearman's ρ with percentile bootstrap (Efron 1979); thresholds and choices.
+"""Cosine, Pearson's r and Spearman's ρ with percentile-bootstrap intervals (Efron 1979); thresholds and choices.
 
-A resample draws n of n pairs with replacement, so it is a count for each pair, 0 or more. Its correlation is that of
+A resample draws n of n pairs with replacement, that is, a count of 0 or more for each pair. Its correlation is that of
 the pairs weighted by their counts; equal values share their mean rank within the resample.
 """
 
@@ -31,7 +31,7 @@ _DRAWS = 1 << 20  # at a time, 4 MB
 
 
 def cosine(first_NH: npt.NDArray[np.float32], second_NH: npt.NDArray[np.float32]) -> Vector:
-    """Cosine of each row with the same row of the other matrix: float64 [N]; 0 where a row is all zeros."""
+    """Return the cosine of each row with the same row of the other matrix, float64 [N]; 0 for a zero row."""
     first, second = first_NH.astype(np.float64), second_NH.astype(np.float64)
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     dots: Vector = np.einsum("nh,nh->n", first, second)
@@ -40,27 +40,27 @@ def cosine(first_NH: npt.NDArray[np.float32], second_NH: npt.NDArray[np.float32]
 
 
 def pearson(predicted: Vector, gold: Vector) -> float:
-    """Pearson's correlation of two vectors [N].
+    """Return Pearson's correlation of two vectors [N].
 
     Raises:
-        ValueError: where it is not defined: fewer than two pairs, a side that is constant or not finite.
+        ValueError: the correlation is undefined: fewer than two pairs, or a side that is constant or not finite.
     """
     _check(predicted, gold)
     return float(stats.pearsonr(predicted, gold).statistic)
 
 
 def spearman(predicted: Vector, gold: Vector) -> float:
-    """Spearman's rank correlation of two vectors [N], equal values sharing their mean rank.
+    """Return Spearman's rank correlation of two vectors [N]; equal values share their mean rank.
 
     Raises:
-        ValueError: as for ``pearson``.
+        ValueError: the same errors as ``pearson``.
     """
     _check(predicted, gold)
     return float(stats.spearmanr(predicted, gold).statistic)
 
 
 def draws(num_pairs: int, resamples: int, name: str) -> Iterator[Ints]:
-    """Pairs of the resamples, in blocks [R, n]; the same for a name and a number of pairs, whoever is scored."""
+    """Yield the pairs of the resamples in blocks [R, n]; they depend only on the name and the number of pairs."""
     generator = np.random.default_rng([SEED, zlib.crc32(name.encode()), num_pairs])
     at_once = max(1, _DRAWS // num_pairs)
     for start in range(0, resamples, at_once):
@@ -68,16 +68,16 @@ def draws(num_pairs: int, resamples: int, name: str) -> Iterator[Ints]:
 
 
 def resampled_correlations(predicted: Vector, gold: Vector, resamples: int, name: str) -> tuple[Vector, Vector]:
-    """Pearson's r and Spearman's ρ of resamples of n pairs.
+    """Return Pearson's r and Spearman's ρ of resamples of n pairs.
 
     Args:
         predicted: float64 [n], not constant.
-        gold: the same.
-        resamples: how many.
-        name: of the set; see ``draws``.
+        gold: float64 [n], not constant.
+        resamples: number of resamples.
+        name: name of the set; see ``draws``.
 
     Returns:
-        Two vectors [resamples]; NaN where a resample has a side that is constant.
+        Two vectors [resamples]; NaN for a resample with a constant side.
     """
     # Around 0 and of size 1, so that the sums of squares keep their digits.
     sides = [(side - side.mean()) / side.std() for side in (predicted, gold)]
@@ -88,12 +88,12 @@ def resampled_correlations(predicted: Vector, gold: Vector, resamples: int, name
 
 
 def resampled_means(hits: Vector, resamples: int, name: str) -> Vector:
-    """Mean of hits [n] in each resample, [resamples]."""
+    """Return the mean of hits [n] in each resample, [resamples]."""
     return np.concatenate([hits[drawn_RN].mean(axis=1) for drawn_RN in draws(len(hits), resamples, name)])
 
 
 def interval(replicates: Vector) -> tuple[float, float] | None:
-    """The middle 95 % of replicates; None where under half of them are numbers, for that says nothing."""
+    """Return the middle 95 % of replicates; None if fewer than half of them are numbers."""
     finite = replicates[np.isfinite(replicates)]
     if 2 * len(finite) < len(replicates):
         return None
@@ -103,31 +103,37 @@ def interval(replicates: Vector) -> tuple[float, float] | None:
 
 def _check(predicted: Vector, gold: Vector) -> None:
     if len(predicted) == len(gold) == 1:
-        raise ValueError("one pair has no correlation; it takes at least 2")
+        raise ValueError("the correlation of a single pair is undefined; give at least 2 pairs")
     if len(predicted) != len(gold) or len(gold) < 2:
         raise ValueError(
-            f"{len(predicted)} predictions and {len(gold)} gold scores; a correlation needs as many of both, at least 2"
+            f"{len(predicted)} predictions and {len(gold)} gold scores; a correlation needs the same number of both, "
+            "at least 2"
         )
     for what, values in (("predictions", predicted), ("gold scores", gold)):
         if not np.isfinite(values).all():
             number = int(np.argmin(np.isfinite(values))) + 1
-            raise ValueError(f"number {number} of the {what} is {values[number - 1]}; a correlation needs finite ones")
+            raise ValueError(
+                f"number {number} of the {what} is {values[number - 1]}; a correlation needs finite numbers"
+            )
         largest = float(np.abs(values).max())
         if largest > _LARGEST:
             raise ValueError(
-                f"one of the {what} is of size {largest:g}; allowed: up to {_LARGEST:g}, for squares are summed"
+                f"one of the {what} has the magnitude {largest:g}; allowed: up to {_LARGEST:g}, because squares are "
+                "summed"
             )
         # scipy's own limit, below which rounding decides the result.
         if np.std(values) <= 1e-13 * abs(np.mean(values)):
             raise ValueError(
-                f"the {len(values)} {what} are all {values[0]:.6g}; a correlation needs some that differ"
-                + ("; are the words of the texts in the vocabulary?" if what == "predictions" else "")
+                f"the {len(values)} {what} are all {values[0]:.6g}; a correlation needs different values"
+                + ("; check that the words of the texts are in the vocabulary" if what == "predictions" else "")
             )
 
 
 @compiled
 def _correlations(drawn_RN: Ints, x_N: Vector, y_N: Vector, x_groups_N: Ints, y_groups_N: Ints) -> Vector:
-    """Pearson's r and Spearman's ρ of each resample, [2, R]; a group is a value's place among the distinct ones."""
+    """Return Pearson's r and Spearman's ρ of each resample, [2, R]; a group is the index of a value among the distinct
+    values.
+    """
     num_resamples, num_pairs = drawn_RN.shape
     found_2R = np.empty((2, num_resamples))
     count_N = np.empty(num_pairs)
@@ -157,7 +163,7 @@ def _correlations(drawn_RN: Ints, x_N: Vector, y_N: Vector, x_groups_N: Ints, y_
 
 @compiled
 def _mean_ranks(count_N: Vector, group_N: Ints, ranks: Vector) -> None:
-    """Write the mean rank of each group, less (n + 1) / 2, their mean over the resample."""
+    """Write the mean rank of each group minus (n + 1) / 2, the mean rank of the resample."""
     ranks[:] = 0
     for pair in range(len(count_N)):
         ranks[group_N[pair]] += count_N[pair]
@@ -170,7 +176,9 @@ def _mean_ranks(count_N: Vector, group_N: Ints, ranks: Vector) -> None:
 
 @compiled
 def _ratio(covariance: float, first: float, other: float) -> float:
-    """Covariance over the root of the variances' product; NaN where one of them is 0 but for rounding."""
+    """Return the covariance divided by the root of the product of the variances; NaN if a variance is 0 up to
+    rounding.
+    """
     return covariance / np.sqrt(first * other) if min(first, other) > 1e-10 else np.nan
 
 
@@ -181,10 +189,10 @@ _CELLS = 1 << 24  # numbers at a time, 64 MB in float32
 
 
 class Similarities:
-    """Cosines of the texts of a suite, each distinct one encoded once; or what a scorer of pairs says.
+    """Cosines between the texts of a suite, each distinct text encoded once; or the similarities of a scorer of pairs.
 
     Raises:
-        ValueError: what ``embed`` raises; a vector that is not finite.
+        ValueError: ``embed`` fails, or a vector is not finite.
     """
 
     def __init__(self, encoder: Embeds | PairScorer, suite: Suite) -> None:
@@ -199,18 +207,18 @@ class Similarities:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether they are of an encoder of texts; a scorer of pairs has none."""
+        """Whether the similarities come from text vectors; a scorer of pairs has none."""
         return self._pairs is None
 
     def of(self, first: pa.StringArray, second: pa.StringArray) -> Vector:
-        """Similarity of each of n texts to its counterpart, float64 [n]."""
+        """Return the similarity of each of n texts to its counterpart, float64 [n]."""
         if self._pairs is not None:
             return self._pairs.similarity(first, second)
         vectors = self._embedded.vectors
         return cosine(vectors[self._rows(first)], vectors[self._rows(second)])
 
     def of_options(self, choices: Choices) -> npt.NDArray[np.float32]:
-        """Cosine of the two texts of each option, float32 [n, k]."""
+        """Return the cosine of the two texts of each option, float32 [n, k]."""
         vectors = self._embedded.vectors[self._rows(choices.distinct)]
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         units = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms != 0)
@@ -244,7 +252,7 @@ class Similarities:
         return int((times * embedded.num_tokens[rows]).sum()), int((times * embedded.num_unknown[rows]).sum())
 
     def are_covered(self, pairs: ScoredPairs) -> Flags | None:
-        """Whether no word of a pair is unknown, bool [n]; None where tokens are not counted."""
+        """Return whether each pair has no OOV word, bool [n]; None if tokens are not counted."""
         if self._pairs is not None or not self._embedded.num_tokens.any():
             return None
         first, second = (self._embedded.num_unknown[self._rows(side)] == 0 for side in pairs.texts)
@@ -252,7 +260,7 @@ class Similarities:
         return covered
 
     def num_known_answers(self, choices: Choices) -> int | None:
-        """Questions whose right answer has no OOV word; None where tokens are not counted."""
+        """Return the number of questions whose right answer has no OOV word; None if tokens are not counted."""
         if self._pairs is not None or not self._embedded.num_tokens.any():
             return None
         rows = self._rows(choices.distinct)
@@ -264,16 +272,17 @@ class Similarities:
 
 
 def best_threshold(similarities: Vector, labels: Vector) -> float:
-    """The similarity from which on pairs are called the same, so that most are right; the lowest of equally good ones.
+    """Return the similarity threshold that classifies most pairs correctly; the lowest of equally good thresholds.
 
-    Thresholds lie half way between similarities; below all of them and above all of them are allowed.
+    Pairs with a similarity at or above the threshold count as equal in meaning. Thresholds are midpoints between
+    similarities, below all of them, or above all of them.
 
     Args:
         similarities: float64 [n].
-        labels: float64 [n], 1 the same, 0 not.
+        labels: float64 [n], 1 for the same meaning, 0 otherwise.
 
     Raises:
-        ValueError: similarities that are all the same or not finite.
+        ValueError: the similarities are all equal or not finite.
     """
     _check_spread(similarities)
     order = np.argsort(similarities, kind="stable")
@@ -285,17 +294,17 @@ def best_threshold(similarities: Vector, labels: Vector) -> float:
 
 
 def first_place(similarities_NK: npt.NDArray[np.float32]) -> tuple[Flags, Vector]:
-    """Whether option 0 is the most similar one.
+    """Return whether option 0 is the most similar one.
 
     Args:
-        similarities_NK: of k options to n questions.
+        similarities_NK: similarities of k options for n questions.
 
     Returns:
-        bool [n], no where it shares the first place; float64 [n], a share of 1 where it does: what drawing among the
-        first would give on average.
+        bool [n], false for a tie; float64 [n], 1/m for a tie of m first options, the expected value of a random choice
+            among them.
 
     Raises:
-        ValueError: similarities that are all the same or not finite.
+        ValueError: the similarities are all equal or not finite.
     """
     _check_spread(similarities_NK)
     right_N = similarities_NK[:, 0]
@@ -306,9 +315,9 @@ def first_place(similarities_NK: npt.NDArray[np.float32]) -> tuple[Flags, Vector
 
 def _check_spread(similarities: npt.NDArray[np.floating]) -> None:
     if not np.isfinite(similarities).all():
-        raise ValueError("a similarity is not finite; are there NaNs in the encoder's weights?")
+        raise ValueError("a similarity is not finite; check the encoder's weights for NaN")
     if np.ptp(similarities) <= _TIE:
         raise ValueError(
-            f"the {similarities.size} predictions are all {similarities.flat[0]:.6g}; are the words of the texts in "
-            "the vocabulary?"
+            f"the {similarities.size} predictions are all {similarities.flat[0]:.6g}; check that the words of the "
+            "texts are in the vocabulary"
         )

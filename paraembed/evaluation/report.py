@@ -1,6 +1,7 @@
-"""Scores of one or several encoders next to published ones: tables, Markdown, CSV, JSON, metrics, model card.
+"""Scores of one or several encoders next to published scores: tables, Markdown, CSV, JSON, metrics, model card.
 
-Tables show scores ×100, as the papers do, and unknown tokens in %; JSON, CSV and metrics hold our scores as fractions.
+Tables show scores ×100, as the papers do, and OOV tokens in %; in JSON, CSV and metrics, this run's scores are
+fractions.
 """
 
 import csv
@@ -36,13 +37,13 @@ __all__ = ["Column", "Report", "Table", "compare"]
 
 @dataclass(frozen=True)
 class Report:
-    """One column for each encoder.
+    """Scores of an evaluation, with one column for each encoder.
 
     Attributes:
-        columns: one an encoder.
-        notes: on no suite alone.
-        predictions: predicted similarities [n] of graded sets, by label of the column and name of the score.
-        suite_notes: by suite: on what its scores may be compared with.
+        columns: one for each encoder.
+        notes: notes that are not about a single suite.
+        predictions: predicted similarities [n] of graded sets, by column label and score name.
+        suite_notes: notes on what the scores may be compared with, by suite.
     """
 
     columns: tuple[Column, ...]
@@ -51,7 +52,7 @@ class Report:
     suite_notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and rows: set, pairs, then for each encoder its measures and the unknown tokens."""
+        """Return header and rows: set, number of pairs, then measures and OOV tokens of each encoder."""
         used = {measure for column in self.columns for score in column.scores for measure in score.values}
         measures = [measure for measure in ("pearson", "spearman", "accuracy") if measure in used]
         head = ["set", "pairs"]
@@ -68,11 +69,11 @@ class Report:
         return head, rows
 
     def tables(self, *, brief: bool = False) -> tuple[Table, ...]:
-        """One table a suite, next to the published scores; ``brief``: fewer columns, for a terminal."""
+        """Return one table per suite, next to the published scores; ``brief``: fewer columns, for a terminal."""
         return suite_tables(self.columns, self.suite_notes, brief=brief)
 
     def markdown(self) -> str:
-        """A Markdown document, means in bold."""
+        """Return a Markdown document, with means in bold."""
         lines = ["# Scores", "", *_markdown_list([f"{column.label}: {column.description}" for column in self.columns])]
         for table in self.tables():
             head = [markdown_row(table.head), "|---|" + "---:|" * (len(table.head) - 1)]
@@ -85,7 +86,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def json(self) -> dict[str, Any]:
-        """Every score in full precision, by encoder and name; the published ones next to them, ×100 as printed."""
+        """Return every score in full precision, by encoder and name, next to the published scores, ×100 as printed."""
         encoders = [
             {
                 "label": column.label,
@@ -101,7 +102,7 @@ class Report:
         return {"encoders": encoders, "published": [_published(results) for results in self._rows()], "notes": notes}
 
     def csv(self) -> str:
-        """One line a value: whose it is (this run, or the table and row of a paper), of what, on which score."""
+        """Return one line per value: its source (this run, or table and row of a paper), measure and score."""
         head = (
             "whose",
             "kind",
@@ -149,9 +150,10 @@ class Report:
         return published_rows(self.columns[0].scores, [column.kind for column in self.columns if column.kind])
 
     def metrics(self) -> dict[str, float]:
-        """``sts/2012/MSRpar/pearson`` and ``…/spearman``; means as ``sts/mean`` (Pearson) and ``sts/mean_spearman``.
+        """Return metrics such as ``sts/2012/MSRpar/pearson`` and ``…/spearman``; means are ``sts/mean`` (Pearson) and
+        ``sts/mean_spearman``.
 
-        Columns after the first have their label in front.
+        The metrics of columns after the first are prefixed with their label.
         """
         metrics: dict[str, float] = {}
         for number, column in enumerate(self.columns):
@@ -161,19 +163,19 @@ class Report:
         return metrics
 
     def num_sets(self) -> dict[str, int]:
-        """How many sets lie behind each mean, by its name in ``metrics``."""
+        """Return how many sets each mean covers, by its name in ``metrics``."""
         means = [score for score in self.columns[0].scores if score.is_mean]
         return {metric_name(score.name, "pearson", score): score.num_sets for score in means}
 
     def write(self, folder: Path) -> tuple[Path, ...]:
-        """Write ``scores.json``, ``scores.md`` and ``scores.csv`` into a folder, which is made if it is not there.
+        """Write ``scores.json``, ``scores.md`` and ``scores.csv`` to a folder, which is created if it is missing.
 
         Raises:
             NotADirectoryError: ``folder`` is a file.
-            OSError: it cannot be made.
+            OSError: the folder cannot be created.
         """
         if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(f"{folder} is a file; the scores need a folder")
+            raise NotADirectoryError(f"{folder} is a file, but the scores need a folder; choose another `out`")
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "scores.json", self.json())
         for name, text in (("scores.md", self.markdown()), ("scores.csv", self.csv())):
@@ -191,13 +193,13 @@ def compare(
     """Score candidates on suites.
 
     Args:
-        candidates: what to score.
-        suites: on what.
-        resamples: of the bootstrap behind the 95 % intervals; 0: no intervals.
-        progress: called with what is being done.
+        candidates: encoders to score.
+        suites: data sets to score them on.
+        resamples: bootstrap resamples for the 95 % intervals; 0: no intervals.
+        progress: called with a description of each step.
 
     Raises:
-        ValueError: a score that is not defined, with the names of candidate and set; two candidates of one label.
+        ValueError: a score is undefined (the message names candidate and set), or two candidates have the same label.
     """
     labels = [candidate.label for candidate in candidates]
     if len({*labels}) < len(labels):
@@ -235,7 +237,7 @@ def compare(
 def _scored(
     candidate: Candidate, suites: Sequence[Suite], resamples: int, progress: Callable[[str], object]
 ) -> list[Scored]:
-    """Score a candidate on suites, and say on which of all sets."""
+    """Score a candidate on suites, reporting the progress over all sets."""
     total = sum(len(group.sets) for suite in suites for group in suite.groups)
     numbers = count(1)
 
@@ -250,7 +252,7 @@ def _scored(
 
 
 def _papers_22(scores: Sequence[Score]) -> list[Score]:
-    """The mean over the papers' 22 sets, as far as they are there; none unless STS, SICK and Twitter are."""
+    """Return the mean over those of the papers' 22 sets that are present; none unless STS, SICK and Twitter are."""
     known = [score for score in scores if score.name in MEANS[PAPERS_22]]
     if len({score.name.split("/")[0] for score in known}) < 3:
         return []
@@ -292,16 +294,16 @@ def model_card(
     scores: Report | None,
     kept: str = "",
 ) -> str:
-    """README of an encoder folder: what it is, how to use it, what it was trained on and how, its scores.
+    """Return the README of an encoder folder: description, usage, training data, recipe and scores.
 
     Args:
-        name: of the recipe.
-        recipe: what was done.
+        name: name of the recipe.
+        recipe: recipe of the training.
         width: length of a text vector.
-        loss: last mean loss a pair.
-        sources: pairs by source.
-        scores: of the trained and the untrained encoder, where they were asked for.
-        kept: sentence on which encoder of the training it is; empty: that of the last step.
+        loss: last mean loss per pair.
+        sources: number of pairs by source.
+        scores: scores of the trained and the untrained encoder, if they were measured.
+        kept: sentence that says which checkpoint was kept; empty: the one of the last step.
     """
     options = config_to_dict(recipe.encoder)
     encoder = options.pop("name")

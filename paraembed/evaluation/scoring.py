@@ -1,4 +1,4 @@
-"""The scores of an encoder on a suite: each set, the means and the pooled correlations of the groups."""
+"""Score an encoder on a suite: each set, and the means and pooled correlations of the groups."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -26,29 +26,29 @@ from paraembed.settings import RESAMPLES
 _FEW_WORDS = {"words", "bigrams"}  # suites whose texts overlap or do not: as a score that is noise
 _SHORT = {*_FEW_WORDS, "phrases"}  # an OOV word decides a pair's similarity; two of them make it 1
 COVERED = "_covered"
-"""Behind the name of a measure: it is over the pairs that have no OOV word."""
+"""Suffix of a measure over the pairs without an OOV word."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One line of a report: a set, or a mean over several, or their pairs put together.
+    """One line of a report: the score of a set, a mean over several sets, or a score of their pooled pairs.
 
     Attributes:
-        name: for machines: ``sts/2012/MSRpar``, ``sts/2012/mean``, ``sts/2012/pooled``, ``sts/mean``.
-        label: for people: ``2012 MSRpar``, ``2012 mean of 5 sets``, ``mean of 5 years``.
-        values: measure → value; empty for a candidate that does not score such a set.
-        measure: the one that papers print.
-        num_pairs: how many pairs, or questions, lie behind it.
-        num_tokens: tokens of both sides of the pairs; 0 where the encoder does not count them.
-        num_unknown: those of them that are not in the vocabulary.
-        intervals: measure → 95 % interval; empty where none was asked for, or where it would say nothing.
-        members: of a mean over sets or groups: the names of their scores.
-        is_pooled: whether it is the correlation over the pairs of several sets together.
-        num_sets: how many sets lie behind it.
-        chance: what drawing would give, for an accuracy; None for other measures.
-        num_known_answers: of questions: those whose right answer has no OOV word; None for others.
-        num_covered: of graded pairs of words or phrases: those without an OOV word; None for others.
-        replicates: measure → its value in each resample, behind the intervals.
+        name: name in files: ``sts/2012/MSRpar``, ``sts/2012/mean``, ``sts/2012/pooled``, ``sts/mean``.
+        label: name for readers: ``2012 MSRpar``, ``2012 mean of 5 sets``, ``mean of 5 years``.
+        values: measure → value; empty if the candidate does not score such a set.
+        measure: the measure that papers print.
+        num_pairs: number of pairs, or questions.
+        num_tokens: number of tokens on both sides of the pairs; 0 if the encoder does not count them.
+        num_unknown: number of these tokens that are not in the vocabulary.
+        intervals: measure → 95 % interval; empty if intervals are off or not meaningful.
+        members: for a mean over sets or groups, the names of their scores.
+        is_pooled: whether it is a correlation over the pooled pairs of several sets.
+        num_sets: number of sets.
+        chance: expected value of random answers, for an accuracy; None for other measures.
+        num_known_answers: for questions, the number whose right answer has no OOV word; None for other sets.
+        num_covered: for graded pairs of words or phrases, the number without an OOV word; None for other sets.
+        replicates: measure → its value in each resample, for the intervals.
     """
 
     name: str
@@ -69,27 +69,27 @@ class Score:
 
     @property
     def is_mean(self) -> bool:
-        """Whether it is a mean over sets or groups."""
+        """Whether this is a mean over sets or groups."""
         return bool(self.members)
 
     @property
     def value(self) -> float:
-        """The measure that papers print; NaN if it is not defined."""
+        """The measure that papers print; NaN if it is undefined."""
         return self.values.get(self.measure, float("nan"))
 
     @property
     def pearson(self) -> float:
-        """Pearson's correlation, or mean of correlations; NaN if it is not defined."""
+        """Pearson's correlation, or the mean of such correlations; NaN if it is undefined."""
         return self.values.get("pearson", float("nan"))
 
     @property
     def spearman(self) -> float:
-        """Spearman's, likewise."""
+        """Spearman's correlation, or the mean of such correlations; NaN if it is undefined."""
         return self.values.get("spearman", float("nan"))
 
     @property
     def unknown_share(self) -> float:
-        """Share of the tokens that are not in the vocabulary."""
+        """Fraction of the tokens that are not in the vocabulary."""
         return self.num_unknown / max(self.num_tokens, 1)
 
 
@@ -99,8 +99,8 @@ class Scored:
 
     Attributes:
         scores: the lines.
-        predictions: predicted similarities [n] of its graded sets, in their order, by the names of their scores.
-        undefined: names of graded scores that a scorer of pairs has no value for.
+        predictions: score name of a graded set → its predicted similarities [n], in order.
+        undefined: names of graded scores that are undefined for a scorer of pairs.
     """
 
     scores: tuple[Score, ...]
@@ -109,7 +109,7 @@ class Scored:
 
 
 def score_suite(encoder: Embeds | PairScorer, suite: Suite, *, resamples: int = RESAMPLES) -> tuple[Score, ...]:
-    """The scores of ``score_with_predictions`` alone."""
+    """Score an encoder on a suite; like ``score_with_predictions``, but return only the scores."""
     return score_with_predictions(encoder, suite, resamples=resamples).scores
 
 
@@ -120,19 +120,19 @@ def score_with_predictions(
     resamples: int = RESAMPLES,
     on_set: Callable[[str], object] = lambda _: None,
 ) -> Scored:
-    """Score each set, the mean of each group's sets and their pairs pooled, the mean of the groups' means, of all sets.
+    """Score each set, the mean and the pooled pairs of each group, and the means over groups and over all sets.
 
     Sets of a group without a name have no mean. Every distinct text is encoded once.
 
     Args:
-        encoder: what to score. One that scores pairs without vectors scores graded sets of phrases and sentences
-            only, and has no value where a correlation is not defined.
-        suite: on what.
-        resamples: of the bootstrap behind the 95 % intervals; 0: no intervals.
+        encoder: encoder or scorer to evaluate. A scorer of pairs without vectors scores only graded sets of phrases and
+            sentences, and has no value where a correlation is undefined.
+        suite: data sets to score it on.
+        resamples: bootstrap resamples for the 95 % intervals; 0: no intervals.
         on_set: called with the name of each set before it is scored.
 
     Raises:
-        ValueError: a score that is not defined (constant or NaN predictions), with the set's name.
+        ValueError: a score is undefined (constant or NaN predictions); the message names the set.
     """
     scorer = _Scorer(Similarities(encoder, suite), suite, resamples, on_set)
     lines: list[Score] = []
@@ -158,7 +158,7 @@ _Measured = tuple[dict[str, float], dict[str, Vector]]
 
 
 class _Scorer:
-    """Scores the sets of a suite, and remembers what was predicted."""
+    """Scorer of the sets of a suite, which keeps the predictions."""
 
     def __init__(
         self, similarities: Similarities, suite: Suite, resamples: int, on_set: Callable[[str], object]
@@ -168,7 +168,7 @@ class _Scorer:
         self.undefined: list[str] = []
 
     def line(self, group: Group, questions: AnySet) -> Score:
-        """The score of one set."""
+        """Return the score of one set."""
         name = "/".join(filter(None, (self.suite.name, group.name, questions.name)))
         self.on_set(name)
         label = " ".join(filter(None, (group.name or self.suite.name.replace("pairs", ""), questions.name)))
@@ -183,7 +183,7 @@ class _Scorer:
         )
 
     def _with_covered(self, score: Score, pairs: ScoredPairs) -> Score:
-        """The score, also over the covered pairs alone where that is defined."""
+        """Return the score with additional values for the covered pairs alone, if these are defined."""
         covered = self.similarities.are_covered(pairs)
         if covered is None:
             return score
@@ -196,7 +196,7 @@ class _Scorer:
         return replace(score, values={**score.values, f"{self.suite.measure}{COVERED}": value})
 
     def pooled(self, group: Group) -> Score:
-        """The correlations over the pairs of all sets of a group, as if they were one set."""
+        """Return the correlations over the pairs of all sets in a group, as if they were one set."""
         name = f"{self.suite.name}/{group.name}"
         sets = [pairs for pairs in group.sets if isinstance(pairs, ScoredPairs)]
         predicted = np.concatenate([self.predictions[f"{name}/{pairs.name}"] for pairs in sets])
@@ -209,7 +209,7 @@ class _Scorer:
         return replace(score, is_pooled=True, num_sets=len(sets))
 
     def _tried(self, name: str, measure: Callable[[], _Measured]) -> _Measured:
-        """What is measured; nothing where a scorer of pairs has no value."""
+        """Return the measured values; nothing if a scorer of pairs has no value."""
         try:
             return measure()
         except ValueError as error:
@@ -227,7 +227,7 @@ class _Scorer:
         if not self.similarities.has_vectors:
             return {}, {}
         if not len(questions):
-            raise ValueError("the set is empty; a score takes at least one question")
+            raise ValueError("the set is empty; a score needs at least one question")
         if isinstance(questions, ThresholdPairs):
             train, test = (self.similarities.of(part.first, part.second) for part in (questions.train, questions.test))
             same = test >= best_threshold(train, questions.train.scores)
@@ -270,12 +270,14 @@ def _intervals(replicates: dict[str, Vector]) -> dict[str, tuple[float, float]]:
 
 
 def mean_of(scores: Sequence[Score], what: str) -> str:
-    """``mean of 5 sets``."""
+    """Return a label such as ``mean of 5 sets``."""
     return f"mean of {len(scores)} {what}{'' if len(scores) == 1 else 's'}"
 
 
 def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
-    """The mean of scores; resample i of the mean is the mean of their resamples i. Without value where one has none."""
+    """Return the mean of scores; resample i of the mean is the mean of their resamples i. It has no value if one of
+    them has none.
+    """
     measures = [measure for measure in scores[0].values if all(measure in score.values for score in scores)]
     replicates = {
         measure: np.mean([score.replicates[measure] for score in scores], axis=0)
@@ -298,7 +300,9 @@ def mean_score(scores: Sequence[Score], name: str, label: str) -> Score:
 
 
 def metric_name(name: str, measure: str, score: Score) -> str:
-    """A score's name in MLflow: ``name/measure``; of a mean the name alone, with ``_spearman`` for Spearman's."""
+    """Return a score's name in MLflow: ``name/measure``; for a mean only the name, with the suffix ``_spearman`` for
+    Spearman's ρ.
+    """
     name = file_stem(re.sub(r"[^/\w.\- :]", "_", name))  # what MLflow takes: few characters, at most 250
     if score.is_mean or score.is_pooled:
         return name if measure == "pearson" else f"{name}_{measure}"

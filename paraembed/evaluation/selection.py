@@ -1,4 +1,4 @@
-"""What an encoder is scored by, to select the best one: metrics of some suites."""
+"""Scores that select the best checkpoint: metrics of given suites."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,27 +17,27 @@ from paraembed.io.fingerprint import digest_of
 
 
 def metrics_of(encoder: Embeds, suites: Sequence[Suite]) -> dict[str, float]:
-    """Every score of an encoder, without intervals, by the names of ``Report.metrics``.
+    """Return every score of an encoder, without intervals, with the names of ``Report.metrics``.
 
-    Texts that the encoder cuts or has no trees of are not warned of: that would be said again at every evaluation.
+    No warnings are logged about truncated texts or missing trees, since they would be repeated at every evaluation.
 
     Raises:
-        ValueError: a score is not defined; the message names the set.
+        ValueError: a score is undefined; the message names the set.
     """
     return compare([Candidate("encoder", "", _Silent(encoder))], suites, resamples=0).metrics()
 
 
 Metric = Sequence[tuple[float, str]]
-"""Weights and names; their weighted sum is maximized."""
+"""Weights and names of scores; their weighted sum is maximized."""
 
 
 @dataclass(frozen=True)
 class SuiteScorer:
-    """Scores an encoder on suites.
+    """Scorer of an encoder on suites.
 
     Attributes:
-        suites: what on.
-        metric: what is maximized.
+        suites: data sets to score on.
+        metric: metric to maximize.
     """
 
     suites: tuple[Suite, ...]
@@ -48,20 +48,22 @@ class SuiteScorer:
         """Return the score, and the metrics of all sets.
 
         Raises:
-            ValueError: a correlation that is not defined, or a metric that the suites do not give.
+            ValueError: a correlation is undefined, or the suites do not have the metric.
         """
         metrics = metrics_of(encoder, self.suites)
         missing = [name for _, name in self.metric if name not in metrics]
         if missing:
-            raise ValueError(f"{missing[0]} is not among the scores: {listed(metrics, 50)}")
+            raise ValueError(f"{missing[0]} is not among the scores; allowed: {listed(metrics, 50)}")
         return sum(weight * metrics[name] for weight, name in self.metric), metrics
 
 
 def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
-    """The metric that selects: ``name``, else the first suite's mean, or its first score where it has no mean.
+    """Return the metric that selects the best checkpoint: ``name``, else the first suite's mean, or its first score if
+    it has no mean.
 
     Raises:
-        ValueError: the suites give no such score, with those they give; or a set has no score whatever the encoder.
+        ValueError: the suites do not have this score (the message lists the scores), or a set has no score for any
+            encoder.
     """
     allowed = list(metrics_of(_Random(), suites))
     first = [score for score in allowed if score.startswith(f"{suites[0].name}/")]
@@ -69,18 +71,18 @@ def chosen_metric(name: str | None, suites: Sequence[Suite]) -> str:
         mean = f"{suites[0].name}/mean"
         return mean if mean in allowed else first[0]
     if name not in allowed:
-        raise ValueError(f"`select` {name}: the sets give no such score; allowed: {listed(allowed, 50)}")
+        raise ValueError(f"`select` is {name}, which is not a score of the sets; allowed: {listed(allowed, 50)}")
     return name
 
 
 def suites_digest(suites: Sequence[Suite]) -> str:
-    """Digest of everything that a score on the suites depends on, besides the encoder."""
+    """Return a digest of everything, besides the encoder, that a score on the suites depends on."""
     return digest_of([[suite.name, suite.group_is, suite.measure, as_json(suite.groups)] for suite in suites])
 
 
 @dataclass(frozen=True)
 class _Silent:
-    """An encoder that embeds, and does nothing else."""
+    """Encoder that only embeds and logs no warnings."""
 
     encoder: Embeds
 
@@ -89,7 +91,7 @@ class _Silent:
 
 
 class _Random:
-    """A vector a text, drawn: scores that mean nothing, under the names that every encoder's have."""
+    """Encoder with random vectors, used to find the names of the scores."""
 
     def embed(self, texts: pa.StringArray) -> Embedded:
         vectors = np.random.default_rng(0).standard_normal((len(texts), 4), np.float32)
@@ -97,7 +99,7 @@ class _Random:
 
 
 def as_json(value: Any) -> Any:
-    """A dataclass of texts and numbers, such as a set, as JSON."""
+    """Return a dataclass of texts and numbers, such as a set, as JSON."""
     if is_dataclass(value):
         return [as_json(getattr(value, field.name)) for field in fields(value)]
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""What an encoder is scored on: sets of three kinds, groups of them, suites."""
+"""Evaluation data: three kinds of sets, groups of sets, and suites of groups."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -28,7 +28,7 @@ class ScoredPairs:
 
     @property
     def texts(self) -> tuple[pa.StringArray, ...]:
-        """Both sides."""
+        """Texts of both sides."""
         return self.first, self.second
 
     def __len__(self) -> int:
@@ -37,12 +37,12 @@ class ScoredPairs:
 
 @dataclass(frozen=True)
 class ThresholdPairs:
-    """Pairs of the same meaning (1) or not (0): the cosine from which on it is the same is chosen on ``train``.
+    """Pairs with the same meaning (1) or not (0); the threshold of the cosine is chosen on ``train``.
 
     Attributes:
         name: name of the set.
-        train: pairs with labels for scores.
-        test: what the accuracy is of.
+        train: pairs whose scores are the labels 0 and 1, to choose the threshold.
+        test: pairs on which the accuracy is measured.
     """
 
     name: str
@@ -51,7 +51,7 @@ class ThresholdPairs:
 
     @property
     def texts(self) -> tuple[pa.StringArray, ...]:
-        """Every text of the set, some more than once."""
+        """Texts of the set, possibly repeated."""
         return self.train.texts + self.test.texts
 
     def __len__(self) -> int:
@@ -60,13 +60,13 @@ class ThresholdPairs:
 
 @dataclass(frozen=True)
 class Choices:
-    """n questions of k options; an option is a pair of texts, and option 0 the right one.
+    """n questions with k options; an option is a pair of texts, and option 0 is the right one.
 
     Attributes:
         name: name of the set.
-        distinct: the texts that occur, string array [T].
-        first: int32 [n, k], row of an option's first text.
-        second: int32 [n, k].
+        distinct: distinct texts, string array [T].
+        first: int32 [n, k], row of each option's first text.
+        second: int32 [n, k], row of each option's second text.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Choices:
 
     @property
     def texts(self) -> tuple[pa.StringArray, ...]:
-        """Every text of the set, once."""
+        """Distinct texts of the set."""
         return (self.distinct,)
 
     def __len__(self) -> int:
@@ -91,9 +91,9 @@ class Group:
     """Sets that share a mean, such as a year of STS; a group without a name has no mean.
 
     Attributes:
-        name: of the group.
-        sets: what it holds.
-        has_mean: whether it has a mean and counts in those of the suite.
+        name: name of the group.
+        sets: sets of the group.
+        has_mean: whether the group has a mean and is included in the means of the suite.
     """
 
     name: str
@@ -106,11 +106,11 @@ class Suite:
     """Groups of sets.
 
     Attributes:
-        name: in front of the names of its scores.
-        groups: what it holds.
-        group_is: what a group is called in the mean over them.
-        measure: the one that papers print for it.
-        notes: what a reader of the scores must know: sets that are missing, files that are not the known ones.
+        name: prefix of the names of its scores.
+        groups: groups of the suite.
+        group_is: what a group is called in the mean over groups.
+        measure: the measure that papers print.
+        notes: notes for readers of the scores: missing sets, files that differ from the known ones.
     """
 
     name: str
@@ -121,5 +121,5 @@ class Suite:
 
     @property
     def texts(self) -> list[pa.StringArray]:
-        """Every text of its sets, some more than once."""
+        """Return the texts of its sets, possibly repeated."""
         return [texts for group in self.groups for questions in group.sets for texts in questions.texts]

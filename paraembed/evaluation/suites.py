@@ -1,8 +1,7 @@
-"""Suites of sets by name: the files of the published sets, their digests and readers.
+"""Suites of published data sets by name: their files, digests and readers.
 
-The files of the published sets → suites. Quotes are characters like others in all of them.
-
-Every reader takes the data folder. A set that is not there becomes a note, a suite without any set an error.
+Quotes are plain characters in all of these files. Every reader takes the data folder. A missing set becomes a note; a
+suite without any set is an error.
 """
 
 import hashlib
@@ -68,13 +67,13 @@ KNOWN_FILES = {
 
 
 def changed_files(files: Sequence[tuple[str, Path]]) -> tuple[str, ...]:
-    """A note that names the files that are not what is known under their path; none where all are.
+    """Return a note that names the files whose content differs from the known files; an empty result if none does.
 
     Args:
-        files: path in the data folder, and where the file is; a ``.gz`` of a known file counts as what it contains.
+        files: path in the data folder, and actual file; a ``.gz`` file counts as its decompressed content.
 
     Raises:
-        ValueError: a gzip file that is broken.
+        ValueError: a gzip file is damaged.
     """
     changed = [name for name, path in files if _is_changed(name, path)]
     if not changed:
@@ -92,9 +91,14 @@ def _is_changed(name: str, path: Path) -> bool:
 
 
 def file_of(data: Path, name: str, needed_by: str) -> Path:
-    """A file of the data folder; FileNotFoundError, with the suite or task that needs it, where it is not there."""
+    """Return the path of a file in the data folder; if it is missing, raise FileNotFoundError with the suite or task
+    that needs it.
+    """
     if not (data / name).exists():
-        raise FileNotFoundError(f"{data / name} does not exist; the {needed_by} needs it")
+        raise FileNotFoundError(
+            f"{data / name} does not exist, but the {needed_by} needs it; download the data, or choose another data "
+            "folder"
+        )
     return data / name
 
 
@@ -102,11 +106,11 @@ _BIGRAMS = {"adjectivenouns": "JN", "compoundnouns": "NN", "verbobjects": "VN"}
 
 
 def read_scored_pairs(path: Path) -> ScoredPairs:
-    """Read score and two sentences, separated by tabs; the set is named as the file, without ``.tsv`` and ``.gz``.
+    """Read score and two sentences, separated by tabs; the set's name is the file name without ``.tsv`` and ``.gz``.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: as said.
-        ValueError: a line that is not a scored pair (file and line named), or a file without any.
+        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
+        ValueError: a line is not a scored pair (the message names file and line), or the file has no pairs.
     """
     cells = read_scored_cells(path)
     return _scored(cells, printable(path.name.removesuffix(".gz").removesuffix(".tsv")), 0, 1, 2)
@@ -118,26 +122,28 @@ def read_scored_cells(path: Path) -> Cells:
 
 
 def read_sick(data: Path) -> Suite:
-    """SICK relatedness (Marelli et al. 2014), test set."""
+    """Read the test set of SICK relatedness (Marelli et al. 2014)."""
     path = file_of(data, "sick/SICK_test_annotated.txt", "suite 'sick'")
     pairs = _scored(read_cells(path, "\t", 5, header=True), "test", 3, 1, 2)
     return _suite("sick", data, ["sick/SICK_test_annotated.txt"], [pairs])
 
 
 def read_pit2015(data: Path) -> Suite:
-    """Twitter paraphrases (Xu et al. 2015), graded scores of all 972 test pairs, debatable ones too."""
+    """Read Twitter paraphrases (Xu et al. 2015): graded scores of all 972 test pairs, including debatable ones."""
     texts, labels = (file_of(data, f"pit2015/test.{kind}", "suite 'pit2015'") for kind in ("data", "label"))
     tweets, graded = read_cells(texts, "\t", 7), read_cells(labels, "\t", 2)
     if len(tweets.rows) != len(graded.rows):
         raise ValueError(
-            f"{texts} has {len(tweets.rows)} lines and {labels} has {len(graded.rows)}; expected a label a line"
+            f"{texts} has {len(tweets.rows)} lines, but {labels} has {len(graded.rows)}; expected one label per line"
         )
     pairs = ScoredPairs("test", graded.numbers(1), tweets.texts(2), tweets.texts(3))
     return _suite("pit2015", data, ["pit2015/test.data", "pit2015/test.label"], [pairs])
 
 
 def read_words(data: Path) -> Suite:
-    """SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein et al. 2002) and its two parts (Agirre et al. 2009)."""
+    """Read SimLex-999 (Hill et al. 2014), WordSim-353 (Finkelstein et al. 2002) and its two subsets (Agirre et al.
+    2009).
+    """
     sets: list[AnySet] = []
     files = ["word/SimLex-999.txt", "word/ws353.txt", "word/ws353-sim.txt", "word/ws353-rel.txt"]
     available = _some(data, "words", files)
@@ -151,9 +157,9 @@ def read_words(data: Path) -> Suite:
 
 
 def read_bigrams(data: Path) -> Suite:
-    """Bigram similarity (Mitchell and Lapata 2010): mean rating of each pair, by type.
+    """Read bigram similarity (Mitchell and Lapata 2010): mean rating of each pair, by type.
 
-    Of a verb and its object the file names the object first; here the verb comes first, as in a text.
+    For verb–object bigrams, the file lists the object first; here the verb comes first, as in a text.
     """
     path = file_of(data, "phrase/mitchell_lapata_2010.txt", "suite 'bigrams'")
     ratings: dict[str, dict[tuple[str, str], list[float]]] = {kind: defaultdict(list) for kind in _BIGRAMS}
@@ -178,7 +184,7 @@ def read_bigrams(data: Path) -> Suite:
 
 
 def read_phrases(data: Path) -> Suite:
-    """Phrase pairs of PPDB: Pavlick et al. 2015, and Annotated-PPDB (Wieting et al. 2015), all 3,000 pairs."""
+    """Read phrase pairs of PPDB: Pavlick et al. 2015, and all 3,000 pairs of Annotated-PPDB (Wieting et al. 2015)."""
     names = ["phrase/pavlick2015_ppdb_human.tsv.gz", "phrase/annotated_ppdb_3k.txt"]
     available = _some(data, "phrases", names)
     sets: list[AnySet] = []
@@ -190,18 +196,18 @@ def read_phrases(data: Path) -> Suite:
 
 
 def read_semeval2013(data: Path) -> Suite:
-    """SemEval 2013 task 5(a) (Korkontzelos et al. 2013): does a word mean what a two-word phrase means?"""
+    """Read SemEval 2013 task 5(a) (Korkontzelos et al. 2013): whether a word means the same as a two-word phrase."""
     names = [f"phrase/semeval2013_5a/en.{part}Set" for part in ("train", "test")]
     train, test = (_word_and_phrase(file_of(data, name, "suite 'semeval2013'")) for name in names)
     return _suite("semeval2013", data, names, [ThresholdPairs("", train, test)], "accuracy")
 
 
 def read_turney(data: Path) -> Suite:
-    """Noun-modifier questions (Turney 2012): which of five words means what a bigram means?
+    """Read noun-modifier questions (Turney 2012): which of five words means the same as a bigram.
 
-    ``5``: the answer, a word near the modifier, one near the head, two random ones; the modifier and the head, which
-    the file has as well, are left out, as in Yu and Dredze 2015. ``10``: each of them with the bigram and with its
-    reverse (Zhou 2017 §3.2).
+    ``5``: the options are the answer, a word related to the modifier, one related to the head, and two random words.
+    The file also lists the modifier and the head themselves, which are left out as in Yu and Dredze 2015. ``10``: each
+    option with the bigram and with the reversed bigram (Zhou 2017 §3.2).
     """
     path = file_of(data, "phrase/turney2012_jair.data", "suite 'turney'")
     cells = read_cells(path, " | ", 8)
@@ -221,15 +227,15 @@ def read_turney(data: Path) -> Suite:
 
 
 def _scored(cells: Cells, name: str, score: int, first: int, second: int) -> ScoredPairs:
-    """Scored pairs of three columns."""
+    """Return scored pairs from three columns."""
     return ScoredPairs(name, cells.numbers(score), cells.texts(first), cells.texts(second))
 
 
 def _word_and_phrase(path: Path) -> ScoredPairs:
-    """Four lines an instance: two words, each with its part of speech behind a tab, the single word, the label."""
+    """Read four lines per instance: two words, each with its part of speech after a tab, the single word, the label."""
     lines = read_text(path)
     if len(lines) % 4:
-        raise ValueError(f"{path} has {len(lines)} lines; expected four an instance: word, word, single word, label")
+        raise ValueError(f"{path} has {len(lines)} lines; expected four per instance: word, word, single word, label")
     wrong = next((row for row in range(3, len(lines), 4) if lines[row] not in {"0", "1"}), None)
     if wrong is not None:
         raise ValueError(f"{path}, line {wrong + 1}: the label is {lines[wrong][:40]!r}; expected 0 or 1")
@@ -253,7 +259,9 @@ def _suite(
 def _some(data: Path, suite: str, names: Sequence[str]) -> list[str]:
     available = [name for name in names if (data / name).exists()]
     if not available:
-        raise FileNotFoundError(f"{data} has none of {', '.join(names)}; the suite {suite!r} needs one of them")
+        raise FileNotFoundError(
+            f"{data} has none of {', '.join(names)}; the suite {suite!r} needs at least one of them"
+        )
     return available
 
 
@@ -263,21 +271,22 @@ def _missing(suite: str, names: Sequence[str], available: Sequence[str]) -> tupl
 
 
 HEURISTICS = "ppdb-heuristics"
-"""Two baselines: word overlap, strict and lemmatized. As a suite: the suite phrases with these baselines."""
+"""Two baselines, strict and lemmatized word overlap; as a suite, the suite phrases with these baselines."""
 _TAKEN = {"mean", "pooled"}  # what scores over several sets are called
 _BENCHMARK = "STS benchmark dev: 1,129 of its 1,500 pairs are in the years' sets, too; who tunes on it has seen them."
 
 
 def read_sts(folder: Path) -> Suite:
-    """SemEval's semantic textual similarity tasks: ``<year>/<set>.tsv``, or ``.gz``, in a folder or in its ``sts``.
+    """Read SemEval's semantic textual similarity tasks: ``<year>/<set>.tsv``, or ``.gz``, in a folder or in its
+    ``sts``.
 
-    As in the papers a set's score is the correlation of the cosine with the gold score, a year's the mean of its sets.
-    The development set of the STS benchmark, ``benchmark/dev.tsv``, is a group without a mean: most of its
-    pairs are in the years' sets.
+    As in the papers, the score of a set is the correlation of the cosine with the gold score, and the score of a year
+    is the mean of its sets. The dev set of the STS benchmark, ``benchmark/dev.tsv``, is a group without a mean, because
+    most of its pairs are in the years' sets.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: no such folder.
-        ValueError: no set in it, or a set that cannot be read.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
+        ValueError: the folder has no set, or a set cannot be read.
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected a folder with STS sets: <year>/<set>.tsv")
@@ -298,7 +307,7 @@ def read_sts(folder: Path) -> Suite:
             files.append(("sts/benchmark/dev.tsv", benchmark))
             notes += (_BENCHMARK,)
         return Suite("sts", tuple(groups), "year", notes=notes + changed_files(files))
-    raise ValueError(f"{folder} holds no STS sets; expected <year>/<set>.tsv in it or in {folder / 'sts'}")
+    raise ValueError(f"{folder} has no STS sets; expected <year>/<set>.tsv in it or in {folder / 'sts'}")
 
 
 SUITES: dict[str, Callable[[Path], Suite]] = {
@@ -315,11 +324,11 @@ SUITES: dict[str, Callable[[Path], Suite]] = {
 
 
 def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
-    """Suites by name, in the order of ``SUITES``; ``all`` selects every one.
+    """Return suites by name, in the order of ``SUITES``; ``all`` selects every suite.
 
     Raises:
-        ValueError: an unknown name, with those that are allowed; a set that cannot be read.
-        FileNotFoundError: a suite's files are not there.
+        ValueError: a name is unknown (the message lists the allowed names), or a set cannot be read.
+        FileNotFoundError: the files of a suite are missing.
     """
     unknown = [name for name in names if name not in {*SUITES, "all"}]
     if unknown:
@@ -328,16 +337,16 @@ def read_suites(names: Sequence[str], data: Path) -> tuple[Suite, ...]:
 
 
 def read_pairs_files(paths: Sequence[Path]) -> Suite:
-    """A suite ``pairs`` of files of scored pairs that a user named.
+    """Return a suite ``pairs`` of the user's files of scored pairs.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: a file that cannot be read; two of the same name.
+        FileNotFoundError, IsADirectoryError, ValueError: a file cannot be read, or two files have the same name.
     """
     return Suite("pairs", (Group("", _read_sets(paths)),))
 
 
 def _missing_sets(years: Sequence[Group]) -> tuple[str, ...]:
-    """One note for every year whose mean is over fewer sets than the papers' mean of that year."""
+    """Return a note for every year that has fewer sets than the papers' mean of that year."""
     notes = []
     for year in years:
         available = {pairs.name for pairs in year.sets}
@@ -358,5 +367,5 @@ def _read_sets(paths: Sequence[Path]) -> tuple[ScoredPairs, ...]:
         raise ValueError(f"{times} sets are named {name!r} ({listed(same)}); rename or leave out all but one")
     for path, pairs in zip(paths, sets, strict=True):
         if pairs.name in _TAKEN:
-            raise ValueError(f"{path}: {pairs.name!r} is the name of a score over several sets; rename the file")
+            raise ValueError(f"{path}: {pairs.name!r} is also the name of a score over several sets; rename the file")
     return sets

@@ -1,4 +1,4 @@
-"""Our scores next to published ones, one table a suite."""
+"""Scores of this run next to published scores, one table per suite."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ class Column:
     """The scores of one encoder.
 
     Attributes:
-        label: head of the column.
-        description: what the encoder is, one line.
-        scores: the same names in the same order for every column of a report.
-        kind: name of the registered encoder; "" where it has none.
-        is_baseline: something to beat.
-        chosen_by: metric by which it is the best of the encoders of its training; "" where it is the last one.
+        label: name of the column.
+        description: one-line description of the encoder.
+        scores: scores, with the same names in the same order in every column of a report.
+        kind: name of the registered encoder; "" without one.
+        is_baseline: whether the encoder is a baseline.
+        chosen_by: metric by which it was selected as the best checkpoint of its training; "" for the last checkpoint.
         gold: data sets whose labeled examples it was trained on.
     """
 
@@ -40,11 +40,11 @@ class Table:
     """A table to print.
 
     Attributes:
-        title: what it shows.
-        head: names of the columns.
-        rows: as many cells a row.
-        bold: whether a row is a mean.
-        notes: on what its cells may be compared with.
+        title: title of the table.
+        head: column names.
+        rows: cells, one sequence per row.
+        bold: whether each row is a mean.
+        notes: notes on what the cells may be compared with.
     """
 
     title: str
@@ -56,22 +56,22 @@ class Table:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """Published row, and its values by name of this run's scores."""
+    """A published row, with its values by name of this run's scores."""
 
     row: Row
     cells: Mapping[str, Published]
 
 
 def published_rows(scores: Sequence[Score], kinds: Sequence[str]) -> list[PublishedRow]:
-    """The published rows that have a value for some of our scores.
+    """Return the published rows that have a value for at least one score of this run.
 
     Args:
-        scores: of this run.
-        kinds: encoders that were scored.
+        scores: scores of this run.
+        kinds: names of the encoders that were scored.
 
     Returns:
-        First those of the same encoders, then baselines, other encoders and bounds; in each, those with most values
-        first, and of these the higher ones.
+        Rows of the same encoders, then baselines, other encoders and bounds; within each group, rows with the most
+            values first, then those with the higher values.
     """
     members = {score.name: score.members for score in scores if score.is_mean}
     rows = []
@@ -93,14 +93,14 @@ def published_rows(scores: Sequence[Score], kinds: Sequence[str]) -> list[Publis
 def suite_tables(
     columns: Sequence[Column], notes: Mapping[str, Sequence[str]] = MappingProxyType({}), *, brief: bool = False
 ) -> tuple[Table, ...]:
-    """Return one table per suite: set, pairs; this run with 95 % intervals; published encoders and baselines.
+    """Return one table per suite: set, number of pairs; this run with 95 % intervals; published encoders and baselines.
 
     Args:
-        columns: of this run; of a baseline only the main measure is shown.
-        notes: of each suite, by its name.
-        brief: for a terminal: of the published rows one for each encoder that was scored, in their order (for a single
-            one, of each paper), and two baselines, with a number that is theirs in all tables and their names in the
-            notes; of several encoders no intervals.
+        columns: columns of this run; for baselines, only the main measure is shown.
+        notes: notes by suite name.
+        brief: for a terminal: show one published row per scored encoder (or per paper, for a single encoder) and two
+            baselines, numbered consistently over all tables and named in the notes; with several encoders, omit
+            intervals.
     """
     suites = dict.fromkeys(_suite_of(score) for score in columns[0].scores)
     numbers: dict[str, int] = {}
@@ -118,7 +118,7 @@ def _is_same(row: Row, kinds: Sequence[str]) -> bool:
 def _table(
     suite: str, columns: Sequence[Column], of_suite: Sequence[str], numbers: dict[str, int], brief: bool
 ) -> Table:
-    """``numbers``: of the published rows that have one; others get theirs."""
+    """Return the table of one suite. ``numbers`` holds the numbers of published rows; new rows get new numbers."""
     lines = [[score for score in column.scores if _suite_of(score) == suite] for column in columns]
     measure = lines[0][0].measure
     head = [suite, "questions" if suite in {"turney", "choose"} else "pairs"]
@@ -168,7 +168,7 @@ def _label(score: Score, suite: str) -> str:
 def _all_columns(
     shown: Sequence[tuple[Column, Sequence[Score]]], measure: str, brief: bool
 ) -> Iterator[tuple[str, list[str]]]:
-    """Heads and cells of every encoder; their vocabulary coverage comes last where it is the same for all."""
+    """Yield heads and cells of every encoder; the vocabulary coverage comes last if it is the same for all."""
     trained = [scores for column, scores in shown if not column.is_baseline]
     shared = [cells_of for cells_of in _OF_WORDS.values() if len({tuple(cells_of(scores)) for scores in trained}) == 1]
     for column, scores in shown:
@@ -186,7 +186,7 @@ def _all_columns(
 def _columns_of(
     column: Column, scores: Sequence[Score], measure: str, narrow: bool, without_intervals: bool
 ) -> list[tuple[str, list[str]]]:
-    """Heads and cells of one encoder."""
+    """Return heads and cells of one encoder."""
     other = {"pearson": "spearman", "spearman": "pearson"}.get(measure)
     columns = [(column.label, [_value(score) for score in scores])]
     if not column.is_baseline and not without_intervals and any(score.intervals for score in scores):
@@ -204,7 +204,7 @@ def _unknown(scores: Sequence[Score]) -> list[str]:
 
 
 def _covered(scores: Sequence[Score]) -> list[str]:
-    """How many pairs have no OOV word; nothing where none has one."""
+    """Return the numbers of pairs without an OOV word; empty if no score counts them."""
     counts = [score.num_pairs if score.num_covered is None else score.num_covered for score in scores]
     if counts == [score.num_pairs for score in scores]:
         return [""] * len(scores)
@@ -212,7 +212,7 @@ def _covered(scores: Sequence[Score]) -> list[str]:
 
 
 _OF_WORDS = {"unknown %": _unknown, "covered": _covered}
-"""Columns on the words that an encoder knows."""
+"""Columns about the words that an encoder knows."""
 
 
 def _value(score: Score) -> str:
@@ -221,7 +221,7 @@ def _value(score: Score) -> str:
 
 
 def _chosen(others: Sequence[PublishedRow], kinds: Sequence[str]) -> list[PublishedRow]:
-    """Of the same encoders the row that the papers print first, the same one in every table, if it is there."""
+    """Choose, among the rows of the same encoders, the one that the papers print first, the same in every table."""
 
     def order(results: PublishedRow) -> tuple[bool, int]:
         return all(cell.is_recomputed for cell in results.cells.values()), RESULTS.index(results.row)
@@ -235,7 +235,7 @@ def _chosen(others: Sequence[PublishedRow], kinds: Sequence[str]) -> list[Publis
 
 
 def _notes_on_columns(shown: Sequence[tuple[Column, Sequence[Score]]]) -> list[str]:
-    """Ties; answers of which words are unknown; encoders that were chosen by, or trained on, what is scored here."""
+    """Return notes on ties, on answers with OOV words, and on encoders selected by, or trained on, the scored sets."""
     notes = []
     if any("(" in _value(score) for _, scores in shown for score in scores):
         notes.append(_TIES)
@@ -264,7 +264,7 @@ def _notes_on_columns(shown: Sequence[tuple[Column, Sequence[Score]]]) -> list[s
 
 
 def _chosen_on(column: Column) -> set[str]:
-    """The sets of the report behind the metric that chose an encoder."""
+    """Return the sets of the report that the metric which selected an encoder covers."""
     return {
         name
         for score in column.scores
@@ -274,7 +274,7 @@ def _chosen_on(column: Column) -> set[str]:
 
 
 def _sets_of(score: Score, column: Column) -> set[str]:
-    """The sets behind a score."""
+    """Return the sets that a score covers."""
     if score.is_pooled:
         group = score.name.removesuffix("pooled")
         return {
@@ -296,7 +296,7 @@ def _published(results: PublishedRow, name: str) -> str:
 
 
 def _notes(scores: Sequence[Score], chosen: Sequence[PublishedRow]) -> list[str]:
-    """What the signs behind published values mean, and what is left out."""
+    """Return notes that explain the signs after published values, and what is left out."""
     notes = []
     if any(cell.is_recomputed for results in chosen for cell in results.cells.values()):
         notes.append(
@@ -319,5 +319,5 @@ def _notes(scores: Sequence[Score], chosen: Sequence[PublishedRow]) -> list[str]
 
 
 def percent(value: float | None) -> str:
-    """A share or a correlation, ×100; nothing for None."""
+    """Return a fraction or a correlation ×100; an empty text for None."""
     return "" if value is None else f"{100 * value:.1f}"

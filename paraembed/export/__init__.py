@@ -1,1 +1,1 @@
-"""Encoders in other libraries' formats."""
+"""Export encoders to the formats of other libraries."""

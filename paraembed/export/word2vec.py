@@ -1,10 +1,11 @@
-"""Word vectors of an encoder in word2vec's text format: a line ``rows width``, then ``word v1 … vd``, UTF-8.
+"""Write the word vectors of an encoder in word2vec's text format: a line ``rows width``, then ``word v1 … vd``, UTF-8.
 
-A value is written with the fewest digits that read as the same float32, so ``read_words`` (``jobs/train.py --words``)
-and gensim's ``KeyedVectors.load_word2vec_format`` read the same bits.
+A value is written with the fewest digits that give the same float32 when read, so ``read_words`` (``jobs/train.py
+--words``) and gensim's ``KeyedVectors.load_word2vec_format`` read the same bits.
 
 The vector of out-of-vocabulary tokens is the row ``UUUNKKK``, as in the files of the papers' authors. BOS and EOS are
-``<s>`` and ``</s>``, as in other files, so a training with BOS/EOS tokens starts from them (see ``training.inputs``).
+``<s>`` and ``</s>``, as in other files, so a training with BOS/EOS tokens starts from their vectors (see
+``training.inputs``).
 """
 
 import gzip
@@ -27,7 +28,7 @@ _NOT_IN_A_WORD = "[ \n\r\0]"  # ends a word or a line of the format, or makes th
 
 
 def words_of(encoder: Encoder) -> Words:
-    """Return the words of an encoder and their vectors; those of ``scaled_avg`` are multiplied by their scales.
+    """Return the words of an encoder and their vectors; for ``scaled_avg``, vectors times scales.
 
     Other parameters of the encoder are not included. BOS and EOS become lower case and replace the words ``<s>`` and
     ``</s>`` of the vocabulary, from which they were initialized.
@@ -73,14 +74,16 @@ def _check(words: Words) -> None:
     if pc.any(bad).as_py():
         wrong = words.vocabulary.filter(bad)
         raise ValueError(
-            f"the vocabulary has {len(wrong)} words that word2vec's text format cannot hold, such as "
-            f"{wrong[0].as_py()!r}: empty, or with a space, a line end or NUL; remove them from the word vectors, and "
-            "train again"
+            f"the vocabulary has {len(wrong)} words that word2vec's text format cannot represent, such as "
+            f"{wrong[0].as_py()!r} (empty, or with a space, a line end or NUL); remove them from the word vectors, "
+            "and train again"
         )
     finite = np.isfinite(words.matrix).all(axis=1)
     if not finite.all():
         word = words.vocabulary[int(np.argmin(finite))].as_py()
-        raise ValueError(f"the vector of {word!r} is not finite; the encoder is damaged: download or train it again")
+        raise ValueError(
+            f"the vector of {word!r} is not finite, so the encoder is damaged; download it or train it again"
+        )
 
 
 def _lines(words: Words) -> Iterator[bytes]:

@@ -1,1 +1,1 @@
-"""Bytes, files and tables, without any knowledge of pairs or encoders."""
+"""Bytes, files and tables; independent of pairs and encoders."""

@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders, and locks: a reader never sees half of a file."""
+"""Atomic writes of files and folders, and locks, so that readers never see a partial file."""
 
 import fcntl
 import hashlib
@@ -42,7 +42,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON, whole or not at all."""
+    """Write a value as indented JSON, atomically."""
     write_file(path, lambda file: file.write(json_bytes(value)))
 
 
@@ -85,7 +85,7 @@ def _hidden(path: Path, suffix: str) -> Path:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove the hidden folders of ``new_folder(path)`` in processes that were killed: nobody holds their locks."""
+    """Remove the hidden folders that killed ``new_folder(path)`` calls left behind: those without a held lock."""
     hidden = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.(tmp|old)")
     for folder in path.parent.iterdir() if path.parent.is_dir() else ():
         if not hidden.fullmatch(folder.name):
@@ -126,12 +126,12 @@ def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
     """Lock a folder for the length of the block; the lock ends with the process.
 
     Args:
-        folder: the folder.
-        make: create it where it is missing.
+        folder: the folder to lock.
+        make: create the folder if it is missing.
 
     Raises:
-        ValueError: another run holds it.
-        FileNotFoundError: there is no such folder.
+        ValueError: another run holds the lock.
+        FileNotFoundError: the folder does not exist.
     """
 
     def open_folder() -> int:
@@ -149,8 +149,8 @@ def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
 def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
     """Open and lock a path, for work in ``folder``; return the descriptor that holds the lock.
 
-    Between the two calls another run may remove or replace the path. Then the lock keeps nobody out, so the path is
-    opened again.
+    Between opening and locking, another run may remove or replace the path. A lock on the old file protects nothing, so
+    the path is opened again.
 
     Raises:
         ValueError: another run holds the lock.
@@ -173,14 +173,15 @@ def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[None]:
-    """Lock a folder for the length of the block; it is created if missing, and removed at the end if empty.
+    """Lock a work folder for the length of the block; a missing folder is created, and an empty one is removed at the
+    end.
 
     The lock is a file next to the folder, ``.NAME.lock``: only its holder may create, fill, empty or remove the folder,
     and removes the file before it releases the lock. If the parent is read-only, nobody can remove the folder, and a
     lock on the folder is enough.
 
     Raises:
-        ValueError: another run holds it, or a file is there.
+        ValueError: another run holds the lock, or the path is a file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lock_file(path) if os.access(path.parent, os.W_OK) else nullcontext():
@@ -188,7 +189,7 @@ def work_folder(path: Path) -> Iterator[None]:
             path.mkdir(exist_ok=True)
         except FileExistsError:
             raise ValueError(
-                f"{path} is a file or a broken link; unfinished work needs a folder there: move it away"
+                f"{path} is a file or a broken link, but unfinished work needs a folder there; move it away"
             ) from None
         try:
             with locked(path):  # versions without the lock file lock the folder itself
@@ -201,7 +202,7 @@ def work_folder(path: Path) -> Iterator[None]:
 @contextmanager
 def _lock_file(folder: Path) -> Iterator[None]:
     path = folder.with_name(f".{folder.name.removeprefix('.')}.lock")
-    not_ours = ValueError(f"{path} is not an empty file, so it is not the lock of a job; move it away")
+    not_ours = ValueError(f"{path} is not an empty file, so it is not the lock file of a job; move it away")
 
     def open_file() -> int:
         if path.is_symlink() or path.is_dir():

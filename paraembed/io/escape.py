@@ -1,4 +1,4 @@
-"""Escape names and texts from outside for Markdown, CSV and tables; HTML templates escape by themselves."""
+"""Escape names and texts from outside for Markdown, CSV and plain tables; HTML templates do their own escaping."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ _CONTROL = {"Cc", "Cs", "Zl", "Zp"}  # control characters, lone surrogates (byte
 
 
 def printable(name: str) -> str:
-    """Return a name on one line, in valid Unicode: U+FFFD in place of control characters and lone surrogates."""
+    """Return a name on one line of valid Unicode; U+FFFD replaces control characters and lone surrogates."""
     if name.isprintable():
         return name
     return "".join("\ufffd" if unicodedata.category(letter) in _CONTROL else letter for letter in name)
@@ -38,7 +38,8 @@ def markdown_row(cells: Iterable[str]) -> str:
 
 
 def csv_cell(cell: Cell) -> Cell | str:
-    """Return a cell that no spreadsheet reads as a formula: texts that begin like one get an apostrophe in front.
+    """Return a cell that no spreadsheet reads as a formula: a text that looks like a formula is prefixed with an
+    apostrophe.
 
     Numbers, also as text (``-0.5``), stay as they are.
     """
@@ -48,7 +49,9 @@ def csv_cell(cell: Cell) -> Cell | str:
 
 
 def file_stem(name: str) -> str:
-    """Return a name of at most 200 bytes for a file or MLflow; a longer one is cut and ends in a hash of it all."""
+    """Return a name of at most 200 bytes for a file or for MLflow; a longer name is truncated and ends with its
+    hash.
+    """
     octets = name.encode()
     if len(octets) <= _STEM_BYTES:
         return name

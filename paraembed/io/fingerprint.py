@@ -1,4 +1,4 @@
-"""Digests, JSON files, and differences of JSON values."""
+"""SHA-256 digests, JSON files, and differences between JSON values."""
 
 import hashlib
 import json
@@ -46,15 +46,17 @@ def read_json(path: Path, kind: Any = Any, most_bytes: int = MOST_BYTES) -> Any:
         most_bytes: maximum size; a longer file is rejected.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: as ``open_regular``.
-        ValueError: not JSON, or a value that does not have the type.
+        FileNotFoundError, IsADirectoryError, ValueError: the same errors as ``open_regular``.
+        ValueError: the file is not JSON, or the value does not match ``kind``.
     """
     with open_regular(path) as file:
         return json_value(file.read(most_bytes + 1), str(path), kind, most_bytes)
 
 
 def differences(before: Any, now: Any) -> str:
-    """Return the differing fields of two JSON values: ``recipe.margin (was 0.4, is 0.5); …``; empty if none."""
+    """Return the differing fields of two JSON values, such as ``recipe.margin (was 0.4, is 0.5); …``; empty if they are
+    equal.
+    """
     old, new = dict(_leaves(before)), dict(_leaves(now))
     changed = (name for name in {**new, **old} if old.get(name) != new.get(name))
     shown = [f"{current_path(name)} (was {_short(old.get(name))}, is {_short(new.get(name))})" for name in changed]
@@ -75,6 +77,6 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    """Return a value for a message; a digest is cut to its first digits."""
+    """Return a value for messages; digests are truncated."""
     text = re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1…", str(value))
     return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}…"

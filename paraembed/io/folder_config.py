@@ -1,4 +1,4 @@
-"""``config.json`` of a folder that a job writes: format, deciding values, digests of files, fingerprint."""
+"""``config.json`` of an output folder: format, settings, digests of the files, fingerprint."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +11,14 @@ from paraembed.options import checked
 
 
 def write_config(folder: Path, form: str, decides: dict[str, Any], files: Sequence[str], record: dict[str, Any]) -> str:
-    """Write ``config.json``; return the fingerprint, a digest of ``decides`` and of the files.
+    """Write ``config.json`` and return the fingerprint, a digest of ``decides`` and of the files.
 
     Args:
         folder: folder that holds the files.
         form: name of the format.
         decides: JSON values that decide the content of the folder.
-        files: names of the files that decide it, too.
-        record: further JSON values to keep.
+        files: names of the files that are part of the fingerprint.
+        record: further JSON values to store.
     """
     decides = {**decides, "files": {name: sha256_of(folder / name) for name in files}}
     fingerprint = digest_of(decides)
@@ -29,35 +29,38 @@ def write_config(folder: Path, form: str, decides: dict[str, Any], files: Sequen
 def read_config(
     folder: Path, form: str, kind: Any, decides: Sequence[str], files: Sequence[str], what: str
 ) -> dict[str, Any]:
-    """Read what ``write_config`` wrote.
+    """Read a ``config.json`` that ``write_config`` wrote.
 
     Args:
-        folder: to look into.
-        form: the format that is expected.
+        folder: folder of the file.
+        form: expected format.
         kind: typed dictionary of the configuration, with ``files`` and ``fingerprint``.
-        decides: names of the values on which the fingerprint depends, but for ``files``.
-        files: the files that it must name, and no others.
-        what: what the folder should be, for messages: ``an encoder folder, as jobs/train.py writes``.
+        decides: names of the values in the fingerprint, without ``files``.
+        files: names of the files that it must list; no others are allowed.
+        what: description of the expected folder, for messages: ``an encoder folder, written by jobs/train.py``.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: no folder there.
-        ValueError: not such a folder, or its config.json was changed.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
+        ValueError: the folder has another format, or its config.json was changed.
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected {what}")
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; expected {what}")
     if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} holds no config.json; expected {what}")
+        raise ValueError(f"{folder} has no config.json; expected {what}")
     config = read_json(folder / "config.json")
     if not isinstance(config, dict) or config.get("format") != form:
-        raise ValueError(f"{folder}/config.json is not of format {form!r}; expected {what}")
+        raise ValueError(f"{folder}/config.json does not have the format {form!r}; expected {what}")
     config = checked(kind, config, f"{folder}/config.json")
     decided = {key: config[key] for key in (*decides, "files")}
     if set(decided["files"]) != set(files):
-        raise ValueError(f"{folder}/config.json must name {' and '.join(files)} with digests, and no other file")
+        raise ValueError(f"{folder}/config.json must list {' and '.join(files)} with digests, and no other file")
     if digest_of(decided) != config["fingerprint"]:
-        raise ValueError(f"{folder}/config.json does not match its fingerprint; it was changed after it was written")
+        raise ValueError(
+            f"{folder}/config.json does not match its fingerprint, so it was changed after it was written; copy or "
+            "write the folder again"
+        )
     return dict(config)
 
 
@@ -66,4 +69,4 @@ def check_files(folder: Path, config: dict[str, Any]) -> None:
     for name, digest in config["files"].items():
         require_file(folder / name)
         if sha256_of(folder / name) != digest:
-            raise ValueError(f"{folder / name} differs from the digest in config.json; fetch or train it again")
+            raise ValueError(f"{folder / name} differs from its digest in config.json; download it or train it again")

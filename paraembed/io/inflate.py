@@ -1,4 +1,4 @@
-"""Plain and compressed files (gzip, bz2, zst), read in bounded memory."""
+"""Read plain and compressed files (gzip, bz2, zst) in bounded memory."""
 
 import bz2
 import itertools
@@ -25,17 +25,18 @@ ALWAYS_INFLATED = 1 << 30
 _READ_BYTES = 1 << 20  # compressed, at a time
 _MEMBER_BYTES = 1 << 10  # of a gzip member, at first
 BLOCK_BYTES = 8 << 20
-"""Default number of bytes that readers of text read at a time."""
+"""Default number of bytes that text readers read at a time."""
 
 
 def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file in pieces of up to ``size``; the first bytes decide the compression.
+    """Yield the decompressed bytes of a file in pieces of up to ``size``; the compression is detected from the first
+    bytes.
 
-    ISA-L inflates large pieces of gzip over twice as fast as zlib, and releases the interpreter lock meanwhile.
+    For large pieces of gzip, ISA-L is over twice as fast as zlib, and it releases the interpreter lock.
 
     Raises:
-        ValueError: the compressed stream is broken or cut off (raised after all pieces that can be read); the name
-            ends in .gz, .bz2 or .zst and the file is not compressed so; the stream fails ``check_inflation``.
+        ValueError: the compressed stream is damaged or truncated (raised after all readable pieces); the name ends in
+            .gz, .bz2 or .zst but the content is not compressed that way; ``check_inflation`` fails.
     """
     with open_place(place) as raw:
         head = raw.read(_HEAD_BYTES)
@@ -63,19 +64,19 @@ def read_blocks(place: Place, size: int, max_inflation: int = MAX_INFLATION) -> 
 
 
 def check_inflation(place: Place, inflated: int, most: int = MAX_INFLATION) -> None:
-    """Raise ValueError if a file inflates to so many bytes that it is a decompression bomb.
+    """Raise ValueError if the decompressed size of a file suggests a decompression bomb.
 
-    The compression ratio of text is 3 to 20; that of zeros is a thousand with gzip, many thousands with bz2 and zstd.
+    Text compresses 3 to 20 times; zeros compress a thousand times with gzip, and many thousands with bz2 and zstd.
     """
     if inflated > ALWAYS_INFLATED and inflated > most * size_of(place):
         raise ValueError(
-            f"{shown(place)} has {size_of(place):,} bytes and inflates to over {inflated:,}; the limit is {most} times "
-            "its size; if the file is right, unpack it, or give a larger `max_inflation`"
+            f"{shown(place)} has {size_of(place):,} bytes but inflates to over {inflated:,}; the limit is {most} "
+            "times its size; if the file is valid, decompress it, or give a larger `max_inflation`"
         )
 
 
 def _bounded(place: Place, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Yield the pieces; raise ValueError if their sum fails ``check_inflation``."""
+    """Yield the pieces; raise ValueError if their total size fails ``check_inflation``."""
     inflated, checked = 0, 0
     for piece in pieces:
         inflated += len(piece)
@@ -86,16 +87,17 @@ def _bounded(place: Place, pieces: Iterable[bytes], most: int) -> Iterator[bytes
 
 
 def is_compressed(place: Place) -> bool:
-    """Return whether a file is compressed, by its first bytes."""
+    """Return whether a file is compressed, according to its first bytes."""
     with open_place(place) as raw:
         return bool(_kind_of(raw, raw.read(_HEAD_BYTES)))
 
 
 def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
-    """Return the compression of a file, by its first bytes.
+    """Return the compression of a file, according to its first bytes.
 
-    UTF-8 text cannot begin like gzip or zst. It can begin with ``BZh``, so bz2 is known by more bytes; and like the
-    skippable frames of a zst file, which pzstd writes, so a frame with data must follow these.
+    UTF-8 text cannot begin with the magic bytes of gzip or zst. It can begin with ``BZh``, so more bytes are checked
+    for bz2. It can also begin like the skippable frames of zst, which pzstd writes, so these must be followed by a data
+    frame.
     """
     if head.startswith(_GZIP):
         return "gzip"
@@ -110,11 +112,11 @@ def _kind_of(raw: IO[bytes], head: bytes) -> Compression:
 
 
 Span = tuple[int, int]
-"""Part of a file: its first byte, and the byte after its last."""
+"""Part of a file: offset of its first byte, and offset after its last byte."""
 
 
 def cut_at_lines(place: Place, size: int, *, read_bytes: int = 1 << 16) -> list[Span]:
-    """Cut a file of plain text into spans of ``size`` bytes or a little more that end at the end of a line."""
+    """Split a plain text file at line ends into spans of ``size`` bytes or slightly more."""
     total = size_of(place)
     spans, start = [], 0
     with open_place(place) as raw:
@@ -130,7 +132,7 @@ def cut_at_lines(place: Place, size: int, *, read_bytes: int = 1 << 16) -> list[
 
 
 def read_span(place: Place, span: Span, size: int) -> Iterator[bytes]:
-    """Yield the bytes of a part of a file, not decompressed, in pieces of up to ``size``."""
+    """Yield the raw bytes of a part of a file in pieces of up to ``size``."""
     with open_place(place) as raw:
         raw.seek(span[0])
         left = span[1] - span[0]
@@ -140,11 +142,11 @@ def read_span(place: Place, span: Span, size: int) -> Iterator[bytes]:
 
 
 def _broken(place: Place, kind: Compression, why: object) -> ValueError:
-    return ValueError(f"{shown(place)} is not a whole {kind} file ({why}); download or write it again")
+    return ValueError(f"{shown(place)} is not a complete {kind} file ({why}); download or write it again")
 
 
 def _inflated(place: Place, chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield pieces of a gzip stream of one or several members; other bytes after them are ignored, as by gzip."""
+    """Yield pieces of a gzip stream with one or more members; trailing bytes are ignored, as by gzip."""
     from isal import igzip_lib, isal_zlib  # noqa: PLC0415 - a bare machine, where training is measured, has none
 
     inflate, window = isal_zlib.decompressobj(31), _MEMBER_BYTES
@@ -177,7 +179,7 @@ def _inflated(place: Place, chunks: Iterable[bytes], size: int) -> Iterator[byte
 
 
 def _joined(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the same bytes in larger pieces, including all bytes before an error."""
+    """Yield the same bytes in larger pieces, including all bytes that precede an error."""
     waiting, num_bytes, error = list[bytes](), 0, None
     try:
         for piece in pieces:
@@ -205,7 +207,7 @@ def _decompressor(raw: IO[bytes], kind: Compression) -> Any:
 
 
 def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the same blocks; a thread reads the next block meanwhile."""
+    """Yield the same blocks, while a thread reads the next block."""
     with ThreadPoolExecutor(max_workers=1) as reader:
         coming = reader.submit(next, blocks, None)
         try:

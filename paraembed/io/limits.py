@@ -1,4 +1,4 @@
-"""Limits on input files: bytes of a line, compression ratio, lines of a quoted cell."""
+"""Limits on input files: line length, compression ratio, lines of a quoted cell."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ MOST_LINE_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """Limits on reading an input file, so that a small file cannot fill the memory or the disk."""
+    """Limits on reading an input file, which keep a small file from filling memory or disk."""
 
     max_line_bytes: int = 64 << 20
     """Maximum bytes of a line, row or text of an input file, at most 512 MiB."""
@@ -17,9 +17,9 @@ class ReadLimits:
     """Maximum compression ratio of an input file, checked after the first GiB."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed.
+        """Raise ValueError if a value is not allowed.
 
-        Tokenizing triples a text at most, and an Arrow string array holds less than 2 GiB.
+        Tokenization makes a text at most three times as long, and an Arrow string array holds less than 2 GiB.
         """
         if not 1 <= self.max_line_bytes <= MOST_LINE_BYTES:
             raise ValueError(f"`max_line_bytes` is {self.max_line_bytes}; allowed: 1 to {MOST_LINE_BYTES:,}")
@@ -29,13 +29,13 @@ class ReadLimits:
 
 @dataclass(frozen=True)
 class TableLimits(ReadLimits):
-    """``ReadLimits`` and the limit of a quoted CSV cell."""
+    """``ReadLimits`` and the limit on lines of a quoted CSV cell."""
 
     max_field_lines: int = 1000
-    """Maximum lines of a quoted CSV cell; an unclosed quote rejects its line."""
+    """Maximum number of lines of a quoted CSV cell; a row whose quote is not closed within it is rejected."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         super().__post_init__()
         if self.max_field_lines < 1:
             raise ValueError(f"`max_field_lines` is {self.max_field_lines}; it must be at least 1")

@@ -1,4 +1,4 @@
-"""Text files as blocks of lines, for NumPy and Arrow; no Python loop over lines."""
+"""Read text files as blocks of lines for NumPy and Arrow, without a Python loop over lines."""
 
 import codecs
 from collections.abc import Callable, Iterator
@@ -31,11 +31,11 @@ class Lines:
 
     Attributes:
         first: number of the first line, from 0.
-        data: the lines with their line ends; ends with a line feed.
+        data: the lines with their line ends; the last byte is a line feed.
         starts: int64 [n].
-        ends: int64 [n], before the line's end (LF or CRLF).
-        first_is_cut: whether the first line is the beginning of a line that is too long to be kept.
-        limits: a longer line is null.
+        ends: int64 [n], before the line end (LF or CRLF).
+        first_is_cut: whether the first line is truncated, because it is too long to keep.
+        limits: a line longer than ``limits.max_line_bytes`` is null.
         is_ended: whether the last line has a line end in the file.
     """
 
@@ -71,7 +71,7 @@ class Lines:
 
     @cached_property
     def too_long(self) -> pa.BooleanArray:
-        """Whether each line [n] is longer than ``limits.max_line_bytes``, without its end."""
+        """Whether each line [n], without its line end, is longer than ``limits.max_line_bytes``."""
         rows = self.ends - self.starts > self.limits.max_line_bytes
         rows[:1] |= self.first_is_cut
         return pa.array(rows)
@@ -90,7 +90,7 @@ class Lines:
 
     @cached_property
     def text(self) -> pa.StringArray:
-        """The lines as strings [n], null if ``not_utf8`` or ``too_long``."""
+        """Return the lines as strings [n]; null for a line that is ``not_utf8`` or ``too_long``."""
         lengths = self.ends - self.starts
         body = self.data.replace(b"\r\n", b"\n") if b"\r" in self.data else self.data
         text = string_array(lengths, body.replace(b"\n", b""))
@@ -103,7 +103,7 @@ class Lines:
 
 
 def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray[np.bool_]:
-    """Return which of n rows are invalid, by bisecting runs of rows that are not valid as a whole.
+    """Return which of n rows are invalid, by bisection of runs that contain an invalid row.
 
     Args:
         size: n.
@@ -124,7 +124,7 @@ def invalid_rows(size: int, is_valid: Callable[[int, int], bool]) -> npt.NDArray
 
 
 def string_array(lengths: Positions, octets: bytes | Octets) -> pa.StringArray:
-    """Return strings [n] that follow each other in ``octets``, by their lengths in bytes."""
+    """Return strings [n] that are stored one after the other in ``octets``, given their lengths in bytes."""
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pa.Array.from_buffers(pa.string(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(octets)])
 
@@ -139,19 +139,19 @@ def read_lines(
 ) -> Iterator[Lines]:
     """Read a text file in blocks of lines, in the bounded memory of a few blocks or of ``limits.max_line_bytes``.
 
-    The next block is read in a thread.
+    A thread reads the next block in the meantime.
 
     Args:
         place: the file, plain or compressed (``read_blocks``).
         span: part of a plain file (``cut_at_lines``), whose lines are numbered from its first; default: the whole file.
-        limits: longer lines are cut.
+        limits: longer lines are truncated.
         block_bytes: bytes to read at a time.
         shown_bytes: bytes to keep of a line that is too long.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: as said.
-        ValueError: an empty file, a binary file (NUL bytes in its first 64 KB), or a broken compressed stream (the
-            message names the last whole line before the break).
+        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
+        ValueError: the file is empty or binary (NUL bytes in its first 64 KB), or its compressed stream is damaged (the
+            message names the last complete line).
     """
     require_file(place)
     number = num_waiting = 0
@@ -173,7 +173,7 @@ def read_lines(
             num_waiting = len(block) - last
             yield lines
     except ValueError as error:
-        raise ValueError(f"{error}; last whole line: {number}") if number else error from None
+        raise ValueError(f"{error}; last complete line: {number}") if number else error from None
     if rest:
         yield replace(Lines.of(b"".join([*rest, b"\n"]), number, cut, limits), is_ended=False)
     elif not number:

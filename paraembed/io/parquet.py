@@ -1,10 +1,10 @@
-"""Rows of Parquet files in batches of a given size, estimated from the footer.
+"""Read rows of Parquet files in batches of limited size, estimated from the footer.
 
-A file may store equal strings once, in a dictionary, so that a few bytes become many gigabytes in memory. Columns of a
-row group that have such a dictionary are read as dictionary arrays and decoded one batch at a time; strings inside of
-lists and structs are not (pyarrow 25 cannot read these so). If a writer began a dictionary and gave it up, because most
-strings are different, the rows are read as plain strings, 30 times as fast; then the longest string of the dictionary
-limits the rows of a batch.
+A file may store equal strings once, in a dictionary, so that a few bytes become many gigabytes in memory. A column with
+such a dictionary is therefore read as a dictionary array and decoded one batch at a time. This does not include strings
+inside of lists and structs, which pyarrow 25 cannot read as dictionary arrays. Some writers start a dictionary and
+abandon it because most strings differ. Such a row group is read as plain strings, 30 times as fast, and the longest
+string of the dictionary limits the rows per batch.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -24,7 +24,9 @@ from paraembed.io.limits import DEFAULT_LIMITS, ReadLimits
 from paraembed.io.places import Place, locate, open_place, require_file, shown
 
 READ_BYTES = 1 << 20
-"""Bytes of a column to read at a time (``buffer_size``); by default a row group's whole column is in memory."""
+"""Bytes of a column to read at a time (``buffer_size``); by default, pyarrow holds the whole column of a row group in
+memory.
+"""
 
 _WRITTEN_OUT = 8  # times the given size, if all rows of a batch were the longest string of a dictionary
 _VALUE_BYTES = 8  # of a list's value in memory, at least: repeated values take no bytes in a file
@@ -34,7 +36,7 @@ _footers: dict[tuple[Place, str], pq.FileMetaData] = {}
 
 
 class _Reading(NamedTuple):
-    """How to read a row group: rows at a time, and the columns to read as dictionary arrays."""
+    """How to read a row group: rows per batch, and the columns to read as dictionary arrays."""
 
     rows: int
     in_dictionary: tuple[str, ...]
@@ -46,9 +48,9 @@ def open_parquet(place: Place, in_dictionary: Sequence[str] = (), state: str = "
 
     Args:
         place: the file.
-        in_dictionary: columns of strings to read as dictionary arrays.
-        state: value that changes with the file. If given, the process keeps the footer of the last such file: parsing
-            a footer of 100,000 row groups takes a second, and every part of an input opens it several times.
+        in_dictionary: string columns to read as dictionary arrays.
+        state: value that changes with the file. If given, the process caches the footer of the latest file: parsing a
+            footer of 100,000 row groups takes a second, and every part of an input opens the file several times.
 
     Raises:
         ValueError: the file cannot be opened, or a read inside of the block fails.
@@ -76,11 +78,11 @@ def unreadable(name: str, error: Exception) -> ValueError:
     reason = str(error).splitlines()[0]
     if "crypt" in reason:
         return ValueError(f"{name} is encrypted ({reason}); decrypt it first")
-    return ValueError(f"{name} is not a whole Parquet file ({reason}); download or write it again")
+    return ValueError(f"{name} is not a complete Parquet file ({reason}); download or write it again")
 
 
 def is_parquet(place: Place) -> bool:
-    """Return whether a file is Parquet, by its first bytes; raise ValueError if it is encrypted."""
+    """Return whether a file is Parquet, according to its first bytes; raise ValueError if it is encrypted."""
     with open_place(place) as file:
         magic = bytes(file.read(4))
     if magic == b"PARE":
@@ -98,7 +100,7 @@ def read_batches(
     limits: ReadLimits = DEFAULT_LIMITS,
     state: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of a file in batches of at most ``rows`` rows and about ``size`` bytes, at least one row.
+    """Yield columns of a file in batches of at most ``rows`` rows and about ``size`` bytes, but at least one row.
 
     Args:
         place: the file.
@@ -141,7 +143,7 @@ def read_batches(
 def _reading(
     file: pq.ParquetFile, group: int, chunks: list[pq.ColumnChunkMetaData], strings: Sequence[str], rows: int, size: int
 ) -> _Reading:
-    """Return how to read a row group; ``file`` reads the columns ``strings`` as dictionary arrays.
+    """Return how to read a row group, given ``file``, which reads the columns ``strings`` as dictionary arrays.
 
     The number of rows is rounded to a power of two, so that similar row groups are read in one call.
     """
@@ -171,7 +173,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _row_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the end of each row in bytes, int64 [n], if all dictionary values were written one after the other."""
+    """Return the end of each row in bytes, int64 [n], for a batch whose dictionary values were written in row order."""
     ends = np.zeros(len(batch), np.int64)
     for column in batch.columns:
         if isinstance(column, pa.DictionaryArray) and _is_binary(column.type.value_type):
@@ -194,7 +196,7 @@ def cuts(ends: npt.NDArray[np.int64], size: int, rows: int | None = None) -> Ite
 def check_parquet(
     file: pq.ParquetFile, columns: Collection[str], name: str, limits: ReadLimits, groups: range | None = None
 ) -> None:
-    """Check, by a Parquet file's footer, the bytes that reading some of its columns would take.
+    """Check in a Parquet file's footer that the chosen columns are not too large to read.
 
     Args:
         file: the file.
@@ -204,8 +206,8 @@ def check_parquet(
         groups: row groups; default: all.
 
     Raises:
-        ValueError: a row group, or all together, inflate beyond the limits.
-        OSError: a column is encrypted, or the footer is broken.
+        ValueError: a row group, or the whole selection, decompresses to more than the limits allow.
+        OSError: a column is encrypted, or the footer is damaged.
     """
     all_stored = all_inflated = 0
     groups = range(file.metadata.num_row_groups) if groups is None else groups
@@ -221,10 +223,10 @@ def check_parquet(
 
 
 def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> Iterator[list[pq.ColumnChunkMetaData]]:
-    """Yield the footer's entries of some columns for each row group; lists and structs have one entry per leaf.
+    """Yield for each row group the footer entries of the given columns; lists and structs have one entry per leaf.
 
     Raises:
-        OSError: a column is encrypted, or the footer is broken.
+        OSError: a column is encrypted, or the footer is damaged.
     """
     paths = [file.metadata.schema.column(index).path for index in range(file.metadata.num_columns)]
     of_lists = tuple(f"{column}." for column in columns)
@@ -238,6 +240,6 @@ def chunks_of(file: pq.ParquetFile, groups: range, columns: Collection[str]) -> 
 def _check(name: str, stored: int, inflated: int, limits: ReadLimits, remedy: str = "", shown_size: str = "") -> None:
     if inflated > ALWAYS_INFLATED and inflated > limits.max_inflation * stored:
         raise ValueError(
-            f"{name} has {stored:,} bytes and inflates to {shown_size or f'{inflated:,}'}; the limit is "
-            f"{limits.max_inflation} times its size; if the file is right, {remedy}give a larger `max_inflation`"
+            f"{name} has {stored:,} bytes but inflates to {shown_size or f'{inflated:,}'}; the limit is "
+            f"{limits.max_inflation} times its size; if the file is valid, {remedy}give a larger `max_inflation`"
         )

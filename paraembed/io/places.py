@@ -1,4 +1,4 @@
-"""Paths and URIs of files: resolve, open, and show them without credentials."""
+"""Resolve and open paths and URIs of files, and show them without credentials."""
 
 import io
 import os
@@ -54,10 +54,10 @@ def require_file(place: Place) -> None:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file of this machine for reading.
+    """Open a regular local file for reading.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: as ``require_file``.
+        FileNotFoundError, IsADirectoryError, ValueError: the same errors as ``require_file``.
     """
     require_file(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO put there since would wait
@@ -68,22 +68,22 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def _not_regular(place: Place) -> ValueError:
-    return ValueError(f"{shown(place)} is a FIFO, socket or device; expected a regular file: save the data to one")
+    return ValueError(f"{shown(place)} is a FIFO, socket or device; copy the data to a regular file first")
 
 
 def to_place(text: str) -> Place:
-    """Return a text as a path, or as a URI if it is one.
+    """Parse a text as a path or a URI.
 
     Raises:
-        ValueError: the text is empty, which would be the working folder.
+        ValueError: the text is empty; as a path it would mean the working folder.
     """
     if not text.strip():
-        raise ValueError("an address is empty; give the path or the URI of a file")
+        raise ValueError("an empty path was given; give the path or the URI of a file")
     return text if "://" in text else Path(text)
 
 
 def in_submitted_job() -> bool:
-    """Return whether this process runs in the temporary copy of the working folder that ``ray job submit`` makes."""
+    """Return whether this process runs in the temporary copy of the working folder that ``ray job submit`` creates."""
     return "runtime_resources" in Path.cwd().parts
 
 
@@ -93,9 +93,9 @@ def name_of(place: Place) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Return a text, path or URI with the credentials in its URIs removed: users, passwords, keys, tokens, signatures.
+    """Return a text, path or URI without the credentials in its URIs: users, passwords, keys, tokens, signatures.
 
-    For messages, logs and records; what is opened keeps them.
+    Use it for messages, logs and records only, since a file cannot be opened without its credentials.
     """
     text = _USER.sub("", text)
     text = _ENCODED_URI.sub(lambda uri: uri[1] + _HIDDEN if "@" in _decoded(uri[2]) else uri[0], text)
@@ -109,7 +109,7 @@ def _without_secrets(options: str, depth: int = 0) -> str:
 
 
 def _without_secret(piece: str, depth: int) -> str:
-    """Return an option of a URI; a secret ends at the next ``&``, since it may have any other character."""
+    """Return an option of a URI with its secret hidden. A secret may contain any character except ``&``."""
     shown = front = piece
     for option in _OPTION.finditer(piece):
         if _SECRET_NAME.search(_decoded(option[1]).lower()) and piece[option.end() :]:
@@ -131,7 +131,7 @@ def _decoded(text: str) -> str:
 
 
 def shown(place: Place) -> str:
-    """Return a place for messages."""
+    """Return a path or URI for messages, without credentials."""
     return without_credentials(str(place))
 
 
@@ -139,7 +139,7 @@ def size_of(place: Place) -> int:
     """Return the size of a file in bytes.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: as ``require_file``.
+        FileNotFoundError, IsADirectoryError, ValueError: the same errors as ``require_file``.
     """
     if isinstance(place, Path):
         return place.stat().st_size
@@ -151,30 +151,30 @@ def size_of(place: Place) -> int:
 
 
 def _file_systems() -> Any:
-    """Return ``pyarrow.fs``, which takes 0.2 s to import: help and flag errors do without it."""
+    """Import ``pyarrow.fs`` on first use: it takes 0.2 s, which help and flag errors do not need."""
     import pyarrow.fs  # noqa: PLC0415
 
     return pyarrow.fs
 
 
 def resolve(uri: str) -> "tuple[pyarrow.fs.FileSystem, str]":
-    """Return the file system of a URI, and the path in it.
+    """Return the file system of a URI and the path within it.
 
     Raises:
-        ValueError: the URI is not understood.
+        ValueError: the URI is invalid or not supported.
     """
     try:
         filesystem, path = _file_systems().FileSystem.from_uri(uri)
     except (ValueError, NotImplementedError) as error:  # what Arrow's own errors are
         raise ValueError(
-            f"{shown(uri)} cannot be read as a URI ({without_credentials(str(error))}); give a path, s3://…, "
-            "gs://… or file:///…"
+            f"{shown(uri)} is not a supported URI ({without_credentials(str(error))}); give a path, s3://…, gs://… "
+            "or file:///…"
         ) from None
     return filesystem, path
 
 
 def locate(text: str) -> "tuple[pyarrow.fs.FileSystem, str]":
-    """Return the file system of a URI or local path, and the path in it."""
+    """Return the file system of a URI or local path, and the path within it."""
     return resolve(text) if "://" in text else (_file_systems().LocalFileSystem(), str(Path(text).absolute()))
 
 

@@ -1,4 +1,4 @@
-"""Resumable work in a folder, by the fingerprint of its result: finished, resumed, rejected or started over."""
+"""Resumable work in a folder, identified by the fingerprint of its result: finished, resumed, rejected or restarted."""
 
 import contextlib
 import logging
@@ -18,17 +18,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Work:
-    """Work on an output; the same job with the same fingerprint resumes it.
+    """Work on an output; a job with the same fingerprint resumes it.
 
     Attributes:
         out: the output.
         folder: folder of the unfinished work, next to the output, or the output itself.
         record: name of the file in the folder that holds the fingerprint.
         fingerprint: JSON object of everything that decides the result.
-        files: paths in the folder that the job writes; a folder with another file is neither emptied nor removed.
-        job: file of the job, for messages.
-        overwrite: replace another output, and drop other work.
-        is_nested: name only the first differing field, since it is often the cause of later differences.
+        files: pattern of the paths that the job writes; a folder with another file is neither emptied nor removed.
+        job: file name of the job, for messages.
+        overwrite: replace an output with another fingerprint, and discard unfinished work with another fingerprint.
+        is_nested: name only the first differing field, since it often causes the later differences.
     """
 
     out: Path
@@ -41,20 +41,21 @@ class Work:
     is_nested: bool = False
 
     def is_finished(self, read: Callable[[Path], dict[str, Any]]) -> bool:
-        """Return whether the output is there; ``read`` returns the fingerprint of an output.
+        """Return whether the output is complete; ``read`` returns the fingerprint of an output.
 
         Raises:
-            ValueError: the output differs and ``overwrite`` is not set, or is not an output of the job.
+            ValueError: the output has another fingerprint and ``overwrite`` is not set, or the job did not write it.
         """
         if not self.out.exists() or (self.out.is_dir() and not any(self.out.iterdir())):
             return False
         return self._is_same(self.out, read(self.out))
 
     def is_begun(self) -> bool:
-        """Return True if the folder holds this work, to be resumed; False if the work can be started.
+        """Return True if the folder holds this work, which is then resumed; False if new work can start.
 
         Raises:
-            ValueError: the folder holds other work and ``overwrite`` is not set, or a file that the job did not write.
+            ValueError: the folder holds other work and ``overwrite`` is not set, or it holds a file that the job did
+                not write.
         """
         saved = self.folder / self.record
         files = self.files
@@ -67,12 +68,12 @@ class Work:
         return False
 
     def clear(self) -> None:
-        """Empty the folder; the record goes first."""
+        """Empty the folder, deleting the record first."""
         (self.folder / self.record).unlink(missing_ok=True)
         empty_folder(self.folder)
 
     def begin(self) -> None:
-        """Record the fingerprint: from here on the work can be resumed."""
+        """Record the fingerprint; from now on the work can be resumed."""
         write_json(self.folder / self.record, self.fingerprint)
 
     def remove(self) -> None:
@@ -81,7 +82,12 @@ class Work:
         if foreign is None:
             shutil.rmtree(self.folder)
         else:
-            log.warning("%s was not removed: %s in it is not a file of %s", self.folder, foreign.name, self.job)
+            log.warning(
+                "%s was not removed, because it contains %s, which is not a file of %s",
+                self.folder,
+                foreign.name,
+                self.job,
+            )
 
     def remove_leftover(self) -> None:
         """Remove the work folder of a job that was killed after its output was complete."""
@@ -91,10 +97,10 @@ class Work:
                     self.remove()
 
     def read(self) -> dict[str, Any]:
-        """Return the recorded fingerprint; an empty one if the file is damaged and ``overwrite`` is set.
+        """Return the recorded fingerprint; an empty one if the record is damaged and ``overwrite`` is set.
 
         Raises:
-            ValueError: the file is damaged.
+            ValueError: the record is damaged.
         """
         try:
             recorded: dict[str, Any] = read_json(self.folder / self.record, dict[str, Any])
@@ -117,25 +123,27 @@ class Work:
 
 
 def other_work(place: object, changed: str, *, can_overwrite: bool = True) -> ValueError:
-    """Error for a place where the same job began with another fingerprint; ``changed`` names the differing fields."""
+    """Return the error for a place where the same job started with another fingerprint; ``changed`` names the differing
+    fields.
+    """
     remedies = "choose another `out`, or start over with `overwrite`" if can_overwrite else "or choose another `out`"
-    return ValueError(f"{place} was begun with another {changed}; go back to that, {remedies}")
+    return ValueError(f"{place} was started with another {changed}; use the earlier value, {remedies}")
 
 
 def foreign_work(place: object, name: object, job: str) -> ValueError:
-    """Error for a place with a file that the job did not write."""
+    """Return the error for a place that holds a file the job did not write."""
     return ValueError(
-        f"{place} holds something that {job} did not write; choose another `out`, or move it away: {name}"
+        f"{place} contains a file that {job} did not write: {name}; choose another `out`, or move the file away"
     )
 
 
 def check_own_files(folder: Path, files: re.Pattern[str], job: str, *, may_be_link: bool = False) -> None:
-    """Raise ValueError if a folder that is to be emptied or replaced holds a file that the job did not write.
+    """Raise ValueError if a folder to be emptied or replaced holds a file that the job did not write.
 
     Args:
-        folder: it may be missing.
-        files: paths in the folder that the job writes.
-        job: file of the job, for messages.
+        folder: folder to check; it may be missing.
+        files: pattern of the paths that the job writes.
+        job: file name of the job, for messages.
         may_be_link: whether the folder may be a symbolic link to a folder.
     """
     if os.path.lexists(folder) and (not folder.is_dir() or (folder.is_symlink() and not may_be_link)):

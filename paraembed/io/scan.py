@@ -1,4 +1,4 @@
-"""Scanner of CSV and TSV: ends of records and faults in their quotes, in loops over bytes compiled by numba."""
+"""Scan CSV and TSV for ends of records and faulty quotes, in loops over bytes compiled by numba."""
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +39,14 @@ def scan(
     cells: npt.NDArray[np.int32],
     breaks: npt.NDArray[np.int32],
 ) -> int:
-    """Fill the last four arrays and return the number of records. ``start`` is the first byte.
+    """Fill the last four arrays and return the number of records, reading from byte ``start``.
 
-    A record that is still open at the end of ``octets`` is left to the next call, unless ``is_whole`` or it is longer
-    than ``max_bytes`` already.
+    A record that is still open at the end of ``octets`` is left for the next call, unless ``is_whole`` is set or the
+    record is already longer than ``max_bytes``.
 
-    It is linear although it goes back: each quote opens or closes a cell, so a line that leaves a quote open where one
-    was open before leaves none open where it is read from its own start. No line is read more than three times.
+    The time is linear although the scanner reads some lines again after a fault. Each quote opens or closes a cell. If
+    a line leaves a quote open after it began inside of an open quote, it leaves none open when it is read from its own
+    start. So no line is read more than three times.
     """
     size, count = len(octets), 0
     while start < size:
@@ -85,9 +86,10 @@ def _walk(  # noqa: C901, PLR0912 - a machine of four states, in one loop
     """Read a record, up to its first fault.
 
     Returns:
-        The byte behind the record; the byte behind its text, -1 where its end was not reached; the byte behind its
-        first line, -1 where it has one line; its fault; its cells; the line breaks inside of them; the separators in
-        each of its lines, quoted ones, too, -1 where the lines differ in that.
+        The byte after the record; the byte after its text, or -1 if its end was not reached; the byte after its first
+            line, or -1 if it has only one line; its fault; its number of cells; the number of line breaks inside of
+            cells; the number of separators in each of its lines, including quoted ones, or -1 if the lines differ in
+            it.
     """
     size, pos, line_end = len(octets), start, -1
     state, fault, num_cells, num_breaks, cell_lines = CELL_START, NO_FAULT, 1, 0, 1

@@ -1,17 +1,17 @@
 """Rows of text, JSON lines, CSV and TSV: their ends, block by block, and the columns of CSV and TSV.
 
-A row of CSV may hold line breaks inside of quotes, so one stray quote could join all lines up to the next quote to one
-row. Quoting is therefore read strictly (RFC 4180): a quote may open at the start of a cell only, and the quote that
-closes the cell must be followed by a comma or a line end. A row of several lines is kept if its quoting is right, it
-has at most ``max_line_bytes``, its quoted cells have at most ``max_field_lines`` lines each, it has as many cells as
-the header, and its lines do not look like rows that two stray quotes joined: each with as many commas as a row, 12 or
-more together. Otherwise only its first line is rejected and reading resumes at the next line: a stray quote costs one
-line. Every line of a file is therefore part of one kept record, or is one rejected record. What this gives up: lines
-inside of a quoted cell whose row is rejected are read as separate rows; so are the lines of a cell that holds another
+A quoted CSV cell may contain line breaks, so a stray quote could join all lines up to the next quote into one row.
+Quoting is therefore read strictly (RFC 4180): a quote may open only at the start of a cell, and the closing quote must
+be followed by a comma or a line end. A row of several lines is kept if its quoting is correct, it has at most
+``max_line_bytes``, each quoted cell has at most ``max_field_lines`` lines, it has as many cells as the header, and its
+lines do not look like rows that two stray quotes joined (each line with as many commas as a row, and 12 or more commas
+together). Otherwise only its first line is rejected and reading resumes at the next line, so a stray quote costs one
+line. Every line of a file therefore belongs to one kept record or is one rejected record. A limitation: if a row with a
+multi-line cell is rejected, the lines of the cell are read as separate rows. This includes a cell that holds another
 table with the same number of columns.
 
-If ``Table.repairs`` is false, rows are read as Python's ``csv`` reads them: a quote inside of an unquoted cell is a
-character, a row may have any number of lines and cells, and wrong quoting is a fault of the whole row.
+If ``Table.repairs`` is false, rows are read like Python's ``csv`` reads them: a quote inside of an unquoted cell is a
+plain character, a row may have any number of lines and cells, and wrong quoting makes the whole row invalid.
 """
 
 import csv
@@ -54,8 +54,8 @@ class Table(NamedTuple):
     Attributes:
         width: cells of a row; 0: any number, to read the header.
         max_field_lines: maximum lines of a quoted cell.
-        from_start: the bytes are the first of the file, so a byte order mark may precede them.
-        repairs: reject one line, not a whole row, if quoting is wrong.
+        from_start: whether the bytes are the start of the file, which may have a byte order mark.
+        repairs: if quoting is wrong, reject one line instead of the whole row.
     """
 
     width: int = 0
@@ -66,17 +66,17 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """n consecutive whole records, kept and rejected ones.
+    """n consecutive complete records, kept or rejected.
 
     Attributes:
         kind: kind of the file.
-        data: bytes of the records with their line ends; the last record of a file may have none.
+        data: bytes of the records with their line ends; the last record of a file may have no line end.
         ends: int64 [n], the byte after each record.
-        start: the first byte of the first record, after a byte order mark.
+        start: first byte of the first record, after a byte order mark.
         faults: uint8 [n], reason to reject a record of CSV or TSV, 0 for a kept one; empty for other kinds.
-        cells: int32 [n], cells of a record of CSV or TSV without a fault in its quoting.
-        breaks: int32 [n], line breaks inside of the cells of a kept record of CSV or TSV.
-        width: cells of a row.
+        cells: int32 [n], number of cells of each CSV or TSV record with correct quoting.
+        breaks: int32 [n], number of line breaks inside of the cells of each kept CSV or TSV record.
+        width: number of cells of a row.
     """
 
     kind: Kind
@@ -93,7 +93,7 @@ class Records:
 
     @cached_property
     def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """First byte of each record [n], and the byte after its last one, without its line end [n]."""
+        """Return the first byte of each record [n], and the byte after its last one without the line end [n]."""
         octets = np.frombuffer(self.data, np.uint8)
         starts = np.concatenate(([self.start], self.ends))[: len(self.ends)]
         stops = self.ends - (octets[self.ends - 1] == LINE_FEED)
@@ -116,7 +116,7 @@ class Records:
         return _FAULTS[int(self.faults[number])]
 
     def row(self, number: int, most: int | None = None) -> list[str]:
-        """Return the cells of a record of CSV or TSV, or of its first ``most`` bytes; invalid UTF-8 as surrogates."""
+        """Return the cells of a CSV or TSV record, or of its first ``most`` bytes; invalid UTF-8 becomes surrogates."""
         starts, stops = self.bounds
         text = self.data[starts[number] : stops[number]][:most].decode("utf-8", "surrogateescape")
         if self.kind == "tsv":
@@ -137,11 +137,11 @@ class Records:
     def columns(
         self, names: Sequence[str], wanted: Sequence[str], kept: npt.NDArray[np.bool_] | None = None
     ) -> dict[str, pa.BinaryArray]:
-        """Return some columns of CSV or TSV, by name.
+        """Return columns of CSV or TSV records, by name.
 
         Args:
             names: names of all columns.
-            wanted: names of the columns to read.
+            wanted: names of the columns to return.
             kept: bool [n], records to read, all with as many cells as there are names; default: those without a fault.
         """
         kept = self.faults == NO_FAULT if kept is None else kept
@@ -152,7 +152,7 @@ class Records:
         return {name: table[name].combine_chunks() for name in wanted}
 
     def _bytes_of(self, kept: npt.NDArray[np.bool_]) -> bytes:
-        """Return the bytes of the kept records. If any record is left out, line ends CR become LF."""
+        """Return the bytes of the kept records. If a record is left out, CR line ends become LF."""
         if kept.all():
             return self.data[self.start :]
         octets = np.frombuffer(self.data, np.uint8).copy()
@@ -187,17 +187,17 @@ def _parsed(data: bytes, kind: Kind, names: Sequence[str], wanted: Sequence[str]
 def read_records(
     pieces: Iterable[bytes], kind: Kind, name: str, max_line_bytes: int, table: Table
 ) -> Iterator[Records]:
-    """Cut bytes that come in pieces into whole records.
+    """Split bytes that arrive in pieces into complete records.
 
     Args:
-        pieces: bytes that begin with a record.
+        pieces: bytes that start with a record.
         kind: ``csv`` or ``tsv`` (line ends LF, CRLF or CR; quotes in CSV only), or another kind of lines (LF).
         name: name of the file, for messages.
         max_line_bytes: maximum bytes of a record, without its line end and the byte order mark.
         table: how to read CSV and TSV.
 
     Raises:
-        ValueError: a record is longer, or its quoting is wrong and ``table.repairs`` is false;
+        ValueError: a record is too long, or its quoting is wrong and ``table.repairs`` is false;
             ``table.max_field_lines`` is below 1.
     """
     if table.max_field_lines < 1:
@@ -213,8 +213,8 @@ def read_records(
             where = f"{name}, line {line + records.line_of(record)}" if table.from_start else name
             if record < len(records) and stops[record] - starts[record] <= max_line_bytes:
                 raise ValueError(
-                    f"{where}: wrong quoting ({records.fault(record)}); correct it, or give `format` tsv for columns "
-                    "without quotes"
+                    f"{where}: wrong quoting ({records.fault(record)}); correct it, or set `format` to tsv for "
+                    "columns without quotes"
                 )
             raise ValueError(
                 f"{where}: a row is longer than `max_line_bytes`, {max_line_bytes:,} bytes; expected one text or row "
@@ -245,7 +245,7 @@ def read_records(
 
 
 def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first: bool, is_whole: bool) -> Records:
-    """Return the records of ``data`` that are whole for certain; all of them if ``is_whole``."""
+    """Return the records of ``data`` that are certainly complete, or all of them if ``is_whole``."""
     octets = np.frombuffer(data, np.uint8)
     start = len(BYTE_ORDER_MARK) if is_first and data.startswith(BYTE_ORDER_MARK) else 0
     if kind not in {"csv", "tsv"}:
@@ -267,7 +267,7 @@ def _cut(data: bytes, kind: Kind, table: Table, max_line_bytes: int, *, is_first
 
 
 def json_object(line: str | bytes) -> dict[str, Any] | str:
-    """Return the JSON object of a line, or the reason why the line is none."""
+    """Return the JSON object of a line, or the reason why the line is not a JSON object."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -296,7 +296,9 @@ class Cells:
         return pa.array([row[column] for row in self.rows], pa.string())
 
     def numbers(self, column: int) -> npt.NDArray[np.float64]:
-        """Return a column as finite numbers, float64 [n]; raise ValueError for another cell, with its line."""
+        """Return a column as finite numbers, float64 [n]; raise ValueError, with the line number, for any other
+        cell.
+        """
         values = np.empty(len(self.rows))
         for number, row in enumerate(self.rows):
             try:
@@ -304,25 +306,25 @@ class Cells:
             except ValueError:
                 values[number] = np.nan
             if not np.isfinite(values[number]):
-                self.refuse(number, f"the score is {row[column][:40]!r}, not a finite number; {self.expected}")
+                self.refuse(number, f"the score is {row[column][:40]!r}, which is not a finite number; {self.expected}")
         return values
 
     def refuse(self, row: int, fault: str) -> NoReturn:
-        """Raise ValueError for a row."""
+        """Raise ValueError for a faulty row."""
         raise ValueError(f"{self.path}, line {self.first + row}: {fault}; correct the file, or download it again")
 
 
 def read_cells(path: Path, separator: str, columns: int | str, *, header: bool | str = False) -> Cells:
-    """Read a small plain or compressed file whose rows all have the same number of cells; quotes are characters.
+    """Read a small plain or compressed file whose rows all have the same number of cells; quotes are plain characters.
 
     Args:
         path: UTF-8 text, LF or CRLF.
-        separator: between cells.
+        separator: separator between cells.
         columns: number of columns, or their names, separated by commas.
-        header: whether the first line is a header; or the header, in lower case, that the first line may be.
+        header: True if the first line is a header; or the header, in lower case, that the first line may contain.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: as said.
+        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
         ValueError: the file is empty or binary, or a row has another number of cells.
     """
     lines = read_text(path)
@@ -334,12 +336,12 @@ def read_cells(path: Path, separator: str, columns: int | str, *, header: bool |
         if len(row) != num_columns:
             cells.refuse(number, f"{len(row)} columns; {expected}" if any(map(str.strip, row)) else "an empty line")
     if not cells.rows:
-        raise ValueError(f"{path} holds no rows; {expected}; download it again")
+        raise ValueError(f"{path} has no rows; {expected}; download it again")
     return cells
 
 
 def read_quoted(path: Path, most: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of the rows of a small CSV file (TSV by its name), without blank rows.
+    """Yield line number and cells of each row of a small CSV file (or TSV, by its name), without blank rows.
 
     Args:
         path: UTF-8 text, plain or compressed.

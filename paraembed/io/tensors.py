@@ -1,4 +1,4 @@
-"""Named tensors in safetensors files: save, load, check."""
+"""Save, load and check named tensors in safetensors files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ _MESSAGE = 300  # characters of a name or of an error of safetensors
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors from any device.
+    """Write tensors, on any device, to a file.
 
     Raises:
         OSError: the file cannot be written, for example because the disk is full.
@@ -28,24 +28,26 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read tensors to the CPU.
+    """Read tensors into CPU memory.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not a regular file or not a safetensors file, or a value in it is not finite.
+        ValueError: the file is not a regular file or not a safetensors file, or it contains a value that is not finite.
     """
     require_file(path)
     try:
         loaded = load_file(path)
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:  # KeyError: a type that torch does not have
-        raise ValueError(f"{path} is not a safetensors file: {str(error)[:_MESSAGE]}") from None
+        raise ValueError(
+            f"{path} is not a safetensors file: {str(error)[:_MESSAGE]}; download it or train it again"
+        ) from None
     # Copied one by one: in the file a tensor may begin anywhere, and its alignment decides the last digits of products.
     tensors = {name: loaded.pop(name).clone() for name in list(loaded)}
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:
             raise ValueError(
-                f"{path}: {name[:_MESSAGE]!r} is {_described(tensor)}, a type that no file of this package has; "
-                "download or train it again"
+                f"{path}: {name[:_MESSAGE]!r} is {_described(tensor)}, a type that paraembed does not write; "
+                "download it or train it again"
             )
         if not _is_finite(tensor):
             rows = (~tensor.isfinite()).reshape(len(tensor) if tensor.ndim else 1, -1).any(dim=1)
@@ -61,7 +63,9 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> None:
-    """Raise ValueError, which begins with ``what``, if tensors do not have the expected names, types and shapes."""
+    """Raise ValueError if tensors do not have the expected names, types and shapes; the message begins with
+    ``what``.
+    """
     for name in [*expected, *tensors]:
         tensor, wanted = tensors.get(name), expected.get(name)
         if tensor is None or wanted is None:

@@ -1,1 +1,1 @@
-"""Pairs, scored pairs and the generated sample."""
+"""Paraphrase pairs: read, filter and shard; generate a sample."""

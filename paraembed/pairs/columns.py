@@ -1,9 +1,9 @@
-"""Roles of the columns of a pair file: by the setting ``columns``, by their names, or by their number.
+"""Roles of the columns of a pair file, from the setting ``columns``, the column names, or the number of columns.
 
-A first row of known names (``source,target``; ``score``, ``sentence1``, ``sentence2``; …) is a header. A first row of
-other words is ambiguous: ``cat``, ``feline`` may be a pair or two names. It counts as a header only if the rows below
-are of another kind: numbers or ids below a word, sentences below single words, or no other row with such names. Then
-the file is rejected unless ``columns`` gives the roles.
+A first row of known names (``source,target``; ``score``, ``sentence1``, ``sentence2``; …) is a header. Other words in
+the first row are ambiguous: ``cat``, ``feline`` may be a pair or two column names. Such a row is considered a header
+only if the rows below it are of another kind: numbers or ids below a word, sentences below single words, or no other
+row with such names. In this case the file is rejected unless ``columns`` gives the roles.
 """
 
 import re
@@ -45,7 +45,7 @@ _SENTENCE_WORDS = 3
 _PAIR_WORDS = frozenset(
     "word words synonym synonyms antonym lemma term headword phrase paraphrase paraphrases definition".split()  # noqa: SIM905
 )
-"""Names that make a header even above single words."""
+"""Names that indicate a header even above single words."""
 
 _WORDS = _PAIR_WORDS | frozenset(
     """
@@ -71,7 +71,7 @@ class Columns(NamedTuple):
 
 
 def head_rows(rows: Iterator[list[str]]) -> list[list[str]]:
-    """Return the first rows of a file, fewer if they are long."""
+    """Return the first rows of a file, or fewer if they are long."""
     head, size = list[list[str]](), 0
     for row in rows:
         head.append(row)
@@ -84,7 +84,7 @@ def head_rows(rows: Iterator[list[str]]) -> list[list[str]]:
 def columns_of(
     path: Place, first: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[Role], no_header: bool
 ) -> Columns:
-    """Return the roles of the columns: as given, by a header, or by their number.
+    """Return the roles of the columns: from the setting, from a header, or from the number of columns.
 
     Args:
         path: the file, for messages.
@@ -94,7 +94,7 @@ def columns_of(
         no_header: the first row is a pair.
 
     Raises:
-        ValueError: the columns of the pair are unknown, or the first row looks like a header with unknown names.
+        ValueError: the columns of the two texts are unknown, or the first row looks like a header with unknown names.
     """
     known = [ROLE_NAMES.get(cell.strip().lstrip("\ufeff").lower()) for cell in first]
     header = not no_header and None not in known
@@ -104,13 +104,13 @@ def columns_of(
     if header:
         roles = [name for name in known if name is not None]
         if not say_the_pair(roles):
-            raise ValueError(f"{path} has columns {listed(first)}; name first and second with `columns`")
+            raise ValueError(f"{path} has columns {listed(first)}; set the roles first and second with `columns`")
         return Columns(roles, True, _named(roles, first))
     if not no_header and looks_like_header(first, rows):
         example = " ".join(("first", "second", *("ignore" for _ in first[2:6]), *("…" for _ in first[6:7])))
         raise ValueError(
-            f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; name the columns "
-            f"with `columns`, for example: `columns` {example}; if the row is a pair, give `no_header`"
+            f"{path} begins with a row that looks like a header with unknown names, {listed(first)}; name the "
+            f"columns with `columns`, for example: `columns` {example}; if this row is a pair, set `no_header`"
         )
     if len(first) != 2:
         raise ValueError(
@@ -121,14 +121,14 @@ def columns_of(
 
 
 def _named(roles: Sequence[Role], header: Sequence[str]) -> dict[str, str]:
-    """Return each role with the name of its column, or with its number if there is no header."""
+    """Return each role with the name of its column, or with the column number if there is no header."""
     names = [repr(cell.strip()[:60]) for cell in header]
     names += [f"column {number}" for number in range(len(header) + 1, len(roles) + 1)]
     return {role: name for role, name in zip(roles, names, strict=False) if role != "ignore"}
 
 
 def say_the_pair(roles: Sequence[Role]) -> bool:
-    """Return whether roles have both texts once, and no tree twice."""
+    """Return whether the roles contain both texts once, and no tree twice."""
     return roles.count("first") == roles.count("second") == 1 >= max(map(roles.count, ("first_tree", "second_tree")))
 
 
@@ -136,22 +136,22 @@ def names_of_roles(place: Place, names: Sequence[str], columns: Sequence[Role]) 
     """Return the name of the column of each role.
 
     Raises:
-        ValueError: ``columns`` has another length, or the pair is not among the roles.
+        ValueError: ``columns`` has the wrong length, or the roles do not contain both texts.
     """
     ordered: Sequence[Role] = columns or [ROLE_NAMES.get(name.lower(), "ignore") for name in names]
     if columns and len(columns) != len(names):
         raise ValueError(
-            f"{place} has {len(names)} columns: {listed(names)}; `columns` has {len(columns)}: {listed(columns)}; give "
-            "one role for each column, in order, and ignore for those that are not needed"
+            f"{place} has {len(names)} columns: {listed(names)}; `columns` has {len(columns)}: {listed(columns)}; "
+            "give one role for each column, in order, and ignore for columns that are not needed"
         )
     if not say_the_pair(ordered):
         raise ValueError(
-            f"{place} has columns {listed(names)}; two must have names such as {_EXAMPLES}, or name them in order with "
-            "`columns`, for example: `columns` first second ignore"
+            f"{place} has columns {listed(names)}; two of them must have names such as {_EXAMPLES}; otherwise give "
+            "their roles in order with `columns`, for example: `columns` first second ignore"
         )
     roles: dict[Role, str] = {role: name for role, name in zip(ordered, names, strict=True) if role != "ignore"}
     if twice := sorted({name for name in roles.values() if names.count(name) > 1}):
-        raise ValueError(f"{place} has columns {listed(names)}; {listed(twice)} is there twice, rename one")
+        raise ValueError(f"{place} has columns {listed(names)}; {listed(twice)} occurs twice: rename one of them")
     return roles
 
 
@@ -161,7 +161,7 @@ def shown_names(roles: Mapping[Role, str]) -> dict[str, str]:
 
 
 def known_names(names: Sequence[str]) -> dict[Role, str]:
-    """Return the names that are known for a role, by role."""
+    """Return the known names among ``names``, by role."""
     return {role: name for name in names if (role := ROLE_NAMES.get(name.lower(), "ignore")) != "ignore"}
 
 
@@ -193,7 +193,7 @@ def looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bo
 
 
 def _is_above_numbers(name: str, column: Sequence[str]) -> bool:
-    """Return whether a cell that is not a number is above numbers, or above ids."""
+    """Return whether a cell that is not a number is followed by numbers or ids in its column."""
     filled = [cell for cell in column if cell]
     if not filled or _NUMBER.fullmatch(name) or name.lower() in _MISSING:
         return False
@@ -216,7 +216,7 @@ def _has_spaces(row: Sequence[str]) -> bool:
 
 
 def _is_above_sentences(names: Sequence[str], rows: Sequence[Sequence[str]], fewest: int) -> bool:
-    """Return whether single words are above at least ``fewest`` rows that are all sentences."""
+    """Return whether single words are followed by at least ``fewest`` rows that are all sentences."""
     if len(rows) < fewest or any(" " in name for name in names):
         return False
     return all(cell.count(" ") + 1 >= _SENTENCE_WORDS for row in rows for cell in row)

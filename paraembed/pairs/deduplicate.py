@@ -1,11 +1,12 @@
-"""Duplicate pairs, found exactly and in bounded memory.
+"""Find duplicate pairs exactly and in bounded memory.
 
-The two texts of a pair, in either order, give one 64-bit key. Rows are partitioned by key so that a partition fits in
-memory and has all repeats of its pairs, from all files; pairs with equal keys are then compared letter by letter.
+The two texts of a pair, in either order, give one 64-bit key. Rows are partitioned by key so that each partition fits
+in memory and contains all repetitions of its pairs, from all files. Pairs with equal keys are then compared exactly.
 
-A batch for every input and partition would be quadratic in the size of the inputs: 10^9 pairs gave 14 million batches
-of 73 rows. So an input is cut into at most 64 buckets, in batches of about 4,096 rows, and a bucket of several
-partitions is cut again into a spill file. Then rows are read twice, and batches keep their size.
+One batch for every input and partition would make the number of batches quadratic in the size of the inputs: 10^9 pairs
+gave 14 million batches of 73 rows. An input is therefore split into at most 64 buckets, in batches of about 4,096 rows,
+and a bucket of several partitions is split again into a spill file. Rows are then read twice, but batches keep their
+size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,12 +39,12 @@ def num_partitions(input_bytes: int) -> int:
 
 
 def num_buckets(partitions: int) -> int:
-    """Return the number of buckets of an input; a bucket has one or several partitions."""
+    """Return the number of buckets of an input; each bucket holds one or more partitions."""
     return min(partitions, _MOST_BUCKETS)
 
 
 class _Pieces:
-    """Writer of rows by class: in its Arrow file, batch i has rows of class ``i % classes``."""
+    """Writer of rows by class: batch i of its Arrow file holds rows of class ``i % classes``."""
 
     def __init__(self, writer: pa.RecordBatchFileWriter, classes: int) -> None:
         self._writer, self._classes = writer, classes
@@ -51,7 +52,7 @@ class _Pieces:
         self._held_rows = self._held_bytes = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows; the first column is the class."""
+        """Add rows; the first column holds the class."""
         self._held.append(rows)
         self._held_rows += rows.num_rows
         self._held_bytes += rows.nbytes
@@ -102,7 +103,7 @@ class PartitionWriter:
 
 @contextmanager
 def partition_writer(file: BinaryIO, partitions: int) -> Iterator[PartitionWriter]:
-    """Open a writer of rows by bucket to an open file."""
+    """Open a writer that sorts rows into buckets and writes them to an open file."""
     buckets = num_buckets(partitions)
     with _pieces(file, _SCHEMA.with_metadata({_BUCKETS: str(buckets)}), buckets) as pieces:
         yield PartitionWriter(pieces, partitions)
@@ -120,14 +121,15 @@ def find_duplicates(
     first_ranks: Sequence[int] = (),
     spill: Path | None = None,
 ) -> list[RowNumbers]:
-    """Return the rows that repeat an unordered pair; the row with the lowest rank (then in the first file) stays.
+    """Return the rows that repeat an unordered pair; the row with the lowest rank is kept, then the one in the first
+    file.
 
     Args:
         files: files of ``partition_writer``, in the order of the inputs, ranks ascending in each.
         bucket: number of the bucket to search.
         partitions: number of partitions of the inputs.
         first_ranks: first rank of each file; default: 0.
-        spill: file for the rows of a bucket of several partitions.
+        spill: file for the rows of a bucket that has several partitions.
 
     Returns:
         For each file the numbers of its rows to drop, ascending.
@@ -183,7 +185,7 @@ def _rows_of(
 
 
 def _repeats_in(rows: pa.Table, num_files: int) -> tuple[RowNumbers, RowNumbers]:
-    """Return file number and row number of each row of a partition that repeats another."""
+    """Return file number and row number of each row of a partition that repeats another row."""
     key, place = rows["key"].to_numpy(), rows["place"].to_numpy()
     order = np.argsort(key, kind="stable")
     equal = key[order[1:]] == key[order[:-1]]
@@ -208,7 +210,7 @@ def _same_pairs(left: pa.Table, right: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _repeats(texts: pa.Table, order: RowNumbers) -> RowNumbers:
-    """Return the rows, in this order, whose unordered pair occurred before."""
+    """Return the rows, in the given order, whose unordered pair has occurred before."""
     seen: set[frozenset[str]] = set()
     repeats = []
     for row, pair in zip(order.tolist(), texts.take(pa.array(order)).to_pylist(), strict=True):

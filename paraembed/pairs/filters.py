@@ -1,7 +1,7 @@
-"""Filters of pairs, each with the reason under which rejected rows are counted.
+"""Filters of pairs, each with a reason under which its rejected rows are counted.
 
-A filter reads tokenized rows (schema ``PAIRS``: lower-case tokens, one space between) and returns which of them fail.
-Filters work on whole Arrow arrays. Their cost is stated if it is more than 0.2 µs per row.
+A filter reads tokenized rows (schema ``PAIRS``: lower-case tokens, separated by one space) and returns which rows fail.
+Filters work on whole Arrow arrays. A docstring gives the time of its filter if that is more than 0.2 µs per row.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class RowFilter:
     """Filter of rows.
 
     Attributes:
-        reason: reason under which a rejected row is counted.
+        reason: reason under which rejected rows are counted.
         failed: table [n] → bool [n] without nulls, True for a row to reject.
     """
 
@@ -37,7 +37,7 @@ class RowFilter:
 def first_failures(table: pa.Table, filters: Sequence[RowFilter]) -> pa.StringArray:
     """Return the reason of the first filter that a row fails, string [n], null for a row that passes.
 
-    A filter reads only the rows that passed the filters before it.
+    Each filter reads only the rows that passed the filters before it.
     """
     reasons = np.full(len(table), -1, np.int64)
     rows = np.arange(len(table))
@@ -51,7 +51,7 @@ def first_failures(table: pa.Table, filters: Sequence[RowFilter]) -> pa.StringAr
 
 
 def _either(test: Callable[[pa.StringArray], pa.BooleanArray]) -> Callable[[pa.Table], pa.BooleanArray]:
-    """Return a test of rows: whether one of the two texts fails a test of texts."""
+    """Return a test of rows that is true if one of the two texts fails a test of texts."""
     return lambda table: pc.or_(test(text_column(table, "first")), test(text_column(table, "second")))
 
 
@@ -65,7 +65,8 @@ def num_tokens(texts: pa.StringArray) -> pa.Int32Array:
 
 
 def effective_size(table: pa.Table) -> pa.Int64Array:
-    """Return the effective size of each pair [n]: tokens of over one character, the higher number of both texts.
+    """Return the effective size of each pair [n]: its number of tokens of two or more characters, the higher of both
+    texts.
 
     P15 §3.1.
     """
@@ -91,7 +92,7 @@ NOT_SINGLE_WORDS = RowFilter("not single words", _either(lambda texts: pc.match_
 DIGIT = RowFilter("digit", _either(lambda texts: pc.match_substring_regex(texts, r"\p{Nd}")))
 NOT_LETTERS = RowFilter("not letters", _either(lambda texts: pc.match_substring_regex(texts, r"[^\pL ]")))
 BRACKET = RowFilter("bracket", _either(lambda texts: pc.match_substring_regex(texts, r"[()\[\]{}]|-[lr][rsc]b-")))
-"""Plain brackets, and those of PPDB's Penn Treebank tokens: ``-lrb-``."""
+"""Plain brackets, and the bracket tokens of PPDB's Penn Treebank tokenization: ``-lrb-``."""
 ONE_EDIT_APART = RowFilter(
     "at most one edit apart",
     lambda table: pa.array(one_edit_apart(text_column(table, "first"), text_column(table, "second"))),
@@ -99,29 +100,31 @@ ONE_EDIT_APART = RowFilter(
 
 
 def no_score() -> RowFilter:
-    """Filter of rows without a score."""
+    """Return a filter that rejects rows without a score."""
     return RowFilter("no score", lambda table: pc.is_null(table["score"].combine_chunks()))
 
 
 def below_score(least: float) -> RowFilter:
-    """Filter of rows with a lower score; rows without a score pass."""
+    """Return a filter that rejects rows with a lower score; rows without a score pass."""
     return RowFilter(
         "score too low", lambda table: pc.fill_null(pc.less(table["score"].combine_chunks(), least), False)
     )
 
 
 def too_long(most: int) -> RowFilter:
-    """Filter of rows with a text of more tokens."""
+    """Return a filter that rejects rows with a text of more than ``most`` tokens."""
     return RowFilter("too many tokens", _either(lambda texts: pc.greater(num_tokens(texts), most)))
 
 
 def effective_size_below(least: int) -> RowFilter:
-    """Filter of rows of a lower effective size (P15 §3.1); 0.5 µs per row."""
+    """Return a filter that rejects rows with a lower effective size (P15 §3.1); 0.5 µs per row."""
     return RowFilter("effective size too low", lambda table: pc.less(effective_size(table), least))
 
 
 def overlap_from(limit: float) -> RowFilter:
-    """Filter of rows with a word overlap of ``limit`` or more (P15 §3.1), or too long for a phrase; 6 µs per row."""
+    """Return a filter that rejects rows with a word overlap of ``limit`` or more (P15 §3.1), or with a text too long
+    for a phrase; 6 µs per row.
+    """
 
     def failed(table: pa.Table) -> pa.BooleanArray:
         score = word_overlap(text_column(table, "first"), text_column(table, "second"))
@@ -131,9 +134,9 @@ def overlap_from(limit: float) -> RowFilter:
 
 
 def out_of_vocabulary(vocabulary: pa.StringArray) -> RowFilter:
-    """Filter of rows with a token that is not in the vocabulary [V].
+    """Return a filter that rejects rows with an out-of-vocabulary token; the vocabulary is [V].
 
-    The vocabulary becomes a set once: Arrow's ``is_in`` would hash it again for every block of rows.
+    The vocabulary is converted to a set once, because Arrow's ``is_in`` would hash it again for every block of rows.
     """
     words = frozenset(vocabulary.to_pylist())
 
@@ -151,7 +154,7 @@ def out_of_vocabulary(vocabulary: pa.StringArray) -> RowFilter:
 
 
 def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: int = BLOCK_BYTES) -> pa.StringArray:
-    """Return the distinct first words of all lines, lower-cased, in the order of the file.
+    """Return the first word of every line, lower-cased and without repetitions, in the order of the file.
 
     Args:
         path: word-vector text file, plain or compressed, with or without a header; or one word per line.
@@ -160,7 +163,7 @@ def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: in
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file is missing or a folder.
-        ValueError: ``max_words`` is not positive; or as ``read_lines``.
+        ValueError: ``max_words`` is not positive; or ``read_lines`` rejects the file.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"`max_words` is {max_words}; it must be at least 1, or left out for all words")
@@ -181,28 +184,30 @@ def read_vocabulary(path: Path, max_words: int | None = None, *, block_bytes: in
 
 
 MOST_TOKENS = 64
-"""Maximum tokens of a phrase; ``word_overlap``, whose cost is tokens × tokens, skips longer texts."""
+"""Maximum tokens of a phrase; ``word_overlap``, whose time is quadratic in the tokens, skips longer texts."""
 _PAIRS_AT_A_TIME = 1 << 20
 
 
 def split_tokens(texts: pa.StringArray) -> Tokens:
-    """Return the tokens of n tokenized texts: one space between tokens, none at the ends."""
+    """Split n tokenized texts, which have one space between tokens and none at the ends, into tokens."""
     lists = pc.split_pattern(texts, " ")
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return Tokens(lists.flatten(), offsets - offsets[0])
 
 
 def one_edit_apart(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Return whether the Levenshtein distance of two texts, in characters, is at most 1, bool [n]."""
+    """Return whether the Levenshtein distance between two texts, in characters, is at most 1, bool [n]."""
     distances = cpdist(first.to_pylist(), second.to_pylist(), scorer=Levenshtein.distance, score_cutoff=1)
     return np.asarray(distances.reshape(-1) <= 1)
 
 
 def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[np.float64]:
-    """Return the word overlap score (P15 §3.1): fraction of the shorter text's tokens near a token of the longer text.
+    """Return the word overlap score (P15 §3.1): the fraction of the shorter text's tokens that are near a token of the
+    longer text.
 
-    Near: Levenshtein distance at most 1. Shorter: fewer tokens; for texts with the same number of tokens the higher of
-    the two fractions, so that the score does not depend on the order of the pair.
+    Two tokens are near if their Levenshtein distance is at most 1. The shorter text is the one with fewer tokens; if
+    both have the same number, the score is the higher of the two fractions, so that it does not depend on the order of
+    the pair.
 
     Args:
         first: string array [n] of tokens with one space between.
@@ -232,7 +237,7 @@ def word_overlap(first: pa.StringArray, second: pa.StringArray) -> npt.NDArray[n
 def share_of_shorter(shared_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return the fraction of the shorter text's tokens that are also in the longer text, [N]; 0 without tokens.
 
-    For texts with the same number of tokens, the higher of the two fractions.
+    If both texts have the same number of tokens, return the higher of the two fractions.
 
     Args:
         shared_2N: number of tokens of each text that are in the other text.
@@ -247,7 +252,8 @@ def share_of_shorter(shared_2N: npt.NDArray[np.int64], lengths_2N: npt.NDArray[n
 def _token_pairs(
     starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return positions [P] and [P] of every token of the first text with every token of the second, for n rows.
+    """Return the positions [P] and [P] of all combinations of a token of the first text with a token of the second, for
+    n rows.
 
     Args:
         starts: [2, n], first token of each text.
@@ -260,7 +266,9 @@ def _token_pairs(
 
 
 def _near(one_P: npt.NDArray[np.int64], other_P: npt.NDArray[np.int64], words: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Return whether two words, given by their indices, are at most one edit apart; each pair is compared once."""
+    """Return whether two words, given by their indices, are at most one edit apart; each pair of words is compared
+    once.
+    """
     near: npt.NDArray[np.bool_] = one_P == other_P
     lengths = pc.utf8_length(words).to_numpy()
     rows = np.flatnonzero(~near & (np.abs(lengths[one_P] - lengths[other_P]) <= 1))

@@ -1,4 +1,4 @@
-"""Readers of pair files of every format, block by block; rejected rows keep their reason."""
+"""Read pair files of every format, block by block; rejected rows keep their reason."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from paraembed.pairs.ppdb import looks_like_ppdb, parse_ppdb
 from paraembed.pairs.settings import Format, Role
 
 Source = Place | tuple[Place, Place]
-"""One file; or two files of format ``aligned``, whose lines belong together."""
+"""One file, or two files of format ``aligned``, whose lines correspond."""
 
 SPAN_BYTES = 256 << 20
 """Bytes of a plain file that one task parses."""
@@ -45,12 +45,12 @@ class Reading:
     """How to read pair files.
 
     Attributes:
-        form: format; ``auto`` decides by the name (``.csv``, ``.jsonl``), the first bytes and the first line.
-        columns: roles of the columns of a TSV, CSV, Parquet or JSONL file, in order; default: by their names; TSV or
+        form: format; ``auto`` detects it from the file name (``.csv``, ``.jsonl``), the first bytes and the first line.
+        columns: roles of the columns of a TSV, CSV, Parquet or JSONL file, in order; default: from their names. TSV or
             CSV without a header has two columns, first and second.
         features: features of PPDB that become columns.
         alignment: whether the alignment of PPDB becomes a column.
-        non_terminals: whether rules of PPDB with non-terminals are pairs.
+        non_terminals: whether rules of PPDB with non-terminals are kept as pairs.
         no_header: whether the first row of TSV or CSV is a pair even if it looks like a header.
         limits: limits on reading a file.
         block_bytes: bytes to read at a time.
@@ -67,10 +67,10 @@ class Reading:
 
 
 def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
-    """Return the inputs as sources of one file each, or of two files if the format is ``aligned``.
+    """Group inputs into sources: one file each, or two files each if the format is ``aligned``.
 
     Raises:
-        ValueError: an odd number of aligned files.
+        ValueError: the format is ``aligned`` and the number of files is odd.
     """
     if form != "aligned":
         return list(inputs)
@@ -80,10 +80,11 @@ def sources_of(inputs: Sequence[Place], form: Format) -> list[Source]:
 
 
 def spans_of(source: Source, form: str, *, span_bytes: int = SPAN_BYTES) -> list[Span] | list[None]:
-    """Return the parts that a source is read in: spans of plain PPDB lines and TSV, otherwise the whole file (None).
+    """Return the parts in which a source is parsed: spans of plain PPDB lines and TSV, otherwise the whole file (None).
 
-    A gzip stream can only be read from its start, and decompression is a third of the work (0.9 of 2.7 µs per line of
-    PPDB) with its own thread. So several files use several workers, but a second worker for one file would gain little.
+    A gzip stream can only be read from its start. Decompression is a third of the work (0.9 of 2.7 µs per line of PPDB)
+    and runs in a thread of its own, so a second worker for the same file would gain little. Several files use several
+    workers.
     """
     if isinstance(source, tuple) or form not in {"ppdb", "tsv"}:
         return [None]
@@ -96,20 +97,22 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     """Read a pair file, plain or compressed (``paraembed.io.inflate.read_blocks``).
 
     Args:
-        source: the file, or two aligned ones.
+        source: the file, or two aligned files.
         reading: how to read it.
-        span: one of ``spans_of``; its rows are numbered from its first row. Default: the whole source.
+        span: one of ``spans_of``, whose rows are numbered from its first row; default: the whole source.
 
     Yields:
         Blocks in the order of the file, with every line or row except the header.
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file is missing or a folder.
-        ValueError: the file is empty or binary, its compression is broken, or its format or columns are unknown.
+        ValueError: the file is empty or binary, its compressed stream is damaged, or its format or columns are unknown.
     """
     columns = reading.columns
     if columns and not say_the_pair(columns):
-        raise ValueError(f"`columns` is {', '.join(columns)}; it must name first and second once each, no tree twice")
+        raise ValueError(
+            f"`columns` is {', '.join(columns)}; it must contain first and second once each, and no tree twice"
+        )
     if isinstance(source, tuple):
         yield from _read_aligned(*source, reading)
         return
@@ -124,8 +127,8 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     line = next((text for text in head.text.slice(0, 100).to_pylist() if text and text.strip()), "")
     if not line and pc.any(head.too_long.slice(0, 100)).as_py() and reading.form == "auto":
         raise ValueError(
-            f"{place}: its first lines are longer than `max_line_bytes`, {reading.limits.max_line_bytes:,} "
-            "bytes; give a larger one, or name the format with `format`"
+            f"{place}: its first lines are longer than `max_line_bytes`, {reading.limits.max_line_bytes:,} bytes; "
+            "give a larger `max_line_bytes`, or set `format`"
         )
     form = detect_format(place, line) if reading.form == "auto" else reading.form
     heads = [head, *itertools.islice(blocks, 1 if len(head) < _FEW_LINES else 0)]  # a last line may be a block
@@ -148,10 +151,10 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
 
 
 def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jsonl"]:
-    """Return the format of a file, by its name and its first line that is not empty.
+    """Return the format of a file, from its name and its first non-empty line.
 
     Raises:
-        ValueError: the format is unknown.
+        ValueError: the format is not recognized.
     """
     if looks_like_ppdb(line):
         return "ppdb"
@@ -163,15 +166,16 @@ def detect_format(place: Place, line: str) -> Literal["ppdb", "tsv", "csv", "jso
     if "\t" in line:
         return "tsv"
     raise ValueError(
-        f"{place} begins with {line[:60]!r}: neither a PPDB line nor columns separated by tabs; give `format` ppdb, "
-        "tsv, csv, or words for lines of a word and its paraphrases"
+        f"{place} begins with {line[:60]!r}, which is neither a PPDB line nor columns separated by tabs; set "
+        "`format` to ppdb, tsv, csv, or words (each line is a word and its paraphrases)"
     )
 
 
 def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
-    """Yield pairs of the first word of each line with every other word of the line, the format of retrofitting lists.
+    """Yield pairs of the first word of each line with every other word of the line, as in the word lists of
+    retrofitting.
 
-    A line of one word, or one that cannot be read, is one rejected row.
+    A line of one word, or one that cannot be read, gives one rejected row.
     """
     row = 0
     for lines in blocks:
@@ -198,7 +202,7 @@ def _read_word_list(blocks: Iterator[Lines]) -> Iterator[Block]:
 
 
 def _read_aligned(first: Place, second: Place, reading: Reading) -> Iterator[Block]:
-    """Yield pairs of line i of two files, the format of SimpWiki.
+    """Yield pairs of corresponding lines of two files, the format of SimpWiki.
 
     A line may begin with columns (SimpWiki 2.0: article, paragraph); the text follows the last tab.
     """
@@ -219,7 +223,9 @@ def _read_aligned(first: Place, second: Place, reading: Reading) -> Iterator[Blo
         waiting = [left.slice(size), right.slice(size)]
     if left or right:
         longer, shorter = (first, second) if left else (second, first)
-        raise ValueError(f"{shorter} has {row:,} lines, {longer} has more; aligned files must have equally many lines")
+        raise ValueError(
+            f"{shorter} has {row:,} lines, but {longer} has more; aligned files must have the same number of lines"
+        )
 
 
 def _aligned_texts(lines: Lines) -> pa.Table:
@@ -241,7 +247,7 @@ def _aligned_block(row: int, left: pa.Table, right: pa.Table) -> Block:
 def _read_tsv(
     path: Place, heads: Sequence[Lines], blocks: Iterator[Lines], reading: Reading, *, from_start: bool
 ) -> Iterator[Block]:
-    """Yield pairs of lines without quoting; ``heads`` are the first blocks of the file, to find a header."""
+    """Yield pairs from lines without quoting; a header is looked for in ``heads``, the first blocks of the file."""
     texts = (head[row].decode("utf-8", "replace") for head in heads for row in range(len(head)))
     first, *rows = head_rows(text.split("\t") for text in texts)
     roles, header, names = columns_of(path, first, rows, reading.columns, reading.no_header)
@@ -257,9 +263,9 @@ def _read_tsv(
 
 
 def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
-    """Yield pairs of rows with quoting.
+    """Yield pairs from rows with quoting.
 
-    A row with a line break inside of a field is rejected: two stray quotes would join all lines between them.
+    A row with a line break inside of a field is rejected, because two stray quotes would join all lines between them.
     """
     pieces = ahead(read_blocks(path, reading.block_bytes, reading.limits.max_inflation))
     table = Table(from_start=True, repairs=False)
@@ -291,7 +297,7 @@ def _read_csv(path: Place, reading: Reading) -> Iterator[Block]:
 
 
 class _Unquoted:
-    """Rows of CSV, with cells joined by commas."""
+    """CSV rows, with their cells joined by commas."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -308,7 +314,7 @@ def _count_tests(counts: pa.Int32Array, expected: int) -> list[tuple[pa.BooleanA
 
 
 def _read_parquet(place: Place, reading: Reading) -> Iterator[Block]:
-    """Yield pairs of a Parquet file, by the names of its columns; a row with a text that is too long is rejected."""
+    """Yield pairs of a Parquet file, by column names; a row with a text that is too long is rejected."""
     most = reading.limits.max_line_bytes
     with open_parquet(place) as file:
         roles = names_of_roles(place, file.schema_arrow.names, reading.columns)
@@ -319,7 +325,7 @@ def _read_parquet(place: Place, reading: Reading) -> Iterator[Block]:
                 role: batch[name].cast(pa.string(), safe=False) for role, name in roles.items()
             }
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ValueError(f"{place}: {listed([str(error)])}; the columns must be texts and numbers") from None
+            raise ValueError(f"{place}: {listed([str(error)])}; the columns must contain texts and numbers") from None
         longer = (pc.fill_null(pc.greater(pc.binary_length(cell), most), False) for cell in cells.values())
         raw, not_utf8 = TextRows(*cells.values()), _not_utf8([*cells.values()])
         if not_utf8.true_count:
@@ -330,7 +336,7 @@ def _read_parquet(place: Place, reading: Reading) -> Iterator[Block]:
 
 
 def _not_utf8(columns: Sequence[pa.StringArray]) -> pa.BooleanArray:
-    """Return whether a row of string columns [n] has bytes that are not UTF-8."""
+    """Return whether each row of string columns [n] has bytes that are not UTF-8."""
 
     def is_valid(start: int, stop: int) -> bool:
         try:
@@ -344,7 +350,7 @@ def _not_utf8(columns: Sequence[pa.StringArray]) -> pa.BooleanArray:
 
 
 def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) -> Iterator[Block]:
-    """Yield pairs of lines that are JSON objects, by their keys; ``columns`` are roles of the first object's keys.
+    """Yield pairs from lines that are JSON objects, by key; ``columns`` are the roles of the first object's keys.
 
     Python's json reads 0.4M lines/s.
     """
@@ -366,7 +372,7 @@ def _read_jsonl(place: Place, blocks: Iterator[Lines], columns: Sequence[Role]) 
 
 
 def _cell(value: object) -> str | None:
-    """Return a value as text; None if it is neither text nor number, or cannot be written as UTF-8."""
+    """Return a value as text; None if it is neither text nor number, or cannot be encoded as UTF-8."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value if not char.isascii()):

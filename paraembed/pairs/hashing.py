@@ -1,4 +1,4 @@
-"""Hashes of texts and unordered pairs, equal on every machine, for partitions, splits and samples."""
+"""Hash texts and unordered pairs for partitions, splits and samples; the hashes are equal on every machine."""
 
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ def mixed(hashes: npt.NDArray[np.uint64], seed: int = 0) -> npt.NDArray[np.uint6
 
 
 def _finalizer(bits: _Bits) -> _Bits:
-    """Finalizer of SplitMix64, for one number or an array."""
+    """Apply the finalizer of SplitMix64 to one number or an array."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -38,12 +38,12 @@ _finalized = compiled(_finalizer)
 
 
 def pair_keys(table: pa.Table) -> Hashes:
-    """Return a hash per row, uint64 [n], of the texts ``first`` and ``second``, in either order."""
+    """Return a hash of each row's unordered pair of texts, uint64 [n]."""
     return mixed(hash_strings(text_column(table, "first")) + hash_strings(text_column(table, "second")))
 
 
 def hash_strings(texts: pa.StringArray) -> Hashes:
-    """Return a hash of each string, uint64 [n]; it reads eight bytes at a time."""
+    """Return a hash of each string, uint64 [n], reading eight bytes at a time."""
     hashes = np.zeros(len(texts), np.uint64)
     if len(texts):
         offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]

@@ -1,4 +1,4 @@
-"""Outputs of a sharding job: their identity, their manifests, and the files of finished and unfinished outputs."""
+"""Outputs of a sharding job: their identity, their manifests, and their files, finished and unfinished."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from paraembed.pairs.shards import FORMAT, SUBSETS_FORMAT, length_histogram, loa
 
 _JOB = "jobs/shard.py"
 _CODE = 2
-"""Version of the files in a work folder; those of another version are dropped."""
+"""Version of the files in a work folder; files of another version are discarded."""
 _SHARD = r"pairs-\d{5,}-of-\d{5,}\.parquet"
 _FILE = rf"(manifest\.json|_SUCCESS|lengths\.json|vocabulary\.parquet|rejected-sample\.jsonl|{_SHARD})"
 _OUTPUT = rf"((train|dev|test|1-of-\d+)/)?({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
@@ -32,32 +32,33 @@ _WORK_FILES = re.compile(rf"{_STEP}|\.{_STEP}\.[0-9a-f]{{8}}\.tmp|{_SHARD}/(leng
 
 
 def settings_to_json(settings: ShardSettings) -> dict[str, Any]:
-    """Return settings as JSON, without fields that the first version did not have, unless they are set."""
+    """Return settings as JSON, without unset fields that the first version did not have."""
     values: dict[str, Any] = on_disk(json.loads(json.dumps(asdict(settings))))
     return values if settings.no_header else {name: value for name, value in values.items() if name != "no_header"}
 
 
 def finished_output(out: Path, identity: dict[str, Any], *, overwrite: bool) -> Work:
-    """Return the work of a finished output, to compare with ``Work.is_finished(read_identity)``."""
+    """Return the ``Work`` of a finished output, for ``Work.is_finished(read_identity)``."""
     return Work(out, work_folder_of(out), "identity.json", identity, _WORK_FILES, _JOB, overwrite)
 
 
 def unfinished_output(out: Path, identity: dict[str, Any], *, rejected_sample: bool) -> Work:
-    """Return the work that becomes an output.
+    """Return the ``Work`` of an output in progress.
 
-    Unfinished work of other inputs or settings is dropped, not kept until ``overwrite``: it is minutes of parsing.
+    Unfinished work of other inputs or settings is discarded even without ``overwrite``, since it costs only minutes of
+    parsing.
     """
     fingerprint = {"code": _CODE, **identity, "rejected_sample": rejected_sample}
     return Work(out, work_folder_of(out), "identity.json", fingerprint, _WORK_FILES, _JOB, overwrite=True)
 
 
 def work_folder_of(out: Path) -> Path:
-    """Folder of the unfinished work, hidden next to the output."""
+    """Return the folder of the unfinished work, hidden next to the output."""
     return out.with_name(f".{out.name}.partial")
 
 
 def replaced_folder_of(out: Path) -> Path:
-    """Folder where a replaced output is until it is removed."""
+    """Return the folder that holds a replaced output until it is removed."""
     return out.with_name(f".{out.name}.old")
 
 
@@ -69,10 +70,10 @@ def check_folders(out: Path) -> None:
 
 
 def read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
-    """Return what decided the rows of a finished output: the named fields of its manifest.
+    """Return the fields of a finished output's manifest that decided its rows.
 
     Raises:
-        ValueError: ``out`` holds something else.
+        ValueError: ``out`` holds other files.
     """
     if not out.is_dir():
         raise ValueError(f"{out} is a file; `out` must be a folder, new or empty")
@@ -81,18 +82,18 @@ def read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
         manifest = read_json(out / "manifest.json", dict[str, Any])
     if manifest.get("format") not in {FORMAT, SUBSETS_FORMAT}:
         check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
-        raise ValueError(f"{out} holds no finished pair shards; choose another `out`, or empty it")
+        raise ValueError(f"{out} does not contain finished pair shards; choose another `out`, or empty it")
     manifest.setdefault("max_line_bytes", DEFAULT_LIMITS.max_line_bytes)  # absent from manifests of older versions
     return {name: manifest.get(name) for name in fields} | {"format": FORMAT}
 
 
 class Outputs:
-    """Writer of the outputs of one job, below one folder.
+    """Writer of all outputs of one job, within one folder.
 
     Args:
-        folder: folder of the result; it is emptied.
-        identity: what decides the rows; the manifests begin with it.
-        files: parsed parts, duplicates marked.
+        folder: folder of the result; it is emptied first.
+        identity: the fields that decide the rows, at the beginning of every manifest.
+        files: parsed parts, with duplicates marked.
         rejected_sample: write examples of the rejected rows.
     """
 
@@ -109,7 +110,7 @@ class Outputs:
             self._sample = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     def make_folder(self, name: str) -> Path:
-        """Make the folder of an output; an empty name is the result itself."""
+        """Create the folder of an output; the empty name is the result folder itself."""
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
         return folder
@@ -122,11 +123,11 @@ class Outputs:
         counts: Sequence[Path],
         vocabulary: pa.StringArray | None,
     ) -> None:
-        """Finish an output whose shards are written.
+        """Complete an output whose shards are written.
 
         Args:
-            name: folder of the output; empty for the result itself.
-            shards: entries of the shards, as ``write_shard`` returns.
+            name: folder of the output; empty for the result folder itself.
+            shards: manifest entries of the shards, from ``write_shard``.
             lost: rows that the selection left out, by reason.
             counts: folders with the counts of the shards.
             vocabulary: known words [V], to report the coverage.
@@ -146,7 +147,7 @@ class Outputs:
         self._finish(folder, self._manifests[name])
 
     def finish(self) -> dict[str, Any]:
-        """Return the manifest of the result; write it first if the result has several outputs."""
+        """Return the manifest of the result, after writing it if the result has several outputs."""
         if "" in self._manifests:
             return self._manifests[""]
         kept = sum(int(file.stays.sum()) for file in self._files)

@@ -1,4 +1,6 @@
-"""Parse one source of pairs: tokenized pairs (Parquet), the same rows by partition, counts, rejected examples."""
+"""Parse one source of pairs into tokenized pairs (Parquet), the same rows by partition, counts, and rejected
+examples.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,11 +43,11 @@ def parse_source(
     block_bytes: int = BLOCK_BYTES,
     rows_per_group: int = GROUP_ROWS,
 ) -> SourceReport:
-    """Parse, tokenize and filter one source into ``out`` (Parquet, ``schema_of(settings)``), streaming.
+    """Parse, tokenize and filter one source in a stream, and write it to ``out`` (Parquet, ``schema_of(settings)``).
 
-    Rejected are, after the rows that the format rejects: a text without tokens, a tree that is not over the tokens of
-    its text (``paraembed.text.trees``), and rows that fail the filters of the settings
-    (``paraembed.pairs.training_sets``). A second file next to ``out`` has the rows by partition (``partitions_of``),
+    Besides the rows that the format rejects, these are rejected: a text without tokens, a tree that does not match the
+    tokens of its text (``paraembed.text.trees``), and rows that fail the filters of the settings
+    (``paraembed.pairs.training_sets``). A second file next to ``out`` holds the rows by partition (``partitions_of``),
     for the search for duplicates.
 
     Args:
@@ -62,7 +64,7 @@ def parse_source(
         rows_per_group: rows of a row group of ``out``.
 
     Raises:
-        OSError, ValueError: as ``read_pairs`` and ``row_rules``.
+        OSError, ValueError: the same errors as ``read_pairs`` and ``row_rules``.
     """
     keep_memory()
     report = SourceReport(0, 0, {})
@@ -101,7 +103,7 @@ def parse_source(
 
 
 def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> Reading:
-    """Return how to read files; a bigram set needs the alignment."""
+    """Return how to read pair files with these settings; a bigram set needs the alignment."""
     alignment = settings.alignment or set_of(settings).bigrams is not None
     return Reading(
         settings.format,
@@ -115,7 +117,7 @@ def reading_of(settings: ShardSettings, limits: ReadLimits = DEFAULT_LIMITS) -> 
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of the schema; a column that the source lacks is null."""
+    """Return the columns of the schema; a column that is missing in the source is null."""
     columns = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
     ]
@@ -123,7 +125,7 @@ def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def partitions_of(parsed: Path) -> Path:
-    """Return the file that has the rows of a parsed file by partition."""
+    """Return the file that holds the rows of a parsed file by partition."""
     return parsed.with_suffix(".arrow")
 
 
@@ -155,7 +157,9 @@ def _tokenizer(block: Block, settings: ShardSettings) -> str:
 def keep_pairs(
     block: Block, source: str, tokenizer: str, remove: Sequence[str], rules: RowRules
 ) -> tuple[pa.Table, pa.StringArray]:
-    """Return the rows of a block that are pairs (``PAIRS`` and further columns), and the reasons of the others [n]."""
+    """Return the rows of a block that are pairs (``PAIRS`` and further columns), and the reasons of the other rows
+    [n].
+    """
     pairs = block.pairs
     texts, bad_trees = [], []
     for text, tree in ((pairs.first, pairs.first_tree), (pairs.second, pairs.second_tree)):
@@ -186,7 +190,8 @@ def keep_pairs(
 def join_tokens(texts: pa.StringArray, tokenizer: str) -> pa.StringArray:
     """Return the tokens of texts [n], joined by one space.
 
-    Texts of PPDB are tokenized: printable ASCII with single spaces only needs lower-casing, which is 10 times as fast.
+    Texts of PPDB are already tokenized: printable ASCII with single spaces only needs lower-casing, which is 10 times
+    as fast.
     """
     if tokenizer != "space":
         return tokenize(texts, tokenizer).joined()
@@ -199,7 +204,7 @@ def join_tokens(texts: pa.StringArray, tokenizer: str) -> pa.StringArray:
 
 
 def _not_tokenized(texts: pa.StringArray) -> Mask:
-    """Return whether texts [n] (not a slice) have more than printable ASCII and single inner spaces."""
+    """Return whether each text [n] (not a slice) contains anything but printable ASCII and single inner spaces."""
     others = np.zeros(len(texts), bool)
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     if not len(texts) or offsets[-1] == offsets[0]:

@@ -48,7 +48,7 @@ class Rows(Protocol):
 
 
 class TextRows:
-    """Rows [n] of columns of texts, each a string array [n], which can have invalid UTF-8."""
+    """Rows [n] of text columns, each a string array [n] that may contain invalid UTF-8."""
 
     def __init__(self, *columns: pa.StringArray) -> None:
         self._columns = [column.cast(pa.binary()) for column in columns]
@@ -81,12 +81,12 @@ class Block:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     def line_of(self, row: int) -> int:
-        """Return the number of a row's line, from 1."""
+        """Return the line number of a row, from 1."""
         return 1 + (self.first_row + row if self.lines is None else int(self.lines[row]))
 
 
 def refuse(tests: Sequence[tuple[pa.BooleanArray, str]]) -> pa.StringArray:
-    """Return the reason of the first test [n] that is true or null; null if there is none."""
+    """Return the reason of the first test [n] that is true or null; null if all tests are false."""
     reason = pa.nulls(len(tests[0][0]), pa.string())
     for failed, name in reversed(tests):
         if failed.null_count or failed.true_count:  # most tests fail in no row of a block
@@ -95,24 +95,24 @@ def refuse(tests: Sequence[tuple[pa.BooleanArray, str]]) -> pa.StringArray:
 
 
 def is_blank(texts: pa.StringArray) -> pa.BooleanArray:
-    """Return whether texts [n] are only white space."""
+    """Return whether each text [n] consists of white space only."""
     return pc.equal(pc.binary_length(pc.utf8_trim_whitespace(texts)), 0)
 
 
 def filled(texts: pa.StringArray) -> pa.StringArray:
-    """Return texts [n] without white space at the ends, null if empty."""
+    """Return texts [n] without white space at the ends; null for empty texts."""
     trimmed = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(pc.binary_length(trimmed), 0), pa.scalar(None, pa.string()), trimmed)
 
 
 def contains_byte(texts: pa.StringArray, character: str) -> bool:
-    """Return whether an ASCII character is in any of the texts, which must not be a slice."""
+    """Return whether any of the texts (not a slice) contains an ASCII character."""
     data = texts.buffers()[2]
     return data is not None and bool((np.frombuffer(data, np.uint8) == ord(character)).any())
 
 
 def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.BooleanArray, str]]) -> ParsedPairs:
-    """Return rows [n] of cells.
+    """Assemble parsed rows [n] from cells.
 
     Args:
         cells: columns [n], empty or null for a missing cell.
@@ -138,7 +138,7 @@ def assemble(cells: Mapping[Role, pa.StringArray], tests: Sequence[tuple[pa.Bool
 
 
 def _numbers(cells: pa.StringArray) -> tuple[pa.FloatArray, pa.BooleanArray]:
-    """Return the numbers of cells [n], null if empty, and whether a cell is neither empty nor a number."""
+    """Parse cells [n] as numbers, null if empty; also return which cells are neither empty nor a number."""
     trimmed = pc.utf8_trim_whitespace(cells)
     number = pc.match_substring_regex(trimmed, r"^[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?$")
     wrong = pc.and_not(pc.invert(number), pc.equal(trimmed, ""))

@@ -1,4 +1,4 @@
-"""Inputs of pair shards: their first rows, the part that one parsing task reads, its result and its report."""
+"""Inputs of pair shards: their first rows, and the parts that are parsed, each with its result and its report."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from paraembed.options import Count, checked
 from paraembed.pairs.formats import Reading, Source, read_pairs, sources_of, spans_of
 
 SAMPLED = 100
-"""Maximum number of rejected rows to keep as examples, for each reason and input."""
+"""Maximum number of rejected rows kept as examples, for each reason and input."""
 
 
 class _Rejected(TypedDict):
@@ -34,12 +34,12 @@ class SourceReport:
     """Report of one input file, or of a span of one.
 
     Attributes:
-        read: rows, without a header.
-        parsed: pairs, before duplicates are removed.
+        read: number of rows, without a header.
+        parsed: number of pairs, before duplicates are removed.
         refused: number of rejected rows by reason.
         sample: up to 100 rejected rows for each reason: file, line from 1, reason, text.
         groups: rows of each row group of the parsed file or files.
-        lines: lines of the rows; the ranks of the next span begin there.
+        lines: number of lines; the ranks of the next span start at this number.
         version: version of PPDB, ``1.0``, ``2.0`` (which adds the entailment) or ``mixed``; None for other formats.
     """
 
@@ -58,7 +58,7 @@ def save_report(report: SourceReport, path: Path) -> None:
 
 
 def load_report(path: Path) -> SourceReport:
-    """Read what ``save_report`` wrote.
+    """Read a report that ``save_report`` wrote.
 
     Raises:
         ValueError: the file is not a report.
@@ -66,12 +66,15 @@ def load_report(path: Path) -> SourceReport:
     report: SourceReport = read_json(path, SourceReport)
     checked(list[_Rejected], report.sample, f"{path}: sample")
     if sum(report.groups) != report.parsed:
-        raise ValueError(f"{path}: its groups have {sum(report.groups)} rows, parsed is {report.parsed}")
+        raise ValueError(
+            f"{path}: its groups have {sum(report.groups)} rows, but parsed is {report.parsed}; delete it and run "
+            "jobs/shard.py again"
+        )
     return report
 
 
 def sum_counts(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Return the sum of counts by reason, sorted by reason."""
+    """Return the sum of counts for each reason, sorted by reason."""
     totals = Counter[str]()
     for by_reason in counts:
         totals.update(by_reason)
@@ -101,7 +104,7 @@ def join_reports(spans: Sequence[SourceReport]) -> SourceReport:
 
 @dataclass(frozen=True)
 class Part:
-    """Source, or a span of one.
+    """A source of pairs, or a span of one.
 
     Attributes:
         source: pair file, or two aligned ones.
@@ -120,33 +123,33 @@ class Part:
 
     @property
     def report(self) -> Path:
-        """Report of the part, written after its pairs."""
+        """File of the part's report, written after its pairs."""
         return self.parsed.with_suffix(".json")
 
     @property
     def partitions(self) -> Path:
-        """Pairs of the part by partition (``deduplicate.partition_writer``)."""
+        """File of the part's pairs by partition (``deduplicate.partition_writer``)."""
         return self.parsed.with_suffix(".arrow")
 
     @property
     def columns(self) -> Path:
-        """Columns of the part's pairs that a selection reads."""
+        """File of the columns of the part's pairs that a selection reads."""
         return self.parsed.with_suffix(".columns")
 
     @property
     def mask(self) -> Path:
-        """Mask of the part's pairs that are in an output."""
+        """File of the mask that marks which of the part's pairs are in an output."""
         return self.parsed.with_name(self.parsed.stem.replace("parsed", "stays") + ".npy")
 
 
 @dataclass(frozen=True)
 class ParsedPart:
-    """Parsed part.
+    """A parsed part with its counts.
 
     Attributes:
         part: the part.
         report: counts of its rows.
-        first_rank: rank of its first row: number of lines of its source before it.
+        first_rank: rank of its first row: the number of lines before it in its source.
         stays: bool [report.parsed], False for duplicates.
     """
 
@@ -157,7 +160,7 @@ class ParsedPart:
 
     @property
     def duplicates(self) -> int:
-        """Number of its pairs that repeat another."""
+        """Number of pairs in the part that repeat an earlier pair."""
         return len(self.stays) - int(self.stays.sum())
 
 
@@ -177,17 +180,17 @@ def check_pairs(files: Sequence[ParsedPart]) -> None:
         reasons = sum_counts([file.report.refused for file in files])
         num_read = sum(file.report.read for file in files)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-        raise ValueError(f"no pair is left of {num_read:,} rows: {why}")
+        raise ValueError(f"all {num_read:,} rows were rejected: {why}")
 
 
 def save_masks(files: Sequence[ParsedPart], masks: Sequence[npt.NDArray[np.bool_]]) -> None:
-    """Write masks to files, which the workers map into memory."""
+    """Save masks to files, which the workers map into memory."""
     for file, mask in zip(files, masks, strict=True):
         np.save(file.part.mask, mask)
 
 
 def about_sources(files: Sequence[ParsedPart]) -> dict[str, dict[str, Any]]:
-    """Return the manifest's entries of the sources, by name: counts, and the version of PPDB."""
+    """Return the manifest entries of the sources, by name: counts, and the version of PPDB."""
     reports = reports_of(files)
     duplicates = Counter[str]()
     for file in files:
@@ -217,14 +220,14 @@ _SHOWN_PAIRS, _SHOWN_CHARACTERS = 3, 60
 
 @dataclass(frozen=True)
 class InputSource:
-    """A source of pairs and what its first rows show.
+    """A source of pairs and its first rows.
 
     Attributes:
         source: pair file, or two aligned ones.
         name: name for messages and for the column ``source``.
         form: format of the file.
         columns: (role, name of the column), in order.
-        pairs: the first pairs, up to three.
+        pairs: the first pairs, at most three.
     """
 
     source: Source
@@ -235,11 +238,11 @@ class InputSource:
 
 
 def read_heads(inputs: Sequence[Place], reading: Reading) -> list[InputSource]:
-    """Read the first rows of every source, so that an unusable one fails at once.
+    """Read the first rows of every source, so that an unusable source fails immediately.
 
     Raises:
         FileNotFoundError, IsADirectoryError: an input is missing or a folder.
-        ValueError: an input is given twice, is unusable, or has no rows.
+        ValueError: an input is given twice, cannot be used, or has no rows.
     """
     names, sources = input_names(inputs), sources_of(inputs, reading.form)
     names_of_sources = names[:: len(inputs) // len(sources)]
@@ -247,7 +250,7 @@ def read_heads(inputs: Sequence[Place], reading: Reading) -> list[InputSource]:
 
 
 def input_names(inputs: Sequence[Place]) -> list[str]:
-    """Return the file names of inputs, each with its number in front if two inputs have the same name."""
+    """Return the file names of inputs; if two have the same name, each name is prefixed with the input's number."""
     counts = Counter(os.path.realpath(place) if isinstance(place, Path) else place for place in inputs)
     repeated = [without_credentials(str(place)) for place, count in counts.items() if count > 1]
     if repeated:
@@ -262,11 +265,11 @@ def _read_head(source: Source, name: str, reading: Reading) -> InputSource:
         rows = np.flatnonzero(pairs.refused.is_null())[:_SHOWN_PAIRS]
         texts = [column.take(pa.array(rows)).to_pylist() for column in (pairs.first, pairs.second)]
         return InputSource(source, name, block.form, tuple(block.columns.items()), list(zip(*texts, strict=True)))
-    raise ValueError(f"{name} has no rows; leave it out, or make it again")
+    raise ValueError(f"{name} has no rows; leave it out, or write it again")
 
 
 def describe(sources: Sequence[InputSource], *, with_pairs: bool) -> list[str]:
-    """Return lines that show, once for each format and choice of columns, the columns and the first pairs."""
+    """Return lines that show the columns and the first pairs, once for each format and choice of columns."""
     groups: dict[tuple[Any, ...], list[InputSource]] = {}
     for source in sources:
         groups.setdefault((source.form, source.columns), []).append(source)
@@ -282,7 +285,7 @@ def describe(sources: Sequence[InputSource], *, with_pairs: bool) -> list[str]:
 
 
 def cut_parts(sources: Sequence[InputSource], folder: Path, span_bytes: int) -> list[Part]:
-    """Cut sources into the parts that one task parses; the files of the parts go to ``folder``."""
+    """Split sources into the parts that one task parses each; the result files of the parts go to ``folder``."""
     spans = [
         (source.source, source.name, span)
         for source in sources

@@ -1,11 +1,11 @@
-"""Parser of PPDB lines: pairs, or the reason why a line is rejected.
+"""Parse PPDB lines into pairs, or the reason why a line is rejected.
 
 A line is ``[LHS] ||| phrase ||| paraphrase ||| feature=value … ||| alignment [||| entailment]``; PPDB 1.0 has no
 entailment field, 2.0 adds it and the feature ``PPDB2.0Score``.
 
-Nine tenths of a line are features. So the parser finds the borders of the fields in the bytes of a block, and copies
-only the wanted fields: the C library's ``memchr`` steps from border to border, over 30 bytes per nanosecond, in loops
-compiled by numba.
+Nine tenths of a line are features. The parser therefore only finds the borders of the fields in the bytes of a block,
+and copies the wanted fields. In loops compiled by numba, the C library's ``memchr`` jumps from border to border, over
+30 bytes per nanosecond.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class PpdbPairs(ParsedPairs):
     """Parsed lines of PPDB.
 
     Attributes:
-        versions: versions of the lines of 4 to 6 fields, ``1.0`` or ``2.0``; 2.0 has the sixth field, entailment.
+        versions: the versions, ``1.0`` or ``2.0``, of the lines with 4 to 6 fields; 2.0 has a sixth field, entailment.
     """
 
     versions: frozenset[str]
@@ -73,7 +73,7 @@ def parse_ppdb(
         good[0] = False
 
     def field(number: int) -> tuple[Positions, Positions]:
-        """Return start and end of field ``number`` > 0 of each line; both are 0 if it is missing."""
+        """Return start and end of field ``number`` > 0 of each line; both are 0 for a missing field."""
         has = good & (count > number)
         starts = np.where(has, borders_N6[:, number - 1] + len(BORDER), 0)
         return starts, np.where(has, np.where(count - 1 > number, borders_N6[:, number], lines.ends), 0)
@@ -115,7 +115,7 @@ def _numbers(lines: Lines, starts: Positions, ends: Positions, name: str) -> pa.
 
 
 def _is_blank(lines: Lines, count: Positions) -> pa.BooleanArray:
-    """Return whether lines [n] are only white space; these have no border."""
+    """Return whether lines [n] consist of white space only; such lines have no field borders."""
     blank = np.zeros(len(lines), bool)
     rows = np.flatnonzero((count == 1) & ~lines.not_utf8.to_numpy(zero_copy_only=False))
     texts = strings_at(lines.octets, lines.starts[rows], lines.ends[rows])
@@ -246,7 +246,7 @@ def _find_numbers(
 
 
 def strings_at(octets: Octets, starts: Positions, ends: Positions) -> pa.StringArray:
-    """Return the strings ``octets[starts[i]:ends[i]]``, [n]; the caller checks that they are UTF-8."""
+    """Return the strings ``octets[starts[i]:ends[i]]``, [n]; the caller must check that they are UTF-8."""
     lengths = ends - starts
     gathered = np.empty(lengths.sum(), np.uint8)
     _gather(octets, starts, lengths, gathered)

@@ -1,13 +1,11 @@
-"""Generated sample of any size: pairs in the PPDB line formats, word vectors, sentences and scored test pairs.
+"""Generate a sample of any size: pairs in the PPDB line formats, word vectors, sentences and scored test pairs.
 
-The demo and the tests need no download: ``sample_lexicon.py`` and a seed decide everything; equal arguments give equal
-bytes (with one version of numpy and zlib). What this gives up: the noise and the long tail of a real paraphrase
-collection. A score on the sample shows that a method runs, not how good it is.
+The demo and the tests therefore need no download. ``sample_lexicon.py`` and a seed decide everything: equal arguments
+give equal bytes (with the same version of numpy and zlib). A limitation: the sample lacks the noise and the long tail
+of a real paraphrase collection. A score on the sample shows that a method runs, not how good it is.
 
-Generated pairs of phrases with one meaning, and the lines of the PPDB formats that hold them.
-
-A pair of a pattern is a number: its digits say which concept and which two of its words fill each slot, and which two
-templates hold them. The numbers are walked through in a keyed permutation, so none comes twice and none is remembered.
+Each pair of a pattern is a number. Its digits select the concept and the two words of each slot, and the two templates.
+The numbers are visited in the order of a keyed permutation, so no number repeats and none needs to be stored.
 """
 
 import gzip
@@ -33,7 +31,7 @@ _OURS = {_PPDB_1, _PPDB_2, "pairs.tsv", "vectors.txt.gz", "test-pairs.tsv", "sen
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Paths of the files of ``write_sample``; None for a file that is not written."""
+    """Paths of the files that ``write_sample`` wrote; None for a file that was not requested."""
 
     ppdb_1: Path | None
     ppdb_2: Path | None
@@ -58,19 +56,20 @@ def write_sample(
     """Write a generated sample: pairs in the PPDB line formats, word vectors, sentences and scored test pairs.
 
     Args:
-        out: Folder for the files; new, empty or with an earlier sample, which is replaced file by file.
-        lines: Lines of each PPDB-format file. Both hold the same pairs, ordered by falling score.
-        seed: Equal settings give equal bytes.
+        out: Output folder: new, empty or with an earlier sample, whose files are replaced.
+        lines: Lines of each file in a PPDB format; all hold the same pairs, by descending score.
+        seed: Random seed; equal settings give equal bytes.
         dimension: Length of the word vectors.
         sentences: Lines of sentences.txt.
-        test_pairs: Rows of test-pairs.tsv, besides the header.
-        ppdb_version: Which line formats to write.
-        broken: Fraction of lines to spoil (broken, repeated, swapped), to see them rejected; such as 0.001.
-        pairs: Lines of pairs.tsv, two sentences a line and no header; 0 for no such file.
+        test_pairs: Rows of test-pairs.tsv, without its header.
+        ppdb_version: PPDB line formats to write.
+        broken: Fraction of lines, 0 to 0.5, to damage (broken, repeated or swapped), for tests of the rejection;
+            default: 0.
+        pairs: Lines of pairs.tsv, two sentences per line, no header; 0: do not write the file.
 
     Raises:
-        ValueError: a number out of range, or more lines than the lexicon gives.
-        FileExistsError: ``out`` is a file or holds other things.
+        ValueError: a number is out of range, or the lexicon has too few pairs for the lines.
+        FileExistsError: ``out`` is a file or holds other files.
     """
     least = {"lines": (lines, 1), "dimension": (dimension, 1), "seed": (seed, 0), "sentences": (sentences, 0)}
     for name, (value, minimum) in (least | {"test_pairs": (test_pairs, 0), "pairs": (pairs, 0)}).items():
@@ -90,13 +89,13 @@ def write_sample(
 
 
 def _make_folder(out: Path) -> None:
-    """Make the folder; an existing one may hold the sample's files, shards of the next step, and hidden files."""
+    """Create the folder; an existing one may contain the sample's files, shards of the next step, and hidden files."""
     if out.exists() and not out.is_dir():
-        raise FileExistsError(f"{out} is a file; give a folder")
+        raise FileExistsError(f"{out} is a file; give the path of a folder")
     out.mkdir(parents=True, exist_ok=True)
     others = sorted(path.name for path in out.iterdir() if path.name not in _OURS and path.name[0] != ".")
     if others:
-        raise FileExistsError(f"{out} holds other files ({', '.join(others[:3])}); give a new or empty folder")
+        raise FileExistsError(f"{out} contains other files ({', '.join(others[:3])}); give a new or empty folder")
 
 
 def _write(path: Path, blocks: Iterable[str]) -> Path:
@@ -121,7 +120,7 @@ def _corpus(count: int, seed: int) -> Iterator[str]:
 
 
 def _sentence_pairs(count: int, seed: int) -> Iterator[str]:
-    """Yield lines of two sentences with the same meaning."""
+    """Yield lines of two sentences that have the same meaning."""
     for pairs in draw_pairs(SENTENCES, count, [seed, 6]):
         for pair in pairs:
             first, second = (f"{text[0].upper()}{text[1:]}." for text in (pair.first, pair.second))
@@ -129,7 +128,9 @@ def _sentence_pairs(count: int, seed: int) -> Iterator[str]:
 
 
 def _vectors(dimension: int, seed: int) -> Iterator[str]:
-    """Yield one line per word: a random Gaussian vector of expected length 1, decided by the seed and the word."""
+    """Yield one line per word: a random Gaussian vector of expected length 1, which depends on the seed and the
+    word.
+    """
     texts = [word for concept in CONCEPTS for word in concept.words]
     texts += [template for pattern in (*PATTERNS, *SENTENCES) for template in pattern.templates]
     for word in sorted({".", ",", "and"} | {token for text in texts for token in text.split() if token[0] != "{"}):
@@ -139,10 +140,11 @@ def _vectors(dimension: int, seed: int) -> Iterator[str]:
 
 
 def _scored_pairs(count: int, seed: int) -> Iterator[str]:
-    """Yield lines of a score and two sentences, of combinations that are held out from all other files.
+    """Yield lines of a score and two sentences, from combinations of concepts that no other file contains.
 
-    The score, 0 to 5, is exact: the fraction of shared concepts, where the first three slots weigh 2, the others 1.
-    30 % are paraphrases. Half of the others echo the wording of the first sentence, so that equal words mislead.
+    The score, 0 to 5, is exact: the weighted fraction of shared concepts, where each of the first three slots has
+    weight 2 and the others 1. 30 % of the pairs are paraphrases. Half of the others repeat the wording of the first
+    sentence, so that equal words are misleading.
     """
     yield "score\tsentence1\tsentence2\n"
     rng = np.random.default_rng([seed, 4])
@@ -166,7 +168,7 @@ def _scored_pairs(count: int, seed: int) -> Iterator[str]:
 def _draw_meanings(
     rng: np.random.Generator, slots: Sequence[str], changed_S: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Return two held-out combinations of concepts, int64 [2, S], that differ only in the changed ones."""
+    """Return two held-out combinations of concepts, int64 [2, S], that differ only in the slots of ``changed_S``."""
     kinds = [[number for number, concept in enumerate(CONCEPTS) if concept.kind == kind] for kind in slots]
     while True:
         tries_2TS = np.stack([rng.choice(kind, (2, 512)) for kind in kinds], axis=-1)
@@ -200,7 +202,7 @@ _FEATURES = {
 
 
 class Pair(NamedTuple):
-    """Pair, its left-hand side in PPDB, and the links ``0-0 1-1 …`` between its tokens."""
+    """A pair, its left-hand side in PPDB, and the links ``0-0 1-1 …`` between its tokens."""
 
     tag: str
     first: str
@@ -220,14 +222,16 @@ def is_held_out(concepts_N3: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def draw_pairs(patterns: Sequence[Pattern], count: int, seed: Sequence[int]) -> Iterator[list[Pair]]:
-    """Yield ``count`` different pairs in random order, in blocks; each pattern has its share of every block."""
+    """Yield ``count`` different pairs in random order, in blocks; each pattern has a fixed fraction of every block."""
     streams = [_Stream(pattern, [*seed, index]) for index, pattern in enumerate(patterns)]
     total = sum(pattern.share for pattern in patterns)
     quotas = [min(stream.room, count * stream.pattern.share // total) for stream in streams]
     largest = int(np.argmax([stream.room for stream in streams]))
     quotas[largest] += count - sum(quotas)
     if quotas[largest] > streams[largest].room:
-        raise ValueError(f"{count:,} is more than the lexicon's number of different pairs; give fewer lines")
+        raise ValueError(
+            f"{count:,} is more than the number of different pairs that the lexicon can form; give fewer lines"
+        )
     rng = np.random.default_rng(seed)
     num_blocks = math.ceil(count / BLOCK_LINES)
     for block in range(num_blocks):
@@ -237,7 +241,7 @@ def draw_pairs(patterns: Sequence[Pattern], count: int, seed: Sequence[int]) -> 
 
 
 class _Stream:
-    """Distinct pairs of one pattern, without combinations that are held out for testing."""
+    """Stream of distinct pairs of one pattern, without combinations that are held out for testing."""
 
     def __init__(self, pattern: Pattern, seed: Sequence[int]) -> None:
         self.pattern = pattern
@@ -262,7 +266,7 @@ class _Stream:
         return list(map(Pair, [self.pattern.tag] * count, first, second, map(_align, *ways, *lengths)))
 
     def _numbers(self, keys: npt.NDArray[np.uint64]) -> Iterator[int]:
-        """Return the numbers of the pairs, permuted by a Feistel network with 4 rounds."""
+        """Yield the numbers of the pairs, permuted by a Feistel network with 4 rounds."""
         half_bits = max(1, math.ceil(math.log2(self.size) / 2))
         bits, mask = np.uint64(half_bits), np.uint64(2**half_bits - 1)
         for start in range(0, 4**half_bits, BLOCK_LINES):
@@ -289,7 +293,7 @@ def _choices(kind: str, *, ordered: bool) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=1 << 16)  # a sample has far fewer different alignments than lines
 def _align(first: str, second: str, lengths: Sequence[int], other_lengths: Sequence[int]) -> str:
-    """Return links from the tokens of each slot of a template to those of the same slot of another."""
+    """Return links from the tokens of each slot in one template to the tokens of the same slot in another."""
     slots, others = (
         [piece for piece in template.split() for _ in range(widths[int(piece[1])] if piece[0] == "{" else 1)]
         for template, widths in ((first, lengths), (second, other_lengths))
@@ -301,7 +305,7 @@ def _align(first: str, second: str, lengths: Sequence[int], other_lengths: Seque
 
 
 def ppdb_lines(version: str, count: int, seed: int, broken: float) -> Iterator[str]:
-    """Yield the lines of a file in blocks, by falling score; versions 1.0 and 2.0 have the same pairs."""
+    """Yield the lines of a file in blocks, by descending score; versions 1.0 and 2.0 contain the same pairs."""
     rng = np.random.default_rng([seed, 2])
     pool = [_draw_features(rng, version) for _ in range(_POOL_SIZE)]
     done = 0
@@ -324,7 +328,7 @@ def ppdb_lines(version: str, count: int, seed: int, broken: float) -> Iterator[s
 
 
 def _draw_features(rng: np.random.Generator, version: str) -> str:
-    """Draw features: random numbers under the names of PPDB, not in their distributions."""
+    """Draw features: random numbers under PPDB's names, but not with PPDB's distributions."""
     left_out = rng.choice(["ForwardEntailment", "ReverseEntailment"])
     names = [name for name in _FEATURES[version].split() if name != left_out]
     values = [f"{value:.5f}" if value > 0 else "0" for value in rng.uniform(-4, 13, size=len(names)).tolist()]
@@ -335,7 +339,7 @@ def _draw_features(rng: np.random.Generator, version: str) -> str:
 
 
 def _spoil(line: str, neighbor: str, kind: int) -> str:
-    """Return the fields of a line, spoiled in one of six ways."""
+    """Return the fields of a line, damaged in one of six ways."""
     tag, first, second, *rest = line.split(" ||| ")
     other_tag, other_first, other_second, *other_rest = neighbor.split(" ||| ")
     ways = [

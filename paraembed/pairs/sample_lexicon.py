@@ -1,8 +1,8 @@
-"""The words and sentence patterns of the generated sample, as plain data: 181 concepts, a few synonyms each.
+"""Words and sentence patterns of the generated sample, as plain data: 181 concepts with a few synonyms each.
 
-Given up: number, tense and grammar beyond one form. Nouns are singular with "the"; the past tense of every verb is also
-its past participle, so the same word serves "the cook sold the cake" and "the cake was sold by the cook".
-A word that carries meaning belongs to one concept only, so a text can be read back into its concepts.
+Number, tense and grammar are reduced to one form. Nouns are singular with "the"; the past tense of every verb is also
+its past participle, so the same word fits "the cook sold the cake" and "the cake was sold by the cook". A word that
+carries meaning belongs to only one concept, so the concepts of a text can be recovered.
 """
 
 from typing import NamedTuple
@@ -62,16 +62,17 @@ _WORDS = """
 
 
 class Concept(NamedTuple):
-    """Concept: its word class and its 2 to 6 synonyms, each one word or a short phrase."""
+    """A concept: its word class and its 2 to 6 synonyms, each one word or a short phrase."""
 
     kind: str
     words: list[str]
 
 
 class Pattern(NamedTuple):
-    """Templates with the same meaning: any two are paraphrases when the slots, of these word classes, are filled.
+    """Templates with the same meaning: filled with words of the slots' word classes, any two are paraphrases.
 
-    A pattern of the PPDB tag ``[S]`` is a sentence; some combinations of its first three slots are for testing only.
+    A pattern of the PPDB tag ``[S]`` is a sentence; some combinations of its first three slots are held out for
+    testing.
     """
 
     tag: str

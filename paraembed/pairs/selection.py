@@ -1,7 +1,8 @@
 """Selections over all pairs: sizes by rank, samples, splits, equal bins, nested subsets.
 
-They work on a few numbers per pair, in the order of the output, and return the rows of each output. Samples are drawn
-by the hash of the unordered pair and a seed, so they do not depend on how the input is cut into files and blocks.
+Selections work on a few numbers per pair, in the order of the output, and return the rows of each output. Samples are
+drawn by the hash of the unordered pair and a seed, so they do not depend on how the input is split into files and
+blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ class Selected:
 
 
 def selects(options: FilterOptions) -> bool:
-    """Return whether ``select`` would do more than take every row in one output."""
+    """Return whether the options select anything other than all rows in one output."""
     chosen = set_of(options)
     drawn = (
         chosen.size is not None
@@ -56,10 +57,11 @@ def selects(options: FilterOptions) -> bool:
 
 
 def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
-    """Return the columns that ``select`` needs of n rows: ``key`` uint64; ``num_tokens``, ``effective_size`` if used.
+    """Return the columns of n rows that ``select`` needs: ``key`` uint64; ``num_tokens`` and ``effective_size`` if
+    used.
 
     Args:
-        table: rows that stay, string columns ``first`` and ``second``.
+        table: rows that are kept, string columns ``first`` and ``second``.
         options: options of ``select``.
     """
     columns = {"key": pa.array(pair_keys(table))}
@@ -71,7 +73,7 @@ def selection_columns(table: pa.Table, options: FilterOptions) -> pa.Table:
 
 
 def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterOptions) -> pa.Table:
-    """Return the ``selection_columns`` of the rows of a parsed file that stay, bool [n]."""
+    """Return the ``selection_columns`` of the rows of a parsed file for which ``stays`` [n] is true."""
     nothing = pa.table({"first": pa.array([], pa.string()), "second": pa.array([], pa.string())})
     tables, start = [selection_columns(nothing, options)], 0
     for batch in pq.ParquetFile(parsed).iter_batches(columns=["first", "second"]):
@@ -84,7 +86,7 @@ def selection_table(parsed: Path, stays: npt.NDArray[np.bool_], options: FilterO
 def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
     """Return the rows of each output.
 
-    The order of steps: leave out pairs, split, resize (top, then sample, for each split), nested subsets.
+    The steps, in this order: leave out pairs, split, resize (top, then sample, for each split), nested subsets.
 
     Args:
         options: what to select.
@@ -92,7 +94,7 @@ def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
 
     Returns:
         One output named ""; for a split into all parts ``train``, ``dev`` and ``test``; for nested subsets ``1-of-1``,
-        ``1-of-2``, ``1-of-4``, …, each a subset of the one before.
+            ``1-of-2``, ``1-of-4``, …, each a subset of the previous one.
 
     Raises:
         FileNotFoundError, ValueError: pair shards that an option names are missing, or have more tokens than the rows.
@@ -112,7 +114,7 @@ def select(options: FilterOptions, columns: pa.Table) -> list[Selected]:
 
 
 def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask]) -> list[tuple[Selected, list[Mask]]]:
-    """Return ``select``'s outputs, each with a mask of the rows of every parsed file.
+    """Return ``select``'s outputs, each with masks of the selected rows of every parsed file.
 
     Args:
         options: what to select.
@@ -130,7 +132,9 @@ def select_masks(options: FilterOptions, columns: pa.Table, stays: Sequence[Mask
 
 
 def _keep(selected: Selected, kept: npt.NDArray[np.bool_], reason: str) -> Selected:
-    """Return the rows of a selection that are ``kept`` [n, over all rows], and count the others."""
+    """Return the rows of a selection for which ``kept`` [n, over all rows] is true, and count the others under
+    ``reason``.
+    """
     stay = kept[selected.rows]
     lost = int(len(stay) - stay.sum())
     counts = {**selected.counts, reason: selected.counts.get(reason, 0) + lost} if lost else selected.counts
@@ -144,7 +148,7 @@ def _keep_rows(selected: Selected, rows: Rows, size: int, reason: str) -> Select
 
 
 def _split(selected: Selected, keys: npt.NDArray[np.uint64], split: str) -> list[Selected]:
-    """Split into tenths by the hash of the unordered pair, so that no pair is in two parts in either order."""
+    """Split into tenths by the hash of the unordered pair, so that no pair, in either order, is in two splits."""
     tenth = mixed(keys, _SPLIT_SEED) % np.uint64(10)
     names = tuple(_SPLITS) if split == "all" else (split,)
     folder = (lambda name: name) if split == "all" else (lambda _: "")
@@ -169,8 +173,8 @@ def _resize(selected: Selected, options: FilterOptions, columns: pa.Table) -> Se
         have = int(sums[-1]) if len(sums) else 0
         if have < wanted:
             raise ValueError(
-                f"{len(drawn):,} pairs have {have:,} tokens, {options.match_tokens_of} has {wanted:,}; "
-                "give more pairs, or smaller pair shards to match"
+                f"{len(drawn):,} pairs have {have:,} tokens, but {options.match_tokens_of} has {wanted:,}; give more "
+                "pairs, or smaller pair shards to match"
             )
         drawn = drawn[: int(np.searchsorted(sums, wanted)) + 1]
         selected = _keep_rows(selected, drawn, size, "not drawn")
@@ -178,7 +182,7 @@ def _resize(selected: Selected, options: FilterOptions, columns: pa.Table) -> Se
 
 
 def _equal_bins(selected: Selected, options: FilterOptions, columns: pa.Table) -> Selected:
-    """Return equally many pairs of each effective size: the first ones, or a random ``sample``."""
+    """Return the same number of pairs for each effective size: the first ones, or a random ``sample``."""
     chosen = set_of(options)
     sizes = columns["effective_size"].to_numpy()[selected.rows]
     last = chosen.effective_sizes[-1]
@@ -205,7 +209,7 @@ def _drawn(rows: Rows, keys: npt.NDArray[np.uint64], seed: int) -> Rows:
 
 
 def _halve(selected: Selected, order: npt.NDArray[np.uint64] | None) -> Iterator[Selected]:
-    """Yield nested subsets of n, n/2, n/4, … rows, rounded down; the last one has fewer than 10."""
+    """Yield nested subsets of n, n/2, n/4, … rows, rounded down, until one has fewer than 10."""
     total = len(selected.rows)
     ordered = selected.rows if order is None else selected.rows[np.argsort(order[selected.rows], kind="stable")]
     for level in range(max(1, total.bit_length())):
@@ -229,9 +233,9 @@ def _keys_of(folder: Path) -> npt.NDArray[np.uint64]:
 
 
 def _pair_shards(folder: Path) -> Iterator[pa.Table]:
-    """Yield the texts of the pair shards in a folder, some thousand pairs at a time."""
+    """Yield the texts of the pair shards in a folder, several thousand pairs at a time."""
     if not (folder / SUCCESS).is_file():
-        raise FileNotFoundError(f"{folder} holds no finished pair shards; write them with jobs/shard.py")
+        raise FileNotFoundError(f"{folder} does not contain finished pair shards; write them with jobs/shard.py")
     for shard in read_manifest(folder)["shards"]:
         check_shard(folder / shard["name"], None)
         for batch in pq.ParquetFile(folder / shard["name"]).iter_batches(columns=["first", "second"]):

@@ -36,31 +36,33 @@ Split = Literal["all", "train", "dev", "test"]
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Filters and sizes of a set of pairs."""
+    """Filters of the pairs, and how many to keep."""
 
     training_set: SetName | None = None
-    """Build the training set of a paper, see paraembed/pairs/training_sets.py; default: keep every pair."""
+    """Training set of a paper to build, see paraembed/pairs/training_sets.py; default: keep every pair."""
     min_score: float | None = None
-    """Reject pairs with a lower score or none."""
+    """Reject pairs without a score or with a score below this value; default: no limit."""
     max_length: int | None = None
-    """Reject pairs in which a text has more than N tokens."""
+    """Reject pairs with a text of more than N tokens; default: no limit."""
     top: int | None = None
-    """Keep the first N pairs in input order (PPDB is ordered by confidence)."""
+    """Keep only the first N pairs in input order (PPDB is ordered by confidence); default: all."""
     sample: int | None = None
-    """Draw N random pairs, from the top ones if both are given."""
+    """Draw N random pairs, after top if both are given; default: all."""
     sample_seed: int = 1
-    """Seed of sample, of nested_subsets random and of acl2017/ppdb-matched."""
+    """Random seed of sample, nested_subsets random and acl2017/ppdb-matched."""
     nested_subsets: NestedSubsets = "none"
-    """Write nested subsets of 1/2, 1/4, … of the pairs as well, down to 10 pairs (Wieting 2016 figure 1)."""
+    """Also write nested subsets of 1/2, 1/4, … of the pairs, down to 10 pairs: the first ones (ordered) or random ones
+    (Wieting 2016 figure 1).
+    """
     split: Split = "all"
-    """pgru2017 only: part to write; default: all three, 80 %, 10 % and 10 %, one folder each."""
+    """Split of pgru2017 to write; default: all three, train (80 %), dev (10 %) and test (10 %), one folder each."""
     match_tokens_of: str | None = None
-    """acl2017/ppdb-matched only: folder of pair shards whose number of tokens the sample matches."""
+    """For acl2017/ppdb-matched: folder of pair shards; pairs are sampled until they have as many tokens."""
     leave_out: tuple[str, ...] = ()
-    """Folders of pair shards, such as dev and test pairs, to exclude in either order of the texts."""
+    """Folders of pair shards, such as dev and test pairs, whose pairs are excluded in either order of the texts."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed, or for two that do not go together."""
+        """Raise ValueError if a value or a combination of values is not allowed."""
         for name, kind in (("training_set", SetName), ("nested_subsets", NestedSubsets), ("split", Split)):
             value = getattr(self, name)
             if value not in get_args(kind) and not (name == "training_set" and value is None):
@@ -75,45 +77,48 @@ class FilterOptions:
 
     def _check_together(self) -> None:
         if self.split != "all" and self.training_set != "pgru2017":
-            raise ValueError(f"split is {self.split}, but only the training set pgru2017 is split")
+            raise ValueError(
+                f"split is {self.split}, but only the training set pgru2017 has splits; leave split at all"
+            )
         if self.nested_subsets != "none" and self.training_set == "pgru2017" and self.split == "all":
-            raise ValueError("nested_subsets of pgru2017 need one part of it; give `split` train, dev or test")
+            raise ValueError("nested_subsets of pgru2017 need a single split; give `split` train, dev or test")
         matched = self.training_set == "acl2017/ppdb-matched"
         if matched != (self.match_tokens_of is not None):
             raise ValueError(
-                "acl2017/ppdb-matched needs `match_tokens_of`, the pair shards whose number of tokens it takes"
+                "acl2017/ppdb-matched needs `match_tokens_of`, a folder of pair shards whose number of tokens is "
+                "matched"
                 if matched
-                else "match_tokens_of is for the training set acl2017/ppdb-matched only"
+                else "match_tokens_of can only be used with the training set acl2017/ppdb-matched"
             )
         if matched and self.sample is not None:
-            raise ValueError("sample and match_tokens_of both say how many pairs are drawn; give one of them")
+            raise ValueError("sample and match_tokens_of both set the number of pairs; give only one of them")
 
 
 @dataclass(frozen=True)
 class ShardSettings(FilterOptions):
-    """Settings that decide the rows of the shards, together with the input files."""
+    """Settings that, together with the input files, decide the rows of the shards."""
 
     format: Format = "auto"
-    """Input format; auto: from the name and first line of each file."""
+    """Input format; auto: detect it from the name and first line of each file."""
     columns: tuple[Role, ...] = ()
     """Roles of the columns of TSV, CSV, Parquet or JSONL input, in order; default: from the column names."""
     no_header: bool = False
     """Read the first row of TSV or CSV input as a pair, even if it looks like a header."""
     features: tuple[str, ...] = ()
-    """Features of PPDB to write as columns, such as PPDB1.0Score or AGigaSim; NA becomes null."""
+    """PPDB features to write as columns, such as PPDB1.0Score or AGigaSim; NA becomes null."""
     alignment: bool = False
     """Write the word alignment of PPDB as a column."""
     non_terminals: bool = False
     """Keep syntactic rules of PPDB with non-terminals such as [NP,1]."""
     tokenizer: str = "auto"
-    """Tokenizer: ptb-v1, space, or auto (space for PPDB and word lists, ptb-v1 for other formats)."""
+    """Tokenizer of the texts; auto: space for PPDB and word lists, ptb-v1 for other formats."""
     remove: tuple[str, ...] = ()
     """Strings to remove from the texts, such as the marker <::::> of WikiSplit."""
     rows_per_shard: int = 250_000
     """Maximum rows per shard file, 1 to 1,000,000."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         super().__post_init__()
         if self.tokenizer != "auto":
             check_tokenizer(self.tokenizer)
@@ -122,7 +127,7 @@ class ShardSettings(FilterOptions):
         if self.features:
             self._check_features()
         if "" in self.remove:
-            raise ValueError("remove holds an empty string; give the strings to cut out, or none")
+            raise ValueError("remove contains an empty string; give the strings to remove, or none")
 
     def _check_features(self) -> None:
         from paraembed.pairs.shards import PAIRS  # noqa: PLC0415 - imports Arrow, which help does without

@@ -1,14 +1,13 @@
-"""Pair shards: schema, plan, write, read, check and count. Pair files become pair shards in three steps.
+"""Pair shards: schema, plan, write, read, check and count.
+
+Pair files become pair shards in three steps, each a function on files:
 
 1. ``parse.parse_source``: one input file → its tokenized pairs (Parquet), counts, and examples of rejected rows;
 2. ``deduplicate.find_duplicates``: the rows, over all files, that repeat an unordered pair;
-3. ``write_shard``: an equal share of the rows that stay, in the order of the input files and of their rows.
+3. ``write_shard``: an equal number of the remaining rows, in the order of the input files and of their rows.
 
-The result depends only on the input files and the settings, not on the number of processes.
-
-Statistics of pairs: lengths, words with counts, and words without a vector.
-
-Counts of blocks of rows are tables; ``merge_counts`` adds them.
+The result depends only on the input files and the settings, not on the number of processes. The counts of each block of
+rows (text lengths, words, words without a vector) are tables, which ``merge_counts`` adds up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,9 +64,10 @@ class Counts:
 
 
 def count_pairs(table: pa.Table) -> Counts:
-    """Return the counts of n pairs, string columns ``first`` and ``second`` of one token or more, one space between.
+    """Count n pairs, given as string columns ``first`` and ``second`` with at least one token each, separated by one
+    space.
 
-    The rows of the counts are in no order; ``merge_counts`` sorts them.
+    The rows of the counts are unordered; ``merge_counts`` sorts them.
     """
     texts = pa.concat_arrays([text_column(table, "first"), text_column(table, "second")])
     if not len(texts):
@@ -82,9 +82,10 @@ def count_pairs(table: pa.Table) -> Counts:
 
 
 def _tokens_with_space(texts: pa.StringArray) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-    """Return the tokens [T] of n texts, each with the space after it, and the number of tokens of each text, int64 [n].
+    """Return the tokens [T] of n texts, each with the space that follows it, and the number of tokens of each text,
+    int64 [n].
 
-    The tokens are slices of the texts' bytes: nothing is copied.
+    The tokens are slices of the texts' bytes, so nothing is copied.
 
     Args:
         texts: string array [n], not a slice, n > 0; no text is empty or ends with a space.
@@ -110,7 +111,7 @@ def _histogram(name: str, lengths: npt.NDArray[np.int64]) -> pa.Table:
 
 
 def merge_counts(parts: Sequence[Counts]) -> Counts:
-    """Return the sum of counts, in an order that does not depend on the parts: lengths ascending, words by count."""
+    """Return the sum of counts in an order that does not depend on the parts: lengths ascending, words by count."""
     lengths = _added(pa.concat_tables([LENGTHS.empty_table(), *(part.lengths for part in parts)]))
     words = _added(pa.concat_tables([WORDS.empty_table(), *(part.words for part in parts)]))
     return Counts(
@@ -125,7 +126,9 @@ def _added(table: pa.Table) -> pa.Table:
 
 
 def length_histogram(counts: Counts) -> dict[str, dict[str, int]]:
-    """Return the number of pairs by tokens, for JSON: {"first": {"1": 20, "2": 7}, "second": …, "longer": …}."""
+    """Return the number of pairs by number of tokens, for JSON: {"first": {"1": 20, "2": 7}, "second": …, "longer":
+    …}.
+    """
     histogram: dict[str, dict[str, int]] = {"first": {}, "second": {}, "longer": {}}
     for row in counts.lengths.to_pylist():
         histogram[row["text"]][str(row["tokens"])] = row["count"]
@@ -133,10 +136,11 @@ def length_histogram(counts: Counts) -> dict[str, dict[str, int]]:
 
 
 def without_vector(counts: Counts, vocabulary: pa.StringArray) -> dict[str, Any]:
-    """Return the number of words of the pairs that are not in the vocabulary [V] (P16 §5.1).
+    """Return how many words of the pairs are not in the vocabulary [V] (P16 §5.1).
 
     Returns:
-        For ``words`` (distinct) and ``tokens`` (all occurrences): all, without vector, and the fraction without.
+        For ``words`` (distinct) and ``tokens`` (all occurrences): the total, the number without a vector, and their
+            fraction.
     """
     missing = pc.invert(pc.is_in(counts.words["word"], value_set=vocabulary))
     lost = counts.words.filter(missing)
@@ -188,14 +192,14 @@ class _AllCounts(_Counts):
 
 
 class FinishedManifest(TypedDict):
-    """Fields that jobs/shard.py reads of the manifest of a finished output."""
+    """Fields of a finished output's manifest that jobs/shard.py reads."""
 
     counts: _AllCounts
     subsets: NotRequired[dict[str, Count]]
 
 
 class TrainingManifest(TypedDict):
-    """Fields that a training reads of a manifest."""
+    """Fields of a manifest that a training reads."""
 
     shards: list[_TrainingEntry]
     counts: _Counts
@@ -205,11 +209,11 @@ class TrainingManifest(TypedDict):
 
 GROUP_ROWS = 65_536
 REPEATING = ["relation", "source"]
-"""Columns with a Parquet dictionary; for texts, which do not repeat, it would cost time and a fifth more bytes."""
+"""Columns that use a Parquet dictionary; texts do not repeat, so a dictionary would cost time and 20 % more bytes."""
 
 
 def schema_of(settings: ShardSettings) -> pa.Schema:
-    """Return the columns of the shards: ``PAIRS``, then features and alignment if the settings name them."""
+    """Return the schema of the shards: ``PAIRS``, then features and alignment if the settings ask for them."""
     more = [pa.field(name, pa.float32()) for name in settings.features]
     more += [pa.field("alignment", pa.string())] * settings.alignment
     return pa.schema([*PAIRS, *more])
@@ -217,12 +221,12 @@ def schema_of(settings: ShardSettings) -> pa.Schema:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Rows of one shard: rows ``start`` … ``stop`` - 1 of those that stay in the given row groups.
+    """Rows of one shard: rows ``start`` to ``stop`` - 1 of the kept rows in the given row groups.
 
     Attributes:
         name: file name of the shard.
         groups: (number of the parsed file, row group) in order.
-        start: first row, counted over the rows that stay in ``groups``.
+        start: first row, counted over the kept rows in ``groups``.
         stop: the row after the last.
     """
 
@@ -233,11 +237,11 @@ class ShardPlan:
 
 
 def plan_shards(reports: Sequence[SourceReport], stays: Sequence[Mask], rows_per_shard: int) -> list[ShardPlan]:
-    """Cut the rows that stay into equal shards (sizes differ by one row at most).
+    """Split the kept rows into equal shards, whose sizes differ by at most one row.
 
     Args:
-        reports: one a parsed file.
-        stays: for each parsed file which of its rows stay, bool.
+        reports: one for each parsed file.
+        stays: for each parsed file, which of its rows are kept, bool.
         rows_per_shard: maximum rows of a shard.
     """
     groups, counts = [], []
@@ -271,7 +275,7 @@ def write_shard(
     Args:
         plan: rows of the shard.
         parsed: the parsed files.
-        stays: by the number of a parsed file, which of its rows stay, bool.
+        stays: number of a parsed file → which of its rows are kept, bool.
         folder: folder for the shard.
         counts: folder for the counts of its lengths and words.
         first_ranks: first rank of each parsed file; default: 0.
@@ -305,7 +309,8 @@ def write_shard(
 def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData, list[int]]:  # noqa: ARG001 - part of the key
     """Return the footer of a parsed file, and the number of the first row of each row group.
 
-    A process reads it once for all shards of the file; reading it for each of n row groups would be quadratic.
+    A process reads the footer once for all shards of the file; reading it for each of n row groups would take quadratic
+    time.
     """
     metadata = pq.read_metadata(path)
     rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
@@ -313,36 +318,42 @@ def _footer(path: Path, version: tuple[int, int, int]) -> tuple[pq.FileMetaData,
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of pair shards, whose names are checked to be files of the folder.
+    """Return the manifest of pair shards, after checking that its shards are files of the folder.
 
     Raises:
-        FileNotFoundError, ValueError: the manifest is missing, or not one of pair shards.
+        FileNotFoundError, ValueError: the manifest is missing, or it is not a manifest of pair shards.
     """
     manifest: dict[str, Any] = read_json(folder / "manifest.json", _Manifest)
     names = [shard["name"] for shard in manifest["shards"]]
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
-            raise ValueError(f"{folder}/manifest.json names a file outside its folder: {str(name)[:80]!r}")
+            raise ValueError(
+                f"{folder}/manifest.json names a file outside its folder: {str(name)[:80]!r}; shard the pairs again"
+            )
     if len(set(names)) < len(names):
         raise ValueError(f"{folder}/manifest.json names a shard more than once; shard the pairs again")
     return manifest
 
 
 def check_shard(path: Path, num_rows: int | None) -> int:
-    """Return the number of rows of a pair shard; raise ValueError if the file is none, or has not ``num_rows`` rows."""
+    """Return the number of rows of a pair shard; raise ValueError if the file is not a pair shard of ``num_rows``
+    rows.
+    """
     with open_parquet(path) as file:
         schema, rows = file.schema_arrow, int(file.metadata.num_rows)
     for name in ("first", "second"):
         column = schema.get_field_index(name)
         if column < 0 or (rows and schema.field(column).type not in {pa.string(), pa.large_string()}):
-            raise ValueError(f"{path} is not a pair shard: it has no column {name!r} of strings")
+            raise ValueError(
+                f"{path} is not a pair shard, because it has no column {name!r} of strings; shard the pairs again"
+            )
     if num_rows not in {None, rows}:
-        raise ValueError(f"{path} has {rows} rows, the manifest says {num_rows}; shard the pairs again")
+        raise ValueError(f"{path} has {rows} rows, but the manifest says {num_rows}; shard the pairs again")
     return rows
 
 
 def load_counts(folder: Path) -> Counts:
-    """Return the counts that ``write_shard`` wrote."""
+    """Load the counts that ``write_shard`` wrote."""
     return Counts(*(pq.read_table(folder / name) for name in ("lengths", "words")))
 
 
@@ -351,19 +362,22 @@ def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, 
 
     Args:
         folder: folder of the shards.
-        for_training: check that the counts that a training needs are there and add up.
+        for_training: check that the counts that a training needs are present and add up.
 
     Raises:
-        FileNotFoundError, ValueError: the folder holds no finished pair shards, or a shard was changed.
+        FileNotFoundError, ValueError: the folder does not contain finished pair shards, or a shard was changed.
     """
     if not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist; expected pair shards, as jobs/shard.py writes")
+        raise FileNotFoundError(f"{folder} does not exist; expected a folder of pair shards, written by jobs/shard.py")
     if not (folder / SUCCESS).is_file():
-        raise ValueError(f"{folder} holds no finished pair shards (no {SUCCESS}); run jobs/shard.py, or resume it")
+        raise ValueError(
+            f"{folder} does not contain finished pair shards (no {SUCCESS}); run jobs/shard.py to write or complete "
+            "them"
+        )
     where = f"{folder}/manifest.json"
     form = checked(dict[str, Any], read_json(folder / "manifest.json"), where).get("format")
     if form != FORMAT:
-        raise ValueError(f"{folder} is of format {str(form)[:80]!r}; expected {FORMAT!r}, from jobs/shard.py")
+        raise ValueError(f"{folder} has the format {str(form)[:80]!r}; expected {FORMAT!r}, written by jobs/shard.py")
     if read_json(folder / SUCCESS) != {"manifest_sha256": sha256_of(folder / "manifest.json")}:
         raise ValueError(f"{where} was changed after it was written; shard the pairs again")
     manifest = read_manifest(folder)
@@ -376,5 +390,8 @@ def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, 
         counted = checked(TrainingManifest, manifest, where)
         num_rows = sum(shard["rows"] for shard in counted["shards"])
         if counted["shards"] and num_rows != counted["counts"]["kept"]:
-            raise ValueError(f"{where}: counts.kept is {counted['counts']['kept']}, the shards have {num_rows} rows")
+            raise ValueError(
+                f"{where}: counts.kept is {counted['counts']['kept']}, but the shards have {num_rows} rows; shard "
+                "the pairs again"
+            )
     return manifest

@@ -1,19 +1,17 @@
 """Training sets of the four papers, by name: filters of rows, bigrams, and treatment of duplicates.
 
 ``row_rules`` builds the filters once; ``judge_rows`` applies them to each block of rows. Sizes, splits and samples,
-which need all rows at once, are in ``paraembed.pairs.selection``. Duplicates, in either order ("redundant" in P15,
-"unique" in P16), are dropped by the sharding, unless the set keeps them.
+which need all rows at once, are in ``paraembed.pairs.selection``. Sharding drops duplicates, in either order
+("redundant" in P15, "unique" in P16), unless the set keeps them.
 
-Bigram pairs from phrase pairs with part-of-speech tags and word alignments (P15 §6.3).
+Bigram pairs are extracted from phrase pairs with part-of-speech tags and word alignments (P15 §6.3). Adjective–noun and
+noun–noun pairs are two adjacent tokens of one phrase, each aligned with its counterpart in two adjacent tokens of the
+other phrase, with these parts of speech on both sides (easy job, simple task). Verb–noun pairs are aligned verbs, each
+with the closest noun after it, which is taken as its object; these nouns are aligned, too (achieve goal, achieve aim).
 
-Adjective–noun and noun–noun: adjacent tokens of one phrase, each aligned with its counterpart in two adjacent tokens of
-the other, with these parts of speech in both: easy job, simple task. Verb–noun: aligned verbs, each with the closest
-noun after it, which is taken as the object; these nouns are aligned, too: achieve goal, achieve aim.
-
-PPDB has alignments but no tags, and this project has no tagger. So the input needs the columns ``first_pos`` and
-``second_pos``, Penn Treebank tags, one per token, separated by one space; and ``alignment``: ``0-0 1-2``.
-
-A phrase pair gives at most one bigram pair, the leftmost that passes the rules, so that a row stays one row.
+PPDB has alignments but no tags, and this project has no tagger. The input therefore needs the columns ``first_pos`` and
+``second_pos`` (Penn Treebank tags, one per token, separated by one space) and ``alignment`` (``0-0 1-2``). Each phrase
+pair gives at most one bigram pair, the leftmost one that passes the rules, so the number of rows stays the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +50,7 @@ _FIRST_TAGS = {"jn": "JJ", "nn": "NN", "vn": "VB"}  # and their inflections: JJR
 
 
 def extract_bigrams(table: pa.Table, kind: BigramKind, rules: Sequence[RowFilter]) -> tuple[pa.Table, pa.StringArray]:
-    """Replace the texts of phrase pairs by those of one bigram pair each.
+    """Replace the texts of each phrase pair by those of one bigram pair.
 
     Args:
         table: n rows of schema ``PAIRS`` and the string columns ``first_pos``, ``second_pos`` and ``alignment``.
@@ -61,7 +59,7 @@ def extract_bigrams(table: pa.Table, kind: BigramKind, rules: Sequence[RowFilter
 
     Returns:
         The table [n], without trees, and the reason why a row gives no bigram pair, string [n], null if it gives one.
-        Rows without a bigram pair keep their phrases.
+            Rows without a bigram pair keep their phrases.
 
     Raises:
         ValueError: a column is missing.
@@ -97,14 +95,16 @@ def _check_columns(table: pa.Table) -> None:
     missing = [name for name in ("first_pos", "second_pos", "alignment") if name not in table.column_names]
     if missing:
         raise ValueError(
-            f"bigrams need the column{'s' * (len(missing) > 1)} {', '.join(missing)}: tag the phrases with a "
+            f"bigrams need the column{'s' * (len(missing) > 1)} {', '.join(missing)}; tag the phrases with a "
             "part-of-speech tagger and give TSV or Parquet with first, second, first_pos and second_pos (Penn "
-            "Treebank tags, one a token, one space between) and alignment (0-0 1-2)"
+            "Treebank tags, one per token, separated by spaces) and alignment (0-0 1-2)"
         )
 
 
 def _links(alignment: pa.StringArray, sides: Sequence[Tokens]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return links (row, token of the first, token of the second) [L, 3], and rows without a valid alignment [n]."""
+    """Return links (row, token of the first text, token of the second) [L, 3], and which rows have no valid alignment
+    [n].
+    """
     links = split_tokens(pc.utf8_trim_whitespace(pc.fill_null(alignment, "")))
     ends = pc.extract_regex(links.flat, r"^(?P<first>\d{1,6})-(?P<second>\d{1,6})$")
     rows_L = np.repeat(np.arange(len(alignment)), np.diff(links.offsets))
@@ -125,7 +125,7 @@ def _links(alignment: pa.StringArray, sides: Sequence[Tokens]) -> tuple[npt.NDAr
 def _candidates(
     links_L3: npt.NDArray[np.int64], sides: Sequence[Tokens], tags: Sequence[Tokens], kind: BigramKind
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return rows [C] and flat indices of the four tokens [C, 4] of candidates, leftmost first."""
+    """Return rows [C] and the flat indices of the four tokens [C, 4] of all candidates, leftmost first."""
     rows_L = links_L3[:, 0]
     usable_L = np.ones(len(rows_L), bool)
     places = []
@@ -163,7 +163,9 @@ def _bigrams(side: Tokens, places_C2: npt.NDArray[np.int64]) -> pa.StringArray:
 def _choose(
     rows_C: npt.NDArray[np.int64], good_C: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the first good candidate of each row, or its first one, and the rows that have candidates, ascending."""
+    """Return for each row its first good candidate, or else its first one, and the rows that have candidates,
+    ascending.
+    """
     order = np.lexsort((~good_C, rows_C))  # stable: good ones come first, from the left
     rows, firsts = np.unique(rows_C[order], return_index=True)
     return order[firsts], rows
@@ -181,18 +183,19 @@ def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Training set of a paper.
+    """Definition of a paper's training set.
 
     Attributes:
         source: section of the paper.
         made_from: input that the paper used.
-        num_pairs: number of pairs of the paper.
-        rules: filters, in this order; a filter that needs the vocabulary is a function of it.
-        bigrams: rows become bigram pairs of this kind, and the filters apply to these.
-        effective_sizes: select equally many pairs of each of these effective sizes; the last includes larger ones.
+        num_pairs: number of pairs in the paper.
+        rules: filters, in order; a filter that needs the vocabulary is a function of it.
+        bigrams: rows become bigram pairs of this kind, which are then filtered.
+        effective_sizes: select the same number of pairs for each of these effective sizes; the last includes larger
+            ones.
         size: default number of pairs to select; None: all.
         is_split: pairs are split into train, dev and test.
-        keeps_equal_texts: two equal texts are a pair.
+        keeps_equal_texts: two equal texts are a valid pair.
         keeps_duplicates: duplicates are kept.
     """
 
@@ -268,7 +271,7 @@ def find_training_set(name: str) -> TrainingSet:
 
 
 def set_of(options: FilterOptions) -> TrainingSet:
-    """Return the training set that options name; by default a set of all rows."""
+    """Return the training set that the options name; by default a set of all rows."""
     if options.training_set is None:
         return TrainingSet("", "", 0)
     return find_training_set(options.training_set)
@@ -279,7 +282,7 @@ class RowRules:
     """Filters of rows.
 
     Attributes:
-        filters: filters of the original rows, in this order.
+        filters: filters of the original rows, in order.
         bigrams: rows that pass become bigram pairs of this kind; None: they stay unchanged.
         bigram_filters: filters of these bigram pairs.
     """
@@ -297,7 +300,7 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
         vocabulary: string array [V] of lower-case words; some sets need it.
 
     Raises:
-        ValueError: the set needs a vocabulary and none is given.
+        ValueError: the set needs a vocabulary, but none is given.
     """
     chosen = set_of(options)
     if chosen.needs_vocabulary and vocabulary is None:
@@ -314,15 +317,15 @@ def row_rules(options: FilterOptions, vocabulary: pa.StringArray | None = None) 
 
 
 def judge_rows(table: pa.Table, rules: RowRules) -> tuple[pa.Table, pa.StringArray]:
-    """Apply filters to rows.
+    """Apply the filters to rows.
 
     Args:
         table: n rows of schema ``PAIRS``, tokenized; for bigrams also ``first_pos``, ``second_pos``, ``alignment``.
         rules: filters of ``row_rules``.
 
     Returns:
-        The rows [n], which differ from ``table`` only for bigrams; and the reason to reject a row, string [n], null if
-        it passes.
+        The rows [n], which differ from ``table`` only for bigrams; and the reason to reject each row, string [n], null
+            if the row passes.
 
     Raises:
         ValueError: a column that bigrams need is missing.

@@ -1,7 +1,7 @@
-"""The papers' recipes, by name: ``<paper>/<encoder>[-<variant>]``.
+"""Recipes of the papers, by name: ``<paper>/<encoder>[-<variant>]``.
 
-All of them update just the rows that a batch touches (``update="sparse"``). With Adam, and for λ_w, that differs from
-the papers, which move the whole word matrix at every step: ``update="dense"``, at many times the cost.
+All recipes update only the rows in the batch (``update="sparse"``). With Adam, and for λ_w, this differs from the
+papers, which update the whole word matrix in every step: ``update="dense"``, at many times the cost.
 """
 
 from pathlib import Path
@@ -19,11 +19,11 @@ RECIPES: dict[str, Recipe] = {
 
 
 def find_recipe(name: str) -> Recipe:
-    """A recipe by its name, or from a ``.json`` file.
+    """Return a recipe by its name, or from a ``.json`` file.
 
     Raises:
-        ValueError: no such name (with those that exist), or not a recipe file.
-        FileNotFoundError: no such file.
+        ValueError: the name is unknown (the message lists the names), or the file is not a recipe.
+        FileNotFoundError: the file does not exist.
     """
     if name in RECIPES:
         return RECIPES[name]
@@ -33,7 +33,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def find_supervised_recipe(name: str) -> SupervisedRecipe:
-    """Return a supervised recipe by its name, or from a ``.json`` file; errors as for ``find_recipe``."""
+    """Return a supervised recipe by its name, or from a ``.json`` file; the errors are those of ``find_recipe``."""
     if name in SUPERVISED_RECIPES:
         return SUPERVISED_RECIPES[name]
     if name.endswith(".json"):

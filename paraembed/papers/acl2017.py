@@ -1,9 +1,9 @@
 """Wieting and Gimpel 2017, "Revisiting Recurrent Networks for Paraphrastic Sentence Embeddings".
 
 Adam 0.001, batch 100, λ_c 0; SimpWiki sentence pairs; 7 epochs for avg, 3 for recurrent encoders. The settings of avg,
-lstm, lstm_avg and gran are those of the released demo (FACTS §4); the paper does not print those of the variants, which
-take their family's: "dropout and scrambling" (table 3). The released code draws a fresh dropout mask for a text in its
-role as a negative (FACTS §7): ``negative_dropout="fresh"``.
+lstm, lstm_avg and gran are those of the released demo (FACTS §4). The paper does not print the settings of the
+variants, so they use those of their family: "dropout and scrambling" (table 3). The released code draws a new dropout
+mask for a text that serves as a negative (FACTS §7): ``negative_dropout="fresh"``.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
 """Zhou, Huang, Ji 2017, "Learning Phrase Embeddings from Paraphrases with GRUs".
 
 PPDB S, 200-d word2vec, SGD 0.3, batch 128, 150 epochs, margin 1, global-norm clipping at 5, dropout 0.5 ("on the GRU
-cells": here on their inputs). k is 29: the authors find 99 not worth its cost. The paper's text compares cosines, its
-formula dot products (``gru-dot``). It does not say whether the word vectors are trained (FACTS §7; §3.2 suggests that
-they are not): ``gru`` trains them, ``gru-frozen-words`` does not. No code is released.
+cells", here on their inputs). k is 29, because the authors consider 99 not worth its cost. The paper's text compares
+cosines, its formula dot products (``gru-dot``). The paper does not say whether the word vectors are trained (FACTS §7;
+§3.2 suggests that they are not): ``gru`` trains them, ``gru-frozen-words`` does not. No code was released.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""What the papers print for the sets that we score, by table and row, ×100; then what their analyses print.
+"""Published results of the papers on the sets that this project scores, by table and row, ×100, and of their analyses.
 
-Of the 22-set means of Wieting 2017 "oracle" rows were selected on those sets, the others on STS 2016.
+Of the 22-set means of Wieting 2017, "oracle" rows were selected on these sets, the others on STS 2016.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ PAPERS_STS = {
     "2015": ("answers-forums", "answers-students", "belief", "headlines", "images"),
     "2016": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
-"""The sets behind the papers' means (Wieting 2016, 2017), under their official file names."""
+"""Sets in the papers' means (Wieting 2016, 2017), with their official file names."""
 
 PAPERS_22 = "papers-22/mean"
-"""The mean that Wieting 2016 and 2017 print for an encoder: over the 20 sets of STS 2012 to 2015, SICK and Twitter."""
+"""Mean that Wieting 2016 and 2017 print for an encoder: over the 20 sets of STS 2012 to 2015, SICK and Twitter."""
 
 _YEARS = ("2012", "2013", "2014", "2015")
 _SETS = {f"sts/{year}/mean": tuple(f"sts/{year}/{name}" for name in sets) for year, sets in PAPERS_STS.items()}
@@ -25,7 +25,7 @@ PAPERS_20 = tuple(name for year in _YEARS for name in _SETS[f"sts/{year}/mean"])
 """Names of the 20 sets of STS 2012 to 2015."""
 
 MEANS = _SETS | {PAPERS_22: (*PAPERS_20, "sick/test", "pit2015/test")}
-"""Name of a mean → names of the sets that the papers take it over."""
+"""Name of a mean → names of the sets that the papers average."""
 
 Role = Literal["encoder", "baseline", "bound"]
 
@@ -37,13 +37,14 @@ class Row:
     Attributes:
         paper: module of ``paraembed.papers`` with its recipes.
         table: source in the paper, such as ``table 2``.
-        name: what the paper calls it.
-        values: name of our score → value as printed, ×100.
-        measure: what they are.
+        name: name in the paper.
+        values: score name of this project → value as printed, ×100.
+        measure: measure of the values.
         kind: name of the registered encoder; "" for another.
-        role: an encoder that the paper trains, something it has to beat, or a bound: agreement of people,
-            task winners, models trained on the very task.
-        caveats: name of our score → why the two do not compare: other pairs, or chosen on that very set.
+        role: an encoder that the paper trains, a baseline, or a bound: human agreement, task winners, models trained on
+            the same task.
+        caveats: score name of this project → why the values are not comparable: other pairs, or selection on the same
+            set.
     """
 
     paper: str
@@ -57,7 +58,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Head of its column: ``Wieting 2016 table 2: PP``."""
+        """Column name: ``Wieting 2016 table 2: PP``."""
         return f"{PAPERS[self.paper]} {self.table}: {self.name}"
 
 
@@ -67,22 +68,22 @@ PAPERS = {
     "acl2017": "Wieting 2017",
     "pgru2017": "Zhou 2017",
 }
-"""Paper → how it is named in tables."""
+"""Paper → its name in tables."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """Return the published value to compare a score with, ×100, and whether it was recomputed over fewer sets."""
+    """Published value to compare a score with, ×100, and whether it was recomputed over fewer sets."""
 
     value: float
     is_recomputed: bool = False
 
 
 def published(row: Row, name: str, members: Mapping[str, Sequence[str]]) -> Published | None:
-    """Return the row's value for a score, None if it has none over the same sets.
+    """Return the row's value for a score; None if it has none over the same sets.
 
-    A printed mean is compared only if the score is a mean over exactly its sets; else it is recomputed from the row's
-    values of the score's sets.
+    A printed mean is used only if the score is a mean over exactly the same sets; otherwise the mean is recomputed from
+    the row's values for the sets of the score.
 
     Args:
         row: row of a published table.
@@ -365,7 +366,7 @@ RESULTS = (
         caveats={"choose/100": "the paper's value is over its own held-out pairs of PPDB S"}),
 )
 # fmt: on
-"""Every row. The vectors PARAGRAM_WS of table 3 were chosen by 2·WS-S - WS-R, not on SimLex-999."""
+"""All published rows. The vectors PARAGRAM_WS of table 3 were selected by 2·WS-S - WS-R, not on SimLex-999."""
 
 BY_LENGTH = {
     "paragram-phrase": (72.7, 74.0, 70.5, 73.7, 75.5, 73.0, 72.6),
@@ -373,15 +374,18 @@ BY_LENGTH = {
     "LSTM, output gate": (58.8, 48.4, 48.2, 50.6, 52.4, 48.8, 53.8),
     "paragram-sl999": (66.3, 65.0, 50.1, 56.4, 60.1, 58.8, 58.4),
 }
-"""Wieting 2016 table 7: Pearson × 100 by tokens of the longer text: ≤ 4, 5, …, 9, ≥ 10. Over the 12,108 pairs of the
-20 STS sets of 2012 to 2015; the encoders are not those of its table 2."""
+"""Wieting 2016 table 7: Pearson × 100 by tokens of the longer text: ≤ 4, 5, …, 9, ≥ 10. Measured over the 12,108 pairs
+of the 20 STS sets of 2012 to 2015; the encoders are not those of table 2.
+"""
 
 MARGINS = {"paragram-phrase": 0.7535, "proj": 0.7572, "LSTM, output gate": 0.7565, "LSTM, no output gate": 0.7463}
-"""Wieting 2016 §5: means of 2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2) over PPDB XL, which they were trained on."""
+"""Wieting 2016 §5: means of 2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2) over PPDB XL, the training data of these
+encoders.
+"""
 
 
 def find_row(label: str) -> Row:
-    """The row of a label, such as ``Wieting 2016 table 2: PP``; KeyError where there is none, or several."""
+    """Return the row with a label, such as ``Wieting 2016 table 2: PP``; raise KeyError unless exactly one has it."""
     rows = [row for row in RESULTS if row.label == label]
     if len(rows) != 1:
         raise KeyError(label)

@@ -1,15 +1,15 @@
-"""Recipes of the papers for labeled examples, and the results that they print, ×100.
+"""Recipes of the papers for labeled examples, and their published results, ×100.
 
 Wieting 2016 §4.4: 10 epochs; the best settings are not printed. The released demo prints three of them (FACTS §7), all
-with batch 25, halved penalties and the loss divided by K, on PARAGRAM-SL999 vectors: ``supervised-avg`` has those of
-similarity, ``supervised-avg-entailment`` those of entailment, ``supervised-lstm`` those of sentiment. On SICK with
-8,000 words they score 81.7 and 82.2 where earlier settings of this package scored 80.0 and 80.8. proj, dan and rnn
-take those of similarity, lstm-no-gate those of sentiment. ``universal-*`` and ``features*`` are not in the demo: their
-values are inside the searched ranges. ``features*`` (20 epochs) freeze the whole encoder, as §4.4.2 says; the released
-code trains projection and recurrent weights there, too.
-Wieting 2017 §4.3: Adam 0.001, the regularizers of table 5's best rows at the rates of the released transfer models; the
-paper does not print epochs, batch and head: they are inside the ranges of Wieting 2016.
-Wieting 2015 §5.5: the CNN as printed. Zhou 2017 §3.2: task-specific GRUs by the settings of §3.1, word vectors frozen.
+with batch 25, halved penalties and the loss divided by K, on PARAGRAM-SL999 vectors: ``supervised-avg`` has the
+settings of similarity, ``supervised-avg-entailment`` those of entailment, ``supervised-lstm`` those of sentiment. On
+SICK with 8,000 words they score 81.7 and 82.2; earlier settings of this package scored 80.0 and 80.8. proj, dan and rnn
+use the settings of similarity, lstm-no-gate those of sentiment. ``universal-*`` and ``features*`` are not in the demo;
+their values are within the searched ranges. ``features*`` (20 epochs) freeze the whole encoder, as §4.4.2 says, whereas
+the released code still trains projection and recurrent weights. Wieting 2017 §4.3: Adam 0.001, the regularizers of
+table 5's best rows with the rates of the released transfer models; the paper does not print epochs, batch and head,
+which are within the ranges of Wieting 2016. Wieting 2015 §5.5: the CNN as printed. Zhou 2017 §3.2: task-specific GRUs
+with the settings of §3.1, word vectors frozen.
 """
 
 from collections.abc import Mapping
@@ -107,11 +107,11 @@ class SupervisedRow:
     Attributes:
         paper: module of ``paraembed.papers`` with its recipes.
         table: source in the paper, such as ``table 5``.
-        name: what the paper calls it.
-        mode: scratch, universal or features; "" for a model of others.
+        name: name in the paper.
+        mode: scratch, universal or features; "" for a model of other authors.
         kind: name of the registered encoder; "" for another.
         values: task and data set → Pearson's r or accuracy as printed, ×100.
-        measure: what the values are, where it is not the task's own.
+        measure: measure of the values, if it is not that of the task.
     """
 
     paper: str
@@ -124,7 +124,7 @@ class SupervisedRow:
 
     @property
     def label(self) -> str:
-        """Head of its column: ``Wieting 2016 table 5: avg``."""
+        """Column name: ``Wieting 2016 table 5: avg``."""
         return f"{PAPERS[self.paper]} {self.table}: {self.name}"
 
 
@@ -173,18 +173,18 @@ SUPERVISED_RESULTS = (
     SupervisedRow("pgru2017", "table 1", "GRU (5 choices)", "scratch", "gru", {TURNEY: 48.88}, "accuracy of 5"),
     SupervisedRow("pgru2017", "table 1", "GRU (10 choices)", "scratch", "gru", {TURNEY: 39.23}),
 )
-"""All of them."""
+"""All published rows."""
 
 
 def published_for(task: str, data_set: str, kind: str, mode: str, measure: str) -> dict[str, list[tuple[str, float]]]:
-    """Return, by measure, labels and values, ×100, of the published rows to compare a model with.
+    """Return labels and values, ×100, of the published rows to compare a model with, by measure.
 
     Args:
-        task: of the model.
-        data_set: of the task.
-        kind: the model's encoder; all rows of its mode if the papers have none with this encoder.
+        task: task of the model.
+        data_set: data set of the task.
+        kind: the model's encoder; if the papers have no row for it, all rows of the mode are returned.
         mode: scratch, universal or features.
-        measure: the task's own.
+        measure: measure of the task.
     """
     of_mode = [row for row in SUPERVISED_RESULTS if (task, data_set) in row.values and row.mode == mode]
     rows = [row for row in of_mode if row.kind == kind] or of_mode

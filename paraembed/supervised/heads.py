@@ -1,7 +1,7 @@
-"""Heads on text vectors, and what they are trained by: pairs of texts, single texts, choices.
+"""Heads on text vectors, and their losses: pairs of texts, single texts, choices.
 
-Shapes: N examples of M texts, H width of a text's vector, K classes or options. Draws of initial values come from the
-generator that is given; dropout on the vectors is the step's.
+Shapes: N examples of M texts, H width of a text vector, K classes or options. Initial values are drawn from the given
+generator; the training step applies dropout to the vectors.
 """
 
 import torch
@@ -12,24 +12,24 @@ from paraembed.encoders.base import drawn
 from paraembed.training.objectives import SMALLEST_NORM
 
 NUM_ASKED = {"semeval2013": 1, "turney": 2}
-"""Task → how many of an example's texts, the first, are what the others are compared with."""
+"""Task → number of texts, at the start of each example, with which the other texts are compared."""
 
 
 class PairHead(nn.Module):
-    """Classes of pairs of texts (Tai et al. 2015; Wieting 2016 eq. 13-14; Wieting 2017 §4.3).
+    """Classifier of pairs of texts (Tai et al. 2015; Wieting 2016 eq. 13-14; Wieting 2017 §4.3).
 
-    h_s = σ(W× (h_L ⊙ h_R) + W+ |h_L - h_R| + b), logits = W_p h_s + b_p. W× and W+ are concatenated in one matrix of
-    Glorot's uniform numbers, as in the released code; biases begin at zero.
+    h_s = σ(W× (h_L ⊙ h_R) + W+ |h_L - h_R| + b), logits = W_p h_s + b_p. W× and W+ are concatenated in one matrix with
+    Glorot-uniform initial values, as in the released code; biases start at zero.
     """
 
     def __init__(self, width: int, head_width: int, num_classes: int, generator: torch.Generator) -> None:
-        """Draw a head for vectors of ``width`` H, with ``head_width`` hidden units."""
+        """Initialize a head for vectors of ``width`` H, with ``head_width`` hidden units."""
         super().__init__()
         self.weight, self.bias = _layer(2 * width, head_width, generator)
         self.class_weight, self.class_bias = _layer(head_width, num_classes, generator)
 
     def forward(self, vectors_NMH: Tensor) -> Tensor:
-        """Logits [N, K] of N pairs, M = 2; the order of a pair's texts makes no difference."""
+        """Return the logits [N, K] of N pairs, M = 2; they do not depend on the order of a pair's texts."""
         left_NH, right_NH = vectors_NMH.unbind(1)
         features = torch.cat([left_NH * right_NH, (left_NH - right_NH).abs()], dim=1)
         hidden = torch.sigmoid(F.linear(features, self.weight, self.bias))
@@ -37,13 +37,13 @@ class PairHead(nn.Module):
 
 
 class TextHead(nn.Module):
-    """Classes of single texts: a sigmoid layer, then the softmax layer (Wieting 2016 §4.4, sentiment).
+    """Classifier of single texts: a sigmoid layer, then the softmax layer (Wieting 2016 §4.4, sentiment).
 
-    Without the sigmoid layer the softmax layer reads the vector (Wieting 2015 §5.5, Kim 2014).
+    Without the sigmoid layer, the softmax layer is applied to the text vector (Wieting 2015 §5.5, Kim 2014).
     """
 
     def __init__(self, width: int, head_width: int | None, num_classes: int, generator: torch.Generator) -> None:
-        """Draw a head for vectors of ``width`` H; ``head_width`` None: without the sigmoid layer."""
+        """Initialize a head for vectors of ``width`` H; ``head_width`` None: without the sigmoid layer."""
         super().__init__()
         self.weight: nn.Parameter | None = None
         self.bias: nn.Parameter | None = None
@@ -52,7 +52,7 @@ class TextHead(nn.Module):
         self.class_weight, self.class_bias = _layer(head_width or width, num_classes, generator)
 
     def forward(self, vectors_NMH: Tensor) -> Tensor:
-        """Logits [N, K] of N texts, M = 1."""
+        """Return the logits [N, K] of N texts, M = 1."""
         hidden = vectors_NMH.squeeze(1)
         if self.weight is not None:
             hidden = torch.sigmoid(F.linear(hidden, self.weight, self.bias))
@@ -60,30 +60,33 @@ class TextHead(nn.Module):
 
 
 class ChoiceHead(nn.Module):
-    """Similarities of options; no parameters. Zhou 2017 §3.2, "task-specific".
+    """Head of multiple-choice tasks: the similarities of the options, without parameters (Zhou 2017 §3.2,
+    "task-specific").
 
-    The paper trains its GRU on a task's own training part by the contrastive max-margin loss of §2.4 and says so of
-    Turney's questions, where the contrasts can only be a question's wrong options; drawn ones would train another task.
-    Of SemEval's labeled pairs it does not say what the contrasts are. Here they are the wrong phrases that the
-    data set itself pairs with a word (see ``tasks_phrases``), so nothing is drawn there either. The GRU starts
-    untrained: "GRU" is apart from "GRU(PPDB)" in the paper's table 1, and word vectors stay as they are.
+    The paper trains its GRU on a task's own training set with the contrastive max-margin loss of §2.4. For Turney's
+    questions it says so, and the contrasts can only be a question's wrong options, since random ones would train
+    another task. For SemEval's labeled pairs it does not say what the contrasts are. Here they are the wrong phrases
+    that the data set pairs with a word (see ``tasks_phrases``), so nothing is drawn in this task either. The GRU starts
+    untrained, because table 1 of the paper lists "GRU" separately from "GRU(PPDB)", and word vectors are frozen.
 
-    The suites of ``paraembed.evaluation`` score by the cosine. Columns are in their order, so their rules, ties
-    included, take the outputs as they are: ``first_place(outputs)`` is Turney's accuracy of 10,
+    The suites of ``paraembed.evaluation`` score by the cosine. The columns have the same order as there, so the same
+    rules, including those for ties, apply to the outputs: ``first_place(outputs)`` is Turney's accuracy of 10,
     ``first_place(outputs[:, :5])`` of 5, ``best_threshold(outputs[:, 0], labels)`` SemEval's threshold.
     """
 
     def __init__(self, task: str, similarity: str, margin: float) -> None:
-        """Take the task, what is compared by (``cosine`` or ``dot``), and the margin δ (the paper: 1)."""
+        """Initialize the head with the task, the similarity (``cosine`` or ``dot``), and the margin δ (1 in the
+        paper).
+        """
         super().__init__()
         self.num_asked, self.similarity, self.margin = NUM_ASKED[task], similarity, margin
 
     def forward(self, vectors_NMH: Tensor) -> Tensor:
-        """Similarities of the options [N, K]; the right one is number 0.
+        """Return the similarities of the options [N, K]; option 0 is the right one.
 
-        Options are each of the first ``num_asked`` texts with each of the others: of turney's 7 texts (bigram,
-        reversed bigram, answer, 4 others) 2 × 5; of semeval2013's 3 (word, right phrase, wrong phrase) 2, of a labeled
-        pair 1.
+        The options are all combinations of the first ``num_asked`` texts with the others: turney has 7 texts (bigram,
+        reversed bigram, answer, 4 others) and 2 × 5 options; semeval2013 has 3 texts (word, right phrase, wrong phrase)
+        and 2 options, and 1 option for a labeled pair.
         """
         if self.similarity == "cosine":
             vectors_NMH = F.normalize(vectors_NMH, dim=2, eps=SMALLEST_NORM)
@@ -91,26 +94,29 @@ class ChoiceHead(nn.Module):
         return (asked[:, :, None] * others[:, None]).sum(dim=3).flatten(1)
 
     def losses(self, outputs_NK: Tensor) -> Tensor:
-        """Σ_i max(0, δ - s_0 + s_i) over the wrong options i of an example, [N]; δ from the margin (Zhou 2017 §2.4)."""
+        """Return Σ_i max(0, δ - s_0 + s_i) over the wrong options i of each example, [N], with the margin δ (Zhou 2017
+        §2.4).
+        """
         return F.relu(self.margin - outputs_NK[:, :1] + outputs_NK[:, 1:]).sum(dim=1)
 
 
 def score_targets(scores_N: Tensor, low: int, high: int) -> Tensor:
-    """Sparse distributions over the whole scores low … high whose expectation is the score (Wieting 2016 eq. 13).
+    """Return sparse distributions over the integer scores low … high whose expectation is the score (Wieting 2016 eq.
+    13).
 
-    p_{⌊y⌋+1} = y - ⌊y⌋ and p_{⌊y⌋} = ⌊y⌋ - y + 1; of the highest score all is on the last. Differences are formed in
-    float64, before the rounding to float32.
+    p_{⌊y⌋+1} = y - ⌊y⌋ and p_{⌊y⌋} = ⌊y⌋ - y + 1; for the highest score, the last class has probability 1. Differences
+    are computed in float64, before the rounding to float32.
 
     Args:
-        scores_N: from ``low`` to ``high``.
-        low: lowest score, of class 0.
-        high: highest, of class K - 1.
+        scores_N: scores from ``low`` to ``high``.
+        low: lowest score, class 0.
+        high: highest score, class K - 1.
 
     Returns:
         float32 [N, K].
 
     Raises:
-        ValueError: a score beyond ``low`` or ``high``, or none.
+        ValueError: a score is below ``low``, above ``high``, or NaN.
     """
     scores_N = scores_N.double()
     wrong = ~((scores_N >= low) & (scores_N <= high))
@@ -127,24 +133,27 @@ def score_targets(scores_N: Tensor, low: int, high: int) -> Tensor:
 
 
 def similarity_loss(logits_NK: Tensor, targets_NK: Tensor) -> Tensor:
-    """KL(p ‖ p̂) of each example [N], as in the papers (Wieting 2016 eq. 14); the released code divides it by K, too.
+    """Return KL(p ‖ p̂) of each example [N], as in the papers (Wieting 2016 eq. 14); the released code also divides it
+    by K.
 
-    By the logarithm of the softmax at once, with 0 log 0 = 0: finite, and of finite gradient, however sure p̂ is.
+    It is computed with log-softmax and 0 log 0 = 0, so value and gradient are finite even if p̂ is close to 0 or 1.
 
     Args:
-        logits_NK: before the softmax.
-        targets_NK: p, of ``score_targets``.
+        logits_NK: logits.
+        targets_NK: p, from ``score_targets``.
     """
     return F.kl_div(logits_NK.log_softmax(dim=1), targets_NK, reduction="none").sum(dim=1)
 
 
 def expected_scores(logits_NK: Tensor, low: int) -> Tensor:
-    """Predicted scores ŷ = rᵀp̂ [N] with r = low, low + 1, …: the papers' [1 … K] where ``low`` is 1."""
+    """Return the predicted scores ŷ = rᵀp̂ [N] with r = low, low + 1, …; this is the papers' [1 … K] if ``low`` is
+    1.
+    """
     steps_K = torch.arange(logits_NK.shape[1], dtype=logits_NK.dtype, device=logits_NK.device)
     return low + logits_NK.softmax(dim=1) @ steps_K
 
 
 def _layer(fan_in: int, fan_out: int, generator: torch.Generator) -> tuple[nn.Parameter, nn.Parameter]:
-    """Weight [fan_out, fan_in] of Glorot's uniform numbers, and bias 0."""
+    """Return a weight [fan_out, fan_in] with Glorot-uniform values, and a zero bias."""
     weight = drawn(generator, (6 / (fan_in + fan_out)) ** 0.5, fan_out, fan_in)
     return weight, nn.Parameter(torch.zeros(fan_out))

@@ -46,14 +46,13 @@ class Labels:
     """Labeled examples of a task; see ``read_labels`` and ``TrainingData``.
 
     Attributes:
-        recipe: how to train; with what the pretrained encoder decides.
-        task: its examples.
-        folder: of the evaluation data.
+        recipe: recipe of the training, including what the pretrained encoder determines.
+        task: examples of the task.
+        folder: folder of the evaluation data.
         words: word-vector text file, in the mode scratch.
         pretrained: folder of the pretrained encoder, in the other modes.
         encoder: the pretrained encoder.
-        min_coverage: fraction of the training part's tokens that must have a vector of their own; it does not decide
-            the result.
+        min_coverage: fraction of the training set's tokens that must have a word vector; it does not change the result.
     """
 
     recipe: SupervisedRecipe
@@ -72,7 +71,7 @@ class Labels:
     warns_of_collapse: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a minimum coverage that is not a fraction."""
+        """Raise ValueError if the minimum coverage is not a fraction."""
         check_min_coverage(self.min_coverage)
 
     @property
@@ -88,11 +87,11 @@ class Labels:
 
     @property
     def about(self) -> str:
-        """Task and mode."""
+        """Task and mode, for the name of the run."""
         return f" {self.task.name} {self.recipe.mode}"
 
     def inputs(self) -> dict[str, Any]:
-        """Return what decides the result besides the recipe; digests, JSON."""
+        """Return what decides the result besides the recipe, as JSON with digests."""
         task = self.task
         return {
             "task": task.name,
@@ -107,20 +106,20 @@ class Labels:
         return {"recipe": self.recipe.to_dict(), **self.inputs()}
 
     def identity_at(self, out: Path) -> dict[str, Any]:
-        """Return what decided the model of a folder."""
+        """Return what decided the model in a folder."""
         return recorded_identity(models.read_config(out), SupervisedRecipe)
 
     def table_at(self, out: Path) -> Table:
-        """Return the table of scores of a model."""
+        """Return the table of scores in a model folder."""
         return HEAD, saved_rows(models.read_config(out)["provenance"], str(out))
 
     def params(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Return what MLflow logs of it."""
+        """Return the parameters that are logged to MLflow."""
         sizes = {part: len(getattr(self.task, part)) for part in ("train", "dev", "test")}
         return {name: value for name, value in identity.items() if value and name != "recipe"} | sizes
 
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
-        """Return tokens and examples of the training part, and what training begins with; see ``TrainingData``."""
+        """Return tokens and examples of the training set, and the initial word vectors; see ``TrainingData``."""
         tokens = tokenize(pa.concat_arrays(self.task.train.texts), self.recipe.tokenizer)
         if self.encoder is None:
             assert self.words is not None
@@ -129,7 +128,7 @@ class Labels:
         return len(tokens.flat), len(self.task.train), (rows, width)
 
     def check(self, workers: int, workers_here: int, *, gpus: bool) -> None:  # noqa: ARG002
-        """Raise ValueError where a training could not begin, or its result not be scored."""
+        """Raise ValueError if a training could not start, or if its result could not be scored."""
         recipe, task = self.recipe, self.task
         check_recipe(recipe, task.name)
         self._check_split()
@@ -142,7 +141,7 @@ class Labels:
             else:
                 continue
             raise ValueError(
-                f"the {which} part of {task.name} ({task.data_set}) has {problem}: no score is defined on it; give "
+                f"the {which} set of {task.name} ({task.data_set}) has {problem}, so its score is undefined; give "
                 f"larger sets in {self.folder}"
             )
         tokens = tokenize(pa.concat_arrays(task.train.texts), recipe.tokenizer)
@@ -150,8 +149,8 @@ class Labels:
         if usable < max(2, recipe.batch_size * workers):
             least = f"{recipe.batch_size} for each of {workers} workers" if workers > 1 else str(recipe.batch_size)
             raise ValueError(
-                f"{usable:,} examples to train on (of {len(task.train):,}; the others have a text without a token), "
-                f"and batch_size is {least}; take a smaller one, or give more examples"
+                f"only {usable:,} of {len(task.train):,} training examples can be used (the others have a text "
+                f"without a token), but batch_size is {least}; use a smaller batch_size, or give more examples"
             )
         if recipe.encoder.reads_trees:
             tree_merges(task.train, tokens, recipe.tokenizer)
@@ -160,19 +159,21 @@ class Labels:
         check_memory(memory, available_memory(), cuts_words=self.encoder is None)
 
     def _check_split(self) -> None:
-        """Raise ValueError where the encoder has learned from another draw of the set, which the test part has."""
+        """Raise ValueError if the encoder was trained on another split of the data set, which would overlap with the
+        test set.
+        """
         if self.encoder is None or self.task.split is None:
             return
         for before in checkpoint.gold_of(self.encoder.provenance):
             if before["data_set"] == self.task.data_set and before["seed"] != self.recipe.seed:
                 raise ValueError(
-                    f"`pretrained` was trained on a split of {self.task.data_set} that was drawn with seed "
-                    f"{before['seed']}; seed is {self.recipe.seed} here: what it has learned from would be chosen by "
-                    f"or tested on; take `seed` {before['seed']}, or another pretrained encoder"
+                    f"`pretrained` was trained on a split of {self.task.data_set} with seed {before['seed']}, but "
+                    f"seed is {self.recipe.seed} here, so its training examples would be in the dev and test sets; "
+                    f"use `seed` {before['seed']}, or another pretrained encoder"
                 )
 
     def untrained(self) -> tuple[Supervised, Coverage]:
-        """Return the model before training, and how much of the training part its words cover."""
+        """Return the model before training, and the coverage of the training set by its vocabulary."""
         recipe = self.recipe
         counts = pc.value_counts(tokenize(pa.concat_arrays(self.task.train.texts), recipe.tokenizer).flat)
         if self.encoder is None:
@@ -191,11 +192,11 @@ class Labels:
         return replace(self, recipe=recipe)
 
     def for_workers(self) -> "Labels":
-        """Return it without the pretrained encoder, which is in the model before training."""
+        """Return the examples without the pretrained encoder, which is part of the untrained model."""
         return replace(self, encoder=None)
 
     def files(self) -> tuple[list[str], list[str]]:
-        """Return none: the examples are here."""
+        """Return no files, since the examples are in memory."""
         return [], []
 
     def read(
@@ -205,10 +206,10 @@ class Labels:
         scratch: Path | None = None,  # noqa: ARG002
         world: int = 1,  # noqa: ARG002
     ) -> tuple[ExampleIds, int, list[str]]:
-        """Return the training part as word ids; see ``TrainingData``."""
+        """Return the training set as word ids; see ``TrainingData``."""
         doing("reading the examples")
         data, total = example_ids(model, self.task.train), len(self.task.train)
-        left_out = f"{data.num_dropped:,} of {total:,} examples have a text without a token, and are left out"
+        left_out = f"{data.num_dropped:,} of {total:,} examples have a text without a token and are left out"
         return data, len(data), [left_out] if data.num_dropped else []
 
     def load(self, folder: Path) -> Supervised:
@@ -216,28 +217,30 @@ class Labels:
         return models.load(folder)
 
     def save(self, model: Supervised, folder: Path, card: str) -> None:
-        """Write a model folder that is not finished."""
+        """Write a model folder that is still in progress."""
         models.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card)
 
     def scoring(self, num: int) -> Scoring:
-        """Return the score on the dev set; see ``TrainingData``."""
+        """Return how the model is evaluated on the dev set; see ``TrainingData``."""
         every = self.recipe.evaluations_apart(num)
         metric = f"dev/{self.task.measure}"
         return Scoring(DevScorer.of(self.task), metric, every, self.recipe.patience, {"task": self.task.name})
 
     def train(self, model: Supervised, examples: ExampleIds, rank: int = 0, world: int = 1, **how: Any) -> Counters:
-        """Train a model in place; there is no profile of it."""
+        """Train a model in place; it cannot be profiled."""
         return run_steps(model, SupervisedStep(model, self.recipe, rank, world), examples, len(examples), **how)
 
     def finish(
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
     ) -> Table:
-        """Score the model on the test part, once, write its folder, and return the table of scores."""
+        """Score the model once on the test set, write its folder, and return the table of scores."""
         task, model = self.task, models.load(work.folder / "trained")
         num = (counters.pairs - counters.pairs_in_epoch) // counters.epoch if counters.epoch else len(task.train)
         kept = self.scoring(num).kept(counters)
         if kept is None:
-            raise ValueError("no evaluation on the dev set gave a score; are the words of its texts in the vocabulary?")
+            raise ValueError(
+                "no dev-set evaluation produced a score; check that the words of its texts are in the vocabulary"
+            )
         scores = {"dev": score(model, task, "dev"), "test": score(model, task, "test", resamples=RESAMPLES)}
         kind = encoder_name(model.encoder.config)
         published = published_for(task.name, task.data_set, kind, self.recipe.mode, task.measure)
@@ -284,29 +287,29 @@ def read_labels(
     otherwise: str = "give `encoder` {}",
     min_coverage: float = MIN_COVERAGE,
 ) -> Labels:
-    """Read what a model is trained on and begins with.
+    """Read the examples of a training, and its word vectors or pretrained encoder.
 
     Args:
-        recipe: how to train; the pretrained encoder decides some of it.
+        recipe: recipe of the training; the pretrained encoder determines some fields.
         task: one of ``TaskName``.
-        data_set: one of the task's; None: its first.
-        folder: of the evaluation data.
+        data_set: data set of the task; None: its first.
+        folder: folder of the evaluation data.
         words: word-vector text file, in the mode scratch.
         pretrained: folder of a pretrained encoder, in the other modes.
-        asked: fields of the recipe that were changed by hand; the pretrained encoder must not decide them otherwise.
-        otherwise: what to do where the architectures differ; ``{}`` is replaced by the pretrained encoder's.
+        asked: recipe fields that the user set; the pretrained encoder must not contradict them.
+        otherwise: remedy if the architectures differ; ``{}`` is replaced by the pretrained encoder's name.
         min_coverage: see ``Labels``.
 
     Raises:
-        OSError, ValueError: a file is missing or cannot be read, the mode begins with something else, or the
-            pretrained encoder is another one than the recipe's.
+        OSError, ValueError: a file is missing or cannot be read, the mode needs another kind of start, or the
+            pretrained encoder is not the recipe's.
     """
     if recipe.mode == "scratch":
         if words is None or pretrained is not None:
-            raise ValueError("the mode scratch begins with word vectors: give `words` VECTORS, and no `pretrained`")
+            raise ValueError("the mode scratch starts from word vectors; give `words` VECTORS, and no `pretrained`")
         require_file(words)
     elif pretrained is None or words is not None:
-        raise ValueError(f"the mode {recipe.mode} needs a trained encoder: give `pretrained` ENCODER, and no `words`")
+        raise ValueError(f"the mode {recipe.mode} needs a trained encoder; give `pretrained` ENCODER, and no `words`")
     doing(f"reading the sets of {task}")
     read = read_task(task, data_set, folder, recipe.seed)
     encoder = None
@@ -319,11 +322,13 @@ def read_labels(
 def _of_pretrained(
     recipe: SupervisedRecipe, pretrained: Encoder, asked: Sequence[str], otherwise: str
 ) -> SupervisedRecipe:
-    """Return the recipe with what a pretrained encoder decides: architecture, tokenizer, BOS/EOS tokens, cut."""
+    """Return the recipe with the fields that a pretrained encoder determines: architecture, tokenizer, BOS/EOS tokens,
+    truncation.
+    """
     wanted, actual = encoder_name(recipe.encoder), encoder_name(pretrained.config)
     if wanted != actual:
         raise ValueError(
-            f"the recipe trains the encoder {wanted}, and `pretrained` is {actual}; {otherwise.format(actual)}"
+            f"the recipe trains the encoder {wanted}, but `pretrained` is {actual}; {otherwise.format(actual)}"
         )
     decided: dict[str, Any] = {
         "encoder": config_from_dict(config_to_dict(pretrained.config)),
@@ -334,11 +339,11 @@ def _of_pretrained(
     for name, value in decided.items():
         if name in asked and getattr(recipe, name) != value:
             raise ValueError(
-                f"{name} is {getattr(recipe, name)!r}, and `pretrained` decides it: {value!r}; leave it out"
+                f"{name} is {getattr(recipe, name)!r}, but `pretrained` sets it to {value!r}; leave it out"
             )
     options = ", ".join(f"{name} {value}" for name, value in config_to_dict(pretrained.config).items())
     say(
-        f"the pretrained encoder decides: {options}; tokenizer {pretrained.tokenizer}, "
-        f"bos_eos_tokens {pretrained.bos_eos_tokens}"
+        f"set by the pretrained encoder: {options}; tokenizer {pretrained.tokenizer}, bos_eos_tokens "
+        f"{pretrained.bos_eos_tokens}"
     )
     return replace(recipe, **decided)

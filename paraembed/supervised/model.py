@@ -1,7 +1,7 @@
-"""An encoder with a head on it: texts to scores, classes or choices; folder ↔ model, never pickle.
+"""An encoder with a head, from texts to scores, classes or choices; saved to folders without pickle.
 
-A folder holds ``encoder/`` (an encoder folder, which every job takes), ``head.safetensors``, ``config.json`` (task,
-recipe, provenance, digests) and a ``README.md``.
+A folder holds ``encoder/`` (an encoder folder, which every job accepts), ``head.safetensors``, ``config.json`` (task,
+recipe, provenance, digests) and ``README.md``.
 """
 
 import dataclasses
@@ -35,18 +35,18 @@ _FILES = ("encoder/config.json", "head.safetensors")
 _HEAD_DRAWS = 4  # a stream of its own: else the head would begin as a copy of the encoder's first numbers
 _MOST_CLASSES = 1000
 NUM_TEXTS = {"similarity": (2,), "entailment": (2,), "sentiment": (1,), "semeval2013": (2, 3), "turney": (7,)}
-"""Texts of an example, by task; of semeval2013 two to answer, three to learn from."""
+"""Number of texts of an example, by task; semeval2013 has two texts in a question and three in a training example."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a model answers.
+    """Task and answers of a model.
 
     Attributes:
-        task: its name.
-        data_set: what it was trained on.
-        classes: names of the classes; of similarity: the whole scores, ascending; of choices none.
-        low: lowest score of similarity, else 0.
+        task: name of the task.
+        data_set: data set of its training.
+        classes: names of the classes; the integer scores, ascending, for similarity; empty for choices.
+        low: lowest score for similarity, else 0.
     """
 
     task: TaskName
@@ -55,23 +55,23 @@ class Kind:
     low: int
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         check_fields(self, {"low": (-_MOST_CLASSES, _MOST_CLASSES)})
         num_classes = len(self.classes)
         if not (num_classes == 0 if self.task in CHOICES else 2 <= num_classes <= _MOST_CLASSES):
             raise ValueError(
-                f"the task {self.task} has {num_classes} classes; expected 2 to {_MOST_CLASSES}, of choices 0"
+                f"the task {self.task} has {num_classes} classes; expected 2 to {_MOST_CLASSES}, or 0 for choices"
             )
 
     @classmethod
     def of(cls, task: Task) -> "Kind":
-        """What a model of a task answers."""
+        """Return the kind of a model for a task."""
         return cls(task.name, task.data_set, task.classes, task.low)
 
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """What a head is built by: the fields of the recipe that decide its shape and what it compares by."""
+    """Recipe fields that determine a head: its shape, and the similarity it uses."""
 
     head_layer: Literal["sigmoid", "none"]
     head_width: int
@@ -80,7 +80,7 @@ class HeadOptions:
     loss_form: Literal["paper", "released"]
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         check_fields(self, HEAD_RANGES)
 
 
@@ -96,16 +96,16 @@ class Supervised(nn.Module):
     """Encoder and head.
 
     Attributes:
-        encoder: texts to vectors.
-        head: vectors to scores.
-        kind: what it answers.
+        encoder: maps texts to vectors.
+        head: maps vectors to scores.
+        kind: task and answers.
     """
 
     def __init__(self, encoder: Encoder, kind: Kind, options: HeadOptions, seed: int = 0) -> None:
         """Put a new head on an encoder.
 
         Raises:
-            ValueError: the task has no such head.
+            ValueError: the options do not fit the task.
         """
         super().__init__()
         self.encoder, self.kind, self.options = encoder, kind, options
@@ -114,18 +114,18 @@ class Supervised(nn.Module):
 
     @property
     def matrix(self) -> nn.Parameter:
-        """W_w of the encoder."""
+        """Word matrix W_w of the encoder."""
         return self.encoder.matrix
 
     def targets(self, labels: npt.NDArray[np.float64]) -> Tensor:
-        """What ``losses`` compares with: distributions [n, K] of scores, classes int64 [n]."""
+        """Return the targets for ``losses``: distributions [n, K] for scores, int64 [n] for classes."""
         if self.kind.task == "similarity":
             low = self.kind.low
             return score_targets(torch.from_numpy(labels), low, low + len(self.kind.classes) - 1).float()
         return torch.from_numpy(labels.astype(np.int64))
 
     def losses(self, outputs_NK: Tensor, targets_N: Tensor) -> Tensor:
-        """The objective of each example [N]."""
+        """Return the objective of each example [N]."""
         if isinstance(self.head, ChoiceHead):
             return self.head.losses(outputs_NK)
         if self.kind.task == "similarity":
@@ -134,8 +134,8 @@ class Supervised(nn.Module):
         return F.cross_entropy(outputs_NK, targets_N, reduction="none")
 
     def num_right(self, outputs_NK: Tensor, targets_N: Tensor) -> Tensor:
-        """How many answers are right; of similarity: how many are nearest to the right whole score; of choices: one
-        that shares the first place counts by its share, as when it is scored.
+        """Return the number of right answers; for similarity, of scores nearest to the right integer. A tie of m
+        choices counts 1/m.
         """
         if isinstance(self.head, ChoiceHead):
             is_first_NK = outputs_NK == outputs_NK.amax(1, keepdim=True)
@@ -147,7 +147,9 @@ class Supervised(nn.Module):
 
     @torch.inference_mode()
     def read(self, examples: Examples) -> tuple[Tensor, int, int]:
-        """What the head says of examples [n, K], tokens of all their texts, and those without a word vector."""
+        """Return the outputs of the head [n, K], the number of tokens of all texts, and the number of those without a
+        word vector.
+        """
         num_texts = len(examples.texts)
         reads = self.encoder.composition.reads_trees and examples.trees is not None
         trees = examples.trees if reads and examples.trees is not None else [None] * num_texts
@@ -161,27 +163,29 @@ class Supervised(nn.Module):
         return outputs_NK, tokens, unknown
 
     def predict(self, *texts: Sequence[str] | pa.StringArray) -> npt.NDArray[Any]:
-        """Answers for n examples.
+        """Return the answers for n examples.
 
         Args:
-            texts: one sequence of n texts (sentiment), two (similarity, entailment, semeval2013: word and phrase), or
-                seven (turney: bigram, reversed bigram, five words).
+            texts: one sequence of n texts (sentiment), two sequences (similarity, entailment; semeval2013: word and
+                phrase), or seven sequences (turney: bigram, reversed bigram, five words).
 
         Returns:
             Scores float32 [n] (similarity), names of classes [n], similarities of options [n, K] (choices).
 
         Raises:
-            ValueError: another number of sequences, or sequences of different lengths.
+            ValueError: the number of sequences is wrong, or they differ in length.
         """
         lengths = [len(side) for side in texts]
         if len(texts) not in NUM_TEXTS[self.kind.task] or any(isinstance(side, str) for side in texts):
             single = (
-                ", a single text among them: put it into a list" if any(isinstance(side, str) for side in texts) else ""
+                "; one of them is a single text: put it into a list"
+                if any(isinstance(side, str) for side in texts)
+                else ""
             )
             wanted = NUM_TEXTS[self.kind.task][0]
-            raise ValueError(f"{self.kind.task} takes {wanted} sequences of texts; given: {len(texts)}{single}")
+            raise ValueError(f"{self.kind.task} needs {wanted} sequences of texts, got {len(texts)}{single}")
         if len(set(lengths)) > 1:
-            raise ValueError(f"the sequences have {', '.join(map(str, lengths))} texts; expected as many of each")
+            raise ValueError(f"the sequences have {', '.join(map(str, lengths))} texts; they must have equal lengths")
         arrays = tuple(side if isinstance(side, pa.Array) else pa.array(side, pa.string()) for side in texts)
         outputs_NK, _, _ = self.read(Examples(arrays, np.zeros(lengths[0])))
         if isinstance(self.head, ChoiceHead):
@@ -194,7 +198,7 @@ class Supervised(nn.Module):
 
 
 def options_of(recipe: SupervisedRecipe) -> HeadOptions:
-    """The fields of a recipe that a head is built by."""
+    """Return the recipe fields that determine a head."""
     return HeadOptions(**{field.name: getattr(recipe, field.name) for field in dataclasses.fields(HeadOptions)})
 
 
@@ -216,17 +220,17 @@ def save(
     model_card: str,
     write_more: Callable[[Path], object] = lambda _: None,
 ) -> None:
-    """Write a model folder, whole or not at all; an existing folder is replaced.
+    """Write a model folder atomically; an existing folder is replaced.
 
-    The encoder's folder says of the encoder that it began as: on which pairs that was trained, how it was chosen.
+    The encoder's folder keeps the provenance of the pretrained encoder: its training pairs, and how it was selected.
 
     Args:
-        model: what to save.
-        folder: where to.
-        recipe: what decided the result, for the record.
-        provenance: inputs, split and scores, for the record.
+        model: model to save.
+        folder: folder to write.
+        recipe: recipe of the training, recorded in ``config.json``.
+        provenance: inputs, split and scores, recorded in ``config.json``.
         model_card: text of ``README.md``.
-        write_more: writes further files into the folder.
+        write_more: function that writes further files into the folder.
     """
     with new_folder(folder) as new:
         write_more(new)
@@ -258,8 +262,8 @@ def load(folder: str | Path) -> Supervised:
     """Load a model folder.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: no folder there, or a file of it is missing.
-        ValueError: not a model folder, or a file that differs from its digest.
+        FileNotFoundError, NotADirectoryError: the folder or one of its files does not exist.
+        ValueError: the folder is not a model folder, or a file differs from its digest.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -270,17 +274,17 @@ def load(folder: str | Path) -> Supervised:
     tensors = load_tensors(folder / "head.safetensors")
     with torch.device("meta"):  # shapes alone, as ``checkpoint.load``
         expected = _head(kind, encoder.width, options, torch.Generator()).state_dict()
-    check_tensors(tensors, expected, f"{folder}: the weights do not fit the head in config.json")
+    check_tensors(tensors, expected, f"{folder}: the weights do not match the head in config.json")
     model = Supervised(encoder, kind, options)
     model.head.load_state_dict(tensors)
     return model.requires_grad_(False).eval()
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of a model folder.
+    """Read ``config.json`` of a model folder.
 
     Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: as for ``load``.
+        FileNotFoundError, NotADirectoryError, ValueError: the same errors as ``load``.
     """
-    what = "a model folder, as jobs/finetune.py writes"
+    what = "a model folder, written by jobs/finetune.py"
     return folder_config.read_config(folder, FORMAT, _Config, _DECIDES, _FILES, what)

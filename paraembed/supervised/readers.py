@@ -1,9 +1,8 @@
-r"""Readers of the supervised tasks: SICK, STS, SemEval 2013 5(a), Turney's questions, SST.
+r"""Read the supervised tasks SICK, STS, SemEval 2013 5(a), Turney's questions and SST.
 
-Binary sentiment: the Stanford Sentiment Treebank (Socher et al. 2013).
-
-A line is a tree ``(4 (3 lovely) (2 films))``: a label from 0 (very negative) to 4 on every constituent. ``-LRB-`` and
-the like become brackets again, ``\/`` and ``\*`` a slash and an asterisk.
+SST is binary sentiment from the Stanford Sentiment Treebank (Socher et al. 2013). Each of its lines is a tree ``(4 (3
+lovely) (2 films))`` with a label from 0 (very negative) to 4 on every constituent. ``-LRB-`` and similar escapes become
+brackets again, ``\/`` and ``\*`` a slash and an asterisk.
 """
 
 import re
@@ -34,7 +33,7 @@ DATA_SETS: Mapping[str, tuple[DataSet, ...]] = {
     "semeval2013": ("semeval2013",),
     "turney": ("turney",),
 }
-"""Task → its data sets; the first is the one that is taken where none is named."""
+"""Task → its data sets; the first is the default."""
 _SICK = {"train": "sick/SICK_train.txt", "dev": "sick/SICK_trial.txt", "test": "sick/SICK_test_annotated.txt"}
 _JUDGEMENTS = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 _STS_YEARS = ("2012", "2013", "2014", "2015")
@@ -50,13 +49,13 @@ def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
 
     Args:
         name: one of ``TaskName``.
-        data_set: one of the task's in ``DATA_SETS``; None: its first.
+        data_set: data set of the task in ``DATA_SETS``; None: the first.
         data: folder with ``sick/``, ``sst/``, ``sts/``, ``phrase/``.
-        seed: of the splits that are drawn here (sts, semeval2013, turney); others are published.
+        seed: random seed of the splits of sts, semeval2013 and turney; the other splits are published.
 
     Raises:
-        FileNotFoundError: a file is missing; it is named, and the task.
-        ValueError: an unknown task or set; a file that cannot be read, with the line.
+        FileNotFoundError: a file is missing; the message names it and the task.
+        ValueError: the task or set is unknown, or a file cannot be read (the message names the line).
     """
     if name not in get_args(TaskName):
         raise ValueError(f"unknown task {name!r}; allowed: {', '.join(get_args(TaskName))}")
@@ -65,7 +64,7 @@ def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
     if chosen not in allowed:
         raise ValueError(f"the task {name!r} has no data set {chosen!r}; allowed: {', '.join(allowed)}")
     if seed < 0:
-        raise ValueError(f"seed is {seed}; allowed: a whole number from 0")
+        raise ValueError(f"seed is {seed}; it must be a whole number of at least 0")
     if name == "sentiment":
         return read_sst(data)
     if name == "semeval2013":
@@ -76,7 +75,7 @@ def read_task(name: str, data_set: str | None, data: Path, seed: int) -> Task:
 
 
 def read_sick(data: Path, task: str) -> Task:
-    """SICK (Marelli et al. 2014) as published: 4,500 pairs to train on, 500 trial pairs for dev, 4,927 to test on.
+    """Read SICK (Marelli et al. 2014) with its published splits: 4,500 training, 500 dev (trial) and 4,927 test pairs.
 
     Args:
         data: folder with ``sick/``.
@@ -91,14 +90,14 @@ def read_sick(data: Path, task: str) -> Task:
 
 
 def read_sts(data: Path, seed: int) -> Task:
-    """The STS sets of 2012 to 2015 that are there, each 40 : 10 : 50 (Wieting 2017 §4.3); scores 0 to 5.
+    """Read the available STS sets of 2012 to 2015, each split 40 : 10 : 50 (Wieting 2017 §4.3); scores 0 to 5.
 
-    The paper does not say which pairs it drew. Here each set's draw depends on its name and the seed, not on what other
-    sets there are.
+    The paper does not publish its split. Here each set's split depends only on its name and the seed, not on which
+    other sets are available.
 
     Args:
         data: folder with ``sts/<year>/<set>.tsv``, or ``.gz``.
-        seed: of the draw.
+        seed: random seed of the split.
     """
     root = data / "sts"
     files = {
@@ -108,7 +107,8 @@ def read_sts(data: Path, seed: int) -> Task:
     }
     if not files:
         raise FileNotFoundError(
-            f"{root} has no <year>/<set>.tsv of {_STS_YEARS[0]} to {_STS_YEARS[-1]}; the task 'similarity' needs one"
+            f"{root} has no <year>/<set>.tsv of {_STS_YEARS[0]} to {_STS_YEARS[-1]}, but the task 'similarity' needs "
+            "at least one"
         )
     parts: list[list[Examples]] = [[], [], []]
     split: Split = {}
@@ -133,20 +133,21 @@ def read_sts(data: Path, seed: int) -> Task:
 
 
 def read_semeval2013(data: Path, seed: int) -> Task:
-    """Does a word mean what a phrase means (Korkontzelos et al. 2013)?
+    """Read SemEval 2013 5(a): does a word mean the same as a phrase (Korkontzelos et al. 2013)?
 
-    Train: a word, a phrase that means it, a phrase that does not. The data set was made by words: it puts as many wrong
-    as right phrases of most of them (4,315 of 4,828; one of each of 3,673). Phrases have none to several wrong
-    words (1,662 of 4,903 have one right word and no wrong one), so a word's phrases are contrasted here, not a
-    phrase's words. An example is a right phrase with one wrong phrase; of a word with several all combinations are
-    there, so that their terms add up to Zhou 2017's sum over contrasts. A word that lacks either is not trained on.
+    A training example is a word, a phrase with its meaning, and a phrase with another meaning. The data set was built
+    by word: for most words it has as many wrong as right phrases (4,315 of 4,828; one of each for 3,673). Phrases have
+    zero to several wrong words (1,662 of 4,903 have one right word and no wrong one), so the contrasts are a word's
+    phrases, not a phrase's words. An example is a right phrase with one wrong phrase; a word with several phrases gives
+    all combinations, so that their terms add up to Zhou 2017's sum over contrasts. Words without a right or without a
+    wrong phrase are not used for training.
 
-    Dev: a drawn tenth of the words of en.trainSet, with all their pairs; test: en.testSet. Both are pairs of word and
-    phrase, labeled 1 the same or 0 not.
+    Dev: a random tenth of the words of en.trainSet, with all their pairs; test: en.testSet. Both are pairs of word and
+    phrase with the label 1 (same meaning) or 0.
 
     Args:
         data: folder with ``phrase/semeval2013_5a/``.
-        seed: of the draw of dev.
+        seed: random seed of the dev set.
     """
     files = [(name, file_of(data, name, "task 'semeval2013'")) for name in _SEMEVAL]
     (pairs,) = suites.read_semeval2013(data).groups[0].sets
@@ -180,21 +181,21 @@ def read_semeval2013(data: Path, seed: int) -> Task:
 
 
 def read_turney(data: Path, seed: int) -> Task:
-    """Which word means what a bigram means (Turney 2012)? 7 texts: bigram, reversed bigram, answer, 4 other words.
+    """Read Turney's questions: which word means the same as a bigram (Turney 2012)?
 
-    The first 680 questions are to train on, a drawn tenth of them for dev, the 1,500 after them to test on: the file
-    does not say which are which.
+    An example has 7 texts: bigram, reversed bigram, answer, 4 other words. The first 680 questions are for training,
+    with a random tenth of them as dev set, and the other 1,500 for testing; the file does not mark the splits.
 
     Args:
         data: folder with ``phrase/turney2012_jair.data``.
-        seed: of the draw of dev.
+        seed: random seed of the dev set.
     """
     path = file_of(data, _TURNEY, "task 'turney'")
     _, ten = suites.read_turney(data).groups[0].sets
     assert isinstance(ten, Choices)
     if len(ten) <= _TURNEY_TRAIN:
         raise ValueError(
-            f"{path} has {len(ten)} questions; expected more than the {_TURNEY_TRAIN} to train on: fetch it again"
+            f"{path} has {len(ten)} questions; expected more than the {_TURNEY_TRAIN} for training: download it again"
         )
     num_words = ten.first.shape[1] // 2
     columns = (ten.first[:, 0], ten.first[:, num_words], *ten.second[:, :num_words].T)
@@ -219,7 +220,7 @@ def read_turney(data: Path, seed: int) -> Task:
 
 
 def _repeated(part: Examples, train: Examples) -> int:
-    """Number of pairs that are also in the training set, in either order, ignoring case."""
+    """Return the number of pairs that are also in the training set, in either order, ignoring case."""
     known = {*_unordered(train)}
     return sum(pair in known for pair in _unordered(part))
 
@@ -236,7 +237,7 @@ def _sick_part(path: Path, task: str) -> Examples:
 
 
 def _graded(cells: Cells, column: int, low: int) -> npt.NDArray[np.float64]:
-    """A column of scores from ``low`` to 5."""
+    """Return a column of scores from ``low`` to 5."""
     scores = cells.numbers(column)
     for row_number in np.flatnonzero((scores < low) | (scores > 5)).tolist():
         cells.refuse(row_number, f"the score is {scores[row_number]:g}; expected {low} to 5")
@@ -258,12 +259,14 @@ def _missing_sets(available: list[str]) -> tuple[str, ...]:
 
 
 def _labelled(pairs: ScoredPairs) -> Examples:
-    """Word, phrase, label."""
+    """Return word, phrase and label as examples."""
     return Examples((pairs.second, pairs.first), pairs.scores)
 
 
 def _contrasts(given: Examples, words: list[str], rows: Rows) -> tuple[Rows, Rows]:
-    """Rows of right and of wrong phrases next to the same word, every combination; in the order of the right ones."""
+    """Return the rows of all combinations of a right and a wrong phrase of the same word, in the order of the right
+    ones.
+    """
     wrong: dict[str, list[int]] = {}
     for row in rows.tolist():
         if given.labels[row] == 0:
@@ -288,15 +291,15 @@ class _Constituent:
 
 
 def read_sst(data: Path) -> Task:
-    """Negative or positive: constituents to train on, sentences for dev and test; neutral ones are left out.
+    """Read negative and positive texts: constituents for training, sentences for dev and test, without neutral ones.
 
-    Train: of every training sentence that is not neutral, all constituents that are not, each distinct text and label
-    once: 67,349 of 6,920 sentences, the number that the authors' file has, and but for the spelling of 240 texts
-    (``colour``, ``gonna``) its very texts. Those of the neutral sentences would add 10,267. Dev and test: 872 and
-    1,821.
+    Training set: all non-neutral constituents of every non-neutral training sentence, each distinct text and label
+    once. These are 67,349 constituents of 6,920 sentences, the number in the authors' file, and except for the spelling
+    of 240 texts (``colour``, ``gonna``) the same texts. The constituents of neutral sentences would add 10,267. Dev and
+    test sets: 872 and 1,821 sentences.
 
-    The texts are tokenized; the tokenizer ``space`` gives the leaves of every tree, ``ptb-v1`` splits words like
-    ``and/or`` and so does not fit 810 of the training trees.
+    The texts are tokenized; the tokenizer ``space`` returns the leaves of every tree, whereas ``ptb-v1`` splits words
+    like ``and/or`` and so does not fit 810 of the training trees.
 
     Args:
         data: folder with ``sst/train.txt.gz``, ``dev`` and ``test``.
@@ -320,11 +323,11 @@ def read_sst(data: Path) -> Task:
 
 
 def _sentences(path: Path) -> list[list[_Constituent]]:
-    """The constituents of each sentence that is not neutral; the last is the sentence."""
+    """Return the constituents of each non-neutral sentence; the last one is the sentence itself."""
     lines = [(f"{path}, line {number}", line) for number, line in enumerate(read_text(path), 1) if line.strip()]
     for where, line in lines:
         if len(line) > _MOST_CHARACTERS:
-            raise _refusal(where, f"{len(line):,} characters; allowed: up to {_MOST_CHARACTERS:,}")
+            raise _refusal(where, f"the line has {len(line):,} characters; allowed: up to {_MOST_CHARACTERS:,}")
     texts = [_TWO_WORDS.sub(r"(\1 (2 \2) (2 \3))", line) for _, line in lines]
     parsed = parse_trees(pa.array(texts, pa.string()), np.full(len(texts), -1))
     words = [_plain(word) for word in parsed.words.to_pylist()]
@@ -341,7 +344,7 @@ def _sentences(path: Path) -> list[list[_Constituent]]:
         )
     kept = [tree for tree in trees if tree[-1].label != _NEUTRAL]
     if not kept:
-        raise ValueError(f"{path} holds no sentence that is not neutral; fetch it again")
+        raise ValueError(f"{path} has no non-neutral sentences; download it again")
     return kept
 
 
@@ -368,4 +371,6 @@ def _examples(chosen: list[_Constituent]) -> Examples:
 
 
 def _refusal(where: str, what: str) -> ValueError:
-    return ValueError(f"{where}: {what}; expected a tree as (3 (2 fine) (2 films)); mend the file or fetch it again")
+    return ValueError(
+        f"{where}: {what}; expected a tree such as (3 (2 fine) (2 films)); correct the file, or download it again"
+    )

@@ -1,4 +1,4 @@
-"""How good a model's answers are on labeled examples; the rows of its table of scores, and its README."""
+"""Scores of a model on labeled examples, their table, and the README of a model folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Task
 
 HEAD = ("part", "measure", "ours × 100", "95 %", "coverage", "published")
-"""Of ``score_rows``."""
+"""Column names of ``score_rows``."""
 
 
 Part = Literal["dev", "test"]
@@ -34,13 +34,13 @@ Part = Literal["dev", "test"]
 
 @dataclass(frozen=True)
 class TaskScores:
-    """Scores on one part of a task.
+    """Scores on one split of a task.
 
     Attributes:
-        values: measure → value: pearson and spearman of similarity, accuracy of classes.
-        intervals: measure → 95 % bootstrap interval, where one was asked for.
-        examples: how many there are.
-        coverage: share of their texts' tokens that have a word vector, 0 to 1.
+        values: measure → value: pearson and spearman for similarity, accuracy for classes.
+        intervals: measure → 95 % bootstrap interval, if intervals were requested.
+        examples: number of examples.
+        coverage: fraction of the tokens that have a word vector, 0 to 1.
     """
 
     values: dict[str, float]
@@ -50,16 +50,16 @@ class TaskScores:
 
 
 def score(model: Supervised, task: Task, part: Part, *, resamples: int = 0) -> TaskScores:
-    """Scores of a model on a part of its task.
+    """Score a model on a split of its task.
 
     Args:
-        model: trained on the task.
-        task: what is asked.
-        part: of it.
-        resamples: for intervals; 0: none.
+        model: model trained on the task.
+        task: task with its examples.
+        part: split to score.
+        resamples: bootstrap resamples for intervals; 0: none.
 
     Raises:
-        ValueError: a correlation that is not defined, or similarities that are all the same.
+        ValueError: a correlation is undefined, or all similarities are equal.
     """
     examples = {"dev": task.dev, "test": task.test}[part]
     outputs_NK, num_tokens, num_unknown = model.read(examples)
@@ -85,7 +85,7 @@ class DevScorer:
     """Scores a model on the dev set of its task.
 
     Attributes:
-        task: without the other parts, which training does not look at.
+        task: the task without its other splits, which are not needed during training.
     """
 
     task: Task
@@ -93,7 +93,7 @@ class DevScorer:
 
     @classmethod
     def of(cls, task: Task) -> "DevScorer":
-        """Return the scorer of a task."""
+        """Return the dev-set scorer of a task."""
         none = np.arange(0)
         return cls(replace(task, train=task.train.take(none), test=task.test.take(none)))
 
@@ -101,7 +101,7 @@ class DevScorer:
         """Return the score, and all measures.
 
         Raises:
-            ValueError: a correlation that is not defined.
+            ValueError: a correlation is undefined.
         """
         values = score(model, self.task, "dev").values
         return values[self.task.measure], {f"dev/{name}": value for name, value in values.items()}
@@ -123,21 +123,21 @@ def score_rows(
 
 
 class _Scored(TypedDict):
-    """What ``saved_rows`` reads of a model's provenance."""
+    """Provenance fields that ``saved_rows`` reads."""
 
     scores: dict[str, TaskScores]
     published: dict[str, dict[str, float]]
 
 
 def saved_rows(provenance: Mapping[str, Any], where: str) -> list[list[str]]:
-    """The rows of a model that was scored before, from its folder's provenance.
+    """Return the table rows of a model that was already scored, from the provenance in its folder.
 
     Args:
-        provenance: of the model.
+        provenance: provenance of the model.
         where: its folder, for messages.
 
     Raises:
-        ValueError: the provenance holds no scores.
+        ValueError: the provenance has no scores.
     """
     saved = checked(_Scored, provenance, f"{where}/config.json: provenance")
     return score_rows(saved["scores"], {measure: [*rows.items()] for measure, rows in saved["published"].items()})
@@ -146,15 +146,15 @@ def saved_rows(provenance: Mapping[str, Any], where: str) -> list[list[str]]:
 def model_card(
     name: str, recipe: SupervisedRecipe, model: Supervised, task: Task, rows: Sequence[Sequence[str]], picture: str
 ) -> str:
-    """README of a model folder: what it is, how to use it, its scores, what it was trained by.
+    """Return the README of a model folder: description, usage, scores and recipe.
 
     Args:
-        name: of the recipe.
-        recipe: what was done.
-        model: the result.
-        task: what it was trained on.
-        rows: of ``score_rows``.
-        picture: file of the curves.
+        name: name of the recipe.
+        recipe: recipe of the training.
+        model: the trained model.
+        task: task of the training.
+        rows: rows of ``score_rows``.
+        picture: file of the training curves.
     """
     figures = {
         "sentiment": '["a warm , funny film"]',

@@ -1,6 +1,6 @@
-"""One supervised step: examples as word ids, regularize, encode, head, objective; ``Update`` moves the parameters.
+"""One supervised step: examples as word ids, regularize, encode, head, objective; ``Update`` updates the parameters.
 
-Every draw is f(seed, step, worker), so that a resumed run draws what an unbroken one would have drawn.
+Every draw is f(seed, step, worker), so a resumed run draws the same numbers as an uninterrupted one.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ class ExampleIds:
 
     Attributes:
         texts: n · M texts, none of them empty.
-        targets: what the model's ``losses`` compares with, [n, …].
-        num_dropped: examples that were left out, for one of their texts has no token.
+        targets: targets for the model's ``losses``, [n, …].
+        num_dropped: number of examples that were left out, because one of their texts has no token.
     """
 
     texts: Ragged
@@ -49,13 +49,13 @@ class ExampleIds:
 
 @dataclass(frozen=True)
 class ExampleBatch(Batch):
-    """One worker's share of a step: its texts, and what the model's ``losses`` compare with [n, …]."""
+    """Part of a step that one worker computes: its texts, and the targets for the model's ``losses`` [n, …]."""
 
     targets: Tensor = field(kw_only=True)
 
 
 def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
-    """Examples as the model's encoder reads them.
+    """Return examples as the model's encoder reads them.
 
     Raises:
         ValueError: a tree does not fit its text.
@@ -75,23 +75,23 @@ def example_ids(model: Supervised, examples: Examples) -> ExampleIds:
 
 
 def is_filled(tokens: Tokens, num_texts: int) -> npt.NDArray[np.bool_]:
-    """Which examples have a token in each of their texts, [n].
+    """Return which examples have a token in each of their texts, [n].
 
     Args:
         tokens: first texts of all examples, then second ones, and so on.
-        num_texts: of an example.
+        num_texts: number of texts per example.
     """
     filled: npt.NDArray[np.bool_] = np.logical_and.reduce((np.diff(tokens.offsets) > 0).reshape(num_texts, -1))
     return filled
 
 
 def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArray[np.int32]:
-    """What the trees of the examples join, as ``Ragged`` holds it; a text without a tree gets the right-branching one.
+    """Return the trees of the examples as ``merges`` of ``Ragged``; a text without a tree gets the right-branching one.
 
     Args:
-        examples: n of them.
+        examples: n examples.
         tokens: first texts of all examples, then second ones, and so on.
-        tokenizer: by which they were split.
+        tokenizer: tokenizer of the tokens.
 
     Raises:
         ValueError: a tree does not fit its text.
@@ -100,23 +100,23 @@ def tree_merges(examples: Examples, tokens: Tokens, tokenizer: str) -> npt.NDArr
     try:
         return fitting_trees(pa.concat_arrays(trees), tokens).merges
     except TreeError as error:
-        hint = "" if tokenizer == "space" else "; trees are over tokens split at spaces; use `tokenizer` space"
-        raise ValueError(f"training part, {error}{hint}") from None
+        hint = "" if tokenizer == "space" else "; trees need tokens split at spaces: set `tokenizer` to space"
+        raise ValueError(f"training set, {error}{hint}") from None
 
 
 def epoch_batches(
     examples: ExampleIds, *, epoch: int, seed: int, batch_size: int, rank: int = 0, world: int = 1, first: int = 0
 ) -> Iterator[ExampleBatch]:
-    """The batches of one worker in one epoch, whose order is f(seed, epoch) as for pairs.
+    """Yield the batches of one worker in one epoch, whose order is f(seed, epoch) as for pairs.
 
     Args:
-        examples: all of them; the same on every worker.
-        epoch: from 0.
-        seed: of the run.
-        batch_size: examples a step and worker.
-        rank: which worker, from 0.
-        world: how many workers.
-        first: examples of this epoch that are done already, over all workers.
+        examples: all examples; the same on every worker.
+        epoch: number of the epoch, from 0.
+        seed: seed of the run.
+        batch_size: examples per step and worker.
+        rank: number of the worker, from 0.
+        world: number of workers.
+        first: number of examples of this epoch that are already finished, over all workers.
     """
     order = epoch_order(len(examples), epoch, seed)
     num_texts = len(examples.texts) // max(1, len(examples))
@@ -128,20 +128,20 @@ def epoch_batches(
 
 
 class SupervisedStep:
-    """The step of a recipe on an encoder and its head.
+    """Training step of a recipe for an encoder and its head.
 
     Attributes:
-        update: owns the optimizers' state.
-        skipped_pairs: none; every example has a label.
+        update: holds the optimizers' state.
+        skipped_pairs: always 0, since every example has a label.
     """
 
     skipped_pairs = 0
 
     def __init__(self, model: Supervised, recipe: SupervisedRecipe, rank: int = 0, world: int = 1) -> None:
-        """Take what is trained, how, the number of this worker, and how many there are.
+        """Prepare the step for a model, a recipe, the number of this worker, and the number of workers.
 
         Raises:
-            ValueError: the recipe cannot be used for the task, or leaves nothing to train.
+            ValueError: the recipe cannot be used for the task, or trains no parameters.
         """
         check_recipe(recipe, model.kind.task)
         self.model, self.recipe, self.rank, self.world = model, recipe, rank, world
@@ -160,7 +160,7 @@ class SupervisedStep:
         first_pair: int = 0,
         first_step: int = 1,  # noqa: ARG002 - as a step on pairs has it
     ) -> Iterator[ExampleBatch]:
-        """This worker's batches of an epoch; ``first_pair`` examples of it are done already."""
+        """Return this worker's batches of an epoch; ``first_pair`` examples of it are already finished."""
         return epoch_batches(
             pairs,
             epoch=epoch,
@@ -175,12 +175,12 @@ class SupervisedStep:
         """Train on a batch.
 
         Args:
-            batch: the next one.
-            step: counts from 1 over the whole run.
+            batch: next batch.
+            step: number of the step in the run, from 1.
 
         Returns:
-            [2] on the encoder's device: this worker's share of the mean loss (the objective alone, without
-            penalties), and of the share of right answers.
+            [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction of
+                right answers.
         """
         device = self.model.matrix.device
         generator = np.random.default_rng((self.recipe.seed, step, self.rank, _STEP_DRAWS))
@@ -215,9 +215,9 @@ class SupervisedStep:
         return outputs_NK
 
     def state(self) -> dict[str, Tensor]:
-        """What a resumed run needs besides the model's parameters, as named tensors."""
+        """Return the named tensors that a resumed run needs besides the model's parameters."""
         return self.update.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what ``state`` returned."""
+        """Restore the tensors that ``state`` returned."""
         self.update.load_state(tensors)

@@ -1,4 +1,4 @@
-"""A supervised task: examples to train on, to select by, and to test on once; and how parts are drawn."""
+"""Supervised tasks with train, dev and test examples, and the drawing of splits."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from paraembed.settings import DataSet, TaskName
 
 Rows = npt.NDArray[np.int64]
 Split = dict[str, dict[str, list[int]]]
-"""File → part → numbers of its examples, from 0, ascending."""
+"""File → split → numbers of its examples, from 0, ascending."""
 SPLIT = "split.json"
 
 
@@ -24,9 +24,9 @@ class Examples:
     """n examples of M texts.
 
     Attributes:
-        texts: M string arrays [n]: raw text.
-        labels: float64 [n]: the gold score, or the number of the class; of choices 0, the right option.
-        trees: M string arrays [n] of bracketed trees, as ``paraembed.text.trees`` reads, where the data have them.
+        texts: M string arrays [n] of raw text.
+        labels: float64 [n]: the gold score, or the number of the class; for choices 0, the right option.
+        trees: M string arrays [n] of bracketed trees for ``paraembed.text.trees``, if the data have them.
     """
 
     texts: tuple[pa.StringArray, ...]
@@ -47,29 +47,28 @@ class Examples:
 
     @classmethod
     def joined(cls, parts: Sequence["Examples"]) -> "Examples":
-        """One behind the other; parts of the same number of texts, and without trees."""
+        """Concatenate examples with the same number of texts and without trees."""
         texts = tuple(pa.concat_arrays(side) for side in zip(*(part.texts for part in parts), strict=True))
         return cls(texts, np.concatenate([part.labels for part in parts]))
 
 
 @dataclass(frozen=True)
 class Task:
-    """Examples in three parts.
+    """Examples of a task in three splits.
 
     Attributes:
-        name: what is asked.
-        data_set: of which set.
-        train: to learn from.
-        dev: to choose by.
-        test: to report on, once.
-        classes: names of the classes; of similarity the whole scores, lowest first; of choices none.
-        low: lowest score of similarity, else 0.
-        measure: the one that the papers print.
-        notes: what a reader of the scores must know: sets that are missing, files that are not the known ones, parts
-            that are not as published.
-        split: where the parts were drawn here: what must be saved next to the result.
-        threshold: of semeval2013, the labeled pairs behind ``train``: dev and test are pairs like them, and from
-            which similarity on a pair is called the same is chosen on these for dev, on these and dev for test.
+        name: name of the task.
+        data_set: name of the data set.
+        train: examples to train on.
+        dev: examples to select the best checkpoint by.
+        test: examples to score once.
+        classes: names of the classes; the integer scores, lowest first, for similarity; empty for choices.
+        low: lowest score for similarity, else 0.
+        measure: the measure that the papers print.
+        notes: notes for readers of the scores: missing sets, files that differ from the known ones, unpublished splits.
+        split: for a split drawn here, its examples, which are saved next to the result.
+        threshold: for semeval2013, the labeled pairs from which ``train`` is built. The similarity threshold is chosen
+            on them for dev, and on them and dev for test, whose pairs have the same form.
     """
 
     name: TaskName
@@ -86,13 +85,13 @@ class Task:
 
 
 def drawn_parts(num: int, shares: tuple[float, ...], name: str, seed: int) -> tuple[Rows, ...]:
-    """Numbers below ``num``, drawn into parts: disjoint, together all of them, each ascending.
+    """Split the numbers below ``num`` randomly into disjoint parts, each ascending.
 
     Args:
-        num: how many there are.
-        shares: of every part but the last, rounded down; the last takes the rest.
-        name: of what is drawn from; the draw is a function of it, of ``num`` and of the seed alone.
-        seed: a whole number from 0.
+        num: number of examples.
+        shares: fraction of every part except the last, rounded down; the last part gets the rest.
+        name: name of the data; the draw depends only on it, on ``num`` and on the seed.
+        seed: random seed, a whole number of at least 0.
     """
     digest = np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint32)
     order = np.random.default_rng([seed, *digest.tolist()]).permutation(num)
@@ -101,7 +100,7 @@ def drawn_parts(num: int, shares: tuple[float, ...], name: str, seed: int) -> tu
 
 
 def write_split(task: Task, folder: Path) -> list[Path]:
-    """Write the split of a task that was drawn here; the path, or none where the parts are published ones."""
+    """Write the split of a task that was drawn here; return its path, or nothing for a published split."""
     if task.split is None:
         return []
     write_json(folder / SPLIT, task.split)

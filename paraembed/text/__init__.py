@@ -1,4 +1,4 @@
-"""Texts to word ids; here the names of the tokenizers, which settings check without importing Arrow."""
+"""Texts to word ids. This module holds the tokenizer names, so that settings can be checked without importing Arrow."""
 
 TOKENIZERS = ("ptb-v1", "space")
 

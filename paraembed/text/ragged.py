@@ -1,4 +1,4 @@
-"""Packed texts: one array of word ids and one of offsets, so that a batch is a slice, without padding."""
+"""Packed texts: one array of word ids and one of offsets, so that a batch is a slice and needs no padding."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _BLOCK_TEXTS = 1 << 18  # to compare at a time, to bound memory
 
 @dataclass(frozen=True)
 class Ragged:
-    """Word ids of n texts: text i owns ``ids[offsets[i]:offsets[i + 1]]``.
+    """Word ids of n texts; text i is ``ids[offsets[i]:offsets[i + 1]]``.
 
     Attributes:
         ids: int32 [T].
@@ -34,22 +34,22 @@ class Ragged:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Total size of the arrays in bytes."""
         return self.ids.nbytes + self.offsets.nbytes + (0 if self.merges is None else self.merges.nbytes)
 
     def num_longer(self, tokens: int) -> int:
-        """Return the number of texts with more tokens."""
+        """Return the number of texts with more than ``tokens`` tokens."""
         blocks = (self.offsets[first : first + _BLOCK_TEXTS + 1] for first in range(0, len(self), _BLOCK_TEXTS))
         return sum(int((np.diff(block) > tokens).sum()) for block in blocks)
 
     def slice(self, start: int, stop: int) -> "Ragged":
-        """Return texts ``start`` … ``stop`` - 1; only the offsets are copied."""
+        """Return texts ``start`` to ``stop`` - 1; only the offsets are copied."""
         first, last = self.offsets[start], self.offsets[stop]
         merges = None if self.merges is None else self.merges[first:last]
         return Ragged(self.ids[first:last], self.offsets[start : stop + 1] - first, merges)
 
     def take(self, texts: npt.NDArray[np.int64]) -> "Ragged":
-        """Return the texts with these numbers, in this order."""
+        """Return the texts with the given numbers, in the given order."""
         starts = self.offsets[texts]
         lengths = self.offsets[texts + 1] - starts
         offsets = np.concatenate(([0], np.cumsum(lengths)))
@@ -57,11 +57,11 @@ class Ragged:
         return Ragged(self.ids[positions], offsets, None if self.merges is None else self.merges[positions])
 
     def take_pairs(self, pairs: npt.NDArray[np.int64]) -> "Ragged":
-        """Return the texts 2i and 2i + 1 of each of these pairs i, in this order."""
+        """Return texts 2i and 2i + 1 of each given pair i, in the given order."""
         return self.take(np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1))
 
     def right_branching(self) -> "Ragged":
-        """Return the texts with right-branching trees."""
+        """Return the same texts with right-branching trees."""
         lengths = self.lengths
         merges = np.zeros(len(self.ids), np.int32)
         merges[self.offsets[1:][lengths > 0] - 1] = lengths[lengths > 0] - 1

@@ -1,7 +1,8 @@
-"""Scanner of tokens and their words, in loops over bytes compiled by numba; see ``tokens``.
+"""Scan texts for tokens and look them up in the vocabulary, in loops over bytes compiled by numba; see ``tokens``.
 
-A text is copied to a line first: lower-cased, curly quotes straight, control characters as spaces, spaces around every
-symbol beyond ASCII. Its tokens are ranges of that line, where a byte beyond ASCII is part of a word.
+Each text is first copied to a line buffer, in lower case, with straight quotes, spaces for control characters, and
+spaces around every non-ASCII symbol. Its tokens are ranges of this buffer, in which every non-ASCII byte is part of a
+word.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ Points = npt.NDArray[np.int32]
 Eights = npt.NDArray[np.uint64]
 
 SPACE, MARK, LETTER, NUMBER, SYMBOL = range(5)
-"""Kinds of characters; a symbol is a token by itself. Only letters and numbers have bit 1 in a line."""
+"""Kinds of characters. A symbol is a token by itself. In the line buffer, only letters and numbers have bit 1."""
 PADDING = 8  # bytes behind a line or a word, for the loops look ahead
 _NONE = -1
 
@@ -48,7 +49,7 @@ def scan(
 ) -> int:
     """Write ``ids`` and ``offsets``; return the number of the first text with invalid UTF-8 or an unknown character.
 
-    Where there is none, the number of texts.
+    If all texts are valid, return the number of texts.
     """
     count = 0
     for text in range(len(places) - 1):
@@ -81,7 +82,7 @@ def scan(
 
 @compiled
 def _copy(octets: Octets, pos: int, stop: int, lower: Points, kind_of: Octets, line: Octets, kinds: Octets) -> int:
-    """Write the line of a text and the kind of each of its bytes; return the length of the line, or -1."""
+    """Copy a text to the line buffer, with the kind of each byte; return the length of the line, or -1."""
     filled = 0
     while pos < stop:
         point = _signed(octets[pos])
@@ -115,7 +116,7 @@ def _copy(octets: Octets, pos: int, stop: int, lower: Points, kind_of: Octets, l
 
 @inlined
 def _decoded(octets: Octets, pos: int, size: int) -> int:
-    """Return the character of two bytes or more that begins here; -1 if it is not UTF-8."""
+    """Return the code point of the multi-byte character that begins at ``pos``; -1 if it is not UTF-8."""
     point = _signed(octets[pos]) & 0x7F >> size
     for place in range(pos + 1, pos + size):
         if octets[place] & 0xC0 != 0x80:
@@ -128,7 +129,7 @@ def _decoded(octets: Octets, pos: int, size: int) -> int:
 
 @compiled
 def _put(point: int, kind: int, line: Octets, kinds: Octets, filled: int) -> int:
-    """Write a character beyond ASCII as UTF-8; return its end."""
+    """Write a non-ASCII character as UTF-8; return the position after it."""
     size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
     for place in range(filled + size - 1, filled, -1):
         line[place], kinds[place] = 0x80 | point & 0x3F, kind
@@ -139,7 +140,7 @@ def _put(point: int, kind: int, line: Octets, kinds: Octets, filled: int) -> int
 
 @compiled
 def _split_quote(line: Octets, kinds: Octets, filled: int) -> int:
-    """Insert a space after a quote that looks like the begin of a clitic: "'d" of "'début'"."""
+    """Insert a space after a quote that looks like the start of a clitic: "'d" of "'début'"."""
     for length in (2, 3):
         quote = filled - length
         if quote >= 0 and kinds[quote] == MARK and _behind_clitic(line, quote) == filled:
@@ -154,7 +155,7 @@ def _split_quote(line: Octets, kinds: Octets, filled: int) -> int:
 
 @inlined
 def _behind_clitic(line: Octets, pos: int) -> int:
-    """Return the end of the clitic that begins here; ``pos`` if there is none."""
+    """Return the end of the clitic that starts at ``pos``; ``pos`` if there is no clitic."""
     first, second, third = line[pos], line[pos + 1], line[pos + 2]
     if first == _QUOTE:
         if second in (_S, _D, _M):
@@ -166,7 +167,7 @@ def _behind_clitic(line: Octets, pos: int) -> int:
 
 @inlined
 def _clitics(line: Octets, kinds: Octets, pos: int, stop: int) -> int:
-    """Return the begin of the clitics that end the token ``pos`` … ``stop`` - 1; ``stop`` if there is none."""
+    """Return the start of the clitics at the end of the token ``pos`` … ``stop`` - 1; ``stop`` without clitics."""
     first = begin = stop
     while (kinds[begin - 2] == MARK or kinds[begin - 3] == MARK) and begin - pos > 2:
         if _behind_clitic(line, begin - 2) == begin:
@@ -182,7 +183,7 @@ def _clitics(line: Octets, kinds: Octets, pos: int, stop: int) -> int:
 
 @compiled
 def _token_stop(line: Octets, kinds: Octets, pos: int) -> int:
-    """Return the end of the token that begins here, including its clitics."""
+    """Return the end of the token that starts at ``pos``, including its clitics."""
     if kinds[pos] == MARK:
         return _mark_stop(line, kinds, pos)
     stop = _behind_word(kinds, pos)
@@ -237,7 +238,7 @@ def _mark_stop(line: Octets, kinds: Octets, pos: int) -> int:
 
 @compiled
 def _scheme(line: Octets, pos: int, stop: int) -> int:
-    """Return the begin of "http" or "https" that ends here; ``stop`` if there is none."""
+    """Return the start of "http" or "https" at the end of ``pos`` … ``stop`` - 1; ``stop`` if it is not there."""
     begin = stop - 5 if line[stop - 1] == _S else stop - 4
     is_http = begin >= pos and line[begin] == _H and line[begin + 1] == line[begin + 2] == _T and line[begin + 3] == _P
     return begin if is_http else stop
@@ -245,7 +246,7 @@ def _scheme(line: Octets, pos: int, stop: int) -> int:
 
 @compiled
 def _url_stop(line: Octets, kinds: Octets, pos: int) -> int:
-    """Return the position after the last slash, letter or number before a space; ``_NONE`` if there is none."""
+    """Return the position after the last slash, letter or number before a space; ``_NONE`` without one."""
     stop = _NONE
     while kinds[pos] != SPACE:
         if kinds[pos] >= LETTER or line[pos] == _SLASH:
@@ -256,7 +257,7 @@ def _url_stop(line: Octets, kinds: Octets, pos: int) -> int:
 
 @compiled
 def _abbreviation_stop(line: Octets, pos: int) -> int:
-    """Return the position after letters with a dot each; ``_NONE`` if there are none."""
+    """Return the position after an abbreviation of letters that are each followed by a dot; ``_NONE`` without one."""
     stop = _NONE
     while True:
         if line[pos] >= 0x80:
@@ -275,7 +276,7 @@ def _abbreviation_stop(line: Octets, pos: int) -> int:
 
 @compiled
 def _number(line: Octets, kinds: Octets, pos: int, stop: int) -> tuple[int, int]:
-    """Return begin and end of the number, with inner marks, that ends the word ``pos`` … ``stop`` - 1."""
+    """Return start and end of the number, including inner marks, at the end of the word ``pos`` … ``stop`` - 1."""
     begin, end = stop, stop
     while begin > pos and kinds[begin - 1] == NUMBER:
         begin -= 1
@@ -292,7 +293,7 @@ def _number(line: Octets, kinds: Octets, pos: int, stop: int) -> tuple[int, int]
 
 @inlined
 def _found(slots: Eights, slot: int, unknown: int) -> int:
-    """Return the row of the vocabulary in a slot."""
+    """Return the vocabulary row that a slot holds."""
     row: int = _signed(slots[slot, 1] & _LOW_HALF) - 1
     return row if row >= 0 else unknown
 
@@ -310,7 +311,7 @@ def _first_slot(code: np.uint64, slots: Eights) -> int:
 
 @inlined
 def _short_slot(head: np.uint64, length: int, slots: Eights) -> int:
-    """Return the slot of the word ``head`` of at most eight bytes, or the free slot for it."""
+    """Return the slot of the word ``head``, at most eight bytes long, or the free slot for it."""
     slot = _first_slot(_code(head, np.uint64(length)), slots)
     while slots[slot, 1] != 0 and (slots[slot, 0] != head or slots[slot, 1] >> _HALF != np.uint64(length)):
         slot = slot + 1 & len(slots) - 1
@@ -349,7 +350,7 @@ def _eight(eights: Eights, pos: int, stop: int) -> np.uint64:
 
 @compiled
 def fill_slots(eights: Eights, places: Places, slots: Eights) -> None:
-    """Put words into empty slots; of equal words the first stays."""
+    """Insert words into empty slots; of equal words the first is kept."""
     for row in range(len(places) - 1):
         slot = _slot(eights, places[row], places[row + 1], eights, places, slots)
         if slots[slot, 1] == 0:

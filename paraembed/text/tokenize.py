@@ -1,6 +1,6 @@
-"""Tokenizers: the one definition for training, evaluation and embedding.
+"""Tokenizers: their one definition, for training, evaluation and embedding.
 
-There are two tokenizers; the name is part of every fingerprint, and a changed rule gets a new name:
+The name of a tokenizer is part of every fingerprint, so changed rules get a new name. There are two tokenizers:
 
 ``space``  lower-case, split at Unicode white space. For tokenized text such as PPDB.
 
@@ -15,9 +15,9 @@ There are two tokenizers; the name is part of every fingerprint, and a changed r
 * every Han, Hiragana or Katakana character is a token (there is no segmenter); other scripts split at white space;
 * control and format characters and variation selectors (NUL, soft hyphen, zero-width joiner) count as white space.
 
-Tokenizing tokens joined by spaces gives the same tokens.
-Everything is Arrow compute over whole arrays, except the few texts with stacked clitics, which Python reads.
-``paraembed.text.tokens`` computes only the word ids of the same tokens, in a fifth of the time.
+Tokenizing is idempotent: tokenizing the tokens joined by spaces gives the same tokens. Everything is Arrow compute over
+whole arrays, except for the few texts with stacked clitics, which run in Python. ``paraembed.text.tokens`` computes
+only the word ids of the same tokens, five times as fast.
 """
 
 import re
@@ -33,9 +33,9 @@ from paraembed.text import check_tokenizer
 NO_TEXT = r"[\pC\x{FE00}-\x{FE0F}]"
 """Characters that count as white space (RE2)."""
 QUOTES = (("[‘’]", "'"), ("[“”]", '"'))
-"""Curly quotes and their replacements."""
+"""Curly quotes and the straight quotes that replace them."""
 SYMBOLS = r"[^\x00-\x7F\pL\pM\pN]|[\p{Han}\p{Hiragana}\p{Katakana}]"
-"""Characters beyond ASCII that are one token each."""
+"""Non-ASCII characters that are one token each."""
 
 # Unicode's large classes take milliseconds to compile in every call. So one pass puts spaces around symbols; after it,
 # every other character beyond ASCII is a word character.
@@ -61,7 +61,7 @@ _TOKENS_WITH_MARKS = "|".join(
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of n texts, packed: text i owns ``flat[offsets[i]:offsets[i + 1]]``.
+    """Packed tokens of n texts: text i is ``flat[offsets[i]:offsets[i + 1]]``.
 
     Attributes:
         flat: string array [T], all tokens one after the other.

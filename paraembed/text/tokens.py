@@ -1,8 +1,8 @@
-"""Texts to word ids in one pass over their bytes: ``tokenize`` and ``word_ids``, compiled.
+"""Texts to word ids in one compiled pass over their bytes: ``tokenize`` and ``word_ids`` combined.
 
-``text.tokenize`` defines the tokens; the loops of ``text.scan`` find the same tokens in a fifth of the time, because
-they make no strings. A table of single characters is computed once from the regular expressions of the definition; how
-characters form tokens is written out in the loops. Without numba, the definition runs.
+``text.tokenize`` defines the tokens. The loops of ``text.scan`` find the same tokens five times as fast, because they
+create no strings. The table of single characters is computed once from the regular expressions of the definition; the
+rules that combine characters into tokens are written out in the loops. Without numba, the definition itself runs.
 """
 
 from functools import lru_cache
@@ -33,11 +33,11 @@ from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, tokenize
 from paraembed.text.vocabulary import unknown_row, word_ids
 
 _REACHES = (0x10000, 0x110000)
-"""Characters of a table: the first size takes 35 ms to compute, all of Unicode 250 ms."""
+"""Sizes of the character table: the first takes 35 ms to compute, all of Unicode 250 ms."""
 
 
 class TokenIds:
-    """Function from texts to word ids, with the tables of its vocabulary.
+    """Function that maps texts to word ids, with the lookup tables of its vocabulary.
 
     Args:
         vocabulary: string array [V].
@@ -82,16 +82,16 @@ class TokenIds:
             done = scan(octets, places, *of_line, *of_words, ids, offsets)
             if done == len(texts):
                 return Ragged(ids[: offsets[-1]].copy(), offsets)
-        raise ValueError(f"text {done + 1} of {len(texts)} is not UTF-8")
+        raise ValueError(f"text {done + 1} of {len(texts)} is not UTF-8; correct its encoding")
 
 
 def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
     """Return a vocabulary [V] as an open hash table.
 
     Returns:
-        uint64 [B + 1], the B bytes of all words (see ``_eights``); int64 [V + 1], the begin of each word; and the
-        slots, uint64 [S, 2], S a power of two and at least 2V: the first eight bytes of a word; its length in the
-        upper half, and its row + 1. A free slot is zeros.
+        uint64 [B + 1], the B bytes of all words (see ``_eights``); int64 [V + 1], the start of each word; and the
+            slots, uint64 [S, 2], with S a power of two and at least 2V. A slot holds the first eight bytes of a word,
+            and its length (upper half) with its row + 1 (lower half). A free slot is zero.
     """
     octets, places = _buffers(vocabulary)
     eights = _eights(np.concatenate((octets[places[0] : places[-1]], np.zeros(PADDING, np.uint8))))
@@ -101,10 +101,10 @@ def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
 
 
 def as_strings(texts: pa.StringArray) -> pa.StringArray:
-    """Return a string array [n] with offsets of four bytes.
+    """Return a string array [n] with 32-bit offsets.
 
     Raises:
-        ValueError: the texts have 2 GiB or more.
+        ValueError: the texts have 2 GiB or more in total.
     """
     if pa.types.is_large_string(texts.type):
         texts = pa.concat_arrays([texts])  # a slice's offsets begin anywhere; those of a copy begin at 0
@@ -112,9 +112,9 @@ def as_strings(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _buffers(texts: pa.StringArray) -> tuple[Octets, Places]:
-    """Return the bytes of a string array [n], and the begin of each string in them, int64 [n + 1].
+    """Return the bytes of a string array [n], and the start of each string in them, int64 [n + 1].
 
-    Both are read-only, since numba compiles another version for writable memory.
+    Both are read-only, since numba would compile another version for writable memory.
     """
     if not len(texts):
         return _read_only(b""), np.zeros(1, np.int64)
@@ -133,7 +133,7 @@ def _read_only(octets: pa.Buffer | bytes) -> Octets:
 
 
 def _eights(octets: Octets) -> Eights:
-    """Return a view of the eight bytes that begin at each byte, as numbers, except the last seven."""
+    """Return, as a number, the eight bytes that start at each byte, except for the last seven bytes."""
     return np.ndarray(len(octets) - 7, "<u8", octets.data, strides=(1,))
 
 
@@ -145,7 +145,7 @@ def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
     every = pa.array([points.tobytes().decode("utf-32-le")])
 
     def are_lost(rest: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """Return which lower-cased characters an operation removed."""
+        """Return which lower-cased characters are missing from the result ``rest`` of an operation."""
         kept = np.zeros(reach, bool)
         kept[_points(rest)] = True
         return ~kept[lower]
@@ -171,5 +171,5 @@ def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
 
 
 def _points(text: pa.StringArray) -> Points:
-    """Return the code points of one text."""
+    """Return the Unicode code points of one text."""
     return np.frombuffer(text[0].as_py().encode("utf-32-le"), np.int32)

@@ -1,17 +1,18 @@
-r"""Bracketed binary trees over the tokens of texts, as constituency parsers write them.
+r"""Bracketed binary trees over the tokens of texts, in the format of constituency parsers.
 
-A tree is labeled, ``(NP (DT the) (NN cat))``, or not, ``((the black) cat)``; the tree of one word may be the bare word.
-``(x y)`` can be a label with its word, or two words. If a whole tree can be read both ways, it is unlabeled if it then
-has as many leaves as the text has tokens, otherwise labeled.
+A tree is labeled, ``(NP (DT the) (NN cat))``, or unlabeled, ``((the black) cat)``; the tree of a single word may be the
+word alone. ``(x y)`` can be a label with its word, or two words. A tree that can be read both ways is unlabeled if this
+gives as many leaves as the text has tokens, and labeled otherwise.
 
 * A node has two children. A node with one child (a preterminal, a unary chain, outer brackets) is replaced by its
   child. Labels are dropped.
-* Leaves are lower-cased and must be the text's tokens. In leaves and tokens, the escapes of parsers are equal to their
-  characters: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` to brackets, ``\/`` and ``\*`` to ``/`` and ``*``, backquotes,
-  ``''`` and curly quotes to straight quotes. Round brackets inside a word must be escaped so.
+* Leaves are lower-cased and must equal the text's tokens. In leaves and tokens, the escapes of parsers are equal to
+  their characters: ``-LRB- -RRB- -LSB- -RSB- -LCB- -RCB-`` to brackets, ``\/`` and ``\*`` to ``/`` and ``*``,
+      backquotes,
+  ``''`` and curly quotes to straight quotes. Round brackets inside of a word must be escaped this way.
 
-One compiled loop over the bytes, with an explicit stack, reads all trees, also those of the Stanford Sentiment
-Treebank, so there is no maximum depth.
+One compiled loop over the bytes reads all trees, including those of the Stanford Sentiment Treebank. It uses an
+explicit stack, so trees may have any depth.
 """
 
 import itertools
@@ -35,7 +36,7 @@ FAULTS = (
     "tree with a node of more than two children",
     "tree whose leaves are not the tokens",
 )
-"""Faults of a tree."""
+"""Reasons to reject a tree, by number."""
 
 _UNBALANCED, _ROOTS, _EMPTY, _LABEL_ALONE, _NOT_BINARY, _OTHER_LEAVES = range(1, len(FAULTS))
 _SPACE, _WORD, _OPEN, _CLOSE = range(4)
@@ -82,7 +83,7 @@ class Parsed:
         merges: int32 [L], see ``Ragged``.
         nodes: int64 [C, 6], children before their parent: start and stop of the node's brackets, start and stop of its
             label (-1 without), in bytes from the start of the tree; then its first leaf and the leaf after its last,
-            from the first leaf of the tree.
+            counted from the first leaf of the tree.
         node_offsets: int64 [n + 1], first node of each tree.
         faults: int64 [n], index of the fault in ``FAULTS``, 0 for a valid tree.
     """
@@ -96,7 +97,7 @@ class Parsed:
 
     @property
     def leaves(self) -> Tokens:
-        """Words of the leaves, lower-cased."""
+        """Return the leaves as lower-cased tokens."""
         return Tokens(pc.utf8_lower(self.words), self.leaf_offsets)
 
 
@@ -116,7 +117,7 @@ class Trees:
 
 
 def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
-    """Return the trees of n texts.
+    """Read the trees of n texts.
 
     Args:
         trees: string array [n]; null or blank for a text without a tree.
@@ -138,10 +139,10 @@ def read_trees(trees: pa.StringArray, tokens: Tokens) -> Trees:
 
 
 def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Trees:
-    """Return the trees of n texts; every tree must be valid.
+    """Read the trees of n texts, all of which must be valid.
 
     Raises:
-        TreeError: a tree is not; texts are counted from ``first``.
+        TreeError: a tree is invalid; the message counts texts from ``first``.
     """
     read = read_trees(trees, tokens)
     row = pc.index(pc.is_valid(read.refused), True).as_py()
@@ -152,18 +153,19 @@ def fitting_trees(trees: pa.StringArray, tokens: Tokens, first: int = 0) -> Tree
     if fault == FAULTS[_OTHER_LEAVES]:
         leaves = parse_trees(tree, np.array([stop - start])).leaves.flat
         shown_leaves, shown_tokens = _from_first_difference(leaves, tokens.flat[start:stop])
-        fault = f"the leaves of its tree are {shown_leaves}, its tokens {shown_tokens}"
+        fault = f"the leaves of its tree are {shown_leaves}, but its tokens are {shown_tokens}"
     else:
         fault = f"{fault}: {_shown(tree[0].as_py())}"
-    raise TreeError(first + row, f"{fault}; give the binary tree of its tokens, or none")
+    raise TreeError(first + row, f"{fault}; give the binary tree of its tokens, or leave the tree empty")
 
 
 def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Parsed:
-    """Return leaves, nodes and structure of n trees, in the format of this module.
+    """Parse n trees into leaves, nodes and structure.
 
     Args:
         trees: string array [n] without nulls.
-        num_tokens: int64 [n], tokens of the texts, to decide whether an ambiguous tree is labeled; -1: it is labeled.
+        num_tokens: int64 [n], number of tokens of each text, which decides whether an ambiguous tree is labeled; -1: it
+            is labeled.
     """
     octets, offsets = _octets(trees)
     faults, num_leaves, num_nodes = (np.zeros(len(trees), np.int64) for _ in range(3))
@@ -180,7 +182,7 @@ def parse_trees(trees: pa.StringArray, num_tokens: npt.NDArray[np.int64]) -> Par
 
 
 def _octets(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of n strings, and the begin and end of each string in them [n + 1]."""
+    """Return the bytes of n strings, and the start and end of each string in them [n + 1]."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
         return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
@@ -199,7 +201,7 @@ def _check(
     num_leaves: npt.NDArray[np.int64],
     num_nodes: npt.NDArray[np.int64],
 ) -> None:
-    """Write the fault of each tree, whether it is labeled, and its numbers of leaves and nodes."""
+    """Write for each tree its fault, whether it is labeled, and its numbers of leaves and nodes."""
     for text in range(len(faults)):
         depth = roots = words = nodes = labels = num_empty = num_not_plain = num_label_alone = num_several = (
             num_wide
@@ -303,7 +305,7 @@ def _strings(
 
 
 def _differ(leaves: Tokens, tokens: Tokens, texts: Ragged) -> npt.NDArray[np.bool_]:
-    """Return whether the leaves of a tree differ from the tokens ``texts.ids`` of its text, bool [n]."""
+    """Return whether the leaves of each tree differ from the tokens ``texts.ids`` of its text, bool [n]."""
     num_leaves, num_tokens = np.diff(leaves.offsets), texts.lengths
     differ: npt.NDArray[np.bool_] = num_leaves != num_tokens
     of_trees = leaves.flat.filter(pa.array(np.repeat(~differ, num_leaves)))
@@ -325,7 +327,7 @@ def _plain_spelling(words: pa.StringArray) -> pa.StringArray:
 
 
 def _from_first_difference(leaves: pa.StringArray, tokens: pa.StringArray) -> tuple[str, str]:
-    """Return leaves and tokens as text, starting three tokens before the first difference."""
+    """Return leaves and tokens as text, from three tokens before the first difference on."""
     pairs = zip(*(_plain_spelling(words).to_pylist() for words in (leaves, tokens)), strict=False)
     start = max(0, sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)) - 3)
     before = "… " if start else ""

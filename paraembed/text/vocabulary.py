@@ -1,9 +1,9 @@
 """Word-vector files, vocabularies, and the vector of out-of-vocabulary (OOV) tokens.
 
 The text format has one row per word: ``word v1 … vd``, separated by single spaces, plain or gzipped. word2vec's header
-line (``rows width``) is accepted, and must be correct. The vector of OOV tokens is the row ``UUUNKKK`` if the file has
-one, as those of the papers' authors; otherwise the mean of the rows after the vocabulary cut (Wieting 2015 §5), or the
-mean of all rows.
+line (``rows width``) is accepted if it is correct. The vector of OOV tokens is the row ``UUUNKKK`` if the file has one,
+like the papers' files. Otherwise it is the mean of the rows after the vocabulary cut (Wieting 2015 §5), or the mean of
+all rows if nothing is cut.
 """
 
 import logging
@@ -24,7 +24,7 @@ LOW_COVERAGE = 0.5
 """Fraction of tokens with a vector below which a warning is logged."""
 UNKNOWN = "UUUNKKK"
 START, END = "<S>", "</S>"
-"""BOS and EOS tokens. Upper-case, like UNKNOWN, so no lower-cased token is one of them."""
+"""BOS and EOS tokens. They are upper-case, like UNKNOWN, so they cannot equal a lower-cased token."""
 
 _LAST_ROWS = 20  # to compare the decimals of the last number with
 
@@ -68,7 +68,7 @@ def word_row(vocabulary: pa.StringArray, word: str) -> int:
     """Return the row of a word in a vocabulary [V].
 
     Raises:
-        ValueError: the word is not in it.
+        ValueError: the vocabulary does not contain the word.
     """
     row = int(pc.index(vocabulary, word).as_py())
     if row < 0:
@@ -85,20 +85,20 @@ def word_ids(tokens: pa.StringArray, vocabulary: pa.StringArray) -> npt.NDArray[
 def read_words(path: Path, max_words: int | None = None) -> Words:
     """Read a word-vector text file.
 
-    Words are lower-cased, like all inputs. The first of the rows that become the same word is kept; rows with exactly
-    the same word are counted in a warning.
+    Words are lower-cased, like all inputs. Of rows that become the same word, the first is kept; exact repetitions of a
+    word are counted in a warning.
 
     Args:
         path: text file, plain or ``.gz``.
-        max_words: vocabulary cut: keep only the first N rows (files are ordered by frequency); the mean of the others
-            becomes the vector of OOV tokens, unless the file has one.
+        max_words: vocabulary cut: keep only the first N rows (files are ordered by frequency). If the file has no
+            vector for OOV tokens, the mean of the other rows becomes that vector.
 
     Returns:
         The words of the file in its order; a row ``UNKNOWN`` is added at the end if the file has none.
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file is missing or a folder.
-        ValueError: the file is empty, binary or cut off, a row has another width or no word, a value is not a number,
+        ValueError: the file is empty, binary or truncated, a row has another width or no word, a value is not a number,
             or the header contradicts the rows.
     """
     if max_words is not None and max_words < 1:
@@ -127,7 +127,7 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
         sum_all = sum_all + block.sum(axis=0, dtype=np.float64)
         sum_beyond = sum_beyond + block[beyond].sum(axis=0, dtype=np.float64)
     if repeated:
-        log.warning("%s: %d repeated words; the first row of each was kept", path, repeated)
+        log.warning("%s: %d repeated words; only the first row of each is used", path, repeated)
     if UNKNOWN not in rows:
         mean = sum_beyond / num_beyond if num_beyond else sum_all / num_rows
         rows[UNKNOWN] = len(rows)
@@ -136,7 +136,7 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
 
 
 def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
-    """Yield words [n] and vectors float32 [n, d] of a file, some thousand rows at a time."""
+    """Yield words [n] and vectors float32 [n, d] of a file, several thousand rows at a time."""
     width = num_rows = 0
     header: tuple[int, int] | None = None
     last_rows, is_ended = list[str](), True
@@ -157,8 +157,8 @@ def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
             raise ValueError(f"{path}, line {number + int(bad[0])}: {_fault(lines, int(bad[0]) + skip, width)}")
         if header is not None and header[1] != width:
             raise ValueError(
-                f"{path}, line 1: the header says {header[1]:,} values per word, the rows have {width:,}; correct or "
-                "delete it"
+                f"{path}, line 1: the header says {header[1]:,} values per word, but the rows have {width:,}; "
+                "correct or delete it"
             )
         is_value = np.tile(np.arange(width + 1) > 0, len(text))
         words = cells.flatten().filter(pa.array(~is_value)).to_pylist()
@@ -166,32 +166,32 @@ def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
         last_rows = [*last_rows, *text[-_LAST_ROWS:].to_pylist()][-_LAST_ROWS:]
         yield words, _parse(cells.flatten().filter(pa.array(is_value)), width, path, number)
     if not width:
-        raise ValueError(f"{path} holds no rows; expected text rows 'word v1 … vd'")
+        raise ValueError(f"{path} has no rows; expected text rows 'word v1 … vd'")
     if header is not None and header[0] != num_rows:
         raise ValueError(
-            f"{path}, line 1: the header says {header[0]:,} words, the file has {num_rows:,}; download it again, or "
-            "correct or delete the header"
+            f"{path}, line 1: the header says {header[0]:,} words, but the file has {num_rows:,}; download it again, "
+            "or correct or delete the header"
         )
     if not is_ended:
         _check_end(path, num_rows + (header is not None), last_rows, has_header=header is not None)
 
 
 def _header(line: str | None) -> tuple[int, int] | None:
-    """Return number of rows and width if a line is word2vec's header, otherwise None."""
+    """Return rows and width if a line is word2vec's header, otherwise None."""
     match = re.fullmatch("([0-9]{1,100}) ([0-9]{1,100}) *", line or "")
     return (int(match[1]), int(match[2])) if match else None
 
 
 def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool) -> None:
-    """Raise ValueError if a file without a line feed at its end seems to be cut within its last number.
+    """Raise ValueError if a file without a final line feed seems to be truncated within its last number.
 
-    A cut number is another number. If all other numbers have the same count of decimals, the last one is whole if it
-    has as many. Otherwise a file with a header is rejected, because programs that write headers end every line with a
-    line feed; a file without a header gets a warning.
+    A truncated number is a different number. If all other numbers have the same number of decimals, the last one is
+    complete if it has as many. Otherwise a file with a header is rejected, because programs that write headers end
+    every line with a line feed; a file without a header only gets a warning.
 
     Args:
         path: the file.
-        number: number of its last line.
+        number: line number of its last line.
         rows: last rows of the file.
         has_header: whether the file begins with a header.
     """
@@ -203,10 +203,10 @@ def _check_end(path: Path, number: int, rows: Sequence[str], *, has_header: bool
     is_shorter = is_fixed and decimals[-1] < decimals[0] > 1
     if has_header or is_shorter or not values[-1][-1:].isdigit():
         raise ValueError(
-            f"{path}, line {number}: the file ends after the value {values[-1][:40]!r} without a line feed, so it may "
-            "be cut off; download it again, or end its last line with a line feed"
+            f"{path}, line {number}: the file ends with the value {values[-1][:40]!r} and no line feed, so it may be "
+            "truncated; download it again, or end its last line with a line feed"
         )
-    log.warning("%s: the last line has no line feed; if the file is cut off, its last value is wrong", path)
+    log.warning("%s: the last line has no line feed; if the file is truncated, its last value is wrong", path)
 
 
 def _fault(lines: Lines, row: int, width: int) -> str:
@@ -222,7 +222,7 @@ def _fault(lines: Lines, row: int, width: int) -> str:
 
 
 def _parse(values: pa.StringArray, width: int, path: Path, number: int) -> npt.NDArray[np.float32]:
-    """Return values [n · d] as float32 [n, d]; ``number`` is the line of the first row."""
+    """Parse values [n · d] to float32 [n, d]; ``number`` is the line number of the first row."""
     block = _numbers(values)
     if block is None or not np.isfinite(block).all():
         fault = _first_fault(values)
@@ -254,7 +254,7 @@ def _first_fault(values: pa.StringArray) -> int:
 
 
 def add_random_words(words: Words, unseen: pa.StringArray, seed: int) -> Words:
-    """Add words without a vector, with random vectors of the same scale as those of the file.
+    """Add words that have no vector, with random vectors of the same scale as the file's vectors.
 
     Args:
         words: the vocabulary to extend, [V] and [V, d].
@@ -277,10 +277,10 @@ def save_vocabulary(vocabulary: pa.StringArray, path: Path) -> None:
 
 
 def load_vocabulary(path: Path) -> pa.StringArray:
-    """Read a vocabulary that ``save_vocabulary`` wrote; words can have any character except a line feed.
+    """Read a vocabulary that ``save_vocabulary`` wrote; words can contain any character except a line feed.
 
     Raises:
-        ValueError: the file is not UTF-8, has no line feed at the end, or has a word twice.
+        ValueError: the file is not UTF-8, has no line feed at the end, or lists a word twice.
     """
     with open_regular(path) as file:
         data = file.read()
@@ -288,12 +288,17 @@ def load_vocabulary(path: Path) -> pa.StringArray:
         *words, rest = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8") from None
+        raise ValueError(f"{path}, line {line}: not UTF-8; copy or write the file again") from None
     if rest:
-        raise ValueError(f"{path}, line {len(words) + 1}: no line feed at the end; the file is cut off")
+        raise ValueError(
+            f"{path}, line {len(words) + 1}: no line feed at the end, so the file is truncated; copy or write it again"
+        )
     vocabulary = pa.array(words, pa.string())
     if len(pc.unique(vocabulary)) < len(words):
         lines = dict[str, int]()
         row = next(row for row, word in enumerate(words) if lines.setdefault(word, row) != row)
-        raise ValueError(f"{path}, line {row + 1}: {words[row][:80]!r} is in line {lines[words[row]] + 1}, too")
+        raise ValueError(
+            f"{path}, line {row + 1}: {words[row][:80]!r} is already in line {lines[words[row]] + 1}; each word must "
+            "occur once"
+        )
     return vocabulary

@@ -1,4 +1,4 @@
-"""MLflow: the only folder that imports it."""
+"""MLflow tracking; the only folder that imports MLflow."""
 
 from paraembed.process import MLFLOW, set_environment
 

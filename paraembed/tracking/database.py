@@ -1,4 +1,4 @@
-"""The default MLflow store, an SQLite file in ``mlruns``: whole under its name, or not there at all."""
+"""Default MLflow store: an SQLite file in ``mlruns`` that is created and migrated atomically."""
 
 import fcntl
 import logging
@@ -30,16 +30,19 @@ _PASSING = {5, 6, 8, 10, 13, 14}
 
 
 def whole_database(folder: Path) -> Path:
-    """The database in a folder, made or brought to this version of MLflow where necessary.
+    """Return the database in a folder, created or migrated to the installed version of MLflow if necessary.
 
-    MLflow migrates in place, and a database whose migration was killed cannot be opened again. So a copy is migrated,
-    then renamed. A database that is broken is renamed, kept, and replaced by a new one; a lock keeps two jobs apart.
+    MLflow migrates in place, and a database whose migration was killed cannot be opened again. Therefore a copy is
+    migrated and then renamed. A damaged database is renamed, kept, and replaced by a new one. A lock prevents two jobs
+    from doing so at once.
 
     Raises:
-        OSError, MlflowException, SQLAlchemyError: the folder takes no file, or the database cannot be used.
+        OSError, MlflowException, SQLAlchemyError: the folder is not writable, or the database cannot be used.
     """
     if "?" in str(folder):
-        raise OSError(f"{folder}: SQLite addresses cannot have a '?' in their path; set MLFLOW_TRACKING_URI")
+        raise OSError(
+            f"{folder}: SQLite does not allow a '?' in a database path; use another folder, or set MLFLOW_TRACKING_URI"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     database = folder / "mlflow.db"
     with (folder / ".lock").open("w") as lock:
@@ -50,14 +53,16 @@ def whole_database(folder: Path) -> Path:
                 problem = _upgrade(database)
             if problem is not None:
                 kept = _set_aside(database, "broken")
-                log.warning("%s is broken (%s); it is kept as %s, and a new one is made", database, problem, kept.name)
+                log.warning(
+                    "%s is damaged (%s); it is kept as %s, and a new one is created", database, problem, kept.name
+                )
         if not database.exists():
             _make(database)
     return database
 
 
 def _unreadable(database: Path) -> str | None:
-    """Why SQLite cannot read a file; None where it can, or where that may pass."""
+    """Return why SQLite cannot read a file; None if it can, or if the problem may be temporary."""
     try:
         with closing(sqlite3.connect(database, timeout=_WAIT_SECONDS)) as connection:
             if database.stat().st_size > _CHECKED_BYTES:
@@ -76,7 +81,7 @@ def _engine(database: Path) -> sqlalchemy.Engine:
 
 
 def _is_current(database: Path) -> bool:
-    """Whether MLflow would use a database without migrating it."""
+    """Return whether MLflow would use a database without migrating it."""
     engine = _engine(database)
     return bool(schema._all_tables_exist(engine)) and _revision(engine) == schema._get_latest_schema_revision()
 
@@ -87,11 +92,11 @@ def _revision(engine: sqlalchemy.Engine) -> str | None:
 
 
 def _upgrade(database: Path) -> str | None:
-    """Migrate a copy and put it in the place of the database, which is kept; why it cannot be migrated, or None.
+    """Migrate a copy and replace the database by it, keeping the old one; return why it cannot be migrated, or None.
 
     Raises:
         MlflowException: a newer MLflow wrote it.
-        OSError, SQLAlchemyError: no room, no permission; it stays as it is.
+        OSError, SQLAlchemyError: the disk is full or not writable; the database is unchanged.
     """
     before = _revision(_engine(database))
     copy = _temporary(database)
@@ -103,7 +108,10 @@ def _upgrade(database: Path) -> str | None:
     try:
         _migrate(copy)
     except CommandError as error:
-        raise MlflowException(f"{database} is of another version of MLflow ({error})") from None
+        raise MlflowException(
+            f"{database} belongs to another version of MLflow ({error}); install that version, or set "
+            "MLFLOW_TRACKING_URI"
+        ) from None
     except DBAPIError as error:
         if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _PASSING:
             raise
@@ -114,7 +122,7 @@ def _upgrade(database: Path) -> str | None:
         database.unlink()  # empty
     else:
         kept = _set_aside(database, f"before-{schema._get_latest_schema_revision()}")
-        log.warning("%s was brought to this version of MLflow; the earlier one is kept as %s", database, kept.name)
+        log.warning("%s was migrated to this version of MLflow; the earlier one is kept as %s", database, kept.name)
     _put(copy, database)
     return None
 
@@ -126,7 +134,7 @@ def _make(database: Path) -> None:
 
 
 def _migrate(database: Path) -> None:
-    """Bring a database that nobody else has to the newest schema; the default experiment is in it then."""
+    """Migrate a database that no other process uses to the newest schema, and create the default experiment."""
     engine = _engine(database)
     if not schema._all_tables_exist(engine) or _revision(engine) != schema._get_latest_schema_revision():
         schema._initialize_tables(engine)
@@ -135,7 +143,7 @@ def _migrate(database: Path) -> None:
 
 
 def _temporary(database: Path) -> Path:
-    """A name for a database that is not ready; what a killed job left there is removed."""
+    """Return a name for an unfinished database, after removing what a killed job left there."""
     path = database.with_name(f".{database.name}.new")
     for end in ("", "-journal", "-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
@@ -150,7 +158,7 @@ def _put(new: Path, database: Path) -> None:
 
 
 def _set_aside(database: Path, why: str) -> Path:
-    """Rename a database and what SQLite keeps next to it."""
+    """Rename a database together with SQLite's files next to it."""
     kept = database.with_name(f"{database.name}.{why}-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 10**6:06}")
     for end in ("-journal", "-wal", "-shm", ""):
         part = database.with_name(database.name + end)

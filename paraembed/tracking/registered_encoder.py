@@ -1,6 +1,6 @@
-"""An encoder folder as a model of MLflow: texts in, vectors out. MLflow keeps this file with the model and runs it.
+"""Encoder folder as an MLflow model, from texts to vectors. MLflow stores this file with the model and runs it.
 
-``registry`` puts the modules of this package that are imported here next to it.
+``registry`` stores the modules of this package that are imported here next to it.
 """
 
 from typing import Any
@@ -14,7 +14,9 @@ from paraembed.checkpoint import load
 
 
 class RegisteredEncoder(PythonModel):
-    """``mlflow.pyfunc.load_model("models:/NAME@champion").predict(["a text", …])``: float32 [n, H]."""
+    """MLflow model: ``mlflow.pyfunc.load_model("models:/NAME@champion").predict(["a text", …])`` returns float32 [n,
+    H].
+    """
 
     def load_context(self, context: Any) -> None:
         """Load the encoder."""
@@ -25,7 +27,7 @@ class RegisteredEncoder(PythonModel):
         context: Any,  # noqa: ARG002
         model_input: list[str],
     ) -> npt.NDArray[np.float32]:
-        """Vectors of texts."""
+        """Return the vectors of texts."""
         return self.encoder.encode(list(model_input))
 
 

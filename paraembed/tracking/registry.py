@@ -1,4 +1,4 @@
-"""Encoders in MLflow's model registry, with the code that runs them: a package index need not have paraembed."""
+"""Encoders in MLflow's model registry, with the code that runs them, so that users need not install paraembed."""
 
 import shutil
 import sys
@@ -23,18 +23,18 @@ _PACKAGE = "paraembed"
 
 
 def register(run: Run, folder: Path, name: str, tags: dict[str, str]) -> str | None:
-    """Put an encoder folder into the registry, as a model for ``mlflow.pyfunc`` under the alias ``champion``.
+    """Register an encoder folder as an ``mlflow.pyfunc`` model with the alias ``champion``.
 
-    An encoder that is there already, by its fingerprint, only gets the alias.
+    If an encoder with the same fingerprint is already registered, it only gets the alias.
 
     Args:
-        run: the run that it belongs to.
-        folder: the encoder.
-        name: of the registered model.
-        tags: of the version, the fingerprint among them.
+        run: MLflow run that produced the encoder.
+        folder: encoder folder.
+        name: name of the registered model.
+        tags: tags of the version, including the fingerprint.
 
     Returns:
-        The version; None where the store does not answer.
+        The version; None if the store does not answer.
     """
 
     def call(client: MlflowClient, run_id: str) -> str:
@@ -61,10 +61,10 @@ def _create(client: MlflowClient, run: str, folder: Path, name: str, tags: Mappi
 
 
 def save_model(encoder: Path, out: Path) -> None:
-    """Write an encoder folder as a model of MLflow, which loads without this project and without an index.
+    """Write an encoder folder as an MLflow model that loads without this project and without a package index.
 
-    The modules that it needs are in ``out/code``. The requirements are packages from elsewhere, with the versions here.
-    ``paraembed`` is not among them: on a public index anybody could register that name.
+    The modules it needs are in ``out/code``. The requirements are third-party packages, with their installed versions.
+    ``paraembed`` is not among them, because anybody could register that name on a public index.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # its own, of its own types
@@ -86,7 +86,7 @@ def save_model(encoder: Path, out: Path) -> None:
 
 
 class _Finder(ModuleFinder):
-    """Finds what a script imports of this package; other modules are only named, in ``badmodules``."""
+    """Finder of the package's modules that a script imports; other modules are only named, in ``badmodules``."""
 
     def find_module(self, name: str, path: Any, parent: Module | None = None) -> Any:
         is_ours = (parent.__name__ if parent else name).partition(".")[0] == _PACKAGE  # type: ignore[attr-defined]
@@ -96,7 +96,9 @@ class _Finder(ModuleFinder):
 
 
 def _needed() -> tuple[list[Path], list[str]]:
-    """Files of this package that a registered encoder runs, and requirements ``name==version`` for the rest."""
+    """Return the files of this package that a registered encoder runs, and requirements ``name==version`` for the other
+    modules.
+    """
     root = Path(import_module(_PACKAGE).__path__[0]).parent
     finder = _Finder(path=[str(root)])
     finder.run_script(str(_MODEL_CODE))

@@ -1,7 +1,7 @@
 """One MLflow run per job. Records go to a file next to the job's output, and from there to the store.
 
-A store that does not answer costs a warning, never the job: a thread sends the records when it is reachable again, or
-the next run of the same command does. ``tracking.spool`` is the file, ``tracking.sender`` the thread.
+If the store does not answer, the job continues with a warning. A thread sends the records when the store is reachable
+again; otherwise the next run of the same command does. ``tracking.spool`` is the file, ``tracking.sender`` the thread.
 """
 
 import json
@@ -50,7 +50,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class RunAddress:
-    """Where a run is."""
+    """Store and id of a run."""
 
     uri: str
     run_id: str
@@ -60,9 +60,9 @@ class Run:
     """A run to log to. Every call appends to the spool; none waits for the store.
 
     Args:
-        spool: file of its records; a worker logs to the run of its driver by it. None: nothing is logged.
-        sender: of the driver.
-        key: of the run, in the spool.
+        spool: file of its records, through which a worker logs to the run of its driver. None: nothing is logged.
+        sender: sender thread of the driver.
+        key: key of the run in the spool.
     """
 
     def __init__(self, spool: Path | None, sender: Sender | None = None, key: str = "") -> None:
@@ -73,7 +73,7 @@ class Run:
 
     @property
     def address(self) -> RunAddress | None:
-        """Where the run is; None while the store has not answered."""
+        """Store and id of the run; None before the store has answered."""
         if self._sender is None or self._sender.run_id is None:
             return None
         return RunAddress(self._sender.store.uri, self._sender.run_id)
@@ -88,7 +88,9 @@ class Run:
         self._log("tags", [[name, without_credentials(text)[:_TAG_CHARACTERS]] for name, text in values.items()])
 
     def dataset(self, name: str, digest: str, sources: Sequence[str]) -> None:
-        """Log what data the run is of; of many files the first names, their number and a digest of all names."""
+        """Log which data the run uses; for many files, the first names, the number of files and a digest of all
+        names.
+        """
         shown = list(map(without_credentials, sources))
         text = json.dumps(shown)
         if len(text) > _SOURCE_CHARACTERS:
@@ -97,24 +99,24 @@ class Run:
         self._log("dataset", [name, digest[:_DIGEST_DIGITS], "files", text])
 
     def link(self, tag: str, by: str, value: str) -> None:
-        """Set a tag to the id of the newest other run of the experiment whose tag ``by`` has a value."""
+        """Set a tag to the id of the newest other run of the experiment in which the tag ``by`` has this value."""
         self._log("link", [tag, by, value])
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Log numbers at a step."""
+        """Log metrics at a step."""
         now = int(time.time() * 1000)
         self._log("metrics", [[name, float(value), now, step] for name, value in values.items()])
 
     def artifacts(self, path: Path, folder: str | None = None) -> None:
-        """Log a file, or all files of a folder: where they stay, since they may be sent later."""
+        """Log a file, or all files of a folder, which must stay in place because they may be sent later."""
         self._log("artifacts", [str(path), folder, stamp_of(path) if path.exists() else None])
 
     def trial(self, value: Mapping[str, Any]) -> None:
-        """Log a whole run below this one; see ``tracking_store``."""
+        """Log a whole child run; see ``tracking_store``."""
         self._log("trial", value)
 
     def ask(self, call: Callable[[MlflowClient, str], _Result]) -> _Result | None:
-        """Call the store at once, with the id of the run; None where it does not answer."""
+        """Call the store immediately, with the id of the run; return None if it does not answer."""
         if self._sender is None or self._sender.run_id is None:
             return None
         try:
@@ -124,12 +126,12 @@ class Run:
             return None
 
     def adopt(self, key: str) -> None:
-        """Make another run its child."""
+        """Make another run a child of this one."""
         self._log("child", key)
 
     @property
     def started(self) -> int:
-        """When the run began, before any interruption; milliseconds since 1970."""
+        """Start time of the run, before any interruption, in milliseconds since 1970."""
         starts = [record.value["start"] for record in self._file.read() if record.kind == "open"] if self._file else []
         return starts[-1] if starts else _now()
 
@@ -140,10 +142,10 @@ class Run:
 
 @contextmanager
 def system_metrics(run: Run) -> Iterator[None]:
-    """Log how busy this machine is for the length of the block: CPU, memory, disk, network, NVIDIA GPUs.
+    """Log the load of this machine during the block: CPU, memory, disk, network, NVIDIA GPUs.
 
-    With MLflow's samplers, every 10 seconds (MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL) and at the end. The step is the
-    number of seconds since the run began, so that a resumed run continues behind what was logged before.
+    MLflow's samplers are used, every 10 seconds (MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL) and at the end. The step is
+    the number of seconds since the run began, so that a resumed run continues after the earlier samples.
     """
     if run.spool is None:
         yield
@@ -179,21 +181,21 @@ def _monitors() -> list[Any]:
     try:
         monitors.append(kinds[-1]())
     except Exception as error:  # noqa: BLE001  MLflow's, pynvml's and the driver's
-        log.debug("no GPU is watched: %s", error)
+        log.debug("GPUs are not monitored: %s", error)
     return monitors
 
 
 @contextmanager
 def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]:
-    """An MLflow run for the length of the block; closed as FINISHED, FAILED or KILLED.
+    """Open an MLflow run for the length of the block; it is closed as FINISHED, FAILED or KILLED.
 
-    Its records wait for the store in ``<out>.mlflow.jsonl``, which is removed when they are sent. What an earlier job
-    left there goes first. A run inside the block of another one becomes its child.
+    Its records are buffered in ``<out>.mlflow.jsonl``, which is removed once they are sent. Records of an earlier job
+    in this file are sent first. A run inside the block of another one becomes its child.
 
     Args:
         name: name of the run, for example ``train iclr2016/avg``.
-        out: the job's output.
-        memo: file that remembers the run, so that a resumed job resumes its run, too.
+        out: output of the job.
+        memo: file with the id of the run, so that a resumed job also resumes its run.
     """
     enclosing = _enclosing.get()
     with mlflow_is_quiet(), held_spool(out) as spool:
@@ -230,7 +232,7 @@ def tracked_run(name: str, out: Path, memo: Path | None = None) -> Iterator[Run]
 
 
 def send_left(out: Path, memo: Path | None = None) -> None:
-    """Send what an earlier job with this output, which is complete, could not send."""
+    """Send the records that an earlier job with this output, now complete, could not send."""
     if not spool_path(out).is_file():
         return
     with mlflow_is_quiet(), held_spool(out) as spool:
@@ -244,7 +246,7 @@ def send_left(out: Path, memo: Path | None = None) -> None:
 
 
 def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: Run | None) -> tuple[str, bool]:
-    """Append the beginning of a run, or of its continuation; returns its key, and whether it is a new run."""
+    """Append the start or continuation of a run; return its key, and whether the run is new."""
     if spool.size() and _is_elsewhere(spool, store):
         _move_aside(spool)
     remembered = _remembered(memo, store)
@@ -279,11 +281,11 @@ def _begin(spool: Spool, store: Store, name: str, memo: Path | None, enclosing: 
 
 
 def _remembered(memo: Path | None, store: Store) -> dict[str, Any]:
-    """What a memo says of a run in this store; empty: nothing."""
+    """Return a memo's entry for a run in this store; empty if it has none."""
     try:
         value = read_json(memo) if memo and memo.exists() else {}
     except (OSError, ValueError) as error:
-        log.warning("%s; a new MLflow run begins", error)
+        log.warning("%s; a new MLflow run is started", error)
         return {}
     if not isinstance(value, dict) or without_credentials(str(value.get("uri"))) != store.shown:
         return {}
@@ -294,7 +296,7 @@ def _remembered(memo: Path | None, store: Store) -> dict[str, Any]:
 
 
 def _last_key(records: Sequence[Record]) -> str:
-    """Key of the run that the last records are of."""
+    """Return the key of the run of the last records."""
     for record in reversed(records):
         if record.kind == "open":
             return str(record.value["key"])
@@ -304,7 +306,9 @@ def _last_key(records: Sequence[Record]) -> str:
 
 
 def _close_left(spool: Spool, status: str) -> bool:
-    """End the run that a killed job left in a spool, when it last wrote to it; whether there are records at all."""
+    """Close the run that a killed job left open in a spool, with the time of its last record; return whether there are
+    records.
+    """
     if not spool.size():
         return False
     records = list(spool.read())
@@ -316,7 +320,7 @@ def _close_left(spool: Spool, status: str) -> bool:
 
 
 def _is_elsewhere(spool: Spool, store: Store) -> bool:
-    """Whether the last run in a spool is in another store."""
+    """Return whether the last run in a spool belongs to another store."""
     records = list(spool.read())
     last = _last_key(records)
     stores = {record.value[0]: record.value[2] for record in records if record.kind == "opened"}
@@ -327,11 +331,11 @@ def _move_aside(spool: Spool) -> None:
     kept = spool.path.with_name(f"{spool.path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
     kept.write_bytes(spool.path.read_bytes())
     os.truncate(spool.path, 0)
-    log.warning("records for another MLflow store than MLFLOW_TRACKING_URI are kept in %s", kept)
+    log.warning("%s contains records for another MLflow store than MLFLOW_TRACKING_URI; they are kept there", kept)
 
 
 def _now() -> int:
-    """Milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return int(time.time() * 1000)
 
 

@@ -1,6 +1,6 @@
-"""A thread that sends the records of a spool to MLflow, in order.
+"""Thread that sends the records of a spool to MLflow, in order.
 
-The job waits for the store at its start and end only. While the store does not answer, the thread tries again every few
+The job waits for the store only at its start and end. If the store does not answer, the thread retries every few
 seconds.
 """
 
@@ -40,17 +40,17 @@ log = logging.getLogger(__name__)
 
 
 class _AwayError(Exception):
-    """The store does not take records now."""
+    """Error for a store that is temporarily unavailable."""
 
 
 class Sender:
     """A thread that sends the records of a spool.
 
     Args:
-        spool: the file.
-        store: where to.
-        memo: file that remembers the last run of the spool for the next job; None: no file does.
-        new: key of a run that no earlier job can have made.
+        spool: file of the records.
+        store: store to send to.
+        memo: file with the id of the last run, for the next job; None: it is not written.
+        new: key of a run that no earlier job can have created.
     """
 
     def __init__(self, spool: Spool, store: Store, memo: Path | None = None, new: str = "") -> None:
@@ -75,19 +75,20 @@ class Sender:
 
     @property
     def run_id(self) -> str | None:
-        """Id of the last run in the spool; None while the store has not answered."""
+        """Id of the last run in the spool; None before the store has answered."""
         return self._ids.get(self._last)
 
     def start(self) -> None:
-        """Begin to send; what is there already is tried first, for which the job waits a little."""
+        """Start sending; the job waits briefly for the records that already exist."""
         self._thread.start()
         self._looked.wait(_FIRST_SECONDS_HERE if self.store.uri.startswith("sqlite") else _FIRST_SECONDS)
 
     def finish(self, *, is_stopped: bool = False) -> None:
-        """Send the rest and remove the file; where the store does not take it, say where it stays.
+        """Send the remaining records and remove the file; if the store does not accept them, log where the file is
+        kept.
 
         Args:
-            is_stopped: the user waits for the end of the job, so a store that does not answer is given up soon.
+            is_stopped: whether the user is waiting for the job to end, so that an unavailable store is given up soon.
         """
         doing("sending the last records to MLflow")
         self._success, seconds = time.monotonic(), _STOPPED_SECONDS if is_stopped else _LAST_SECONDS
@@ -106,8 +107,8 @@ class Sender:
         else:
             move = "" if self.spool.path == self.spool.home else f" once the file is moved to {self.spool.home}"
             log.warning(
-                "MLflow at %s did not answer by the end of the job; what it missed is in %s: "
-                "the same command sends it%s",
+                "MLflow at %s did not answer by the end of the job; its records are kept in %s: the same command "
+                "sends them%s",
                 *(self.store.shown, self.spool.path, move),
             )
 
@@ -134,7 +135,7 @@ class Sender:
                 self._wake.wait(_IDLE_SECONDS if is_done else _PAUSE_SECONDS)
 
     def _pass(self) -> bool:
-        """Send what the spool has; whether that is all of it."""
+        """Send the current records of the spool; return whether all were sent."""
         is_sent, self._has_postponed = False, False
         if self.spool.size() < self._offset:  # the file was removed, and a new one begun
             self._offset = 0
@@ -160,7 +161,7 @@ class Sender:
     def _say_away(self, error: Exception) -> None:
         if not self._is_away and not self._is_abandoned:
             log.warning(
-                "MLflow at %s does not answer (%s); the job continues, and its records wait in %s",
+                "MLflow at %s does not answer (%s); the job continues, and its records are buffered in %s",
                 *(self.store.shown, in_a_line(error), self.spool.path),
             )
         self._is_away = True
@@ -169,7 +170,7 @@ class Sender:
         """Send one record, or set it aside.
 
         Raises:
-            _AwayError: the store does not take it now.
+            _AwayError: the store is temporarily unavailable.
         """
         kind, value, key = record.kind, record.value, self._key
         if kind in {"sent", "opened"}:
@@ -193,7 +194,7 @@ class Sender:
             self._send(key, kind, value)
 
     def _ensure(self, key: str) -> None:
-        """Open a run unless it is open."""
+        """Open a run unless it is already open."""
         if key in self._ids:
             return
         is_new, self._new = key == self._new, ""  # after an error it may have been made all the same
@@ -223,7 +224,9 @@ class Sender:
                 self._set_aside(kind, value, in_a_line(error))
 
     def _answers(self, key: str, error: Exception) -> bool:
-        """Whether a store that did not take a record takes another of the same run; a run that is gone is forgotten."""
+        """Return whether a store that did not accept a record accepts another record of the same run; a deleted run is
+        forgotten.
+        """
         code = getattr(error, "error_code", "")
         if code in _OF_THE_STORE:
             return False
@@ -234,7 +237,7 @@ class Sender:
         return False
 
     def _postpone(self, key: str, kind: str, value: Any, error: Exception) -> None:
-        """After some tries put a record behind the others; the files of a run may have a store of their own."""
+        """After several tries, move a record behind the others; the files of a run may be in a separate store."""
         self._tries += 1
         if self._tries < (2 if self._closing.is_set() else _ITEM_TRIES):
             raise _AwayError(in_a_line(error)) from error
@@ -242,7 +245,7 @@ class Sender:
         self.spool.append("again", [key, kind, value])
 
     def _set_aside(self, kind: str, value: Any, reason: str) -> None:
-        """Keep a record that the store rejects in a file of its own, and log its name."""
+        """Write a record that the store rejects to a separate file, and log the file's name."""
         path = self.spool.path.with_name(self.spool.path.name.removesuffix(".jsonl") + "-refused.jsonl")
         Spool(path).append(kind, [value, reason])
         self._num_refused += 1
@@ -255,21 +258,21 @@ class Sender:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether an error is the record's own, so that trying again would not help."""
+    """Return whether the error is caused by the record itself, so that a retry would not help."""
     if isinstance(error, MlflowException):
         return error.error_code in _REFUSALS
     return not isinstance(error, STORE_ERRORS)
 
 
 def _run_of(record: Record) -> str:
-    """Key of the run that begins with a record; empty: none does."""
+    """Return the key of the run that starts with a record; empty if none does."""
     if record.kind == "open":
         return str(record.value["key"])
     return str(record.value) if record.kind == "resume" else ""
 
 
 def _merged(records: Iterable[Record]) -> Iterator[Record]:
-    """The same records, those of metrics in batches."""
+    """Yield the same records, with those of metrics merged into batches."""
     waiting: Record | None = None
     for record in records:
         if waiting is None:
@@ -284,8 +287,8 @@ def _merged(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def write_memo(memo: Path, value: Mapping[str, Any]) -> None:
-    """Write the file that remembers a run."""
+    """Write the memo file of a run."""
     try:
         write_json(memo, value)
     except OSError as error:
-        log.warning("%s cannot be written (%s); a resumed job begins a new MLflow run", memo, error)
+        log.warning("%s cannot be written (%s), so a resumed job will start a new MLflow run", memo, error)

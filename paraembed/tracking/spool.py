@@ -1,7 +1,7 @@
-"""Records of a job's MLflow runs on disk, in order, until the store has them; any process of the job may append.
+"""Spool of MLflow records on disk, in order, until the store has them; any process of the job may append.
 
-One JSON array a line, ``[kind, value]``, appended by one write each: a killed process costs at most its last line. The
-driver alone reads the file, and removes it when the store has everything.
+Each line is a JSON array ``[kind, value]``, appended by a single write, so a killed process loses at most its last
+line. Only the driver reads the file, and it removes the file when the store has all records.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ class Record:
     """One record.
 
     Attributes:
-        end: byte offset in the file behind it.
+        end: byte offset after the record in the file.
         kind: one of ``KINDS``.
-        value: as appended.
+        value: value of the record.
     """
 
     end: int
@@ -38,11 +38,11 @@ class Record:
 
 
 class Spool:
-    """A file of records.
+    """File of MLflow records.
 
     Args:
         path: the file; its folder exists.
-        home: where the next job with the same output looks for it; None: there.
+        home: where the next job with the same output looks for the file; None: at ``path``.
     """
 
     def __init__(self, path: Path, home: Path | None = None) -> None:
@@ -51,7 +51,7 @@ class Spool:
         self._is_lost = self._is_damaged = False
 
     def append(self, kind: str, value: Any) -> None:
-        """Append a record; on a disk error, warn once: MLflow misses the record, the job continues."""
+        """Append a record; on a disk error, warn once and continue, so that MLflow does not get the record."""
         line = (json.dumps([kind, value]) + "\n").encode()
         try:
             with self._lock:
@@ -74,11 +74,11 @@ class Spool:
             os.close(handle)
 
     def size(self) -> int:
-        """Bytes of the file; 0 where it is missing."""
+        """Size of the file in bytes; 0 if it is missing."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     def read(self, start: int = 0) -> Iterator[Record]:
-        """The whole lines from byte ``start`` on; damaged ones are skipped, with one warning."""
+        """Yield the complete records from byte ``start`` on; damaged lines are skipped, with one warning."""
         with self.path.open("rb") as file:
             file.seek(start)
             data = file.read()
@@ -86,14 +86,14 @@ class Spool:
             if record is not None:
                 yield record
             elif not self._is_damaged:
-                log.warning("%s has damaged lines, as a killed process leaves them; they are skipped", self.path)
+                log.warning("%s has damaged lines, probably from a killed process; they are skipped", self.path)
                 self._is_damaged = True
 
 
 def decoded(data: bytes, start: int) -> Iterator[Record | None]:
-    """The records of a piece of a spool that begins at byte ``start``; None for a line that is not a record.
+    """Yield the records of a part of a spool that begins at byte ``start``; None for a line that is not a record.
 
-    A last line without its line end is left for later.
+    A last line without a line end is left for the next call.
     """
     end = start
     for line in data.split(b"\n")[:-1]:
@@ -117,12 +117,12 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is an integer that a table can hold, such as a step, a time or an offset."""
+    """Return whether a value is an integer within 64 bits, such as a step, a time or an offset."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def _are(*checks: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A check for a list with one value for each of ``checks``."""
+    """Return a check for a list with one value for each of ``checks``."""
     return lambda value: (
         isinstance(value, list)
         and len(value) == len(checks)
@@ -147,7 +147,7 @@ _METRIC = _are(_is_text, _is_float, _is_number, _is_number)
 
 
 def _has(**checks: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A check for an object with these keys."""
+    """Return a check for an object with these keys."""
     return lambda value: (
         isinstance(value, dict) and all(key in value and check(value[key]) for key, check in checks.items())
     )
@@ -184,21 +184,22 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "trial": _TRIAL,
     "end": lambda value: _END(value) or _is_text(value),
 }
-"""Records that a file may hold: the kind of a record, and a check of its value. ``open`` begins the records of a run,
-``opened`` gives its id in the store, ``sent`` the offset up to which the records are dealt with, ``again`` is a record
-(run, kind, value) that the store did not take in its turn."""
+"""Kinds of records in a file, each with a check of its value. ``open`` starts the records of a run, ``opened`` gives
+its id in the store, ``sent`` the offset up to which records are processed, and ``again`` is a record (run, kind, value)
+that the store did not accept when it was sent first.
+"""
 
 
 def spool_path(out: Path) -> Path:
-    """Where the records of a job with this output are: next to the output."""
+    """Return the path of a job's records, next to its output."""
     return out.with_name(f"{out.name or 'out'}.mlflow.jsonl")
 
 
 @contextmanager
 def held_spool(out: Path) -> Iterator[Spool]:
-    """The spool of an output, held alone for the length of the block: a new one, or what an earlier job left.
+    """Open and lock the spool of an output for the length of the block: a new one, or the one of an earlier job.
 
-    Where another job holds it, or its folder takes no file, a temporary file serves instead.
+    If another job has locked it, or its folder is not writable, a temporary file is used instead.
     """
     path = home = spool_path(out)
     handle = None
@@ -221,7 +222,7 @@ def held_spool(out: Path) -> Iterator[Spool]:
 
 
 def _hold(path: Path) -> int | None:
-    """Open and lock a file; None where another process holds it. The lock ends with the process."""
+    """Open and lock a file; return None if another process has locked it. The lock ends with the process."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:

@@ -1,6 +1,6 @@
-"""MLflow's side of a job: the store and what is written to it.
+"""MLflow store of a job, and the calls that write records to it.
 
-All of it can be written twice: metrics, parameters and tags are rows with keys, files replace themselves, and a run is
+Every record can be sent twice: metrics, parameters and tags are rows with keys, files replace themselves, and a run is
 found again by a tag.
 """
 
@@ -29,7 +29,7 @@ _TRIAL = "trial"  # tag: its number
 
 
 class Store:
-    """The tracking store of a job: ``MLFLOW_TRACKING_URI``, else ``mlruns`` in the working folder.
+    """Tracking store of a job: ``MLFLOW_TRACKING_URI``, or ``mlruns`` in the working folder.
 
     In a submitted job, whose working folder is temporary, ``mlruns`` is next to the output.
     """
@@ -46,7 +46,7 @@ class Store:
         self._trials: dict[str, dict[str, tuple[str, int | None]]] = {}
 
     def client(self) -> MlflowClient:
-        """The client; the default database is made first."""
+        """MLflow client; the default database is created first."""
         if self._client is None:
             if self._folder is not None:
                 whole_database(self._folder)
@@ -54,7 +54,7 @@ class Store:
         return self._client
 
     def experiment(self) -> str:
-        """Number of the experiment, which is made where it is missing."""
+        """Id of the experiment, which is created if it is missing."""
         if self._experiment is None:
             client = self.client()
             existing = client.get_experiment_by_name(EXPERIMENT)
@@ -66,13 +66,13 @@ class Store:
         return self._experiment
 
     def find(self, tag: str, value: str, other_than: str = "") -> str | None:
-        """The newest run of the experiment with a tag."""
+        """Return the newest run of the experiment that has a tag with this value."""
         where = f"tags.`{tag}` = '{value}'" + (f" and attributes.run_id != '{other_than}'" if other_than else "")
         runs = self.client().search_runs([self.experiment()], where, max_results=1)
         return str(runs[0].info.run_id) if runs else None
 
     def open(self, opening: Mapping[str, Any], *, is_new: bool) -> str:
-        """Id of a run: of an earlier job, or made now; ``is_new`` where no earlier try can have made it."""
+        """Return the id of a run, found or created; ``is_new`` is true if no earlier try can have created it."""
         client, known = self.client(), opening["run_id"]
         if known is not None and self._is_there(known):
             return str(known)
@@ -95,14 +95,14 @@ class Store:
             raise
 
     def is_gone(self, run: str) -> bool:
-        """Whether the store answers that it has no such run any more."""
+        """Return whether the store reports that the run no longer exists."""
         try:
             return not self._is_there(run)
         except Exception:  # noqa: BLE001  the answer is no
             return False
 
     def probe(self, run: str, key: str) -> bool:
-        """Whether the store takes a harmless record of a run."""
+        """Return whether the store accepts a harmless record of a run."""
         try:
             self.client().set_tag(run, RUN_KEY, key)
         except Exception:  # noqa: BLE001  the answer is no
@@ -110,7 +110,7 @@ class Store:
         return True
 
     def send(self, run: str, kind: str, value: Any) -> None:
-        """Write one record, see ``tracking_spool.KINDS``."""
+        """Write one record; see ``tracking_spool.KINDS``."""
         writer = _WRITERS.get(kind)
         if writer is not None:
             writer(self.client(), run, value)
@@ -133,14 +133,14 @@ class Store:
     def _send_files(self, run: str, path: str, folder: str | None, stamp: str | None = None) -> None:
         source = Path(path)
         if not source.exists():
-            raise ValueError(f"{path} does not exist any more")
+            raise ValueError(f"{path} no longer exists")
         if stamp is not None and stamp != stamp_of(source):
             raise ValueError(f"{path} was changed after the job wrote it")
         send = self.client().log_artifacts if source.is_dir() else self.client().log_artifact
         send(run, path, folder)
 
     def _send_trial(self, parent: str, value: Mapping[str, Any]) -> None:
-        """A run below another; one of the same trial that is not the same, or half there, is removed."""
+        """Write a child run of a trial; an existing one that differs or is incomplete is removed."""
         client, experiment = self.client(), self.experiment()
         trials = self._trials.pop(parent, None)  # after an error it is not known what the store has
         trials = self._look(parent) if trials is None else trials
@@ -159,7 +159,7 @@ class Store:
         self._trials[parent] = trials
 
     def _look(self, parent: str) -> dict[str, tuple[str, int | None]]:
-        """Trials below a run: number → id and end; of several of one number the newest stays."""
+        """Return the trials below a run: number → id and end time; of several runs with the same number, the newest."""
         client, trials, token = self.client(), dict[str, tuple[str, int | None]](), None
         while True:
             where = f"tags.`{PARENT}` = '{parent}'"
@@ -191,12 +191,12 @@ _WRITERS: dict[str, Callable[[MlflowClient, str, Any], object]] = {
 
 
 def stamp_of(path: Path) -> str:
-    """Digest of the names, sizes and times of a file, or of all files of a folder."""
+    """Return a digest of the names, sizes and times of a file, or of all files of a folder."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     about = [(str(file.relative_to(path)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
 def in_a_line(error: BaseException) -> str:
-    """An error for a message: its first line, without passwords."""
+    """Return the first line of an error, without passwords, for messages."""
     return without_credentials(str(error).strip()).split("\n")[0][:300]

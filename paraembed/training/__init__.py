@@ -1,1 +1,1 @@
-"""Train an encoder on pairs; plain torch."""
+"""Train an encoder on pairs, in plain torch without Ray."""

@@ -1,7 +1,7 @@
-"""Best checkpoint of a training: dev-set scores, weights of the best one, early stopping.
+"""Selection of the best checkpoint: dev-set scores, the weights with the best score, early stopping.
 
-When to score is f(finished pairs, ``every``), and every worker knows every score: all of them stop at one step, and a
-resumed run scores, keeps and stops as an uninterrupted one does.
+The time of the next evaluation is a function of the finished pairs and ``every``, and every worker knows every score.
+So all workers stop at the same step, and a resumed run evaluates, selects and stops like an uninterrupted one.
 """
 
 import logging
@@ -24,15 +24,15 @@ _ROUNDING = 1e-9  # 10 · 0.1 epochs are one, whatever float makes of it
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation found.
+    """Result of an evaluation.
 
     Attributes:
-        step: after which it was taken.
-        epoch: passes over the pairs that were done then.
-        score: None where it is not defined.
-        best: step, pairs done and score of the best so far; None where there is none.
-        since_best: scores taken since then.
-        stops: whether the run ends here.
+        step: number of steps finished before the evaluation.
+        epoch: passes over the pairs finished by then.
+        score: the score; None if it is undefined.
+        best: step, finished pairs and score of the best evaluation so far; None without one.
+        since_best: number of scores since the best one.
+        stops: whether the run stops after this evaluation.
     """
 
     step: int
@@ -45,14 +45,14 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a run scores its encoder, so that it can end with the best one.
+    """How a run evaluates its encoder in order to return the best one.
 
     Attributes:
-        score: called on rank 0 with the number of the finished step; higher is better, NaN is no score. It does not
+        score: called on rank 0 with the number of finished steps; higher is better, NaN means no score. It does not
             change the encoder.
-        every: epochs between evaluations; the run ends with one, too.
-        patience: consecutive evaluations without a new best score that end the run; None: no early stopping.
-        decides: JSON value that the score depends on; a checkpoint with another one is rejected.
+        every: epochs between evaluations; the encoder is also evaluated at the end of the run.
+        patience: number of consecutive evaluations without a new best score that end the run; None: no early stopping.
+        decides: JSON value that the score depends on; a checkpoint with another value is rejected.
         on_score: called on rank 0 with each evaluation.
     """
 
@@ -63,36 +63,36 @@ class Evaluation:
     on_score: Callable[[Evaluated], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a number that is not allowed."""
+        """Raise ValueError if a number is not allowed."""
         if not 0 < self.every < math.inf:
-            raise ValueError(f"every is {self.every}; expected epochs, more than 0, such as 0.25")
+            raise ValueError(f"every is {self.every}; expected a number of epochs above 0, such as 0.25")
         if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience is {self.patience}; allowed: 1 or more, or none")
+            raise ValueError(f"patience is {self.patience}; it must be at least 1, or None for no early stopping")
 
 
 class Scorer(Protocol):
-    """Scores a model; a higher score is a better model."""
+    """Interface of a function that scores a model; a higher score is better."""
 
     keeps_best: ClassVar[bool]
-    """Whether a sweep scores a trial by its best epoch so far; otherwise by its last epoch.
-
-    With the best one, an epoch may be without a score; else that ends the trial.
+    """Whether a sweep scores a trial by its best epoch so far instead of its last epoch. With the best epoch, a single
+    epoch may have no score; with the last epoch, a missing score ends the trial. With the best one, an epoch may be
+    without a score; else that ends the trial.
     """
 
     def __call__(self, model: Any, /) -> tuple[float, dict[str, float]]:
-        """Return the score, and all metrics by name; ValueError where the score is not defined."""
+        """Return the score, and all metrics by name; raise ValueError if the score is undefined."""
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What a model is scored by while it is trained; the checkpoint of the highest score is kept.
+    """How a model is evaluated during training; the checkpoint with the highest score is kept.
 
     Attributes:
-        scorer: gives the score.
+        scorer: computes the score.
         metric: name of the score.
         every: epochs between evaluations.
-        patience: evaluations in a row without a better one that end the training; None: none do.
-        decides: what the score depends on, for checkpoints; JSON value.
+        patience: number of consecutive evaluations without improvement that end the training; None: no early stopping.
+        decides: JSON value that the score depends on, recorded in checkpoints.
     """
 
     scorer: Scorer
@@ -104,9 +104,10 @@ class Scoring:
     def evaluation(
         self, model: Any, log_metrics: Callable[[dict[str, float], int], object], show: Callable[[str], None]
     ) -> Evaluation:
-        """Return the evaluation of a model: metrics and their step are logged, and a line on each is shown.
+        """Return the evaluation of a model; metrics are logged with their step, and a line is shown for each
+        evaluation.
 
-        A score that is not defined (all texts have one vector) is a warning, and the training continues.
+        If the score is undefined (all texts have the same vector), a warning is logged and training continues.
         """
 
         def score(step: int) -> float:
@@ -126,24 +127,24 @@ class Scoring:
                 best = best if evaluated.since_best else ", the best so far"
             show(f"evaluation after step {evaluated.step:,}, epoch {evaluated.epoch:.2f}: {value}{best}")
             if evaluated.stops:
-                show(f"stopping early: the last {self.patience} evaluations were no better (`patience`)")
+                show(f"stopping early: no improvement in the last {self.patience} evaluations (`patience`)")
 
         return Evaluation(score, self.every, self.patience, self.decides, on_score)
 
     def kept(self, counters: Counters) -> "Kept | None":
-        """Return which checkpoint is kept; None where no evaluation has a score."""
+        """Return which checkpoint is kept; None if no evaluation has a score."""
         return None if counters.best is None else Kept(self.metric, self.every, counters.best, counters.scores)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The checkpoint that a training keeps.
+    """The checkpoint that a training keeps, and why.
 
     Attributes:
-        metric: by which it is the best.
+        metric: name of the score that selects it.
         every: epochs between evaluations.
-        best: its step, the pairs (or examples) done by then, its score.
-        scores: the same of every evaluation; None for a score that is not defined.
+        best: its step, the number of pairs (or examples) finished by then, and its score.
+        scores: the same three values of every evaluation; the score is None if it is undefined.
     """
 
     metric: str
@@ -152,7 +153,7 @@ class Kept:
     scores: Sequence[tuple[int, int, float | None]]
 
     def in_words(self) -> str:
-        """One sentence."""
+        """Return a sentence that describes the selection."""
         (step, _, score), (last_step, _, last) = self.best, self.scores[-1]
         ends = "the last" if step == last_step else f"the last, after step {last_step:,}: {_hundredfold(last)}"
         return (
@@ -161,7 +162,7 @@ class Kept:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields as JSON values."""
         (step, _, score), (last_step, _, last) = self.best, self.scores[-1]
         return {
             "metric": self.metric,
@@ -182,24 +183,24 @@ def _hundredfold(score: float | None) -> str:
 
 
 class Model(Protocol):
-    """What is trained: an encoder, or one with a head on it; a torch module with a word matrix."""
+    """A model that is trained: an encoder, or an encoder with a head; a torch module with a word matrix."""
 
     @property
     def matrix(self) -> Tensor:
-        """W_w."""
+        """The word matrix W_w."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All parameters, by name."""
+        """Return all parameters by name."""
 
     def load_state_dict(self, state_dict: dict[str, Tensor]) -> object:
-        """Take them over."""
+        """Load all parameters by name."""
 
 
 class Best:
-    """Takes the scores of a run; rank 0 holds the weights of the best encoder in memory.
+    """Best score of a run so far; rank 0 keeps the weights of the best encoder in memory.
 
     Attributes:
-        stops: whether the run is to end.
+        stops: whether the run should end.
     """
 
     def __init__(
@@ -212,14 +213,14 @@ class Best:
 
     @property
     def decides(self) -> dict[str, Any]:
-        """What of this decides the run, for its checkpoints."""
+        """Return the values that decide the selection, for checkpoints."""
         if self.evaluation is None:
             return {}
         evaluation = self.evaluation
         return {"evaluation": {"every": evaluation.every, "patience": evaluation.patience, **evaluation.decides}}
 
     def restore(self, counters: Counters, tensors: dict[str, Tensor]) -> None:
-        """Start from the counters and tensors of a checkpoint, or from new ones."""
+        """Restore the state from the counters and tensors of a checkpoint, or initialize it."""
         self.counters = counters
         self._judge()
         if self.rank == 0 and counters.best is not None:
@@ -233,7 +234,9 @@ class Best:
         return {f"best.{name}": tensor for name, tensor in self._weights.items()}
 
     def score_if_due(self, num_pairs: int) -> float:
-        """Score the encoder if that is due after a step over ``num_pairs`` pairs; return the seconds it took."""
+        """Evaluate the encoder if an evaluation is due after a step over ``num_pairs`` pairs; return the seconds it
+        took.
+        """
         if not self._is_due(num_pairs):
             return 0.0
         if self.model.matrix.is_cuda:  # the steps before are counted as steps
@@ -250,7 +253,7 @@ class Best:
         return passed or done == self.num_pairs * self.epochs
 
     def _score(self) -> None:
-        """Score the present encoder, and send the score to all workers."""
+        """Evaluate the current encoder, and send the score to all workers."""
         assert self.evaluation is not None
         counters, device = self.counters, self.model.matrix.device
         number = torch.tensor(math.nan, dtype=torch.float64, device=device)
@@ -273,9 +276,10 @@ class Best:
         self.evaluation.on_score(Evaluated(counters.step, epoch, score, counters.best, since_best, self.stops))
 
     def take(self) -> None:
-        """Put the best weights into the encoder, on rank 0, unless they are there.
+        """On rank 0, load the best weights into the encoder, unless it already has them.
 
-        On CPUs the others may share its words: they wait until they have read them, and until it has written them.
+        On CPUs, other workers may share the word matrix: rank 0 waits until they have read it, and they wait until rank
+        0 has written it.
         """
         waits = self.world > 1 and self.evaluation is not None and not self.model.matrix.is_cuda
         if waits:
@@ -286,7 +290,7 @@ class Best:
             dist.barrier()
 
     def _judge(self) -> int:
-        """Decide whether the run is to end; how many scores there are since the best."""
+        """Decide whether the run ends; return the number of scores since the best one."""
         scores, best = self.counters.scores, self.counters.best
         since_best = len(scores) if best is None else sum(step > best[0] for step, *_ in scores)
         patience = self.evaluation.patience if self.evaluation else None

@@ -1,4 +1,4 @@
-"""What a model is trained on, and what comes of it; ``Pairs`` train an encoder."""
+"""Training data and the training result; ``Pairs`` train an encoder."""
 
 import contextlib
 import logging
@@ -38,7 +38,7 @@ from paraembed.training.step import exchanged
 
 PICTURE = "training.png"
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Head and rows."""
+"""Header and rows of a table."""
 
 _BLOCK_ROWS = 65_536
 _TOKEN_BYTES = 5  # of the shards' text a token, about
@@ -49,17 +49,17 @@ log = logging.getLogger(__name__)
 
 
 class TrainingData(Protocol):
-    """What a model is trained on, and what comes of it: ``Pairs``, or ``supervised.labels.Labels``.
+    """Interface of training data, implemented by ``Pairs`` and ``supervised.labels.Labels``.
 
     Attributes:
         job: name of the job in ``jobs/``.
-        model: what is trained.
-        unit: what it is trained on.
-        share: what the second number of a report is the share of.
-        warns_of_collapse: whether a share near 1 says that all texts get one vector.
-        texts: whose tokens the words must cover, for messages.
-        vectors: name of the word-vector file or encoder that training begins with.
-        min_coverage: fraction of the tokens that must have a vector of their own; it does not decide the result.
+        model: name of what is trained.
+        unit: name of a training example.
+        share: meaning of the second number of a report, a fraction.
+        warns_of_collapse: whether a fraction near 1 indicates that all texts get the same vector.
+        texts: name of the texts whose tokens the words must cover, for messages.
+        vectors: name of the word-vector file or pretrained encoder.
+        min_coverage: fraction of the tokens that must have a word vector; it does not change the result.
     """
 
     job: ClassVar[str]
@@ -70,7 +70,7 @@ class TrainingData(Protocol):
 
     @property
     def recipe(self) -> BaseRecipe:
-        """How to train."""
+        """Recipe of the training."""
 
     @property
     def min_coverage(self) -> float: ...  # noqa: D102
@@ -83,91 +83,95 @@ class TrainingData(Protocol):
 
     @property
     def about(self) -> str:
-        """Task and mode for the name of the run; empty for training on pairs."""
+        """Task and mode, for the name of the run; empty for training on pairs."""
 
     def inputs(self) -> dict[str, Any]:
-        """Return what decides the result besides the recipe and the selection; digests, JSON."""
+        """Return what decides the result besides the recipe and the selection, as JSON with digests."""
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the result; JSON."""
+        """Return what decides the result, as JSON."""
 
     def identity_at(self, out: Path) -> dict[str, Any]:
-        """Return what decided a finished output; OSError, ValueError where it is none of this job."""
+        """Return what decided a finished output; raise OSError or ValueError if this job did not write the output."""
 
     def table_at(self, out: Path) -> Table | None:
-        """Return the table of scores of a finished output, where it has one."""
+        """Return the table of scores in a finished output, if it has one."""
 
     def params(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Return what MLflow logs of it."""
+        """Return the parameters that are logged to MLflow."""
 
     def check(self, workers: int, workers_here: int, *, gpus: bool) -> None:
-        """Raise ValueError where a training could not begin, or this machine is too small for its workers."""
+        """Raise ValueError if a training could not start, or if this machine is too small for its workers."""
 
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
-        """Return tokens (about), examples, and the word-vector file, or rows and width of a trained encoder."""
+        """Return the approximate number of tokens, the number of examples, and either the word-vector file or rows and
+        width of a trained encoder.
+        """
 
     def untrained(self) -> tuple[Any, Coverage]:
-        """Return the model before training, and how well its words cover the tokens."""
+        """Return the model before training, and the coverage of the tokens by its vocabulary."""
 
     def with_recipe(self, recipe: BaseRecipe) -> Self:
-        """Return the same with another recipe."""
+        """Return the same data with another recipe."""
 
     def for_workers(self) -> Self:
-        """Return it without what workers do not need."""
+        """Return the data without what workers do not need."""
 
     def files(self) -> tuple[list[str], list[str]]:
-        """Return the Parquet files that every worker reads, and their columns; empty: it is all here."""
+        """Return the Parquet files that every worker reads, and their columns; empty if the data are already in
+        memory.
+        """
 
     def read(
         self, model: Any, blocks: Iterable[pa.Table] | None = None, scratch: Path | None = None, world: int = 1
     ) -> tuple[Any, int, list[str]]:
-        """Return the examples as the model reads them, how many, and what a user may not expect of them.
+        """Return the examples as the model reads them, their number, and remarks for the user, such as truncated texts.
 
         Args:
-            model: that is trained.
-            blocks: of ``files``; None: read them.
-            scratch: folder for examples that are over the memory limit; None: all are kept in memory.
-            world: how many workers.
+            model: the model to train.
+            blocks: contents of ``files``; None: read the files.
+            scratch: folder for examples beyond the memory limit; None: keep all in memory.
+            world: number of workers.
         """
 
     def load(self, folder: Path) -> Any:
         """Load a model that ``save`` wrote."""
 
     def save(self, model: Any, folder: Path, card: str) -> None:
-        """Write a model folder that is not finished, with this README."""
+        """Write a model folder, in progress, with the README ``card``."""
 
     def scoring(self, num: int) -> Scoring | None:
-        """Return what the model is scored by, with so many examples; None: the last step's is the result."""
+        """Return how the model is evaluated, for ``num`` examples; None: keep the model of the last step."""
 
     def train(self, model: Any, examples: Any, **how: Any) -> Counters:
-        """Train a model in place; arguments and errors as for ``training.loop.train``."""
+        """Train a model in place; further arguments and errors are those of ``training.loop.train``."""
 
     def finish(
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
     ) -> Table | None:
-        """Score the trained model, write the output, and return the table of scores.
+        """Evaluate the trained model, write the output, and return the table of scores.
 
         Args:
-            name: of the recipe.
-            work: with the model before training in ``untrained``, and the result in ``trained``.
-            counters: where the training ended.
-            log_metrics: logs metrics of a step.
+            name: name of the recipe.
+            work: folders of the job: the untrained model in ``untrained``, the trained one in ``trained``.
+            counters: final counters of the training.
+            log_metrics: logs the metrics of a step.
         """
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Paraphrase pairs, which train an encoder.
+    """Paraphrase pairs that train an encoder.
 
     Attributes:
-        recipe: how to train.
-        folder: of pair shards.
+        recipe: recipe of the training.
+        folder: folder of pair shards.
         words: word-vector text file.
-        suites: what to score the encoder on, before, while and after it is trained. Without any, the last step's
-            encoder is the result.
-        selection: how often, and which encoder is kept.
-        min_coverage: fraction of the pairs' tokens that must have a vector of their own; it does not decide the result.
-        max_bytes: memory of a worker for the pairs; more of them are kept in files.
+        suites: sets to score the encoder on before, during and after training; without any, the encoder of the last
+            step is kept.
+        selection: how often to evaluate, and how to select the best checkpoint.
+        min_coverage: fraction of the pairs' tokens that must have a word vector; it does not change the result.
+        max_bytes: memory of a worker for the pairs; larger data are read from disk.
     """
 
     recipe: Recipe
@@ -186,7 +190,7 @@ class Pairs:
     about: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a minimum coverage that is no fraction."""
+        """Raise ValueError if the minimum coverage is not a fraction."""
         check_min_coverage(self.min_coverage)
 
     @property
@@ -196,18 +200,18 @@ class Pairs:
 
     @property
     def warns_of_collapse(self) -> bool:
-        """Whether the share is one of hinge terms."""
+        """Whether the fraction is one of hinge terms."""
         return self.recipe.objective == "margin"
 
     @cached_property
     def shards(self) -> dict[str, Any]:
-        """Manifest of the shards, whose digests are checked."""
+        """Manifest of the shards, after a check of their digests."""
         doing(f"checking the digests of {self.folder.name}")
         return read_pair_manifest(self.folder)
 
     @property
     def num_pairs(self) -> int:
-        """How many pairs there are."""
+        """Number of pairs."""
         kept: int = self.shards["counts"]["kept"]
         return kept
 
@@ -221,15 +225,17 @@ class Pairs:
         return Scoring(scorer, select, self.selection.eval_every, self.selection.patience, decides)
 
     def scoring(self, num: int) -> Scoring | None:  # noqa: ARG002
-        """Return what the encoder is scored by; see ``TrainingData``."""
+        """Return how the encoder is evaluated; see ``TrainingData``."""
         return self._scoring
 
     def inputs(self) -> dict[str, Any]:
-        """Return digests of pairs and words."""
+        """Return the digests of pairs and word vectors."""
         return {"pairs": sha256_of(self.folder / "manifest.json"), "words": sha256_of(self.words)}
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the encoder; OSError or ValueError where pairs or words are not there, or not whole."""
+        """Return what decides the encoder; raise OSError or ValueError if pairs or word vectors are missing or
+        damaged.
+        """
         self.shards  # noqa: B018  is read first
         require_file(self.words)
         identity = {"recipe": self.recipe.to_dict(), **self.inputs()}
@@ -243,16 +249,17 @@ class Pairs:
         return recorded_identity(checkpoint.read_config(out), Recipe)
 
     def table_at(self, out: Path) -> Table | None:  # noqa: ARG002
-        """Return none: the scores of an encoder are in its README."""
+        """Return None, since the scores of an encoder are in its README."""
         return None
 
     def params(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Return what MLflow logs of it."""
+        """Return the parameters that are logged to MLflow."""
         scored = {"evaluation": identity["evaluation"]} if "evaluation" in identity else {}
         return {**scored, "pairs": self.num_pairs, "pairs_digest": identity["pairs"], "words": identity["words"]}
 
     def size(self) -> tuple[int, int, Path]:
-        """Return tokens, about, by the sizes of the columns, pairs, and the word-vector file.
+        """Return the approximate number of tokens (from the sizes of the columns), the number of pairs, and the
+        word-vector file.
 
         Raises:
             OSError: a column is encrypted.
@@ -265,7 +272,7 @@ class Pairs:
         return text_bytes // _TOKEN_BYTES, self.num_pairs, self.words
 
     def check(self, workers: int, workers_here: int, *, gpus: bool) -> None:
-        """Raise ValueError for too few pairs or too little memory."""
+        """Raise ValueError if there are too few pairs or too little memory."""
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
         num_tokens, num_pairs, words = self.size()
         device = "cuda" if gpus else "cpu"
@@ -278,7 +285,7 @@ class Pairs:
         check_memory(memory, available_memory())
 
     def untrained(self) -> tuple[Encoder, Coverage]:
-        """Return the encoder before training, and how well its words cover the pairs."""
+        """Return the encoder before training, and the coverage of the pairs by its vocabulary."""
         return untrained_encoder(self.words, self.folder, self.shards, self.recipe)
 
     def with_recipe(self, recipe: BaseRecipe) -> "Pairs":
@@ -287,7 +294,7 @@ class Pairs:
         return replace(self, recipe=recipe)
 
     def for_workers(self) -> "Pairs":
-        """Return it as it is."""
+        """Return the data unchanged."""
         return self
 
     def files(self) -> tuple[list[str], list[str]]:
@@ -308,7 +315,9 @@ class Pairs:
             limit=None if scratch is None else MemoryLimit(self.max_bytes, scratch),
         )
         if len(pairs) != 2 * self.num_pairs:
-            raise ValueError(f"read {len(pairs) // 2:,} pairs; the manifest says {self.num_pairs:,}: shard them again")
+            raise ValueError(
+                f"read {len(pairs) // 2:,} pairs, but the manifest says {self.num_pairs:,}; shard the pairs again"
+            )
         lines = [str(pairs)] if isinstance(pairs, MappedPairs) else []
         lines += notes.lines(model)
         lines += [exchanged(model, self.recipe, world)] if world > 1 else []
@@ -330,7 +339,7 @@ class Pairs:
         return checkpoint.load(folder)
 
     def save(self, model: Encoder, folder: Path, card: str) -> None:
-        """Write an encoder folder that is not finished."""
+        """Write an encoder folder that is still in progress."""
         checkpoint.save(model, folder, recipe=self.recipe.to_dict(), provenance={}, model_card=card)
 
     def train(self, model: Encoder, examples: Ragged, **how: Any) -> Counters:
@@ -340,10 +349,10 @@ class Pairs:
     def finish(
         self, name: str, work: Work, counters: Counters, log_metrics: Callable[[dict[str, float], int], object]
     ) -> Table | None:
-        """Score the encoder, write its folder with the scores and a picture; see ``TrainingData``."""
+        """Evaluate the encoder, and write its folder with scores and a plot; see ``TrainingData``."""
         kept = self._scoring.kept(counters) if self._scoring else None
         if self._scoring is not None and kept is None:
-            log.warning("no evaluation has a score: the encoder of the last step is the result")
+            log.warning("no evaluation has a score, so the encoder of the last step is kept")
         if kept is not None:
             say(kept.in_words())
             log_metrics(kept.metrics(), counters.step)
@@ -373,19 +382,19 @@ class Pairs:
         return None if scores is None else scores.table()
 
     def _scores(self, folder: Path, after: Candidate) -> Report | None:
-        """Return the scores of the encoder that is kept and of the untrained one; None where one has no score."""
+        """Return the scores of the selected encoder and of the untrained one; None if either has no score."""
         if not self.suites:
             return None
         before = Candidate("untrained", "before training", checkpoint.load(folder / "untrained"), is_baseline=True)
         try:
             return compare([after, before], self.suites, progress=doing)
         except ValueError as error:
-            log.warning("no scores of the finished encoder: %s", error)
+            log.warning("the finished encoder has no scores: %s", error)
             return None
 
 
 class _Notes:
-    """Counts of texts that an encoder does not read as its user may expect."""
+    """Counts of texts that the encoder truncates or otherwise reads only in part."""
 
     def __init__(self) -> None:
         self.texts = self.cut = self.without_tree = self.several = 0
@@ -401,21 +410,21 @@ class _Notes:
             self.several += num_cut(block, 1)
 
     def lines(self, encoder: Encoder) -> list[str]:
-        """What to say of them."""
+        """Return the remarks for the user."""
         lines = []
         of = f"of {self.texts:,} texts"
         if self.cut:
-            lines.append(f"{self.cut:,} {of} are cut after max_tokens = {encoder.max_tokens} tokens")
+            lines.append(f"{self.cut:,} {of} are truncated to max_tokens = {encoder.max_tokens} tokens")
         if self.without_tree:
-            lines.append(f"{self.without_tree:,} {of} have no parse: right-branching trees are used")
+            lines.append(f"{self.without_tree:,} {of} have no parse tree; right-branching trees are used")
         if self.several:
-            lines.append(f"{self.several:,} {of} have several words: the encoder word reads the first")
+            lines.append(f"{self.several:,} {of} have several words; the encoder word reads only the first")
         return lines
 
 
 def recorded_identity(config: dict[str, Any], kind: type[BaseRecipe]) -> dict[str, Any]:
-    """Return the identity of a finished training, from the configuration of its result; missing fields of the recipe
-    have their defaults.
+    """Return the identity of a finished training from the configuration in its output; missing recipe fields get their
+    defaults.
     """
     provenance = config.get("provenance")
     identity = provenance.get("training") if isinstance(provenance, dict) else None
@@ -426,7 +435,7 @@ def recorded_identity(config: dict[str, Any], kind: type[BaseRecipe]) -> dict[st
 
 
 def provenance_of(identity: dict[str, Any], counters: Counters) -> dict[str, Any]:
-    """Return what every finished training records of itself."""
+    """Return the provenance that every finished training records."""
     arithmetic = {"arithmetic_from_step": counters.arithmetic} if len(counters.arithmetic) > 1 else {}
     return {"training": identity, "steps": counters.step, "workers_from_step": counters.workers, **arithmetic}
 
@@ -440,12 +449,12 @@ def draw(
     changes: Sequence[ScoreChange] = (),
     **words: str,
 ) -> None:
-    """Write the picture of a training on so many examples an epoch; one that cannot be written costs a warning."""
+    """Plot a training with ``num`` examples per epoch; if the file cannot be written, log a warning."""
     try:
         curve = ScoreCurve(kept.metric, counters.scores, kept.best[0]) if kept else None
         draw_training(path, title, counters.curve, num, changes, curve, **words)
     except (OSError, ValueError) as error:
-        log.warning("the picture %s could not be written (%s); the rest is whole", path.name, error)
+        log.warning("the plot %s could not be written (%s); all other outputs are complete", path.name, error)
 
 
 def _changes(scores: Report | None) -> list[ScoreChange]:

@@ -1,6 +1,6 @@
-"""Communication of data-parallel workers within a step.
+"""Communication between data-parallel workers within a step.
 
-Sums are made in the order of the workers, so that every worker gets the same bits, every time.
+Sums are computed in the order of the workers, so every worker gets the same bits in every run.
 """
 
 from typing import Any
@@ -13,11 +13,12 @@ _TEXT_BYTES = 2000
 
 
 def gather(tensor_N: Tensor, world: int) -> tuple[Tensor, int]:
-    """Return the concatenated tensors of all workers, and the first row of this worker's; lengths may differ.
+    """Concatenate the tensors of all workers, whose lengths may differ; return it and the first row of this worker's
+    part.
 
     Args:
-        tensor_N: this worker's, [N, …]; its gradient is the sum over all workers' losses. Every worker must
-            run the backward pass, also one whose tensor is empty.
+        tensor_N: tensor of this worker, [N, …]; its gradient is the sum over all workers' losses. Every worker must run
+            the backward pass, even with an empty tensor.
         world: number of workers.
     """
     counts = _counts(len(tensor_N), world, tensor_N.device)
@@ -40,16 +41,16 @@ class _Gather(torch.autograd.Function):
 
 
 def exchange_rows(rows_R: Tensor, grad_RD: Tensor, num_rows: int, world: int) -> tuple[Tensor, Tensor]:
-    """Sum row gradients over all workers: send (row, gradient) pairs, or the whole matrix if that is smaller.
+    """Sum row gradients over all workers by sending (row, gradient) pairs, or the whole matrix if it is smaller.
 
     Args:
-        rows_R: this worker's distinct rows.
+        rows_R: distinct rows of this worker.
         grad_RD: their gradients.
         num_rows: V, rows of the matrix.
         world: number of workers.
 
     Returns:
-        The distinct rows of all workers, ascending, and the sums; the same tensors on every worker.
+        The distinct rows of all workers, ascending, and the sums of their gradients; equal on every worker.
     """
     counts = _counts(len(rows_R), world, rows_R.device)
     if world * max(counts) > 2 * num_rows:  # a sum over all sends the matrix there and back
@@ -83,7 +84,7 @@ def _counts(count: int, world: int, device: torch.device) -> list[int]:
 
 
 def all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
-    """Return every worker's tensor; they are padded to equal lengths for the transfer."""
+    """Return every worker's tensor; tensors are padded to equal lengths for the transfer."""
     padded = tensor_N.new_zeros(max(counts), *tensor_N.shape[1:])
     padded[: len(tensor_N)] = tensor_N
     everyone = [torch.empty_like(padded) for _ in counts]

@@ -1,4 +1,6 @@
-"""What a training begins with: the untrained encoder, the coverage of its words, and the memory that it will take."""
+"""Inputs of a training: the untrained encoder, the coverage of its vocabulary, and the memory that the training
+needs.
+"""
 
 import gzip
 import logging
@@ -30,11 +32,11 @@ class Coverage:
     """Coverage of the training tokens by word vectors.
 
     Attributes:
-        num_words: rows of the word matrix, random ones included.
+        num_words: rows of the word matrix, including random vectors.
         width: length of a word vector.
         covered: fraction of the tokens that have a pretrained vector, 0 to 1.
-        num_random: words that got a random vector.
-        with_vector: fraction of the tokens that have a pretrained vector or a random one of their own, 0 to 1.
+        num_random: number of words with a random vector.
+        with_vector: fraction of the tokens that have their own vector, pretrained or random, 0 to 1.
         missing: the most frequent words without a pretrained vector, with their counts.
     """
 
@@ -50,9 +52,9 @@ def coverage_of(counts: pa.StructArray, pretrained: pa.StringArray, words: Words
     """Count the tokens that have a vector.
 
     Args:
-        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` makes them.
+        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` returns them.
         pretrained: words that have a pretrained vector.
-        words: these and the words with a random vector.
+        words: these words and those with a random vector.
     """
     tokens = pa.table({"word": counts.field("values"), "count": counts.field("counts")})
     total = pc.sum(tokens["count"]).as_py() or 1
@@ -77,13 +79,13 @@ def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -
     """Warn if less than half of the tokens have a pretrained vector.
 
     Args:
-        coverage: of the training texts.
-        least: fraction of the tokens that must have a vector of their own, random ones included; 0: any.
+        coverage: coverage of the training texts.
+        least: fraction of the tokens that must have their own vector, pretrained or random; 0: no check.
         vectors: name of the word-vector file or encoder.
-        texts: what the tokens are of, for the message.
+        texts: name of the texts, for the message.
 
     Raises:
-        ValueError: fewer tokens than ``least`` have a vector of their own; names the most frequent missing words.
+        ValueError: the coverage is below ``least``; the message names the most frequent missing words.
     """
     is_too_low = coverage.with_vector < least
     if not is_too_low and coverage.covered >= LOW_COVERAGE:
@@ -98,31 +100,31 @@ def check_coverage(coverage: Coverage, least: float, vectors: str, texts: str) -
         log.warning("warning: %s%s; %s", fact, random, _REMEDIES)
         return
     raise ValueError(
-        f"{fact}. At least {least:.1%} of the tokens must have one (`min_coverage` {least:g}); {_REMEDIES}, or train "
-        "all the same with `min_coverage` 0"
+        f"{fact}. At least {least:.1%} of the tokens must have one (`min_coverage` {least:g}); {_REMEDIES}, or skip "
+        "this check with `min_coverage` 0"
     )
 
 
 _REMEDIES = (
-    "split the texts with the tokenizer that the words were made with (`tokenizer`, for pairs that of jobs/shard.py), "
-    "check that the texts are lower-cased, as words are when they are read, give other `words` (or another "
-    "`pretrained`), or give each missing word a vector of its own with `new_words` random (and `new_words_min_count`)"
+    "tokenize the texts with the tokenizer of the word vectors (`tokenizer`; pairs are tokenized by jobs/shard.py), "
+    "check that the texts are lower-cased, as words are when they are read, use other `words` (or another "
+    "`pretrained`), or give each missing word a random vector with `new_words` random (and `new_words_min_count`)"
 )
 
 
 def untrained_encoder(
     words_file: Path, pairs: Path, shards: dict[str, Any], recipe: BaseRecipe
 ) -> tuple[Encoder, Coverage]:
-    """Return the untrained encoder, and the coverage of the pairs by its words.
+    """Return the untrained encoder, and the coverage of the pairs by its vocabulary.
 
     Args:
         words_file: word-vector text file.
         pairs: folder of pair shards.
         shards: its manifest.
-        recipe: architecture, vocabulary cut, what becomes of words without a vector, seed.
+        recipe: architecture, vocabulary cut, treatment of words without a vector, seed.
 
     Raises:
-        OSError, ValueError: as ``read_words`` and ``read_pair_manifest``.
+        OSError, ValueError: the same errors as ``read_words`` and ``read_pair_manifest``.
     """
     return encoder_for(words_file, _token_counts(pairs, shards), recipe)
 
@@ -132,14 +134,14 @@ def encoder_for(words_file: Path, counts: pa.StructArray, recipe: BaseRecipe) ->
 
     Args:
         words_file: word-vector text file.
-        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` makes them.
-        recipe: as for ``untrained_encoder``.
+        counts: fields ``values`` and ``counts``, as ``pyarrow.compute.value_counts`` returns them.
+        recipe: recipe with the fields that ``untrained_encoder`` uses.
 
     Raises:
-        OSError, ValueError: as ``read_words``.
+        OSError, ValueError: the same errors as ``read_words``.
     """
     if not pc.sum(counts.field("counts")).as_py():
-        raise ValueError("the texts to train on have no tokens; give others")
+        raise ValueError("the training texts have no tokens; give other texts")
     pretrained = read_words(words_file, recipe.max_words)
     words = with_new_words(pretrained, counts, recipe)
     coverage = coverage_of(counts, pretrained.vocabulary, words)
@@ -159,8 +161,8 @@ def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> 
     """Return the words, with a random vector for each counted token without one if the recipe says so.
 
     Args:
-        words: with vectors.
-        counts: as for ``encoder_for``.
+        words: vocabulary with vectors.
+        counts: token counts, as for ``encoder_for``.
         recipe: recipe with ``new_words``, ``new_words_min_count`` and ``seed``.
     """
     if recipe.new_words != "random":
@@ -169,12 +171,16 @@ def with_new_words(words: Words, counts: pa.StructArray, recipe: BaseRecipe) -> 
     often = pc.greater_equal(counts.field("counts"), recipe.new_words_min_count)
     new = counts.field("values").filter(pc.and_(often, pc.invert(known))).sort()
     if pc.any(pc.match_substring(new, "\n")).as_py():
-        raise ValueError("a token of the pairs holds a line feed, which no vocabulary can; shard the pairs again")
+        raise ValueError(
+            "a token of the pairs contains a line feed, which is not allowed in a vocabulary; shard the pairs again"
+        )
     return add_random_words(words, new, recipe.seed)
 
 
 def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) -> tuple[Encoder, Coverage]:
-    """Return a trained encoder with random vectors for new words, and the coverage; its own vectors stay."""
+    """Return a trained encoder with random vectors for new words, and the coverage; its existing vectors are
+    unchanged.
+    """
     pretrained = Words(encoder.vocabulary, encoder.matrix.detach().numpy())
     words = with_new_words(pretrained, counts, recipe)
     coverage = coverage_of(counts, pretrained.vocabulary, words)
@@ -196,7 +202,9 @@ def with_words_of(encoder: Encoder, counts: pa.StructArray, recipe: BaseRecipe) 
 
 
 def _with_bos_eos(words: Words, recipe: BaseRecipe) -> Words:
-    """Return the words with the BOS/EOS tokens of the recipe: the file's vectors of <s> and </s>, or random ones."""
+    """Return the words with the BOS/EOS tokens of the recipe, with the file's vectors of <s> and </s> or random
+    ones.
+    """
     wanted = {"none": [], "start": [START], "end": [END], "both": [START, END]}[recipe.bos_eos_tokens]
     new = [word for word in wanted if not pc.is_in(pa.scalar(word), value_set=words.vocabulary).as_py()]
     if not new:
@@ -233,17 +241,17 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a training on one machine.
+    """Bytes that a training needs on one machine.
 
     Attributes:
         num_words: rows of the word matrix, estimated.
-        width: its columns.
-        words: the word matrix and its vocabulary.
-        copies: what else is of the size of the matrix: optimizer state, initial values, gradients.
-        pairs: ids and offsets.
-        workers: how many processes there are; each holds all this, but for what is shared and for ``best``.
-        are_shared: whether the processes train one matrix in common, and hold the copies once.
-        best: the matrix of the best encoder so far, which one process keeps.
+        width: columns of the word matrix.
+        words: bytes of the word matrix and its vocabulary.
+        copies: bytes of other arrays of the matrix's size: optimizer state, initial values, gradients.
+        pairs: bytes of ids and offsets.
+        workers: number of processes; each needs all of this, except for what is shared and for ``best``.
+        are_shared: whether the processes share one word matrix and its copies.
+        best: bytes of the best encoder's word matrix, which one process keeps.
     """
 
     num_words: int
@@ -257,7 +265,9 @@ class Memory:
 
     @property
     def needed(self) -> int:
-        """Bytes in all. Reading the words takes two matrices for a while, as much as any training needs at least."""
+        """Total bytes. Reading the word vectors temporarily needs two matrices, which is the minimum for any
+        training.
+        """
         # Each process lets go of its own matrix once all of them have the common one.
         copies = self.words + self.copies if self.are_shared else self.workers * self.copies
         words = self.workers * self.words + max(copies, self.workers * self.words)
@@ -278,15 +288,15 @@ def estimate(
     """Estimate the memory of a training.
 
     Args:
-        words: text file of word vectors, whose first rows and size give the number of rows; or rows and width of
-            a trained encoder's matrix.
+        words: text file of word vectors, whose first rows and size give the number of rows; or rows and width of a
+            trained encoder's matrix.
         recipe: vocabulary cut, optimizer, penalty.
-        num_tokens: of all pairs.
+        num_tokens: number of tokens in all pairs.
         num_pairs: number of pairs.
-        workers: processes on this machine.
-        most_pair_bytes: of the pairs that a worker keeps in memory; None: all.
-        are_shared: whether the workers share the words; see ``fast.step_kind``.
-        keeps_best: whether the encoder is scored on the way.
+        workers: number of processes on this machine.
+        most_pair_bytes: maximum bytes of pairs that a worker keeps in memory; None: all pairs.
+        are_shared: whether the workers share the word matrix; see ``fast.step_kind``.
+        keeps_best: whether the encoder is evaluated during training.
 
     Raises:
         OSError: the file cannot be read.
@@ -309,23 +319,27 @@ def estimate(
 
 
 def check_memory(memory: Memory, available: int, *, cuts_words: bool = True) -> None:
-    """Raise ValueError if a training needs more bytes than are available; ``cuts_words``: max_words would help."""
+    """Raise ValueError if a training needs more memory than is available; ``cuts_words``: suggest max_words in the
+    message.
+    """
     if memory.needed <= available:
         return
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
-    workers += ", which share the words and their copies once all have read them" if memory.are_shared else ""
+    workers += (
+        (", which share the words and their copies after all of them have read the words") if memory.are_shared else ""
+    )
     workers += f", and the best encoder so far {memory.best / _GIB:,.1f} GiB" if memory.best else ""
     fewer = "keep fewer words with `max_words`, or " if cuts_words else ""
     raise ValueError(
-        f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, and {available / _GIB:,.1f} GiB are "
-        f"available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, optimizer "
-        f"state and copies of them {memory.copies / _GIB:,.1f} GiB, the pairs {memory.pairs / _GIB:,.1f} GiB{workers}; "
-        f"{fewer}use fewer workers or a larger machine"
+        f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, but only {available / _GIB:,.1f} GiB "
+        f"are available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, "
+        f"optimizer state and copies of them {memory.copies / _GIB:,.1f} GiB, the pairs {memory.pairs / _GIB:,.1f} "
+        f"GiB{workers}; {fewer}use fewer workers or a larger machine"
     )
 
 
 def available_memory() -> int:
-    """Return the available bytes of this machine, or of its container (cgroup v2)."""
+    """Return the available memory of this machine, or of its container (cgroup v2), in bytes."""
     available: int = psutil.virtual_memory().available
     try:
         group = Path("/proc/self/cgroup").read_text().strip().split("\n")[-1].split("::")[-1].lstrip("/")
@@ -340,7 +354,7 @@ def available_memory() -> int:
 
 
 def _shape(path: Path) -> tuple[int, int]:
-    """Return the approximate number of rows and the width of a word-vector file; (0, 0) if it is not one."""
+    """Return the approximate number of rows and the width of a word-vector file; (0, 0) if the file is not one."""
     with path.open("rb") as raw:
         if path.suffix != ".gz":
             text = raw.read(_SAMPLE_BYTES)

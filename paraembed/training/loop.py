@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, reports, checkpoints. No Ray; it runs on a bare machine."""
+"""The training loop: epochs of steps, reports, checkpoints. It does not use Ray."""
 
 import logging
 import math
@@ -28,10 +28,10 @@ from paraembed.training.state import Checkpoints, Counters, load_state, save_sta
 from paraembed.training.step import TrainingStep, step_for
 
 REPORT_STEPS = 100
-"""Steps between reports; fixed, so that a resumed run has the loss curve of an uninterrupted one."""
+"""Steps between reports; a constant, so that a resumed run has the same loss curve as an uninterrupted one."""
 
 SKIPPED_STEPS = 20
-"""Steps before the trace: the first steps compile, allocate and read."""
+"""Steps before the trace starts, because the first steps compile, allocate and read."""
 TRACED_STEPS = 10
 
 log = logging.getLogger(__name__)
@@ -45,12 +45,12 @@ class Report:
         epoch: number of the current epoch, from 1.
         epochs: number of epochs.
         step: number of the step in the run, from 1.
-        steps: number of steps of the run.
+        steps: number of steps in the run.
         loss: mean loss per pair, without penalties.
         active: fraction of the objective's terms above zero, 0 to 1.
         pairs_per_second: pairs per second of all workers.
         seconds_left: estimate of the remaining seconds.
-        end_of_epoch: whether this report closes an epoch.
+        end_of_epoch: whether this is the last report of an epoch.
     """
 
     epoch: int
@@ -65,16 +65,16 @@ class Report:
 
 
 def check_num_pairs(num_pairs: int, batch_size: int, world: int) -> None:
-    """Raise ValueError where a step would ask for more pairs than there are, or where there are no two."""
+    """Raise ValueError if there are fewer pairs than a step needs, or fewer than two."""
     if num_pairs < 2:
-        raise ValueError(f"{num_pairs} pairs to train on; negatives come from other pairs, so at least 2")
+        raise ValueError(f"{num_pairs} pairs to train on; negatives come from other pairs, so at least 2 are needed")
     if batch_size * world > num_pairs:
         workers = f" for each of {world} workers" if world > 1 else ""
         most = num_pairs // world
         advice = f"`batch_size` {most} or less" if most > 1 else f"`workers` {num_pairs // 2} or less"
         raise ValueError(
-            f"batch_size is {batch_size}{workers}, and there are {num_pairs:,} pairs to train on; give {advice}, or "
-            "more pairs"
+            f"batch_size is {batch_size}{workers}, but there are only {num_pairs:,} pairs to train on; give "
+            f"{advice}, or more pairs"
         )
 
 
@@ -92,32 +92,32 @@ def train(
 ) -> Counters:
     """Train an encoder in place; resume from the last checkpoint, if there is one.
 
-    A run that is interrupted anywhere and resumed with the same number of workers ends with the same bits as an
-    uninterrupted one (on a CPU). With another number of workers every pair still comes once per epoch, and a warning
-    says that batches differ from this step on.
+    A run on a CPU that is interrupted anywhere and resumed with the same number of workers ends with the same bits as
+    an uninterrupted one. With another number of workers, every pair is still seen once per epoch, and a warning says
+    that batches differ from this step on.
 
     Args:
-        encoder: the untrained encoder (λ_w pulls towards it, also after a resume), the same on every worker; it is
-            trained on its device.
+        encoder: the untrained encoder, the same on every worker, on the device to train on; λ_w pulls towards its
+            values, also after a resume.
         pairs: 2n texts, none of them empty, n ≥ 2; the same on every worker.
-        recipe: how to train.
-        checkpoints: where and how often rank 0 saves the state; also at the end of every epoch and, with one worker, on
-            Ctrl-C or SIGTERM. If the disk is full, training continues with a warning.
+        recipe: recipe of the training.
+        checkpoints: where and how often rank 0 saves the state; the state is also saved at the end of every epoch and,
+            with one worker, on Ctrl-C or SIGTERM. If the disk is full, training continues with a warning.
         rank: number of this worker.
-        world: number of workers; more than one needs ``torch.distributed`` initialized.
+        world: number of workers; more than one requires an initialized ``torch.distributed``.
         on_report: called on every worker, every ``REPORT_STEPS`` steps and at the end of every epoch.
-        evaluation: dev-set evaluation and early stopping. Rank 0 then ends with the best encoder, which the returned
-            counters name, otherwise with that of the last step. Checkpoints hold its state. Workers on one machine may
-            share the word matrix; then the others end with that of rank 0.
+        evaluation: dev-set evaluation and early stopping. If set, rank 0 ends with the best encoder, which the returned
+            counters name, otherwise with that of the last step. Checkpoints include its state. If workers on one
+            machine share the word matrix, the others end with that of rank 0.
         trace: file for a profile of a few steps; see ``traced``.
 
     Returns:
         Counters of the whole run.
 
     Raises:
-        ValueError: fewer pairs than a step needs, a checkpoint of another training, workers with different checkpoints,
-            or a loss that is not finite (the last good checkpoint stays).
-        KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the state is saved.
+        ValueError: there are fewer pairs than a step needs, the checkpoint is of another training, workers have
+            different checkpoints, or the loss is not finite (the last good checkpoint is kept).
+        KeyboardInterrupt: the run was stopped by Ctrl-C or SIGTERM; the state is saved.
     """
     num_pairs = len(pairs) // 2
     check_num_pairs(num_pairs, recipe.batch_size, world)
@@ -128,7 +128,7 @@ def train(
         step_for(encoder, recipe, pairs, rank, world),
         pairs,
         num_pairs,
-        decides={"pairs a window (--pairs-memory-gb)": window},
+        decides={"pairs per window (--pairs-memory-gb)": window},
         checkpoints=checkpoints,
         on_report=on_report,
         evaluation=evaluation,
@@ -148,7 +148,7 @@ def run_steps(
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
 ) -> Counters:
-    """Take the steps of all epochs; result and errors are those of ``train``.
+    """Run the steps of all epochs; result and errors are those of ``train``.
 
     Args:
         model: model to train.
@@ -156,10 +156,10 @@ def run_steps(
         data: training data of the step.
         num_pairs: number of pairs, or other examples, per epoch.
         decides: what decides the run besides recipe and ``num_pairs``; a checkpoint with other values is rejected.
-        checkpoints: as for ``train``.
-        on_report: as for ``train``.
-        evaluation: as for ``train``.
-        trace: as for ``train``.
+        checkpoints: see ``train``.
+        on_report: see ``train``.
+        evaluation: see ``train``.
+        trace: see ``train``.
     """
     recipe, rank, world = step.recipe, step.rank, step.world
     best = Best(model, evaluation, num_pairs, recipe.epochs, rank, world)
@@ -207,7 +207,7 @@ def run_steps(
 
 
 class _Meter:
-    """When to report, and what; keeps ``counters.seconds`` and ``counters.curve``."""
+    """Decides when to report, and creates reports; updates ``counters.seconds`` and ``counters.curve``."""
 
     def __init__(self, counters: Counters, recipe: BaseRecipe, num_pairs: int, world: int) -> None:
         self.counters, self.recipe, self.num_pairs = counters, recipe, num_pairs
@@ -221,7 +221,7 @@ class _Meter:
         return self.counters.step % REPORT_STEPS == 0 or self.counters.pairs_in_epoch == self.num_pairs
 
     def report(self, loss_sum: float, active_sum: float) -> Report:
-        """Sums over the steps since the last report, and over all workers → report."""
+        """Return a report, given sums over the steps since the last report and over all workers."""
         counters, now = self.counters, time.perf_counter()
         loss, active = loss_sum / counters.unreported_steps, active_sum / counters.unreported_steps
         if not math.isfinite(loss):
@@ -245,13 +245,13 @@ class _Meter:
 
 
 class AstrayError(ValueError):
-    """Loss or weights are no numbers; every worker raises it at the same step."""
+    """Error for a loss or weights that are not finite; every worker raises it at the same step."""
 
 
 def _astray(what: str, counters: Counters, recipe: BaseRecipe) -> AstrayError:
     return AstrayError(
-        f"{what} by step {counters.step} (learning rate {recipe.learning_rate}); lower the learning rate or clip "
-        "gradients; checkpoints that were written before stay"
+        f"{what} by step {counters.step} (learning rate {recipe.learning_rate}); use a lower learning rate or "
+        "gradient clipping; earlier checkpoints are kept"
     )
 
 
@@ -262,7 +262,7 @@ def _over_workers(sums: Tensor, world: int) -> Tensor:
 
 
 class _Saver:
-    """Model, step and counters ↔ checkpoints; rank 0 writes them, every worker reads them."""
+    """Saves model, step and counters to checkpoints, and restores them; rank 0 writes, every worker reads."""
 
     def __init__(
         self,
@@ -287,7 +287,9 @@ class _Saver:
         self.has_failed = False
 
     def restore(self) -> Counters:
-        """The counters of the last checkpoint, whose tensors go into encoder and step; else those of a new run."""
+        """Load the last checkpoint into model and step and return its counters; without a checkpoint, return those of a
+        new run.
+        """
         rank, world = self.step.rank, self.step.world
         saved, problem = None, ""
         try:
@@ -307,8 +309,8 @@ class _Saver:
         if not workers or workers[-1][1] != world:
             if workers and rank == 0:
                 log.warning(
-                    "resuming with %d workers after step %d, with %d before: batches differ from this step on, and so "
-                    "will the encoder; every pair still comes once per epoch",
+                    "resuming with %d workers after step %d (%d workers before): batches differ from this step on, "
+                    "so the trained encoder will differ, too; every pair is still seen once per epoch",
                     world,
                     self.counters.step,
                     workers[-1][1],
@@ -318,14 +320,14 @@ class _Saver:
         return self.counters
 
     def _compare_arithmetic(self) -> None:
-        """Warn, and record the step, if a resumed run computes with other instructions or packages than before."""
+        """Warn, and record the step, if a resumed run computes with other CPU instructions or packages than before."""
         now, earlier, step = arithmetic(self.model.matrix.device), self.counters.arithmetic, self.counters.step
         if earlier and earlier[-1][1] == now:
             return
         if earlier and self.step.rank == 0:
             log.warning(
-                "resuming after step %d with %s, until then with %s: the weights will differ from those of an "
-                "uninterrupted run in their last bits",
+                "resuming after step %d with %s, before with %s: the weights will differ in their last bits from "
+                "those of an uninterrupted run",
                 *(step, now, earlier[-1][1]),
             )
         earlier.append((step + 1, now))
@@ -333,7 +335,7 @@ class _Saver:
     def _agree(self, problem: str) -> None:
         """Raise ValueError on all workers unless they resume from the same step; wait for all of them.
 
-        They may share the word matrix, which each of them has just read.
+        They have to wait because they may share the word matrix, which each of them has just read.
         """
         if self.checkpoints is None:
             return
@@ -344,8 +346,8 @@ class _Saver:
             raise ValueError(problem)
         if len(set(states)) > 1:
             raise ValueError(
-                f"workers have different checkpoints in {self.checkpoints.folder} ({'; '.join(states)}); all of them "
-                "must see one folder"
+                f"workers have different checkpoints in {self.checkpoints.folder} ({'; '.join(states)}); put it in a "
+                "folder that all workers share"
             )
 
     def is_due_by_steps(self) -> bool:
@@ -355,7 +357,9 @@ class _Saver:
         return self.checkpoints is not None and time.perf_counter() - self.saved_at > self.checkpoints.seconds
 
     def save(self, sums: Tensor) -> None:
-        """Check that loss and tensors are finite; write a checkpoint. ``sums``: all workers since the last report."""
+        """Check that loss and tensors are finite, and write a checkpoint; ``sums``: sums over all workers since the
+        last report.
+        """
         counters = self.counters
         weights = {f"encoder.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors = {**weights, **self.step.state()}
@@ -373,8 +377,8 @@ class _Saver:
         except OSError as error:
             if not self.has_failed:
                 log.warning(
-                    "the checkpoint of step %d could not be written (%s); training continues, and earlier checkpoints "
-                    "stay; make room on the disk",
+                    "the checkpoint of step %d could not be written (%s); training continues, and earlier "
+                    "checkpoints are kept; free some space on the disk",
                     counters.step,
                     error,
                 )
@@ -385,7 +389,9 @@ class _Saver:
 
 @contextmanager
 def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
-    """With several workers, raise an error as RuntimeError with the worker's rank, so that the others stop, too."""
+    """With several workers, raise errors as RuntimeError with the worker's rank, so that the other workers stop,
+    too.
+    """
     try:
         yield
     except AstrayError:
@@ -403,9 +409,10 @@ def _said_by_its_worker(rank: int, world: int) -> Iterator[None]:
 
 @contextmanager
 def _stop_between_steps(world: int) -> Iterator[Callable[[], bool]]:
-    """Delay Ctrl-C and SIGTERM until the end of a step; the block asks whether one came.
+    """Delay Ctrl-C and SIGTERM until the end of a step; the block calls the yielded function to ask whether one came.
 
-    Several workers would have to agree on a step; they resume from the last checkpoint.
+    With several workers signals are not delayed, since the workers would have to agree on a step; they resume from the
+    last checkpoint.
     """
     if world > 1 or threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -421,10 +428,10 @@ def _stop_between_steps(world: int) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def traced(path: Path | None) -> Iterator[Callable[[], None]]:
-    """Trace ``TRACED_STEPS`` steps of the block, which calls what it is given after every step.
+    """Trace ``TRACED_STEPS`` steps of the block, which must call the yielded function after every step.
 
     Args:
-        path: gzipped JSON file in Chrome's trace format, which https://ui.perfetto.dev opens; None: no trace.
+        path: file for the trace, gzipped JSON in Chrome's trace format for https://ui.perfetto.dev; None: no trace.
     """
     if path is None:
         yield lambda: None
@@ -437,7 +444,7 @@ def traced(path: Path | None) -> Iterator[Callable[[], None]]:
     ) as profiler:
         yield profiler.step
     if not written:
-        log.warning("no trace: it begins after %d steps, and there were not as many", SKIPPED_STEPS)
+        log.warning("no trace was written: it starts after %d steps, and the run had fewer", SKIPPED_STEPS)
 
 
 def _write(path: Path, written: list[Path], profiler: profile) -> None:

@@ -1,11 +1,11 @@
 """Choose negatives from the mini-batch (Wieting 2015 §4.1, Wieting 2016 §3.2, released code).
 
-Texts of pair i are rows 2i and 2i + 1; the embeddings of the step are reused, not computed again.
+Texts of pair i are rows 2i and 2i + 1. The embeddings of the step are reused instead of computed again.
 
-Mega-batches: negatives chosen from several batches at once (Wieting and Gimpel 2018, "mega-batching"). Before the first
-of M batches the texts of all of them are embedded once and each gets its negative from them; the M batches then train
-one after the other, each with the negatives that were chosen. So a batch of 100 gets negatives as hard as one of 100 M
-would, at the memory of 100 and at the price of embedding every text twice more: once to choose, once as a negative.
+A mega-batch pools M mini-batches for negative mining (Wieting and Gimpel 2018). Before the first of the M batches, the
+texts of all of them are embedded once and each text gets a negative. The M batches are then trained one after the other
+with these negatives. A batch of 100 thus gets negatives as hard as those of a batch of 100 M, with the memory of a
+batch of 100. The cost is embedding every text two more times: once for the choice, and once as a negative.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,14 +37,14 @@ _NO = -torch.inf
 def candidate_similarity(
     vectors_NH: Tensor, pool_PH: Tensor, pool: Pool, *, first: int = 0, excluded_NP: Tensor | None = None
 ) -> Tensor:
-    """Return the similarity of each text to each candidate, -inf where the pool's text is not a candidate.
+    """Return the similarity of each text to each text of the pool; -inf if the pool's text is not a candidate.
 
     Args:
         vectors_NH: embeddings of B pairs, N = 2B.
         pool_PH: embeddings of the negative pool; the same pairs are its rows first … first + N - 1.
-        pool: candidates are both texts of every other pair, or only the one on the same side.
+        pool: candidates: both texts of every other pair, or only the text on the same side.
         first: first row of the pairs in the pool.
-        excluded_NP: texts that are no candidates for other reasons.
+        excluded_NP: texts of the pool that are excluded for other reasons.
     """
     num_texts, num_pool = len(vectors_NH), len(pool_PH)
     similarity_NP = vectors_NH @ pool_PH.T
@@ -66,13 +66,14 @@ def choose(
     """Return the negative of each text.
 
     Args:
-        rule: max: the most similar candidate. rand: any, with equal probability. mix: max with probability ½, else
-            rand, drawn for each text. min_violation: the least similar candidate whose hinge term is above zero; the
-            most similar one where no term is.
-        similarity_NP: of ``candidate_similarity``.
+        rule: max: the most similar candidate. rand: a random candidate. mix: max with probability ½, else rand, drawn
+            for each text. min_violation: the least similar candidate whose hinge term is above zero; the most similar
+            one if no term is above zero.
+        similarity_NP: from ``candidate_similarity``.
         positive_B1: for min_violation, similarity of the texts of each pair.
         margin: δ.
-        draws_2N: for rand and mix, [2, N] uniform numbers in [0, 1): which candidate, and whether a random one.
+        draws_2N: for rand and mix, [2, N] uniform numbers in [0, 1): the first selects the candidate, the second
+            decides between max and rand.
 
     Returns:
         Row of the negative in the pool, int64 [N]; ties go to the lowest row; -1 for a text without a candidate.
@@ -114,7 +115,7 @@ def _random_candidates(allowed_NP: Tensor, draws_N: Tensor) -> Tensor:
 
 
 class Negatives:
-    """Chooses negatives by the rules of a recipe."""
+    """Choice of negatives by the rules of a recipe."""
 
     def __init__(self, recipe: Recipe, encoder: Encoder, pairs: Ragged, world: int) -> None:
         self.recipe = recipe
@@ -128,7 +129,7 @@ class Negatives:
     def __call__(
         self, vectors_NH: Tensor, selected_NH: Tensor, texts: Ragged, generator: np.random.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Return embeddings of the candidates [P, H], and the row of each text's negative among them [N]."""
+        """Return the embeddings of the candidates [P, H], and the row of each text's negative among them [N]."""
         if not self.gather:
             return vectors_NH, self.choose(selected_NH, selected_NH, texts, texts, 0, generator)
         pool_PH, first = gather(vectors_NH, self.world)
@@ -153,17 +154,17 @@ class Negatives:
 
         Args:
             vectors_NH: embeddings of B pairs.
-            pool_PH: embeddings of the candidates, among them the pairs from row ``first`` on.
+            pool_PH: embeddings of the candidates, which include the pairs from row ``first`` on.
             texts: the pairs.
             pool_texts: the candidates.
             first: first row of the pairs in the pool.
-            generator: draws of the rules rand and mix.
+            generator: random generator for the rules rand and mix.
         """
         excluded_NP = self.excluded(texts, pool_texts) if self.excludes else None
         return self._choose(vectors_NH, pool_PH, first, excluded_NP, generator)
 
     def excluded(self, texts: Ragged, pool_texts: Ragged) -> Tensor:
-        """Return which candidates the recipe excludes for which text, bool [N, P]."""
+        """Return which candidates the recipe excludes for each text, bool [N, P]."""
         keys = phrase_keys(texts)
         return self._excluded(keys, keys if pool_texts is texts else phrase_keys(pool_texts))
 
@@ -195,7 +196,7 @@ class Negatives:
 
 
 class _Lemmas:
-    """Return the map from row of a word to row of its English lemma, None if the lemma has no row."""
+    """Map from the row of a word to the row of its English lemma; None if the lemma has no row."""
 
     def __init__(self, encoder: Encoder) -> None:
         from simplemma import lemmatize  # noqa: PLC0415 - only this option needs it
@@ -209,19 +210,20 @@ class _Lemmas:
 
 
 def mega_size(recipe: Recipe, step: int) -> int:
-    """Return the number of batches in the mega-batch that begins with a step (from 1), by its schedule."""
+    """Return the number of batches in the mega-batch that starts at a step (from 1), according to the schedule."""
     if not recipe.mega_batch_anneal_steps:
         return recipe.mega_batch_size
     return min(recipe.mega_batch_size, 1 + (step - 1) // recipe.mega_batch_anneal_steps)
 
 
 def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -> Iterator[Batch]:
-    """Yield the same batches; the first of each mega-batch has the texts of all, and only the last may end the run.
+    """Yield the same batches; the first of each mega-batch also holds the texts of all, and a run may end only after
+    the last.
 
     Args:
-        batches: of an epoch.
+        batches: batches of an epoch.
         recipe: recipe with the size of mega-batches.
-        first_step: of the run, from 1, that the first batch is.
+        first_step: number of the first batch's step in the run, from 1.
     """
     step = first_step
     while group := list(islice(batches, mega_size(recipe, step))):
@@ -240,7 +242,7 @@ class MegaNegatives:
         self._chosen_G = np.zeros(0, np.int64)
 
     def is_alone(self, batch: Batch) -> bool:
-        """Return whether the batch is its whole mega-batch."""
+        """Return whether the mega-batch consists of this batch only."""
         return batch.ahead is not None and len(batch.ahead) == len(batch.texts)
 
     def __call__(
@@ -248,8 +250,8 @@ class MegaNegatives:
     ) -> tuple[Ragged, npt.NDArray[np.int64]]:
         """Return the texts of a batch followed by its negatives, and the row of each text's negative among them.
 
-        -1: no negative. Batches come in the order of ``mega_batch_size``; ``vectors_of`` embeds
-        texts as the objective compares them, without gradient.
+        A row of -1 means no negative. Batches come in the order of ``mega_batch_size``; ``vectors_of`` embeds texts as
+        the objective compares them, without gradient.
         """
         if batch.ahead is not None:
             self._texts, self._done = batch.ahead, 0

@@ -1,11 +1,10 @@
-"""Terms of the objectives, and the phrases of the data that they contrast or must not.
+"""Terms of the training objectives, and the phrases of the data for contrasts and false-negative filtering.
 
-Texts of pair i are rows 2i and 2i + 1. The similarity s of an objective is the dot product of what it is given:
-of ``unit`` vectors it is the cosine (Wieting 2016, 2017), of plain ones the dot product (Wieting 2015).
+Texts of pair i are rows 2i and 2i + 1. The similarity s of an objective is the dot product of the given vectors. For
+``unit`` vectors it is the cosine (Wieting 2016, 2017), for others the plain dot product (Wieting 2015).
 
-Distinct phrases of the training data: a phrase counts once, however often it occurs.
-
-A phrase is known by a 64-bit hash of its word ids; two of PPDB XXL's 18M collide with probability 1e-5.
+Repetitions of a phrase count once. A phrase is identified by a 64-bit hash of its word ids. The probability of a
+collision among the 18M phrases of PPDB XXL is 1e-5.
 """
 
 from collections.abc import Callable
@@ -21,23 +20,23 @@ from paraembed.pairs.hashing import mixed
 from paraembed.text.ragged import Ragged
 
 SMALLEST_NORM = 1e-8
-"""Minimum divisor of a vector: a zero vector keeps cosine 0 and a finite gradient."""
+"""Minimum divisor of a vector, so that a zero vector has cosine 0 and a finite gradient."""
 
 
 def unit(vectors_NH: Tensor) -> Tensor:
-    """Return the vectors scaled to length 1; zero stays zero."""
+    """Return the vectors scaled to length 1; a zero vector stays zero."""
     return F.normalize(vectors_NH, dim=1, eps=SMALLEST_NORM)
 
 
 def positive(vectors_NH: Tensor) -> Tensor:
-    """s(x1, x2) of each pair, [B, 1]."""
+    """Return the similarity s(x1, x2) of each pair, [B, 1]."""
     return (vectors_NH[0::2] * vectors_NH[1::2]).sum(dim=1, keepdim=True)
 
 
 def margin_terms(vectors_NH: Tensor, pool_PH: Tensor, negatives_N: Tensor, margin: float) -> Tensor:
-    """Hinge terms of the margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11, Wieting 2017 eq. 2).
+    """Return the hinge terms of the margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11, Wieting 2017 eq. 2).
 
-    max(0, δ - s(x1, x2) + s(x1, t1)) and max(0, δ - s(x1, x2) + s(x2, t2)) of each pair.
+    The terms of each pair are max(0, δ - s(x1, x2) + s(x1, t1)) and max(0, δ - s(x1, x2) + s(x2, t2)).
 
     Args:
         vectors_NH: embeddings of B pairs.
@@ -54,14 +53,14 @@ def margin_terms(vectors_NH: Tensor, pool_PH: Tensor, negatives_N: Tensor, margi
 
 
 def squared_l2_terms(vectors_NH: Tensor) -> Tensor:
-    """‖g(x1) - g(x2)‖² of each pair, [B, 1] (Wieting 2015 §4.1, "simpler objective")."""
+    """Return ‖g(x1) - g(x2)‖² of each pair, [B, 1] (Wieting 2015 §4.1, "simpler objective")."""
     return (vectors_NH[0::2] - vectors_NH[1::2]).square().sum(dim=1, keepdim=True)
 
 
 def contrastive_terms(vectors_NH: Tensor, contrast_CH: Tensor, drawn_BK: Tensor, margin: float) -> Tensor:
-    """Terms of the contrastive max-margin loss (Zhou 2017 §2.4).
+    """Return the terms of the contrastive max-margin loss (Zhou 2017 §2.4).
 
-    max(0, δ - s(p1, p2) + s(p1, c_i)) for each of the k contrast phrases of a pair.
+    The terms are max(0, δ - s(p1, p2) + s(p1, c_i)) for each of the k contrast phrases of a pair.
 
     Args:
         vectors_NH: embeddings of B pairs.
@@ -103,7 +102,7 @@ class PhraseTypes:
 
     Attributes:
         keys: uint64 [U], ascending.
-        first: a text that is the phrase, int64 [U].
+        first: number of the first text equal to each phrase, int64 [U].
     """
 
     keys: Keys
@@ -120,9 +119,9 @@ class Contrast:
     """Contrast phrases of B pairs.
 
     Attributes:
-        texts: the distinct ones, C texts.
-        numbers: of these texts in the data, int64 [C].
-        drawn: which of them each pair has, int64 [B, k].
+        texts: the C distinct phrases.
+        numbers: numbers of these texts in the data, int64 [C].
+        drawn: indices of the phrases of each pair, int64 [B, k].
     """
 
     texts: Ragged
@@ -131,10 +130,10 @@ class Contrast:
 
 
 class ContrastPhrases:
-    """Draws contrast phrases from all phrases of the data (Zhou 2017 §2.4)."""
+    """Sampler of contrast phrases from all phrases of the data (Zhou 2017 §2.4)."""
 
     def __init__(self, pairs: Ragged, count: int) -> None:
-        """Prepare to draw k phrases per pair from the 2n texts of the data.
+        """Prepare to draw k = ``count`` phrases per pair from the 2n texts of the data.
 
         Raises:
             ValueError: the data have fewer than three distinct phrases.
@@ -143,11 +142,11 @@ class ContrastPhrases:
         self.types = PhraseTypes.of(pairs)
         if len(self.types.keys) < 3:
             raise ValueError(
-                f"the pairs hold {len(self.types.keys)} distinct phrases; contrast phrases need at least 3"
+                f"the pairs have only {len(self.types.keys)} distinct phrases; contrast phrases need at least 3"
             )
 
     def draw(self, pairs: Ragged, generator: np.random.Generator) -> Contrast:
-        """Return k phrases for each of B pairs, drawn uniformly from the distinct phrases outside the pair."""
+        """Draw k phrases for each of B pairs, uniformly from the distinct phrases outside of the pair."""
         keys = self.types.keys
         own = np.sort(np.searchsorted(keys, phrase_keys(pairs)).reshape(-1, 2), axis=1)
         low, high = own[:, :1], own[:, 1:]
@@ -161,12 +160,12 @@ class ContrastPhrases:
 
 @dataclass(frozen=True)
 class PairedPhrases:
-    """Paraphrases of a phrase in the data, which are not its negatives ("constraints", Wieting 2015 §4.1).
+    """Paraphrases of each phrase in the data, which must not be its negatives ("constraints", Wieting 2015 §4.1).
 
     Attributes:
         keys: uint64 [U], ascending.
         offsets: int64 [U + 1]; phrase i is paired with ``paired[offsets[i]:offsets[i + 1]]``.
-        paired: keys, uint64.
+        paired: keys of the paraphrases, uint64.
     """
 
     keys: Keys
@@ -179,7 +178,8 @@ class PairedPhrases:
 
         Args:
             pairs: the data.
-            lemma: row of the lemma of a word, None if it has none; the lemmas of paired words are paired, too.
+            lemma: function from the row of a word to the row of its lemma, None without a lemma; the lemmas of paired
+                words are paired, too.
         """
         keys = phrase_keys(pairs).reshape(-1, 2)
         anchors, paired = keys.T.reshape(-1), keys[:, ::-1].T.reshape(-1)

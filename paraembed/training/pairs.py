@@ -1,13 +1,11 @@
-"""Pairs as word ids, in flat memory or in files, and the order in which an epoch visits them.
+"""Pairs as word ids, in memory or in files, and the order of the pairs in an epoch.
 
-Pair i is the texts 2i and 2i + 1 of one ragged array, so that consecutive pairs are one slice of it.
+The texts of pair i are the texts 2i and 2i + 1 of one ragged array, so consecutive pairs are a slice of it.
 
-Pairs that do not fit in memory: arrays that grow into files, and the order of an epoch over them.
-
-The order is that of a shuffle buffer over blocks: the data are cut into blocks of consecutive pairs. The blocks come in
-random order, some at a time: a window of them is read from the disk, block after block, and its pairs are shuffled.
-What is given up: pairs of one block always come in one window, so that an epoch is no longer any order with equal
-probability.
+For pairs that do not fit in memory, an epoch uses a shuffle buffer over blocks. The data are split into blocks of
+consecutive pairs, which are visited in random order. A window of several blocks is read from disk, and its pairs are
+shuffled. A limitation: the pairs of a block are always in the same window, so not all orders of an epoch are equally
+likely.
 """
 
 import tempfile
@@ -27,18 +25,20 @@ from paraembed.text.trees import fitting_trees
 from paraembed.text.vocabulary import word_ids
 
 _BLOCK_PAIRS = 4096
-"""Consecutive pairs read at once: 200 KB of phrase pairs, and 250 blocks from all over the data a million pairs."""
+"""Consecutive pairs that are read together: 200 KB of phrase pairs; a window of a million pairs has 250 blocks from all
+parts of the data.
+"""
 _ORDER_BYTES = 8  # a pair's place in the order of its window
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Memory of one worker that the data may take.
+    """Memory limit of one worker for the data.
 
     Attributes:
-        max_bytes: with more, the data are kept in files.
-        folder: where these files are made. They have no name there, so that none outlives its process, however that
-            ends.
+        max_bytes: larger data are kept in files.
+        folder: folder of these files. They have no name there, so none of them outlives its process, even after a
+            crash.
     """
 
     max_bytes: int
@@ -46,7 +46,7 @@ class MemoryLimit:
 
 
 class GrowingArray:
-    """An array [n] to which blocks are appended; at no time is there a second copy of it."""
+    """Array [n] to which blocks are appended, without ever making a second copy of it."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self.array: npt.NDArray[Any] = np.empty(0, dtype)
@@ -84,7 +84,7 @@ class GrowingArray:
         self._write(self.file, whole)
 
     def finished(self) -> npt.NDArray[Any]:
-        """Return the array; that of a file is memory-mapped, read-only, and stays valid after ``close``."""
+        """Return the array; an array in a file is memory-mapped, read-only, and stays valid after ``close``."""
         if self.file is None or not self.file.tell():
             return self.array
         return np.asarray(np.memmap(self.file, self.array.dtype, "r"))
@@ -97,7 +97,7 @@ class GrowingArray:
             raise OSError(error.errno, error.strerror, self._folder) from None
 
     def close(self) -> None:
-        """Close the file, if any."""
+        """Close the file, if there is one."""
         if self.file is not None:
             self.file.close()
 
@@ -107,30 +107,34 @@ class MappedPairs(Ragged):
     """2n texts in memory-mapped files.
 
     Attributes:
-        window: pairs that are read and shuffled at a time. It decides the order of an epoch: a resumed run must go
-            on with the same.
+        window: number of pairs that are read and shuffled at a time. It decides the order of an epoch, so a resumed run
+            must use the same value.
     """
 
     window: int = field(kw_only=True)
 
     @classmethod
     def of(cls, texts: Ragged, max_bytes: int) -> "MappedPairs":
-        """Return pairs with windows of at most this number of bytes."""
+        """Return pairs with windows of at most ``max_bytes`` bytes."""
         bytes_per_pair = 2 * texts.nbytes / max(1, len(texts)) + _ORDER_BYTES
         window = max(1, int(max_bytes / bytes_per_pair) // _BLOCK_PAIRS) * _BLOCK_PAIRS
         return cls(texts.ids, texts.offsets, texts.merges, window=window)
 
     def cut(self, max_tokens: int) -> Ragged:
-        """The texts, which no longer may be longer; raises ValueError where they are: cut them as they are read."""
+        """Return the texts; raise ValueError if one is too long, since texts on disk must be truncated when they are
+        read.
+        """
         if self.num_longer(max_tokens):
-            raise ValueError(f"texts on disk have over {max_tokens} tokens; pairs_to_ids cuts them, by its max_tokens")
+            raise ValueError(
+                f"texts on disk have more than {max_tokens} tokens; set max_tokens of pairs_to_ids to truncate them"
+            )
         return self
 
     def __str__(self) -> str:
         num_pairs = len(self) // 2
         return (
-            f"{num_pairs:,} pairs on disk ({self.nbytes / 2**30:.2f} GiB), read in windows of {self.window:,} pairs "
-            f"({-(-num_pairs // self.window):,} an epoch) and shuffled within each"
+            f"{num_pairs:,} pairs on disk ({self.nbytes / 2**30:.2f} GiB), read and shuffled in windows of "
+            f"{self.window:,} pairs ({-(-num_pairs // self.window):,} per epoch)"
         )
 
 
@@ -138,7 +142,9 @@ class Windows:
     """Pairs in the order f(seed, epoch, window), with one window of them in memory at a time."""
 
     def __init__(self, pairs: MappedPairs, *, epoch: int, seed: int) -> None:
-        """Take the pairs, the epoch from 0, and the seed of the run; a window is rounded up to whole blocks."""
+        """Initialize the order from the epoch (from 0) and the seed of the run; a window is rounded up to whole
+        blocks.
+        """
         num_pairs = len(pairs) // 2
         self.pairs, self.entropy = pairs, (seed, epoch)
         self._blocks = np.random.default_rng(self.entropy).permutation(-(-num_pairs // _BLOCK_PAIRS))
@@ -150,7 +156,7 @@ class Windows:
         self._texts: Ragged = pairs.slice(0, 0)
 
     def take(self, places: npt.NDArray[np.int64]) -> Ragged:
-        """Return the texts of the pairs at ascending positions in the order, none before those of the last call."""
+        """Return the texts of the pairs at ascending positions in the order, after those of the previous call."""
         parts = []
         numbers = np.searchsorted(self._starts, places, side="right") - 1
         for number in np.unique(numbers):
@@ -161,7 +167,7 @@ class Windows:
         return joined(*parts) if parts else self.pairs.slice(0, 0)
 
     def _read(self, number: int) -> None:
-        """Read a window into memory, replacing the one before."""
+        """Read a window into memory, replacing the previous one."""
         self._texts, self._number = self.pairs.slice(0, 0), number
         firsts = 2 * _BLOCK_PAIRS * self._blocks[number * self._per_window : (number + 1) * self._per_window]
         lasts = np.minimum(firsts + 2 * _BLOCK_PAIRS, len(self.pairs))
@@ -186,15 +192,15 @@ def pairs_to_ids(
     """Return the pairs of shard blocks as word ids.
 
     Args:
-        blocks: tables with string columns ``first`` and ``second``: tokens with one space between.
+        blocks: tables with string columns ``first`` and ``second``: tokens, separated by one space.
         vocabulary: string array [V].
         with_trees: whether the texts get trees: those of the columns ``first_tree`` and ``second_tree``, and
-            right-branching ones where these are null or missing (see ``num_without_tree``).
+            right-branching trees if these are null or missing (see ``num_without_tree``).
         max_tokens: truncate texts to this number of tokens (see ``num_cut``); None: no limit.
-        limit: ids of more bytes are kept in files, and mapped; None: in memory, whatever their size.
+        limit: memory limit; larger ids are kept in memory-mapped files. None: no limit.
 
     Returns:
-        2n texts, the two of a pair adjacent; ``MappedPairs`` if they are over the limit.
+        2n texts, the two of a pair adjacent; ``MappedPairs`` if they exceed the limit.
 
     Raises:
         ValueError: a tree does not fit its text.
@@ -255,13 +261,13 @@ def _both_sides(block: pa.Table, names: tuple[str, str]) -> pa.StringArray:
 
 @dataclass(frozen=True)
 class Batch:
-    """One worker's part of a step.
+    """Part of a step that one worker computes.
 
     Attributes:
-        texts: texts of its pairs, the two of a pair adjacent; empty if a last batch leaves none for this worker.
-        total: pairs of the step over all workers.
-        ahead: the texts of a mega-batch, with the first of its batches.
-        may_pause: whether a run may be broken off behind it: not within a mega-batch.
+        texts: texts of its pairs, the two of a pair adjacent; empty if the last step has no pairs left for this worker.
+        total: number of pairs in the step over all workers.
+        ahead: the texts of a mega-batch, in the first of its batches.
+        may_pause: whether a run may be interrupted after this batch; false within a mega-batch.
     """
 
     texts: Ragged
@@ -271,7 +277,7 @@ class Batch:
 
 
 def num_steps(num_pairs: int, batch_size: int, world: int = 1, first_pair: int = 0) -> int:
-    """Return the number of steps of an epoch from its pair ``first_pair`` on; the last one may be smaller."""
+    """Return the number of steps of an epoch from its pair ``first_pair`` on; the last step may be smaller."""
     return -(-(num_pairs - first_pair) // (batch_size * world))
 
 
@@ -287,19 +293,19 @@ def epoch_batches(
 ) -> Iterator[Batch]:
     """Yield the batches of one worker in one epoch.
 
-    The order of the pairs is f(seed, epoch), whatever the number of workers (of ``MappedPairs``: f(seed, epoch,
-    window)): a step takes the next ``world * batch_size`` of them and hands each worker ``batch_size`` (the last step:
-    equal shares). So over all workers every pair comes exactly once an epoch, also when it is broken off and resumed
+    The order of the pairs is f(seed, epoch), independent of the number of workers (for ``MappedPairs``: f(seed, epoch,
+    window)). A step takes the next ``world * batch_size`` pairs and gives each worker ``batch_size`` of them (in the
+    last step, equal parts). So every pair is seen exactly once per epoch, even if the epoch is interrupted and resumed
     by another number of workers.
 
     Args:
         pairs: 2n texts.
-        epoch: from 0.
-        seed: of the run.
-        batch_size: pairs a step and worker.
-        rank: which worker, from 0.
+        epoch: number of the epoch, from 0.
+        seed: seed of the run.
+        batch_size: pairs per step and worker.
+        rank: number of the worker, from 0.
         world: number of workers.
-        first_pair: pairs of this epoch that are done already, over all workers.
+        first_pair: number of pairs of this epoch that are already finished, over all workers.
 
     Yields:
         ``num_steps(n, batch_size, world, first_pair)`` batches.
@@ -313,7 +319,7 @@ def epoch_batches(
 
 
 def _in_order(pairs: Ragged, epoch: int, seed: int) -> Callable[[npt.NDArray[np.int64]], Ragged]:
-    """Return a function from positions in the epoch's order, ascending, to the texts of their pairs."""
+    """Return a function from ascending positions in the epoch's order to the texts of their pairs."""
     if isinstance(pairs, MappedPairs):
         return Windows(pairs, epoch=epoch, seed=seed).take
     order = epoch_order(len(pairs) // 2, epoch, seed)
@@ -331,15 +337,15 @@ def shares(
     """Yield a worker's positions in the epoch's order, for several steps of equal size at a time.
 
     Args:
-        num_pairs: of the epoch.
-        batch_size: pairs a step and worker.
-        rank: which worker, from 0.
+        num_pairs: number of pairs in the epoch.
+        batch_size: pairs per step and worker.
+        rank: number of the worker, from 0.
         world: number of workers.
-        first_pair: places that are done already.
-        at_once: pairs of this worker, about, whose places are given at a time.
+        first_pair: number of positions that are already finished.
+        at_once: approximate number of this worker's positions to yield at a time.
 
     Yields:
-        places [S, B] of S steps, and the pairs of each of them over all workers.
+        Positions [S, B] of S steps, and the number of pairs in each of them over all workers.
     """
     step_size = batch_size * world
     smaller = num_pairs - (num_pairs - first_pair) % step_size  # where the last step begins if it is a smaller one
@@ -357,7 +363,7 @@ def shares(
 def share_bounds(total: int, world: int) -> list[int]:
     """Return the first pair of each worker's part of a step, and the end of the last part, [world + 1].
 
-    A step of fewer than two pairs a worker goes to fewer workers: a pair alone has no negative.
+    A step with fewer than two pairs per worker goes to fewer workers, because a single pair has no negative.
     """
     sharing = min(world, max(1, total // 2))
     return [total * min(rank, sharing) // sharing for rank in range(world + 1)]

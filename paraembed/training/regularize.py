@@ -17,17 +17,18 @@ from paraembed.text.ragged import Ragged
 def drop_factors(
     shape: tuple[int, int], dropout: float, word_dropout: float, generator: torch.Generator, like: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return dropout factors for the word vectors of tokens: zero for dropped numbers or words, the others scaled up.
+    """Return dropout factors for the word vectors of tokens: zero for dropped values or words, a scale above 1 for the
+    others.
 
     Args:
         shape: T tokens, and the width of a word vector.
-        dropout: share of the numbers to drop, drawn for each number of each token.
-        word_dropout: share of the tokens to drop, drawn for each token.
-        generator: of the draws, on the device of ``like``.
-        like: has the type and device that the factors are to have.
+        dropout: fraction of the values to drop, drawn for each value of each token.
+        word_dropout: fraction of the tokens to drop, drawn for each token.
+        generator: random generator, on the device of ``like``.
+        like: tensor with the type and device of the result.
 
     Returns:
-        None to two tensors, [T, D] and [T, 1].
+        Zero to two tensors, [T, D] and [T, 1].
     """
     return tuple(
         torch.empty(size, dtype=like.dtype, device=like.device)
@@ -44,10 +45,10 @@ def drop(rows_RD: Tensor, ids_T: Tensor, factors: Iterable[Tensor]) -> tuple[Ten
     Args:
         rows_RD: word vectors.
         ids_T: rows of the tokens.
-        factors: of ``drop_factors``.
+        factors: from ``drop_factors``.
 
     Returns:
-        A row for each token [T, D], and their numbers int32 [T].
+        A row for each token [T, D], and the numbers of these rows, int32 [T].
     """
     tokens_TD = F.embedding(ids_T, rows_RD)  # not index_select: on a GPU its gradient adds up in no fixed order
     for factor in factors:
@@ -63,15 +64,15 @@ def scrambled_texts(
     generator: np.random.Generator,
     num_scrambled: int | None = None,
 ) -> tuple[Ragged, Tensor]:
-    """Return the texts as a step of the recipe reads them, some with their words shuffled.
+    """Return the texts of a step after the recipe's word scrambling.
 
     Args:
         recipe: recipe with the fraction of texts to shuffle.
         texts: texts with their BOS/EOS tokens.
-        rows_RD: the word vectors at hand; the result is on their device.
+        rows_RD: the word vectors in use; the result is on their device.
         ids: int32 [T], rows of the tokens among them.
-        generator: of the draws.
-        num_scrambled: shuffle among the first ``num_scrambled`` texts only; None: among all.
+        generator: random generator.
+        num_scrambled: shuffle only among the first ``num_scrambled`` texts; None: among all.
 
     Returns:
         The texts, and the rows of their tokens, int32 [T].
@@ -87,7 +88,7 @@ def scrambled_texts(
 def dropped(
     recipe: BaseRecipe, rows_RD: Tensor, ids_T: Tensor, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return word vectors after the recipe's dropout, and the rows of the tokens among them."""
+    """Return the word vectors after the recipe's dropout, and the rows of the tokens among them."""
     if not (recipe.dropout or recipe.word_dropout):
         return rows_RD, ids_T
     drawn = torch.Generator(rows_RD.device).manual_seed(int(generator.integers(2**63)))
@@ -96,7 +97,7 @@ def dropped(
 
 
 def scrambled_by(recipe: BaseRecipe, texts: Ragged, generator: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return positions as ``scrambled`` does, for texts with the BOS/EOS tokens of the recipe."""
+    """Return positions like ``scrambled``, for texts with the BOS/EOS tokens of the recipe."""
     return scrambled(
         texts,
         generator,
@@ -118,20 +119,19 @@ def scrambled(
     keep_first: bool = False,
     keep_last: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Return an order of the tokens in which some texts have their words shuffled.
+    """Return an order of the tokens in which the words of some texts are shuffled.
 
     Args:
         texts: 2B texts.
-        generator: of the draws.
+        generator: random generator.
         rate: ρ, probability that a pair (or a text) is shuffled.
-        form: pair: one draw for both texts of a pair. each: one for each text.
-        swaps: mean of the Poisson-distributed number of swaps of two words of the text; None: any order
-            of its words, all equally likely.
-        keep_first: keep the first token of every text in place, since it is the BOS token.
-        keep_last: so does the last.
+        form: pair: one draw for both texts of a pair; each: one draw for each text.
+        swaps: mean of the Poisson-distributed number of swaps of two words; None: a random permutation of the words.
+        keep_first: keep the first token of every text in place, because it is the BOS token.
+        keep_last: keep the last token of every text in place, because it is the EOS token.
 
     Returns:
-        Places int64 [T]: token t of the result is ``texts.ids[places[t]]``.
+        Positions int64 [T]: token t of the result is ``texts.ids[positions[t]]``.
     """
     if form == "pair":
         chosen = np.repeat(generator.random(len(texts) // 2) < rate, 2)

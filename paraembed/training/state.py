@@ -1,10 +1,10 @@
-"""Checkpoints of a training, so that a killed run resumes.
+"""Checkpoints of a training, from which a killed run resumes.
 
-A checkpoint is a folder ``step-<n>`` that appears whole or not at all. Its JSON holds the counters, what decides the
-run, the digest of the tensors and its own digest. The last few are kept. A damaged one is skipped with a warning, and
-the one before it is used. safetensors is imported where it is needed: a bare machine trains without checkpoints.
+A checkpoint is a folder ``step-<n>`` that is written atomically. Its JSON holds the counters, what decides the run, the
+digest of the tensors and its own digest. The latest few are kept. If one is damaged, a warning is logged and the
+previous one is used. safetensors is imported only when needed, so training without checkpoints works without it.
 
-No random state is saved: every draw of a run is f(seed, epoch) or f(seed, step, worker).
+No random state is saved, because every draw of a run is f(seed, epoch) or f(seed, step, worker).
 """
 
 import logging
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where and how often to save a run; every epoch ends with a checkpoint, too.
+    """Where and how often to save a run; every epoch also ends with a checkpoint.
 
     Attributes:
-        folder: folder of the checkpoints; all workers must see it.
+        folder: folder of the checkpoints; all workers must be able to read it.
         seconds: seconds between checkpoints, checked when a report is due.
-        steps: steps between checkpoints; None: by time alone.
+        steps: steps between checkpoints; None: by time only.
         keep: number of checkpoints to keep.
     """
 
@@ -84,22 +84,22 @@ class Counters:
 
     @property
     def best(self) -> tuple[int, int, float] | None:
-        """Step, finished pairs and score of the first evaluation with the highest score; None without a score."""
+        """Step, finished pairs and score of the first evaluation with the highest score; None without any score."""
         defined = [(step, pairs, score) for step, pairs, score in self.scores if score is not None]
         return max(defined, key=lambda evaluation: evaluation[2], default=None)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Counters":
-        """Return the counters of a JSON object.
+        """Return the counters from a JSON object.
 
         Raises:
-            ValueError: the object is not what ``asdict`` returns for counters.
+            ValueError: the object does not have the fields and types of ``asdict(counters)``.
         """
         return checked(cls, values, "counters")
 
 
 class _Body(TypedDict):
-    """``state.json``."""
+    """Content of ``state.json``."""
 
     counters: dict[str, Any]
     decides: dict[str, Any]
@@ -140,7 +140,7 @@ def save_state(
 def load_state(
     folder: Path, decides: dict[str, Any], expected: Mapping[str, Tensor] | None = None
 ) -> tuple[Counters, dict[str, Tensor]] | None:
-    """Return the last intact checkpoint below ``folder``; None if there is none.
+    """Return the last intact checkpoint below ``folder``; None without one.
 
     Args:
         folder: folder of the checkpoints.
@@ -161,18 +161,21 @@ def load_state(
                 wanted = {**expected, **_of_the_best(counters, expected)}
                 check_tensors({name: tensors[name] for name in wanted if name in tensors}, wanted, "state.safetensors")
             if counters.pairs_in_epoch >= decides.get("pairs", math.inf):
-                raise ValueError(f"pairs_in_epoch is {counters.pairs_in_epoch}, an epoch has {decides['pairs']}")
+                raise ValueError(f"pairs_in_epoch is {counters.pairs_in_epoch}, but an epoch has {decides['pairs']}")
         except (OSError, ValueError) as error:
             damaged.append(f"{path.name} ({error})")
             continue
         if changed := differences(body["decides"], decides):
-            raise ValueError(f"{path} is a checkpoint of another training: {changed}; go back to that, or remove it")
+            raise ValueError(
+                f"{path} is a checkpoint of another training: {changed}; use the earlier settings, or remove the "
+                "checkpoint"
+            )
         if damaged:
-            log.warning("damaged checkpoints: %s; resuming from %s, the one before", "; ".join(damaged), path.name)
+            log.warning("damaged checkpoints: %s; resuming from the previous one, %s", "; ".join(damaged), path.name)
         return counters, tensors
     if damaged:
         log.warning(
-            "damaged checkpoints: %s; none in %s is intact, so the training starts over",
+            "damaged checkpoints: %s; no checkpoint in %s is intact, so the training starts over",
             "; ".join(damaged),
             folder,
         )
@@ -180,7 +183,7 @@ def load_state(
 
 
 def _of_the_best(counters: Counters, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the expected tensors of the best encoder; empty if there is none, or if it is that of the last step."""
+    """Return the expected tensors of the best encoder; empty if it does not exist or is that of the last step."""
     if counters.best is None or counters.best[0] == counters.step:
         return {}
     return {f"best.{name.removeprefix('encoder.')}": of for name, of in expected.items() if name.startswith("encoder.")}
@@ -189,7 +192,7 @@ def _of_the_best(counters: Counters, expected: Mapping[str, Tensor]) -> dict[str
 def _read_body(path: Path) -> dict[str, Any]:
     body: dict[str, Any] = read_json(path / "state.json", _Body)
     if body.get("format") != FORMAT:
-        raise ValueError(f"state.json is not of format {FORMAT}")
+        raise ValueError(f"state.json does not have the format {FORMAT}")
     if body.pop("sha256", None) != digest_of(body):
         raise ValueError("state.json differs from its digest")
     if sha256_of(path / "state.safetensors") != body["tensors"]:

@@ -1,6 +1,7 @@
-"""One training step: regularize, encode, choose negatives, objective; ``Update`` then moves the parameters.
+"""One training step: regularize, encode, choose negatives, compute the objective; ``Update`` then updates the
+parameters.
 
-Every draw is f(seed, step, worker), so that a resumed run draws what an unbroken one would have drawn.
+Every draw is f(seed, step, worker), so a resumed run draws the same numbers as an uninterrupted one.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ _TEXTS_AT_ONCE = 1024  # embedded without gradient
 
 
 class TrainingStep(Protocol):
-    """Interface of a step to the training loop; see ``Step``."""
+    """Interface of a step for the training loop; see ``Step``."""
 
     @property
     def recipe(self) -> BaseRecipe:
@@ -71,11 +72,11 @@ class _Reading:
 
 
 class Step:
-    """The step of a recipe on an encoder.
+    """Training step of a recipe and an encoder.
 
     Attributes:
-        update: owns the optimizers' state.
-        skipped_pairs: pairs left alone in a batch or mega-batch, for which no negative exists.
+        update: holds the optimizers' state.
+        skipped_pairs: number of pairs that were alone in a batch or mega-batch and had no negative.
     """
 
     def __init__(
@@ -88,19 +89,19 @@ class Step:
         *,
         compiled: bool = True,
     ) -> None:
-        """Prepare.
+        """Prepare the step.
 
         Args:
-            encoder: what is trained.
-            recipe: how.
-            pairs: all pairs of the data, from which contrast phrases and constraints come.
+            encoder: encoder to train.
+            recipe: recipe of the training.
+            pairs: all pairs of the data, for contrast phrases and false-negative filtering.
             rank: number of this worker.
             world: number of workers.
-            compiled: use compiled loops where ``step_kind`` has them; else PyTorch alone, which computes the same to
-                1e-6.
+            compiled: use compiled loops if ``step_kind`` chooses them; otherwise only PyTorch, which computes the same
+                result to 1e-6.
 
         Raises:
-            ValueError: the recipe trains nothing, or needs more phrases than the data have.
+            ValueError: the recipe trains no parameters, or needs more phrases than the data have.
         """
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.device = encoder.matrix.device
@@ -122,9 +123,9 @@ class Step:
 
         Args:
             pairs: 2n texts.
-            epoch: from 0.
-            first_pair: pairs of the epoch that are done already, over all workers.
-            first_step: of the run, from 1, that the first batch is.
+            epoch: number of the epoch, from 0.
+            first_pair: number of pairs of the epoch that are already finished, over all workers.
+            first_step: number of the first batch's step in the run, from 1.
         """
         recipe, rank, world = self.recipe, self.rank, self.world
         size = recipe.batch_size
@@ -143,8 +144,8 @@ class Step:
             step: number of the step in the run, from 1.
 
         Returns:
-            [2] on the encoder's device: this worker's share of the mean loss (the objective alone, without
-            penalties), and of the share of its terms that are above zero.
+            [2] on the encoder's device: this worker's part of the mean loss (without penalties), and of the fraction of
+                the objective's terms above zero.
         """
         alone = batch.total == 1 and (self._mega is None or self._mega.is_alone(batch))
         if self.recipe.objective == "margin" and alone:  # no negative exists: nothing moves
@@ -175,7 +176,7 @@ class Step:
         return self.update.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the tensors that ``state`` returned."""
         self.update.load_state(tensors)
 
     def _margin(
@@ -185,7 +186,9 @@ class Step:
         chosen_N: npt.NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> Tensor:
-        """Return the terms of the pairs; the texts of negatives that are chosen already follow those of the pairs."""
+        """Return the terms of the pairs; ``texts`` also holds the texts of already chosen negatives, after those of the
+        pairs.
+        """
         num_texts = len(texts) if chosen_N is None else len(chosen_N)
         reading = self._reading(texts, generator, num_texts)
         vectors_MH, chosen_by_MH = self._encoded(reading, generator)
@@ -203,7 +206,7 @@ class Step:
         return margin_terms(vectors_MH, pool_PH, negatives_N, self.recipe.margin)
 
     def _compared(self, texts: Ragged) -> Tensor:
-        """Return embeddings [N, H] as the objective compares them, without gradient and without regularization."""
+        """Return the embeddings [N, H] that the objective compares, without gradient and without regularization."""
         if not len(texts):
             return torch.zeros(0, self.encoder.width, device=self.device)
         blocks = (
@@ -240,7 +243,7 @@ class Step:
     def _encoded(self, reading: _Reading, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Return embeddings for the objective, and embeddings without gradient for negative selection, [N, H] each.
 
-        Negatives are selected without dropout (released code), and before scrambling where the recipe says so.
+        Negatives are selected without dropout (as in the released code), and before scrambling if the recipe says so.
         """
         recipe, encoder, rows_RD = self.recipe, self.encoder, reading.rows
         if not len(reading.texts):
@@ -257,8 +260,8 @@ class Step:
             return vectors_NH, encoder.compose(rows_RD.detach(), read_ids_T, read)
 
     def _encoded_again(self, reading: _Reading, numbers_N: Tensor, generator: np.random.Generator) -> Tensor:
-        """Return embeddings [N, H] of some texts of a batch, with dropout masks of their own, as the objective compares
-        them.
+        """Encode texts of a batch again with new dropout masks; return the embeddings [N, H] that the objective
+        compares.
         """
         numbers = numbers_N.cpu().numpy()
         ids = replace(reading.read, ids=reading.read_ids.cpu().numpy()).take(numbers).ids
@@ -269,30 +272,30 @@ class Step:
 
 
 def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> TrainingStep:
-    """Return the fastest step for recipe and device; arguments and errors as for ``Step``."""
+    """Return the fastest step for recipe and device; arguments and errors are those of ``Step``."""
     if encoder.matrix.dtype not in {torch.float32, torch.float64}:
-        raise ValueError(f"word vectors of {encoder.matrix.dtype} cannot be trained; take float32 or float64")
+        raise ValueError(f"word vectors of {encoder.matrix.dtype} cannot be trained; use float32 or float64")
     device = encoder.matrix.device.type
     if _kind(encoder, recipe, world, is_on_disk=isinstance(pairs, MappedPairs)) == "graphs":
         return DeviceStep(encoder, recipe, pairs)
     if recipe.precision != "float32":
-        where = (
-            f"on a {device.upper()}" if device == "cpu" else "of several workers, of mega-batches or of pairs on disk"
+        where = f"on a {device.upper()}" if device == "cpu" else "with several workers, mega-batches or pairs on disk"
+        raise ValueError(
+            f"precision is {recipe.precision!r}, but a training {where} supports only float32; set precision to float32"
         )
-        raise ValueError(f"precision is {recipe.precision!r}, and the training is {where}: there it is float32 alone")
     return Step(encoder, recipe, pairs, rank, world)
 
 
 def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:
-    """Return a description of what workers exchange in a step, for users."""
+    """Return a description, for users, of what workers exchange in a step."""
     kind = _kind(encoder, recipe, world)
     if kind in {"additive", "shared"}:
         sent = "workers exchange the negatives they chose, 8 bytes per text; each computes all gradients"
-        share = "workers on one machine share the words, and each moves its part of them; on several, "
+        share = "workers on one machine share the words, and each updates a part of them; on several machines, "
         return f"{share}{sent}" if kind == "shared" else sent
     if recipe.update == "dense" and recipe.train_words:
-        return f"workers sum gradients of the whole word matrix, {encoder.matrix.nbytes / 1e6:,.0f} MB a step"
-    summed = ["the word vectors they touch (of the whole matrix where that is less to send)"] * recipe.train_words
+        return f"workers sum gradients of the whole word matrix, {encoder.matrix.nbytes / 1000000.0:,.0f} MB per step"
+    summed = ["the word vectors in the batch (of the whole matrix if that is less to send)"] * recipe.train_words
     summed += ["the other parameters"] * any(True for _ in encoder.composition.parameters())
     return f"workers sum the gradients of {' and of '.join(summed)}"
 

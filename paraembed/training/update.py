@@ -1,16 +1,15 @@
-"""The second half of a step: from gradients to new parameters; optimizers for some rows of a matrix, or for all of it.
+"""Second half of a training step: from gradients to new parameters, with optimizers for some rows or all rows of a
+matrix.
 
-Row-sparse: the batch's distinct rows of W_w are the leaf of the autograd graph, and just those rows are updated; a
-step costs what the batch holds, not what the vocabulary holds. λ_w then acts on the touched rows only. Dense: every
-row has a gradient (λ_w pulls them all) and the optimizer moves all of W_w.
+Row-sparse: the distinct rows of W_w in the batch are the leaf of the autograd graph, and only these rows are updated,
+so the cost of a step depends on the batch, not on the vocabulary. λ_w then acts on these rows only. Dense: every row
+has a gradient (λ_w pulls all of them) and the optimizer updates all of W_w.
 
-Data-parallel: (row, gradient) pairs of W_w are exchanged, the gradients of W_c summed.
+Row-sparse AdaGrad equals dense AdaGrad, whose update of the other rows is zero. Adam differs: untouched rows keep their
+moments and their value, whereas dense Adam lets their moments decay and still moves them. This is "lazy" Adam, as in
+``torch.optim.SparseAdam``. Bias correction counts the steps of the run.
 
-Optimizers for some rows of a matrix, or for all of it: only rows with a gradient in the batch change.
-
-AdaGrad on touched rows equals the dense one, whose update is zero elsewhere. Adam differs: untouched rows keep their
-moments and their value, where dense Adam lets moments decay and moves the row; this is "lazy" Adam, as in
-``torch.optim.SparseAdam``. Bias correction counts the run's steps.
+Data-parallel: the workers exchange (row, gradient) pairs of W_w, and sum the gradients of W_c.
 """
 
 from collections.abc import Sequence
@@ -29,38 +28,38 @@ from paraembed.training.fast.kernels import adagrad_rows, adam_rows, pull_rows
 
 ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8
 ADAGRAD_EPS = {"lasagne": (1e-6, 0.0), "matlab": (0.0, 1e-4), "torch": (0.0, 1e-10)}
-"""Form of AdaGrad → ε added to Σg² under the root, ε added to the root."""
+"""Form of AdaGrad → (ε added to Σg² under the root, ε added to the root)."""
 
 Bias = tuple[float, float] | tuple[Tensor, Tensor]
-"""Adam's 1 - β1^step and (1 - β2^step)^-½; tensors where a recorded CUDA graph reads them."""
+"""Adam's 1 - β1^step and (1 - β2^step)^-½, as tensors if a recorded CUDA graph reads them."""
 
 
 def bias_of(step: int) -> tuple[float, float]:
-    """Adam's bias correction at a step, from 1."""
+    """Return Adam's bias correction at a step, from 1."""
     return 1 - ADAM_BETAS[0] ** step, (1 - ADAM_BETAS[1] ** step) ** -0.5
 
 
 class RowOptimizer(Protocol):
-    """Moves rows of one matrix; ``state`` holds its tensors by name."""
+    """Optimizer of the rows of one matrix; ``state`` holds its tensors by name."""
 
     state: dict[str, Tensor]
 
     def update(self, matrix_VD: Tensor, rows_R: Tensor | None, grad_RD: Tensor, bias: Bias) -> None:
-        """Move rows along their gradient.
+        """Update rows with their gradients.
 
         Args:
-            matrix_VD: changed; the same at every call.
-            rows_R: integers; a row may come several times if its gradient is the same every time: it moves once.
-                None: all rows, of a tensor of any shape.
+            matrix_VD: parameter matrix, changed in place; the same in every call.
+            rows_R: row numbers; a row may be repeated if its gradient is repeated, too: it is updated once. None: all
+                rows, of a tensor of any shape.
             grad_RD: gradients.
-            bias: of the step.
+            bias: bias correction of the step.
         """
 
 
 class RowAdam:
-    """Adam on rows (Kingma and Ba 2015, lazy).
+    """Adam on rows (Kingma and Ba 2015), lazy.
 
-    ``paper``: η m̂/(√v̂ + ε), their algorithm 1. ``released``: η √(1-β2^t)/(1-β1^t) · m/(√v + ε), as in Lasagne.
+    ``paper``: η m̂/(√v̂ + ε), algorithm 1 of the paper. ``released``: η √(1-β2^t)/(1-β1^t) · m/(√v + ε), as in Lasagne.
     """
 
     def __init__(self, matrix_VD: Tensor, learning_rate: float, compiled: bool = False, form: str = "paper") -> None:
@@ -68,7 +67,7 @@ class RowAdam:
         self.state = {"mean": _zeros_like(matrix_VD), "square": _zeros_like(matrix_VD)}
 
     def update(self, matrix_VD: Tensor, rows_R: Tensor | None, grad_RD: Tensor, bias: Bias) -> None:
-        """See ``RowOptimizer``."""
+        """Update rows; see ``RowOptimizer``."""
         beta1, beta2 = ADAM_BETAS
         size, root_factor = self.learning_rate / bias[0], bias[1]
         if self.is_released:
@@ -89,7 +88,7 @@ class RowAdam:
 
 
 class RowAdaGrad:
-    """AdaGrad on rows (Duchi et al. 2011): η g/(√(Σg² + ε_in) + ε_out), with the constants of a form."""
+    """AdaGrad on rows (Duchi et al. 2011): η g/(√(Σg² + ε_in) + ε_out), with the two ε of its form."""
 
     def __init__(self, matrix_VD: Tensor, learning_rate: float, compiled: bool = False, form: str = "lasagne") -> None:
         self.learning_rate, self.compiled = learning_rate, compiled
@@ -97,7 +96,7 @@ class RowAdaGrad:
         self.state = {"sum": _zeros_like(matrix_VD)}
 
     def update(self, matrix_VD: Tensor, rows_R: Tensor | None, grad_RD: Tensor, bias: Bias) -> None:  # noqa: ARG002 - one signature for all
-        """See ``RowOptimizer``."""
+        """Update rows; see ``RowOptimizer``."""
         moved = matrix_VD, self.state["sum"]
         if self.compiled and rows_R is not None:
             factors = np.float32(self.learning_rate), np.float32(self.eps[0]), np.float32(self.eps[1])
@@ -112,21 +111,21 @@ class RowAdaGrad:
 
 
 class RowSgd:
-    """Plain SGD on rows, which equals the dense one."""
+    """Plain SGD on rows, which equals dense SGD."""
 
     def __init__(self, learning_rate: float) -> None:
         self.learning_rate = learning_rate
         self.state: dict[str, Tensor] = {}
 
     def update(self, matrix_VD: Tensor, rows_R: Tensor | None, grad_RD: Tensor, bias: Bias) -> None:  # noqa: ARG002 - one signature for all
-        """See ``RowOptimizer``."""
+        """Update rows; see ``RowOptimizer``."""
         (matrix_RD,) = taken = _taken((matrix_VD,), rows_R)
         matrix_RD.sub_(grad_RD, alpha=self.learning_rate)
         _put_back((matrix_VD,), rows_R, taken)
 
 
 def _taken(matrices: tuple[Tensor, ...], rows_R: Tensor | None) -> tuple[Tensor, ...]:
-    """Copies of the rows, or the matrices themselves where all rows are meant."""
+    """Return copies of the rows, or the matrices themselves if all rows are selected."""
     return matrices if rows_R is None else tuple(matrix.index_select(0, rows_R) for matrix in matrices)
 
 
@@ -137,14 +136,14 @@ def _put_back(matrices: tuple[Tensor, ...], rows_R: Tensor | None, taken: tuple[
 
 
 def _zeros_like(matrix_VD: Tensor) -> Tensor:
-    """Zeros; on a CPU allocated by NumPy, which asks Linux for huge pages: random rows cost 5-15 % less."""
+    """Return zeros; on a CPU, NumPy allocates them on huge pages, which makes access to random rows 5-15 % faster."""
     if matrix_VD.device.type == "cpu" and matrix_VD.dtype == torch.float32:
         return torch.from_numpy(np.zeros(tuple(matrix_VD.shape), np.float32))
     return torch.zeros_like(matrix_VD)
 
 
 def optimizer_of(recipe: BaseRecipe, matrix_VD: Tensor, learning_rate: float, compiled: bool = False) -> RowOptimizer:
-    """Return the recipe's optimizer for a matrix, with its state at zero."""
+    """Return the recipe's optimizer for a matrix, with its state initialized to zero."""
     if recipe.optimizer == "adam":
         return RowAdam(matrix_VD, learning_rate, compiled, recipe.adam_form)
     if recipe.optimizer == "adagrad":
@@ -156,7 +155,7 @@ _CLIP_EPS = 1e-7  # of the released code's clipping, Lasagne's
 
 
 class Update:
-    """Updates the parameters of an encoder and its head by a recipe; owns the optimizers' state."""
+    """Update of the parameters of an encoder and its head by a recipe; it holds the optimizers' state."""
 
     def __init__(
         self,
@@ -168,18 +167,18 @@ class Update:
         head: Sequence[nn.Parameter] = (),
         head_l2: float = 0.0,
     ) -> None:
-        """Prepare.
+        """Prepare the update.
 
         Args:
-            encoder: what is trained.
-            recipe: how.
+            encoder: encoder to train.
+            recipe: recipe of the training.
             world: number of workers.
-            compiled: whether rows move by compiled loops.
-            head: further parameters, which move as the composition does.
-            head_l2: λ_s, pulls them to zero.
+            compiled: whether compiled loops update the rows.
+            head: further parameters, which are updated like the composition.
+            head_l2: λ_s, weight of the L2 penalty on the head.
 
         Raises:
-            ValueError: the recipe leaves nothing to train.
+            ValueError: the recipe trains no parameters.
         """
         self.encoder, self.recipe, self.world, self.compiled = encoder, recipe, world, compiled
         self.matrix = encoder.matrix.detach()
@@ -187,8 +186,8 @@ class Update:
         self.composition = [*composition, *head]
         if not recipe.train_words and not self.composition:
             raise ValueError(
-                f"train_words is off, and the encoder {encoder_name(encoder.config)} has nothing but words: nothing is "
-                "left to train"
+                f"train_words is off, but the encoder {encoder_name(encoder.config)} has no other parameters to "
+                "train; set train_words"
             )
         factor = 2.0 if recipe.l2_form == "paper" else 1.0
         self._word_pull = factor * recipe.word_l2
@@ -211,11 +210,11 @@ class Update:
 
     @property
     def words(self) -> list[Tensor]:
-        """Return the word matrix and, if λ_w pulls towards it, the untrained one."""
+        """Return the word matrix and, if λ_w pulls towards it, the untrained matrix."""
         return [self.matrix] if self._initial is None else [self.matrix, self._initial]
 
     def move_to(self, words: list[Tensor], moments: list[Tensor]) -> None:
-        """Continue with ``words`` and their optimizer state in other memory that holds the same values."""
+        """Continue with ``words`` and their optimizer state in other memory, which holds the same values."""
         assert self._rows is not None
         self.encoder.matrix.data = words[0]
         self.matrix = self._leaf_RD = self.encoder.matrix.detach()
@@ -223,7 +222,9 @@ class Update:
         self._rows.state = dict(zip(self._rows.state, moments, strict=True))
 
     def begin(self, ids: npt.NDArray[np.int32]) -> tuple[Tensor, npt.NDArray[np.int32]]:
-        """The word vectors that a step uses, as a leaf of its graph [R, D], and where each id's is, int32 [T]."""
+        """Return the word vectors of a step as a leaf of its graph [R, D], and the position of each id among them,
+        int32 [T].
+        """
         if self._has_dense_words:
             self._leaf_RD = self.encoder.matrix
             return self._leaf_RD, ids
@@ -234,7 +235,9 @@ class Update:
 
     @torch.no_grad()
     def apply(self, step: int) -> None:
-        """Move along the gradients of the backward pass, summed over the workers; steps count from 1 over the run."""
+        """Update the parameters with the gradients of the backward pass, summed over the workers; ``step`` counts from
+        1.
+        """
         rows_R, leaf_RD = self._rows_R, self._leaf_RD
         grad_RD = torch.zeros_like(leaf_RD) if leaf_RD.grad is None else leaf_RD.grad
         if self.world > 1 and self._has_dense_words:
@@ -245,14 +248,13 @@ class Update:
 
     @torch.no_grad()
     def move(self, rows_R: Tensor, grad_RD: Tensor, bias: Bias, counted_R1: Tensor | None = None) -> None:
-        """Add the gradients of the penalties, clip, update.
+        """Add the gradients of the penalties, clip, and update.
 
         Args:
-            rows_R: rows of W_w; not read where every row has a gradient.
-            grad_RD: their gradients by the objective, over all workers; changed.
-            bias: of Adam, at this step.
-            counted_R1: zero where a row is there already, with this gradient: it does not count for the norm; None:
-                the rows are distinct.
+            rows_R: rows of W_w; ignored if every row has a gradient.
+            grad_RD: their gradients of the objective, over all workers; changed in place.
+            bias: Adam's bias correction at this step.
+            counted_R1: zero for a repeated row, which does not count for the norm; None: the rows are distinct.
         """
         grads = [self._composition_grad(number) for number in range(len(self.composition))]
         if self._initial is not None:
@@ -314,7 +316,7 @@ class Update:
         return tensors
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what ``state`` returned."""
+        """Restore the tensors that ``state`` returned."""
         for name, tensor in self.state().items():
             tensor.copy_(tensors[name])
 
@@ -326,7 +328,7 @@ def distinct(
 
     Args:
         ids: int32 [T].
-        seen: scratch, int32 [V]; its content does not matter. It spares the sort of ``np.unique``.
+        seen: scratch memory, int32 [V] with any content; it avoids the sort of ``np.unique``.
 
     Returns:
         rows [R], and local [T] with ``rows[local] == ids``.

@@ -1,1 +1,1 @@
-"""Search over recipes: what a trial is, which trials there are, what became of them. No Ray, no MLflow."""
+"""Search over recipes: points, trials and their records; without Ray and MLflow."""

@@ -1,4 +1,4 @@
-"""What the best trial is chosen by, and what a task with labeled examples decides of a sweep."""
+"""Selection of the best trial, and the points of a sweep over labeled examples, given task and pretrained encoder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,14 +22,14 @@ _SPREAD = {"papers-22": ("sts", "sick", "pit2015")}  # means over the sets of se
 
 
 def selection_by(metric: str) -> Selection:
-    """The selection by a metric that the user names; of ``pairs/NAME/…`` the file is NAME.tsv.
+    """Return the selection by a metric that the user names; for ``pairs/NAME/…`` the file is NAME.tsv.
 
     Raises:
-        ValueError: ``pairs`` without a name.
+        ValueError: the metric is ``pairs`` without a file name.
     """
     suite, *parts = metric.split("/")
     if suite == "pairs" and len(parts) < 2:
-        raise ValueError(f"`metric` {metric}: expected pairs/NAME/pearson, where `data` holds NAME.tsv")
+        raise ValueError(f"`metric` is {metric}; expected pairs/NAME/pearson, where `data` contains NAME.tsv")
     files = (f"{parts[0]}.tsv",) if suite == "pairs" else ()
     return Selection(_SPREAD.get(suite, (suite,)), ((1, metric),), "the metric asked for", files)
 
@@ -42,17 +42,17 @@ def gold_selection(selection: Selection, task: str | None) -> Selection:
 
 
 def read_selection(selection: Selection, data: Path | None) -> tuple[Suite, ...]:
-    """The sets that the metric is about.
+    """Read the sets of the metric.
 
     Raises:
-        ValueError: no folder is given, or the metric is of no suite.
-        FileNotFoundError: the folder does not hold what the metric needs; the message names it.
+        ValueError: no folder is given, or no suite has the metric.
+        FileNotFoundError: the folder lacks a file that the metric needs; the message names it.
     """
     names = [name for _, name in selection.metric]
     if data is None:
         raise ValueError(
-            f"the best trial is chosen by {', '.join(names)} ({selection.split}): give the folder of that data with "
-            "`data`"
+            f"the best trial is selected by {', '.join(names)} ({selection.split}); give the folder of that data "
+            "with `data`"
         )
     if selection.suites == ("pairs",):
         suites: tuple[Suite, ...] = (read_pairs_files([data / file for file in selection.files]),)
@@ -68,7 +68,7 @@ def read_selection(selection: Selection, data: Path | None) -> tuple[Suite, ...]
         except ValueError as error:
             allowed = str(error).partition("allowed: ")[2]
             raise FileNotFoundError(
-                f"{data} holds nothing that gives {name}{_files_of(name, data)}; what is there gives {allowed}"
+                f"{data} has no files for {name}{_files_of(name, data)}; the files there give {allowed}"
             ) from None
     return suites
 
@@ -81,7 +81,9 @@ def _files_of(metric: str, data: Path) -> str:
 
 
 def needed(suite: Suite, metric: Metric) -> Suite:
-    """The groups of a suite, or the sets of a group without a name, that a metric is about; else the whole suite."""
+    """Return only the groups of a suite, or the sets of a group without a name, that a metric needs; else the whole
+    suite.
+    """
     names = [name for _, name in metric]
 
     def is_named(part: str) -> bool:
@@ -111,7 +113,7 @@ _OF_PRETRAINED = ("encoder", "tokenizer", "bos_eos_tokens", "max_tokens")
 
 
 def without_idle_axes(points: Points, task: str) -> Points:
-    """The points without the axes that decide nothing for a task: a sweep would try the same again and again."""
+    """Return the points without the axes that have no effect for a task, which would repeat the same trial."""
     space = points.space
     numbers = range(space.size)
     fields = [set(_idle_fields(points, number, task)) for number in numbers]
@@ -119,7 +121,7 @@ def without_idle_axes(points: Points, task: str) -> Points:
     dropped = [name for name, values in space.axes.items() if _fields(name, values) <= idle]
     if not dropped:
         return points
-    say(f"not searched, for it decides nothing for the task {task}: {', '.join(dropped)}")
+    say(f"not searched, because it has no effect for the task {task}: {', '.join(dropped)}")
     axes = {name: values for name, values in space.axes.items() if name not in dropped}
     return replace(points, space=replace(space, axes=axes))
 
@@ -144,16 +146,18 @@ def read_labels_for(
     *,
     min_coverage: float = MIN_COVERAGE,
 ) -> tuple[Labels, Points]:
-    """Read what trials share; what a pretrained encoder decides is fixed in the points. Arguments as ``read_labels``.
+    """Read the data that trials share, and fix the fields that a pretrained encoder determines. Arguments as in
+    ``read_labels``.
 
     Raises:
-        OSError, ValueError: a file is missing, the space's mode begins with something else, the space searches, or
-            ``fixed`` fixes, what the pretrained encoder decides, or a recipe of the space cannot be trained on the
-            task.
+        OSError, ValueError: a file is missing, the space's mode needs another kind of start, the space or ``fixed``
+            sets a field that the pretrained encoder determines, or a recipe of the space cannot be trained on the task.
     """
     for name in _OF_ALL:
         if len({getattr(point.recipe, name) for point in points.differing_in({name})}) > 1:
-            raise ValueError(f"the space {points.name} searches {name}, and its trials share what that decides: fix it")
+            raise ValueError(
+                f"the space {points.name} searches {name}, but all trials share the data that it decides; fix it"
+            )
     searched = (point.recipe for point in points.differing_in({"scramble", "head_layer", "batch_size"}))
     recipes = [recipe for recipe in searched if isinstance(recipe, SupervisedRecipe)]
     try:
@@ -162,7 +166,7 @@ def read_labels_for(
     except ValueError as error:
         raise ValueError(f"the space {points.name}: {error}") from None
     largest = max(recipes, key=lambda recipe: recipe.batch_size)
-    otherwise = "give another one, or take another space"
+    otherwise = "give another encoder, or use another space"
     labels = read_labels(
         *(largest, task, data_set, folder, words, pretrained), otherwise=otherwise, min_coverage=min_coverage
     )
@@ -174,6 +178,8 @@ def read_labels_for(
 def _with_what_it_decides(points: Points, recipe: SupervisedRecipe) -> Points:
     for name in (*points.columns(), *points.space.fixed, *points.fixed):
         if name.split(".")[0] in _OF_PRETRAINED:
-            raise ValueError(f"{name} is what the encoder at `pretrained` has; no space and no `fixed` can change it")
+            raise ValueError(
+                f"{name} is determined by the encoder at `pretrained`; neither the space nor `fixed` can change it"
+            )
     decided = current_names(recipe.to_dict())
     return replace(points, fixed={**points.fixed, **{name: decided[name] for name in _OF_PRETRAINED}})

@@ -1,7 +1,7 @@
-"""What became of each trial: one JSON file each, which appears whole or not at all.
+"""Ledger of trials: one JSON file per ended trial, written atomically.
 
-It is all that a sweep remembers: what comes next follows from it and the sweep's settings, so a killed sweep
-resumes where it was.
+The ledger is the whole state of a sweep. The next trial follows from it and the sweep's settings, so a killed sweep can
+be resumed.
 """
 
 import math
@@ -20,14 +20,14 @@ Status = Literal["finished", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Epoch:
-    """The end of an epoch.
+    """Results at the end of an epoch.
 
     Attributes:
-        epoch: from 1.
-        score: the metric that is maximized, of the model as this epoch leaves it; None where that is not defined.
-        loss: mean loss a pair, or an example, over the last steps, without penalties.
-        metrics: all metrics of the suite's sets; on labeled examples, of the dev set.
-        seconds: since the trial began, scoring included.
+        epoch: number of the epoch, from 1.
+        score: metric that is maximized, after this epoch; None if it is undefined.
+        loss: mean loss per pair or example over the last steps, without penalties.
+        metrics: all metrics of the suite's sets; for labeled examples, those of the dev set.
+        seconds: time since the trial began, including evaluation.
     """
 
     epoch: Count
@@ -38,9 +38,9 @@ class Epoch:
 
 
 def counting(curve: Sequence[Epoch], keeps_best: bool) -> tuple[float, Epoch | None]:
-    """A trial's score, and the epoch that it is of: the best one, of equal ones the first, or the last one.
+    """Return a trial's score and its epoch: the best epoch (the first one on a tie), or the last epoch.
 
-    NaN and None where no epoch has a score.
+    Return NaN and None if no epoch has a score.
     """
     scored = [(epoch.score, epoch) for epoch in curve if epoch.score is not None]
     if not scored:
@@ -50,19 +50,19 @@ def counting(curve: Sequence[Epoch], keeps_best: bool) -> tuple[float, Epoch | N
 
 @dataclass(frozen=True)
 class Record:
-    """A trial that has ended.
+    """Record of a trial that has ended.
 
     Attributes:
-        number: of the trial, from 0.
-        choices: which value of each axis.
-        recipe: as ``Recipe.to_dict`` gives it.
-        share: of the pairs, 0 to 1.
-        status: finished all epochs, stopped early as not promising, or failed.
-        reason: why it stopped or failed.
+        number: number of the trial, from 0.
+        choices: axis → index of its value.
+        recipe: values of ``Recipe.to_dict``.
+        share: fraction of the pairs, 0 to 1.
+        status: finished (all epochs), stopped (early), or failed.
+        reason: why it was stopped or failed.
         curve: its epochs.
-        seconds: that it took.
-        ended: when, in seconds since 1970.
-        keeps_best: whether its score is that of its best epoch, or of its last one.
+        seconds: duration.
+        ended: end time, in seconds since 1970.
+        keeps_best: whether its score is that of its best epoch instead of its last one.
     """
 
     number: Count
@@ -78,39 +78,39 @@ class Record:
 
     @property
     def score(self) -> float:
-        """That of the epoch that counts; NaN where no epoch has one."""
+        """Score of the trial; NaN if no epoch has a score."""
         return counting(self.curve, self.keeps_best)[0]
 
     @property
     def counted(self) -> Epoch | None:
-        """The epoch that counts; None where no epoch has a score."""
+        """Epoch that gives the trial's score; None if no epoch has a score."""
         return counting(self.curve, self.keeps_best)[1]
 
     def reached(self, epoch: int) -> float:
-        """Its score when an epoch had ended; NaN where it had none, or did not get there."""
+        """Return the score after an epoch; NaN if it had none or did not reach the epoch."""
         return counting(self.curve[:epoch], self.keeps_best)[0] if len(self.curve) >= epoch else math.nan
 
     def to_dict(self) -> dict[str, Any]:
-        """Values for JSON; ``from_dict`` reads them back."""
+        """Return the fields as JSON values; ``from_dict`` reads them back."""
         return {**asdict(self), "choices": on_disk(self.choices)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], where: str = "record") -> "Record":
-        """The record that ``to_dict`` wrote.
+        """Return the record that ``to_dict`` wrote.
 
         Args:
-            values: the record as JSON has it.
-            where: file that it comes from, for messages.
+            values: the record as parsed JSON.
+            where: name of its file, for messages.
 
         Raises:
-            ValueError: these are not the values of a record.
+            ValueError: the values are not those of a record.
         """
         record = checked(cls, values, where)
         return replace(record, choices=current_names(record.choices))
 
 
 class Ledger:
-    """The records of a sweep, in a folder, by number.
+    """Records of a sweep in a folder, by trial number.
 
     Raises:
         ValueError: a file in the folder is not a record.
@@ -132,22 +132,22 @@ class Ledger:
             self.records[record.number] = record
 
     def add(self, record: Record) -> None:
-        """Keep a record, on disk before it counts."""
+        """Add a record; it is written to disk before it is used."""
         write_json(self._path(record.number), record.to_dict())
         self.records[record.number] = record
 
     def drop_failed(self) -> None:
-        """Forget the trials that failed, so that they run again."""
+        """Remove the records of failed trials, so that these trials run again."""
         for record in self.failed():
             self._path(record.number).unlink()
             del self.records[record.number]
 
     def failed(self) -> list[Record]:
-        """The trials that failed."""
+        """Return the records of failed trials."""
         return [record for record in self.in_order() if record.status == "failed"]
 
     def in_order(self) -> list[Record]:
-        """All records by number."""
+        """Return all records by trial number."""
         return [self.records[number] for number in sorted(self.records)]
 
     def best(self) -> Record | None:

@@ -1,4 +1,4 @@
-"""A search space and what the user changed → the recipe of each of its points."""
+"""Points of a search space with the user's fixed fields, and the recipe of each point."""
 
 from collections.abc import Mapping, Set
 from copy import deepcopy
@@ -12,22 +12,22 @@ from paraembed.tuning.ledger import Record
 from tune_spaces.space import Space
 
 SHARE = "share"
-"""An axis that no recipe has: the share of the pairs that a trial is trained on."""
+"""Axis that is not a field of a recipe: the fraction of the pairs that a trial is trained on."""
 _NOT_FIXED = {
     "epochs": "give a trial's epochs with `epochs`",
-    SHARE: "no recipe has it; give the number of pairs with `sample`",
+    SHARE: "it is not a field of a recipe; set the number of pairs with `sample`",
 }
 _OF_THE_JOB = ("eval_every", "patience")  # of a training on labeled examples, apart from a search
 
 
 @dataclass(frozen=True)
 class Point:
-    """What a trial trains.
+    """Point of a space: what one trial trains.
 
     Attributes:
-        choices: which value of each axis.
-        recipe: how.
-        share: of the pairs, 0 to 1.
+        choices: axis → index of its value.
+        recipe: recipe of the trial.
+        share: fraction of the pairs, 0 to 1.
     """
 
     choices: dict[str, int]
@@ -40,9 +40,9 @@ class Points:
     """The points of a space, with fields that the user fixed.
 
     Attributes:
-        name: of the space.
-        space: what is searched.
-        fixed: fields of the recipe that have other values than the space gives them, the same in every trial.
+        name: name of the space.
+        space: the search space.
+        fixed: recipe fields that the user set to other values than the space, the same in every trial.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Points:
 
     @property
     def base(self) -> BaseRecipe:
-        """The recipe that the space changes."""
+        """Base recipe of the space."""
         return (find_recipe if self.space.job == "train" else find_supervised_recipe)(self.space.base)
 
     @property
     def kind(self) -> type[BaseRecipe]:
-        """What its recipes are: of a training on pairs, or on labeled examples."""
+        """Class of its recipes: for training on pairs, or on labeled examples."""
         return Recipe if self.space.job == "train" else SupervisedRecipe
 
     def check(self) -> None:
@@ -69,7 +69,8 @@ class Points:
         for name in self.fixed:
             if name in swept:
                 raise ValueError(
-                    f"{name} is searched by the space {self.name}; fix other fields than {', '.join(swept)}"
+                    f"{name} is searched by the space {self.name} and cannot be fixed; the searched fields are "
+                    f"{', '.join(swept)}"
                 )
         for axis, values in self.space.axes.items():
             for choice in range(len(values)):
@@ -77,15 +78,15 @@ class Points:
                 for name in _OF_THE_JOB:
                     if getattr(recipe, name, None) is not None:
                         raise ValueError(
-                            f"the space {self.name}: {name} is {getattr(recipe, name)}; trials are scored on the dev "
-                            "set after every epoch, and `asha` stops the worst: leave it out"
+                            f"the space {self.name}: {name} is {getattr(recipe, name)}, but trials are always scored "
+                            f"on the dev set after every epoch, and `asha` stops the worst; leave {name} out"
                         )
 
     def at(self, choices: Mapping[str, int]) -> Point:
-        """The point with these values.
+        """Return the point with these values.
 
         Raises:
-            ValueError: a field that no recipe has, or a value that it may not have; names the space.
+            ValueError: a field is unknown or its value is not allowed; the message names the space.
         """
         values = deepcopy(self.base.values())
         values["epochs"] = self.space.tuning_epochs
@@ -105,14 +106,14 @@ class Points:
             raise ValueError(f"the space {self.name}: {error}") from None
 
     def check_record(self, record: Record, num_trials: int) -> None:
-        """Raise ValueError where the record of a trial is not of a point of this space."""
+        """Raise ValueError if the record of a trial does not belong to a point of this space."""
         sizes = {name: len(values) for name, values in self.space.axes.items()}
         fits = record.choices.keys() == sizes.keys() and all(
             choice < sizes[name] for name, choice in record.choices.items()
         )
         if not fits or record.number >= num_trials:
             raise ValueError(
-                f"the record of trial {record.number} is not of a point of the space {self.name}; remove it to run the "
+                f"the record of trial {record.number} does not belong to the space {self.name}; remove it to run the "
                 "trial again"
             )
         self.kind.from_dict(record.recipe)
@@ -122,7 +123,7 @@ class Points:
             raise ValueError(f"the recipe in the record of trial {record.number} has no field {error}") from None
 
     def differing_in(self, fields: Set[str]) -> list[Point]:
-        """Points with every combination of values that these fields have in the space, and few others."""
+        """Return points with every combination of values that these fields have in the space, and few others."""
         axes = {
             name: values
             for name, values in self.space.axes.items()
@@ -132,7 +133,7 @@ class Points:
         return [self.at({**first, **reduced.choices(number)}) for number in range(reduced.size)]
 
     def columns(self) -> list[str]:
-        """The fields in which points differ."""
+        """Names of the fields in which points differ."""
         names = dict[str, None]()
         for axis, values in self.space.axes.items():
             for value in values:
@@ -140,7 +141,7 @@ class Points:
         return list(names)
 
     def shown(self, recipe: Mapping[str, Any], share: float) -> dict[str, Any]:
-        """The values of ``columns`` of a recipe, as ``Recipe.to_dict`` writes it."""
+        """Return the values of ``columns`` in a recipe, given as ``Recipe.to_dict``."""
         values = self.kind.from_dict(dict(recipe)).values()
         flat = {**values, SHARE: share, **{f"encoder.{name}": value for name, value in values["encoder"].items()}}
         return {name: flat[name] for name in self.columns()}

@@ -1,9 +1,9 @@
-"""Which point comes next, and when a trial is stopped early: functions of the seed and of the trials before.
+"""Choice of the next point, and early stopping, as functions of the seed and of earlier trials.
 
-With N trials at a time, a trial knows those that are N or more before it, and begins only when they have ended. So
-what is suggested and who is stopped does not depend on which trial happens to end first: one seed gives one table, also
-for a sweep that was killed, and no state of a searcher has to be saved. With one trial at a time the stopping rule is
-that of Ray Tune's ``ASHAScheduler`` (Li et al. 2020, stopping variant), whose verdicts else depend on timing.
+With N trials at a time, a trial depends on those that are N or more before it, and starts only when they have ended.
+The suggested points and the stopped trials thus do not depend on which trial ends first: one seed gives one table, even
+for a killed and resumed sweep, and no searcher state has to be saved. With one trial at a time, the stopping rule is
+that of Ray Tune's ``ASHAScheduler`` (Li et al. 2020, stopping variant), whose decisions otherwise depend on timing.
 """
 
 import math
@@ -25,14 +25,14 @@ _ASKS = 20  # of TPE for a point that has had no trial yet
 def suggest(
     space: Space, settings: SearchSettings, number: int, earlier: Sequence[Mapping[str, int]], known: Sequence[Record]
 ) -> dict[str, int]:
-    """The point of a trial.
+    """Return the point of a trial.
 
     Args:
-        space: what is searched.
-        settings: how.
-        number: of the trial, from 0.
+        space: the search space.
+        settings: how points are chosen.
+        number: number of the trial, from 0.
         earlier: points of all trials before it.
-        known: records of the trials that it knows.
+        known: records of the trials that it depends on.
     """
     if settings.search == "grid":
         return space.choices(number)
@@ -42,7 +42,7 @@ def suggest(
 
 
 def planned(space: Space, settings: SearchSettings) -> list[int]:
-    """Return the numbers of the points that will be tried, in order; of TPE, which decides later, all points."""
+    """Return the numbers of the points that will be tried, in order; for TPE, which decides later, all points."""
     if settings.search != "random":
         return [*range(space.size)]
     numbers = {tuple(space.choices(number).values()): number for number in range(space.size)}
@@ -92,7 +92,7 @@ def _distribution(values: Sequence[Any]) -> BaseDistribution:
 
 
 def _told(axes: dict[str, BaseDistribution], choices: Mapping[str, int], record: Record | None) -> FrozenTrial:
-    """A trial as Optuna knows it: running where no record says more, so that it keeps away from it."""
+    """Return a trial for Optuna, marked as running if it has no record, so that TPE avoids its neighborhood."""
     if record is None:
         return create_trial(state=TrialState.RUNNING, params=dict(choices), distributions=axes)
     scores = {epoch.epoch: score for epoch in record.curve if math.isfinite(score := record.reached(epoch.epoch))}

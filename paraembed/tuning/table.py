@@ -1,4 +1,4 @@
-"""Results of a sweep: one row a trial, as trials end and in files; pictures."""
+"""Results of a sweep: one row per trial, on the terminal and in files, and plots."""
 
 import math
 import time
@@ -24,9 +24,10 @@ PARQUET, CSV, BEST, RECIPE = "results.parquet", "results.csv", "best.json", "bes
 
 
 def results(points: Points, ledger: Ledger) -> pa.Table:
-    """Trial, status, score, epochs, the searched fields, loss, reason, seconds; the last one alone varies with time.
+    """Return a table of trial, status, score, epochs, searched fields, loss, reason and seconds; only seconds vary
+    between runs.
 
-    Score and loss are those of the epoch that counts.
+    Score and loss are those of the epoch that gives the trial's score.
     """
     rows = [_row(points, record) for record in ledger.in_order()]
     names = [
@@ -43,9 +44,9 @@ def results(points: Points, ledger: Ledger) -> pa.Table:
 
 
 def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
-    """Write the table as Parquet and CSV and, where a trial finished, the best one and its recipe; returns the paths.
+    """Write the table as Parquet and CSV and, if a trial finished, the best trial and its recipe; return the paths.
 
-    The recipe is what ``jobs/train.py --recipe FILE`` takes, or of labeled examples ``jobs/finetune.py``.
+    ``jobs/train.py --recipe FILE`` reads the recipe; for labeled examples ``jobs/finetune.py`` does.
     """
     table = results(points, ledger)
     shown = pa.table({name: [csv_cell(cell) for cell in column] for name, column in table.to_pydict().items()})
@@ -64,12 +65,12 @@ def write_results(points: Points, ledger: Ledger, folder: Path) -> list[Path]:
 
 
 def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> list[Path]:
-    """Write the pictures of the trials that have a score; returns the paths.
+    """Plot the trials that have a score; return the paths.
 
     Args:
-        points: what was searched.
-        ledger: the trials.
-        folder: to write to.
+        points: points of the space.
+        ledger: records of the trials.
+        folder: folder to write to.
         metric: name of the score.
     """
     parameters, trials = _plotted(points, ledger)
@@ -78,7 +79,7 @@ def draw_results(points: Points, ledger: Ledger, folder: Path, metric: str) -> l
 
 
 def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list[Trial]]:
-    """Parameters of several values, as texts, and the trials that have a score."""
+    """Return the parameters with several values, as text, and the trials that have a score."""
     scored = [record for record in ledger.in_order() if record.counted]
     shown = [points.shown(record.recipe, record.share) for record in scored]
     levels = {name: _levels([row[name] for row in shown]) for name in points.columns()}
@@ -96,7 +97,7 @@ def _plotted(points: Points, ledger: Ledger) -> tuple[dict[str, list[str]], list
 
 
 def value_text(value: Any) -> str:
-    """A value of a recipe's field for a reader."""
+    """Return the value of a recipe field as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -105,7 +106,7 @@ def value_text(value: Any) -> str:
 
 
 def _levels(values: Sequence[Any]) -> list[Any]:
-    """Distinct values: numbers in ascending order after None, names in the order of the trials."""
+    """Return the distinct values: None, then numbers in ascending order; names in the order of the trials."""
     distinct = list({str(value): value for value in values}.values())
     if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in distinct):
         return sorted(distinct, key=lambda value: -math.inf if value is None else value)
@@ -127,20 +128,20 @@ def _row(points: Points, record: Record) -> dict[str, Any]:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    """Numbers as float where one of them is."""
+    """Convert all numbers to float if one of them is a float."""
     if any(isinstance(value, float) for value in values):
         return [float(value) if isinstance(value, int) else value for value in values]
     return values
 
 
 class GrowingTable:
-    """Rows of trials as they end.
+    """Table on the terminal that adds a row for each trial that ends.
 
     Args:
-        points: what is searched.
-        ledger: what has ended.
-        total: trials of the sweep.
-        concurrent: trials at a time.
+        points: points of the space.
+        ledger: records of the trials.
+        total: number of trials in the sweep.
+        concurrent: number of concurrent trials.
     """
 
     def __init__(self, points: Points, ledger: Ledger, total: int, concurrent: int) -> None:
@@ -152,13 +153,13 @@ class GrowingTable:
         self._widths = {name: max(len(name), *map(len, self._texts(name))) for name in self._columns}
 
     def begin(self) -> None:
-        """Write the head."""
+        """Write the header."""
         cells = [name.rjust(self._widths[name]) for name in self._columns]
         doing("")
         say("  ".join(["trial", "score".rjust(_SCORE), *cells, "epochs", "   time", "status"]))
 
     def epoch(self, trial: int, epoch: int, score: float | None) -> None:
-        """Say how far a trial is."""
+        """Show the progress of a trial."""
         self._show(f"  trial {trial}: epoch {epoch}, {'no score' if score is None else f'{score:.4f}'}")
 
     def add(self, record: Record) -> None:
@@ -168,7 +169,7 @@ class GrowingTable:
         self._show("")
 
     def row(self, record: Record) -> str:
-        """For example ``   12   0.7012     0.6         1e-05   2/2    3.1 s  finished``."""
+        """Return a row, for example ``   12   0.7012     0.6         1e-05   2/2    3.1 s  finished``."""
         shown = self._points.shown(record.recipe, record.share)
         cells = [value_text(shown[name]).rjust(self._widths[name]) for name in self._columns]
         score = (f"{record.score:.4f}" if record.counted else "").rjust(_SCORE)
@@ -177,7 +178,7 @@ class GrowingTable:
         return "  ".join([f"{record.number:5}", score, *cells, epochs, f"{record.seconds:5.1f} s", status])
 
     def close(self) -> None:
-        """End the line."""
+        """End the progress line."""
         self._line.close()
 
     def _show(self, more: str) -> None:
@@ -203,7 +204,7 @@ class GrowingTable:
 
 
 def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the trials that finished, the best first; the others are in the results."""
+    """Return header and rows of the finished trials, best first; the result files have the others."""
     finished = sorted(
         (record for record in ledger.in_order() if record.status == "finished"), key=lambda record: -record.score
     )
@@ -216,7 +217,7 @@ def best_first(points: Points, ledger: Ledger, most: int = 30) -> tuple[list[str
 
 
 def whole_grid(points: Points, numbers: Sequence[int]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of points of the space."""
+    """Return header and rows of points of the space."""
     space, names = points.space, points.columns()
     rows = []
     for number in numbers:

@@ -1,4 +1,4 @@
-"""A trial: train a model from shared inputs, score it at the end of every epoch; how long one takes."""
+"""Trial of a sweep: train a model from shared inputs, and score it at the end of every epoch; measure its time."""
 
 import json
 import math
@@ -34,7 +34,7 @@ from paraembed.tuning.points import Point
 DECIDES_INPUTS = (
     *("tokenizer", "max_words", "new_words", "new_words_min_count", "bos_eos_tokens", "max_tokens", "seed"),
 )
-"""Fields of a recipe that its inputs depend on, besides the encoder."""
+"""Recipe fields, besides the encoder, that the inputs depend on."""
 
 _PROBED = 4  # trials that are begun, as a sample of all
 _OVERHEAD_SECONDS = 0.5  # of a trial besides training and scoring: Ray Tune, the record, MLflow
@@ -44,15 +44,15 @@ _SECONDS = 3.0  # of a trial's steps
 
 @dataclass(frozen=True)
 class Inputs:
-    """What trials share; nothing here is written to.
+    """Inputs that trials share; they are read-only.
 
     Attributes:
         vocabulary: string array [V].
         matrix: float32 [V, D], the initial word vectors.
-        texts: those of a pair or an example are adjacent.
-        targets: of labeled examples, what the model's ``losses`` compare with [n, …]; None: pairs.
-        kind: what a model of labeled examples answers; None: pairs.
-        composition: the other parameters of the encoder that trials begin with, by name; None: new ones, by the seed.
+        texts: the texts; those of a pair or an example are adjacent.
+        targets: for labeled examples, the targets of the model's ``losses`` [n, …]; None: pairs.
+        kind: for labeled examples, the kind of the model; None: pairs.
+        composition: initial values of the encoder's other parameters, by name; None: drawn with the seed.
     """
 
     vocabulary: pa.StringArray
@@ -64,7 +64,7 @@ class Inputs:
 
     @classmethod
     def of(cls, model: Encoder | Supervised, examples: Ragged | ExampleIds, *, is_pretrained: bool = False) -> "Inputs":
-        """Return the inputs of trials that begin as a model does; with its weights where it is a pretrained encoder."""
+        """Return the inputs of trials that start like a model; with its weights if it is a pretrained encoder."""
         encoder = model.encoder if isinstance(model, Supervised) else model
         own = encoder.vocabulary, encoder.matrix.detach().numpy()
         if isinstance(examples, Ragged):
@@ -75,16 +75,18 @@ class Inputs:
         return cls(*own, examples.texts, targets, model.kind, weights if is_pretrained else None)
 
     def __len__(self) -> int:
-        """How many pairs, or examples."""
+        """Return the number of pairs or examples."""
         return len(self.texts) // 2 if self.targets is None else len(self.targets)
 
     def first(self, num: int) -> "Inputs":
-        """The first of them."""
+        """Return the first ``num`` pairs or examples."""
         texts = self.texts.slice(0, num * (len(self.texts) // len(self)))
         return replace(self, texts=texts, targets=None if self.targets is None else self.targets[:num])
 
     def part(self, share: float, seed: int) -> "Inputs":
-        """A share of the pairs, at least two, drawn by the seed; a smaller one lies in a larger one."""
+        """Return a random fraction of the pairs, at least two; for one seed, a smaller sample is a subset of a larger
+        one.
+        """
         if share >= 1:
             return self
         assert self.targets is None  # no space of labeled examples searches the share
@@ -92,7 +94,7 @@ class Inputs:
         return replace(self, texts=self.texts.take_pairs(np.sort(drawn)))
 
     def model(self, recipe: Any, device: str = "cpu") -> Any:
-        """The encoder, or the encoder with a head, before training; the word matrix is a copy."""
+        """Return the encoder, or the encoder with a head, before training, with a copy of the word matrix."""
         encoder = Encoder(
             recipe.encoder,
             Words(self.vocabulary, self.matrix.copy()),
@@ -129,7 +131,7 @@ def _tensor(values: npt.NDArray[Any]) -> torch.Tensor:
 
 
 def read_inputs(data: TrainingData, recipe: BaseRecipe) -> Inputs:
-    """Read the inputs of a recipe, as its training would.
+    """Read the inputs of a recipe like its training does.
 
     Raises:
         OSError, ValueError: a file cannot be read, or the words cover too few of the tokens.
@@ -143,13 +145,13 @@ def read_inputs(data: TrainingData, recipe: BaseRecipe) -> Inputs:
 
 
 def inputs_key(recipe: BaseRecipe) -> str:
-    """Recipes of one key have the same inputs."""
+    """Return a key; recipes with equal keys have the same inputs."""
     values = [getattr(recipe, name) for name in DECIDES_INPUTS]
     return json.dumps([*values, recipe.encoder.reads_trees])
 
 
 class _EndError(Exception):
-    """What ends a trial before its last epoch."""
+    """Error that ends a trial before its last epoch."""
 
     def __init__(self, status: Status, reason: str) -> None:
         super().__init__(reason)
@@ -180,21 +182,21 @@ def run_trial(
     world: int = 1,
     on_epoch: Callable[[Epoch], None] = lambda _: None,
 ) -> Ended:
-    """Train and score; what goes wrong is a result, too.
+    """Train and score a trial; errors become part of the result.
 
     Args:
-        inputs: shared with other trials.
-        recipe: how.
-        share: of the pairs.
-        scorer: what is maximized; rank 0 asks it.
-        cut_offs: scores below which the trial stops, by epoch.
+        inputs: inputs shared with other trials.
+        recipe: recipe of the trial.
+        share: fraction of the pairs.
+        scorer: scorer whose score is maximized, called by rank 0.
+        cut_offs: epoch → score below which the trial stops.
         device: cpu or cuda.
-        rank: number of this worker; of several, rank 0 decides when all end, and records the curve.
-        world: how many workers.
+        rank: number of this worker; rank 0 decides when all workers end, and records the curve.
+        world: number of workers.
         on_epoch: called by rank 0 at the end of every epoch.
 
     Raises:
-        Exception: of several workers, an error of one that the others cannot know of: whoever runs them must end them.
+        Exception: with several workers, an error of one worker that the others cannot notice; the caller must end them.
     """
     started = time.monotonic()
     watcher = _Watcher(scorer, cut_offs, recipe.epochs, rank, world, on_epoch)
@@ -215,7 +217,7 @@ def run_trial(
 
 
 class _Watcher:
-    """Scores a model at the end of every epoch, and ends its trial where that says so."""
+    """Scorer at the end of every epoch, which ends the trial if its score is too low."""
 
     model: Any
 
@@ -258,7 +260,7 @@ class _Watcher:
         return "finished", ""
 
     def _scored(self, epoch: int) -> tuple[float | None, dict[str, float], str]:
-        """Score and metrics, or why there are none."""
+        """Return score and metrics, or the reason why there are none."""
         try:
             score, metrics = self.scorer(self.model)
         except ValueError as error:
@@ -269,16 +271,17 @@ class _Watcher:
 
 
 def spread(trials: Sequence[int]) -> list[int]:
-    """At most four of them, evenly spread, the first and the last among them."""
+    """Return at most four of the numbers, evenly spaced, including the first and the last."""
     few = min(_PROBED, len(trials))
     return [trials[index * (len(trials) - 1) // max(1, few - 1)] for index in range(few)]
 
 
 @one_thread()
 def trial_seconds(points: Sequence[Point], inputs: Mapping[str, Inputs], scorer: Scorer, device: str) -> float | None:
-    """Seconds of a trial on one CPU or GPU, the mean over the points.
+    """Return the mean time of a trial over the points, in seconds, on one CPU or GPU.
 
-    None where none of them gets far enough; what fails here fails as a trial, too, and is recorded there.
+    Return None if no trial gets far enough to measure. An error here is ignored, since it also fails the trial, which
+    records it.
     """
     measured = []
     for point in points:

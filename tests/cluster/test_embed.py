@@ -183,7 +183,7 @@ def test_a_part_that_kills_every_worker_is_an_error_in_words(
             os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(module, "PartWorker", Killer)
-    with pytest.raises(ChildProcessError, match="workers failed 4 times on one part"):
+    with pytest.raises(ChildProcessError, match="4 workers failed on the part"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
 
 
@@ -196,7 +196,7 @@ def test_workers_that_cannot_start_are_an_error_in_words(
             import no_such_module  # noqa: F401, PLC0415
 
     monkeypatch.setattr(module, "PartWorker", Broken)
-    with pytest.raises(ChildProcessError, match=r"workers fail as they start.*No module named 'no_such_module'"):
+    with pytest.raises(ChildProcessError, match=r"workers fail while they start.*No module named 'no_such_module'"):
         embed(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, workers=1)
 
 
@@ -211,7 +211,7 @@ def test_workers_for_which_there_is_no_cpu_are_waited_for_and_then_an_error_in_w
     cpus = ray.cluster_resources()["CPU"]
     holder = ray.remote(num_cpus=cpus)(Holder).remote()
     ray.get(holder.__ray_ready__.remote())
-    waited = r"no worker for [3-6] s: each needs a CPU, and the cluster has 0 free; .* again"
+    waited = r"no worker for [3-6] s: each needs a CPU, but the cluster has 0 free; .* again"
     with monkeypatch.context() as patch:
         patch.setattr(module, "_WARN_SECONDS", 1)
         patch.setattr(module, "_GIVE_UP_SECONDS", 3)
@@ -260,12 +260,12 @@ def test_trees_of_a_parquet_column_and_what_is_said_of_rows_without(tiny_words, 
     assert (written["settings"]["tree_column"], written["n_cut"], written["n_without_tree"]) == ("tree", 1000, 1000)
     table = pq.read_table(sorted(out.glob("*.parquet")))
     assert np.allclose(table["embedding"].to_pylist(), encoder.encode(texts, trees=trees), atol=1e-6)
-    with pytest.raises(ValueError, match=r"begun with another tree_column \(was tree, is text\)"):
+    with pytest.raises(ValueError, match=r"started with another tree_column \(was tree, is text\)"):
         embed(folder, [source], out, replace(settings, tree_column="text"))
     pq.write_table(pa.table({"text": texts, "tree": [*trees[:4], "((the cat) ran)", *trees[5:]]}), source)
     with pytest.raises(Exception, match=r"t\.parquet, row 5: ") as caught:
         embed(folder, [source], tmp_path / "bad", settings)
-    assert "its tree are 'the cat ran', its tokens 'the cat sat'; give the" in str(user_error(caught.value))
+    assert "its tree are 'the cat ran', but its tokens are 'the cat sat'; give the" in str(user_error(caught.value))
 
 
 @pytest.mark.ray
@@ -275,7 +275,7 @@ def test_another_encoder_is_refused_and_overwrite_replaces(corpus, tiny_encoder_
     out = tmp_path / "out"
     embed(other, [corpus], out, SMALL)
     before = digests(out)
-    with pytest.raises(ValueError, match=r"begun with another tokenizer \(was space, is ptb-v1\); encoder"):
+    with pytest.raises(ValueError, match=r"started with another tokenizer \(was space, is ptb-v1\); encoder"):
         embed(tiny_encoder_folder, [corpus], out, SMALL)
     assert digests(out) == before
     assert embed(tiny_encoder_folder, [corpus], out, SMALL, overwrite=True).embedded == 21
@@ -343,9 +343,11 @@ def test_too_many_unreadable_rows_and_ids_that_repeat_stop_a_run_and_leave_what_
     source, out = tmp_path / "t.jsonl", tmp_path / "out"
     source.write_text("\n".join(rows))
     settings = Settings("body", "id", part_rows=1000)
-    with pytest.raises(ValueError, match=r"1 rows cannot be read, `max_rejected` is 0; .*_rejected/part-00000-of-0000"):
+    with pytest.raises(
+        ValueError, match=r"1 rows cannot be read, but `max_rejected` is 0; .*_rejected/part-00000-of-0000"
+    ):
         embed(tiny_encoder_folder, [source], out, settings, workers=1, limits=Limits(max_rejected=0))
-    with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null; .* `on_duplicate_id` keep"):
+    with pytest.raises(ValueError, match=r"t\.jsonl, row 4901: 'id' is null, .* `on_duplicate_id` keep"):
         embed(tiny_encoder_folder, [source], out, settings, limits=Limits(max_rejected=1))
     capsys.readouterr()
     done = embed(tiny_encoder_folder, [source], out, settings, limits=Limits(1, "keep"))
@@ -433,15 +435,19 @@ def test_bad_input_changes_nothing(corpus, tiny_encoder_folder, tmp_path):
         ({"inputs": [f"{corpus.parent}/**/*.txt"], "out": corpus.parent / "out"}, ValueError, "is inside of the input"),
         ({"inputs": [f"{corpus.parent}*/*"], "out": Path(f"{corpus.parent}-out")}, ValueError, "inside of the input"),
         ({"inputs": [tmp_path / "begun" / "_reports"], "out": tmp_path / "begun"}, ValueError, "is inside of `out`"),
-        ({"inputs": [corpus], "out": corpus.parent}, ValueError, r"holds something .*: t\.txt"),
+        ({"inputs": [corpus], "out": corpus.parent}, ValueError, r"contains a file .*: t\.txt"),
         ({"encoder": tmp_path / "missing"}, FileNotFoundError, "expected an encoder folder"),
         ({"encoder": corpus}, NotADirectoryError, "expected an encoder folder"),
-        ({"encoder": tmp_path}, ValueError, r"holds no config\.json"),
-        ({"out": tmp_path / "mine"}, ValueError, r"holds something .*: notes\.txt"),
-        ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"holds something .*: notes\.txt"),
+        ({"encoder": tmp_path}, ValueError, r"has no config\.json"),
+        ({"out": tmp_path / "mine"}, ValueError, r"contains a file .*: notes\.txt"),
+        ({"out": tmp_path / "mine", "overwrite": True}, ValueError, r"contains a file .*: notes\.txt"),
         ({"out": corpus}, NotADirectoryError, "is a file"),
         ({"settings": Settings(part_rows=0)}, ValueError, "`part_rows` is 0"),
-        ({"settings": Settings(tree_column="x")}, ValueError, "`tree_column` is 'x'; the encoder reads no trees"),
+        (
+            {"settings": Settings(tree_column="x")},
+            ValueError,
+            "`tree_column` is 'x', but the encoder does not read trees",
+        ),
         ({"workers": 0}, ValueError, "`workers` is 0"),
         ({"limits": Limits(max_rejected=-1)}, ValueError, "`max_rejected` is -1"),
         ({"settings": Settings(dim=5)}, ValueError, "`dim` is 5"),
@@ -492,7 +498,7 @@ def test_a_driver_that_is_stopped_leaves_what_the_same_command_finishes(corpus, 
         assert printed == ""
         assert said.splitlines() == [
             f"20,500 rows in 205 parts to {out}, workers: 2",
-            "stopped; the same command continues from what is finished",
+            "stopped; run the same command again to resume",
         ]
     assert not (out / "_SUCCESS").exists()
     assert len(list(out.glob("part-*.parquet"))) < 205
@@ -527,13 +533,13 @@ def test_commands_from_another_folder(corpus, tiny_encoder_folder, tmp_path, mon
 
 @pytest.mark.parametrize("price", [float("nan"), float("inf"), -5.0])
 def test_prices_that_no_machine_has(price, tiny_encoder_folder, corpus, tmp_path):
-    with pytest.raises(ValueError, match=f"`price_per_hour` is {price}; give a number from 0 on"):
+    with pytest.raises(ValueError, match=f"`price_per_hour` is {price}; it must be at least 0"):
         dry_run(tiny_encoder_folder, [corpus], tmp_path / "out", SMALL, price_per_hour=price)
 
 
 def test_flags_that_would_be_ignored_are_refused(tiny_encoder_folder, corpus, tmp_path):
     for values, message in (
-        ({"price_per_hour": 1.0}, "--price-per-hour is 1.0, but a cost is printed with --dry-run alone"),
+        ({"price_per_hour": 1.0}, "--price-per-hour is 1.0, but only --dry-run prints a cost"),
         ({"input": ("",)}, "--input is ''; give a path or a URI, or . for the working folder"),
         ({"out": " "}, "--out is ' '"),
     ):

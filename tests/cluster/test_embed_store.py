@@ -99,7 +99,7 @@ def test_what_cannot_be_done_there_is_said_before_anything_is_written(corpus, ti
         ),
         ([server.uri("texts")], "texts/out", {}, r"is inside of the input s3://bucket/texts"),
         ([server.uri("texts/**/*.txt")], "texts/out", {}, r"is inside of the input s3://bucket/texts"),
-        ([server.uri("texts/a.txt")], "texts", {}, r"holds something .*: a\.txt"),
+        ([server.uri("texts/a.txt")], "texts", {}, r"contains a file .*: a\.txt"),
     ):
         with pytest.raises(ValueError, match=message) as caught:
             embed(tiny_encoder_folder, inputs, server.uri(out), SETTINGS, **more)

@@ -136,7 +136,7 @@ def test_every_task_from_words_then_universal_then_features(data, tmp_path, stor
         assert (tmp_path / task / "split.json").exists() == (task in {"semeval2013", "turney"})
     for task in ("similarity", "entailment"):
         assert finetune(data, tmp_path / task, task).was_finished
-        assert "is finished already; nothing to do" in capsys.readouterr().err
+        assert "is already finished; nothing to do" in capsys.readouterr().err
     pretrained = tmp_path / "entailment" / "encoder"
     for mode in ("universal", "features"):
         recipe = replace(RECIPE, mode=mode, word_l2=0.1)
@@ -173,7 +173,7 @@ def test_the_encoder_is_refused_on_the_pairs_of_its_prior(data, tmp_path, mode):
     finetune(data, tmp_path / "m", recipe=recipe, words=None, pretrained=tmp_path / "pretrained")
     encoder = trained(tmp_path / "m" / "encoder")
     assert len(encoder.encoder.vocabulary) > len(few.vocabulary) or mode == "features"
-    with pytest.raises(ValueError, match=r"pairs holds the very pairs that encoder was trained on"):
+    with pytest.raises(ValueError, match=r"pairs contains the training pairs of encoder"):
         check_held_out(pairs, [encoder])
     assert encoder.chosen_by == "sts/2016/mean"
     again = replace(recipe, mode="features")
@@ -194,7 +194,7 @@ def test_a_prior_that_knows_another_draw_of_the_set_is_refused(data, tmp_path):
     checkpoint.save(pretrained, tmp_path / "pretrained", recipe={}, provenance={"training": gold}, model_card="")
     recipe = replace(RECIPE, mode="universal", seed=2)
     plain = {"data_set": "sts", "words": None, "pretrained": tmp_path / "pretrained"}
-    with pytest.raises(ValueError, match=r"drawn with seed 1; seed is 2 here: .* take `seed` 1"):
+    with pytest.raises(ValueError, match=r"with seed 1, but seed is 2 here, .* use `seed` 1"):
         finetune(tmp_path, tmp_path / "m", recipe=recipe, **plain)
     assert not (tmp_path / "m.training").exists()
     finetune(tmp_path, tmp_path / "m", recipe=replace(recipe, seed=1, epochs=1), **plain)
@@ -243,7 +243,7 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(data, tmp_path):
     done = subprocess.run(command(data, tmp_path / "cut", *settings), check=True, capture_output=True, text=True)
     assert "resuming the work in" in done.stderr
     out = tmp_path / "cut"
-    wrote = f"wrote {out}; its README.md shows how to use it; its encoder: {out / 'encoder'}"
+    wrote = f"wrote {out}; its README.md shows how to use it; its encoder is {out / 'encoder'}"
     assert wrote in done.stderr.splitlines()
     for name in ("encoder/model.safetensors", "head.safetensors"):
         assert sha256_of(tmp_path / "cut" / name) == sha256_of(tmp_path / "whole" / name)
@@ -269,17 +269,17 @@ def call(monkeypatch, capsys):
 def test_bad_input_is_one_line(data, tmp_path, call):
     words, out = data / "words.txt", tmp_path / "out"
     plain = ("--task", "similarity", "--data", data, "--out", out)
-    assert "begins with word vectors: give --words VECTORS" in call(*plain)
+    assert "starts from word vectors; give --words VECTORS" in call(*plain)
     assert "needs a trained encoder: give --pretrained" in call(*plain, "--words", words, "--mode", "universal")
     assert "does not exist; expected an encoder folder" in call(
         *plain, "--pretrained", tmp_path / "no", "--mode", "features"
     )
     assert "unknown recipe 'iclr2016/avg'; allowed: tacl2015/cnn" in call(*plain, "--recipe", "iclr2016/avg")
     assert "sick/SICK_train.txt" in call("--task", "entailment", "--data", tmp_path, "--out", out, "--words", words)
-    assert "batch_size is 5000; take a smaller one" in call(*plain, "--words", words, "--batch-size", "5000")
+    assert "batch_size is 5000; use a smaller" in call(*plain, "--words", words, "--batch-size", "5000")
     (out).mkdir()
     (out / "mine.txt").write_text("mine")
-    assert "holds no config.json; expected a model folder" in call(*plain, "--words", words)
+    assert "has no config.json; expected a model folder" in call(*plain, "--words", words)
     assert (out / "mine.txt").read_text() == "mine"
 
 
@@ -289,12 +289,14 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
         write_sick(tmp_path / "sick" / f"{name}.txt", num, 3)
     plain = ("--task", "similarity", "--data", tmp_path, "--out", tmp_path / "out")
     words = ("--words", data / "words.txt")
-    assert "similarity (sick) has 1 example: no score is defined on it" in call(*plain, *words)
+    assert "similarity (sick) has 1 example, so its score is undefined" in call(*plain, *words)
     write_sick(tmp_path / "sick" / "SICK_trial.txt", 20, 4)
     train = (tmp_path / "sick" / "SICK_train.txt").read_text().splitlines()
     blank = ["\t".join([*row.split("\t")[:2], " ", *row.split("\t")[3:]]) for row in train[1:]]
     (tmp_path / "sick" / "SICK_train.txt").write_text("\n".join([train[0], *blank]) + "\n")
-    assert "0 examples to train on (of 300; the others have a text without a token)" in call(*plain, *words)
+    assert "only 0 of 300 training examples can be used (the others have a text without a token)" in call(
+        *plain, *words
+    )
     pretrained = (
         *plain[:-3],
         data,
@@ -305,16 +307,16 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
         "--pretrained",
         tiny_encoder_folder,
     )
-    assert "max_tokens is 3, and --pretrained decides it: None; leave it out" in call(*pretrained, "--max-tokens", "3")
+    assert "max_tokens is 3, but --pretrained sets it to None; leave it out" in call(*pretrained, "--max-tokens", "3")
     assert "the recipe trains the encoder lstm, and --pretrained is avg" in call(*pretrained, "--encoder", "lstm")
     turney = ("--task", "turney", *plain[2:-3], data, "--out", tmp_path / "out", *words)
-    assert "turney asks for the order of two words" in call(*turney, "--scramble", "0.5")
-    assert "nothing is left to train; set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")
+    assert "the answer of turney depends on the order of two words" in call(*turney, "--scramble", "0.5")
+    assert "set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")
     (tmp_path / "sst").mkdir()
     for name in ("train", "dev", "test"):
         (tmp_path / "sst" / f"{name}.txt.gz").write_bytes(gzip.compress(b"(4 (4 good1) (2 don't))\n(0 bad1)\n" * 30))
     trees = ("--task", "sentiment", *plain[2:], *words, "--encoder", "recursive", "--batch-size", "2")
-    assert "trees are over tokens split at spaces; use --tokenizer space" in call(*trees)
+    assert "trees need tokens split at spaces: set --tokenizer to space" in call(*trees)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sick", "sst"]
 
 
@@ -335,7 +337,7 @@ def test_a_run_killed_behind_its_end_leaves_nothing(data, tmp_path):
 def test_another_recipe_is_refused_by_name(data, tmp_path):
     finetune(data, tmp_path / "m")
     other = replace(RECIPE, head_width=11)
-    with pytest.raises(ValueError, match=r"begun with another recipe\.head_width \(was 10, is 11\)"):
+    with pytest.raises(ValueError, match=r"started with another recipe\.head_width \(was 10, is 11\)"):
         finetune(data, tmp_path / "m", recipe=other)
     assert not finetune(data, tmp_path / "m", recipe=other, overwrite=True).was_finished
     assert read_config(tmp_path / "m")["recipe"]["head_width"] == 11

@@ -59,7 +59,7 @@ def test_relative_outputs_are_refused_in_a_submitted_job(tmp_path, monkeypatch):
     monkeypatch.chdir(job)
     assert in_submitted_job()
     assert absolute(tmp_path / "out", "--out") == tmp_path / "out"
-    with pytest.raises(ValueError, match="runs in a temporary copy of the folder: give an absolute path"):
+    with pytest.raises(ValueError, match="runs in a temporary copy of the folder; give an absolute path"):
         absolute(Path("out"), "--out")
 
 

@@ -100,7 +100,7 @@ def test_a_stop_of_all_processes_of_a_job_is_no_error(tmp_path):
         process.send_signal(signal.SIGTERM)
     status, lines = ended(job)
     assert status == 130
-    assert lines[-1] == "stopped; the same command continues from what is finished"
+    assert lines[-1] == "stopped; run the same command again to resume"
     assert not [line for line in lines if line.startswith("error: ")]
 
 
@@ -144,5 +144,5 @@ def test_a_stop_while_ray_starts(tmp_path, number):
     job = start(tmp_path, "starting")
     server = await_process(job, "raylet")
     job.send_signal(number)
-    assert ended(job) == (130, ["stopped; the same command continues from what is finished"])
+    assert ended(job) == (130, ["stopped; run the same command again to resume"])
     server.wait(timeout=10)

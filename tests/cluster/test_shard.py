@@ -204,7 +204,7 @@ def test_two_runs_at_once_and_unusable_inputs_are_refused(ray_cluster, inputs, t
     with pytest.raises(ValueError, match="an input is given twice"):
         shard_pairs([*inputs, inputs[0]], tmp_path / "out", SETTINGS)
     (tmp_path / "quoted.csv").write_text('a,b\nc,"d\ne,f\n')
-    with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .* `format` tsv"):
+    with pytest.raises(ValueError, match=r"quoted.csv, line \d: wrong quoting .* `format` to tsv"):
         shard_pairs([tmp_path / "quoted.csv"], tmp_path / "out", SETTINGS)
     (tmp_path / "none.csv").write_text("source,target\n")
     pq.write_table(pa.table({"source": pa.nulls(0, pa.string()), "target": []}), tmp_path / "none.parquet")
@@ -230,7 +230,7 @@ def test_finished_output_is_kept_or_replaced_only_on_request(ray_cluster, inputs
     shard_pairs(inputs, out, SETTINGS)
     before = contents(out)
     shard_pairs(inputs, out, SETTINGS)
-    assert "is finished already, 120 pairs; nothing to do" in capsys.readouterr().err
+    assert "is already finished, 120 pairs; nothing to do" in capsys.readouterr().err
     other = ShardSettings(rows_per_shard=41)
     with pytest.raises(ValueError, match=r"settings.rows_per_shard \(was 40, is 41\); .* `overwrite`"):
         shard_pairs(inputs, out, other)
@@ -244,7 +244,7 @@ def test_foreign_folders_are_left_alone(inputs, tmp_path):
     out.mkdir()
     (out / "chapter1.txt").write_text("dear")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match=r"holds something that jobs/shard.py did not write"):
+        with pytest.raises(ValueError, match=r"contains a file that jobs/shard.py did not write"):
             shard_pairs(inputs, out, SETTINGS, overwrite=overwrite)
     assert (out / "chapter1.txt").read_text() == "dear"
 
@@ -403,11 +403,11 @@ def test_a_split_is_three_folders_of_shards(ray_cluster, tmp_path):
         assert manifest["coverage"]["tokens"]["without_vector"] == 0
         lengths = json.loads((tmp_path / "out" / name / "lengths.json").read_text())
         assert sum(lengths["longer"].values()) == size
-    with pytest.raises(ValueError, match="is of format 'paraembed-pair-subsets-1'"):
+    with pytest.raises(ValueError, match="has the format 'paraembed-pair-subsets-1'"):
         read_pair_manifest(tmp_path / "out")
     assert shard_pairs([tmp_path / "ppdb"], tmp_path / "out", settings, words=tmp_path / "words")[1]
     other = ShardSettings(training_set="pgru2017", split="dev")
-    with pytest.raises(ValueError, match=r"begun with another settings.split \(was all, is dev\)"):
+    with pytest.raises(ValueError, match=r"started with another settings.split \(was all, is dev\)"):
         shard_pairs([tmp_path / "ppdb"], tmp_path / "out", other, words=tmp_path / "words")
     shard_pairs([tmp_path / "ppdb"], tmp_path / "one", other, words=tmp_path / "words")
     assert contents(tmp_path / "one")[SHARD] == contents(tmp_path / "out" / "dev")[SHARD]
@@ -463,7 +463,7 @@ def test_a_cut_file_ends_the_job_and_names_the_last_line(ray_cluster, tmp_path):
     lines = "".join(f"[NP] ||| one {row} ||| uno {row} ||| x={row * 7919 % 1000} ||| 0-0\n" for row in range(90_000))
     whole = gzip.compress(lines.encode())
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) - 9])
-    with pytest.raises(ValueError, match=r"cut.gz is not a whole gzip file .*; last whole line: \d+"):
+    with pytest.raises(ValueError, match=r"cut.gz is not a complete gzip file .*; last complete line: \d+"):
         shard_pairs([tmp_path / "cut.gz"], tmp_path / "out", SETTINGS_LARGE)
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / ".out.partial").exists()

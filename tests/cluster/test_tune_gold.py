@@ -95,7 +95,7 @@ def test_a_sweep_on_gold_labels_its_recipe_and_its_protocol(data, tmp_path, stor
     assert training.data.tags["fingerprint"] == winner["fingerprint"]
     assert {run.data.params["task"] for run in (client.get_run(parent), training)} == {"similarity"}
     tune(whole)
-    assert "is finished already; nothing to do" in capsys.readouterr().err
+    assert "is already finished; nothing to do" in capsys.readouterr().err
 
 
 @pytest.mark.ray
@@ -128,18 +128,18 @@ def test_a_sweep_goes_on_only_with_its_own_task_data_and_encoder(data, tmp_path,
 
     begun(data / "avg")
     begun(data / "avg")
-    with pytest.raises(ValueError, match=r"begun with another task \(was similarity, is entailment\)"):
+    with pytest.raises(ValueError, match=r"started with another task \(was similarity, is entailment\)"):
         begun(data / "avg", "entailment")
     other = tmp_path_factory.mktemp("other")
     encoder = Encoder(AvgConfig(), read_words(data / "words.txt"), "space", 4)
     checkpoint.save(encoder, other / "avg", recipe={}, provenance={}, model_card="tiny\n")
-    with pytest.raises(ValueError, match=r"begun with another pretrained \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+    with pytest.raises(ValueError, match=r"started with another pretrained \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
         begun(other / "avg")
     (other / "sick").mkdir()
     for path in (data / "sick").iterdir():
         lines = path.read_text().splitlines(keepends=True)
         (other / "sick" / path.name).write_text("".join(lines[:150]))
-    with pytest.raises(ValueError, match=r"begun with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
+    with pytest.raises(ValueError, match=r"started with another data \(was [0-9a-f]{12}…, is [0-9a-f]{12}…\)"):
         begun(data / "avg", folder=other)
 
 
@@ -151,11 +151,11 @@ def test_what_the_prior_decides_is_in_every_recipe(data, tmp_path):
         recipe = of_prior.at(points.space.choices(number)).recipe
         assert (recipe.encoder, recipe.tokenizer, recipe.max_tokens) == (ProjConfig(width=20), "space", 50)
     with pytest.raises(
-        ValueError, match="tokenizer is what the encoder at `pretrained` has; no space and no `fixed` can"
+        ValueError, match="tokenizer is determined by the encoder at `pretrained`; neither the space nor `fixed` can"
     ):
         read_labels_for(replace(points, fixed={"tokenizer": "ptb-v1"}), *given, data / "proj")
     with pytest.raises(
-        ValueError, match="trains the encoder proj, and `pretrained` is avg; give another one, or take another"
+        ValueError, match="trains the encoder proj, but `pretrained` is avg; give another encoder, or use another"
     ):
         read_labels_for(points, *given, data / "avg")
 
@@ -169,35 +169,44 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
         assert not (tmp_path / "out").exists()
 
     refused(
-        lambda one: replace(one, task=None), r"trains on labeled examples; give --task, one of similarity, entailment, "
+        lambda one: replace(one, task=None), r"trains on labeled examples; add --task, one of similarity, entailment, "
     )
-    refused(lambda one: replace(one, pairs=data), r"--pairs does not apply: the space .* trains on labeled examples")
+    refused(
+        lambda one: replace(one, pairs=data), r"--pairs does not apply, because the space .* trains on labeled examples"
+    )
     refused(lambda one: replace(one, final_pairs=data), r"--final-pairs does not apply")
     refused(lambda one: replace(one, sample=100), r"--sample does not apply: .* all of a task's training set")
     refused(lambda one: replace(one, metric="sts/mean"), r"--metric does not apply: .* by its dev set")
     refused(lambda one: replace(one, space="acl2017/avg"), r"--task does not apply: .* acl2017/avg trains on pairs")
-    refused(lambda one: replace(one, words=None), r"the mode scratch begins with word vectors: give `words` VECTORS")
+    refused(lambda one: replace(one, words=None), r"the mode scratch starts from word vectors; give `words` VECTORS")
     refused(lambda one: replace(one, pretrained=data / "avg"), r"give `words` VECTORS, and no `pretrained`")
     universal = "iclr2016/universal-avg"
     refused(
         lambda one: replace(one, space=universal),
         r"the mode universal needs a trained encoder: give `pretrained`",
     )
-    refused(lambda one: replace(one, data=None), r"--data is missing; give it, or --dry-run")
+    refused(lambda one: replace(one, data=None), r"--data is missing; add it, or use --dry-run")
     refused(lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist; the task 'similarity' needs")
     refused(
         lambda one: replace(one, data_set="sst"), r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"
     )
-    refused(lambda one: replace(one, fixed=("eval_every=100",)), r"eval_every is 100; trials are scored on the dev set")
+    refused(
+        lambda one: replace(one, fixed=("eval_every=100",)),
+        r"eval_every is 100, but trials are always scored on the dev set",
+    )
     turney = "acl2017/supervised-gran"
     refused(lambda one: replace(one, space=turney, task="turney"), r"the space .*: scramble is 0\.\d+, and turney")
-    refused(lambda one: replace(one, fixed=("head_layer=none",)), r"head_layer is none, and the task similarity has a")
+    refused(
+        lambda one: replace(one, fixed=("head_layer=none",)), r"head_layer is none, but the task similarity needs a"
+    )
     refused(
         lambda one: replace(one, placement=replace(one.placement, workers=3)),
-        r"200 examples to train on .* batch_size is 100 for each of 3 workers; take a smaller one",
+        r"200 of .* batch_size is 100 for each of 3 workers; use a smaller",
     )
     refused(lambda one: replace(one, placement=replace(one.placement, profile=True)), r"--profile does not apply")
-    refused(lambda one: replace(one, final_epochs=3), r"--final-epochs needs --protocol")
+    refused(
+        lambda one: replace(one, final_epochs=3), r"--final-epochs is for the training after the search; add --protocol"
+    )
     given = "similarity", None, data, data / "words.txt", None
     labels, points = read_labels_for(Points(NAME, SPACES[NAME]), *given)
     with pytest.raises(ValueError, match=r"trials at a time need about .* GiB of memory"):
@@ -221,7 +230,7 @@ def test_axes_that_decide_nothing_for_a_task_are_not_searched(capsys):
     space = without_idle_axes(points, "turney").space
     assert points.space.axes.keys() - space.axes.keys() == {"head_width", "head_l2"}
     assert points.space.size == space.size * len(points.space.axes["head_width"]) * len(points.space.axes["head_l2"])
-    assert "not searched, for it decides nothing for the task turney: head_width, head_l2" in capsys.readouterr().err
+    assert "not searched, because it has no effect for the task turney: head_width, head_l2" in capsys.readouterr().err
 
 
 def test_the_drawn_split_stands_beside_the_results(data, tmp_path):

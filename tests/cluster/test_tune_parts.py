@@ -81,10 +81,12 @@ def test_a_trial_whose_worker_dies_is_next_again_and_later_waits(tmp_path, monke
         clock.now += 0.2
         assert given_out(search, name) == 0
         search.on_death(name)
-    assert caplog.text.count("trial 0: its worker failed, or could not start; it runs again") == 3
+    assert caplog.text.count("trial 0: its worker failed, or could not start; the trial is restarted") == 3
     record = search.ledger.records[0]
     assert (record.status, record.curve) == ("failed", ())
-    assert record.reason.startswith("its worker failed, or could not start, 4 times; is there memory for 2 trials")
+    assert record.reason.startswith(
+        "its worker failed, or could not start, 4 times; check that the memory suffices for 2 trials"
+    )
     assert [given_out(search, name) for name in "fg"] == [2, 3]
     search.on_end("f", ended([0.1, 0.2]))
     assert given_out(search, "h") is None  # not the end: trial 3 may die
@@ -172,7 +174,7 @@ def test_a_sweep_goes_on_with_the_trials_at_a_time_that_it_was_begun_with(tmp_pa
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     begin(settled(some, overwrite=False), overwrite=False)
     assert settled(some, overwrite=True).concurrent == 2
-    with pytest.raises(ValueError, match=r"begun with another concurrent \(was 3, is 2\)"):
+    with pytest.raises(ValueError, match=r"started with another concurrent \(was 3, is 2\)"):
         begin(settled(replace(some, concurrent=2), overwrite=False), overwrite=False)
 
 
@@ -206,7 +208,9 @@ def test_too_few_pairs_or_too_little_memory_are_said_before_anything_is_read(tmp
     manifest = some.folder / "manifest.json"
     write_json(manifest, {"format": FORMAT, "counts": {"kept": 150}, "shards": []})
     write_json(some.folder / "_SUCCESS", {"manifest_sha256": sha256_of(manifest)})
-    with pytest.raises(ValueError, match=r"batches of 100 pairs for each of 2 workers, and there are 150; give more "):
+    with pytest.raises(
+        ValueError, match=r"batches of 100 pairs for each of 2 workers, but there are only 150; give more "
+    ):
         trial_inputs(some, POINTS, workers=2, concurrent=1)
     row = "word" + " 0.5" * 300 + "\n"
     with some.words.open("w") as file:
@@ -231,7 +235,7 @@ def test_a_dry_run_prints_the_grid_and_what_the_flags_ask_for(capsys):
 
 
 def test_flags_that_would_be_ignored_are_refused():
-    with pytest.raises(ValueError, match="smoke without --pairs runs on generated data"):
+    with pytest.raises(ValueError, match="smoke without --pairs uses generated data"):
         tune(Tune("smoke", words=Path("words.txt")))
     with pytest.raises(ValueError, match="`fixed` epochs: give a trial's epochs with `epochs`"):
         tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))

@@ -51,8 +51,8 @@ def put(path, data):
         ("binary.tsv", b"\x7fELF\0\0\0", r"binary\.tsv is a binary file; expected UTF-8 text"),
         ("plain.txt", b"no columns at all\n", "neither a PPDB line nor columns"),
         ("three.tsv", b"a\tb\tc\n", "3 columns and no header; name them with --columns"),
-        ("cut.gz", gzip.compress(b"a\tb\n" * 9999, mtime=0)[:40], r"cut\.gz is not a whole gzip file"),
-        ("fake.gz", b"a\tb\n", r"fake\.gz is not a whole gzip file"),
+        ("cut.gz", gzip.compress(b"a\tb\n" * 9999, mtime=0)[:40], r"cut\.gz is not a complete gzip file"),
+        ("fake.gz", b"a\tb\n", r"fake\.gz is not a complete gzip file"),
     ],
 )
 def test_unusable_pair_files(call, tmp_path, name, data, message):
@@ -65,9 +65,9 @@ def test_unusable_pair_files(call, tmp_path, name, data, message):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"[NP] ||| a ||| b\n[NP] ||| c\n", "no pair is left of 2 rows: 2 too few fields"),
-        (b"\xff\xfe\t\xff\n\xc3(\tx\n", "no pair is left of 2 rows: 2 invalid UTF-8"),
-        (b"same\tsame\n\tb\n", "no pair is left of 2 rows: 1 empty text, 1 equal texts"),
+        (b"[NP] ||| a ||| b\n[NP] ||| c\n", "all 2 rows were rejected: 2 too few fields"),
+        (b"\xff\xfe\t\xff\n\xc3(\tx\n", "all 2 rows were rejected: 2 invalid UTF-8"),
+        (b"same\tsame\n\tb\n", "all 2 rows were rejected: 1 empty text, 1 equal texts"),
     ],
 )
 def test_files_without_a_single_pair(ray_cluster, call, tmp_path, data, message):
@@ -80,7 +80,7 @@ def test_files_without_a_single_pair(ray_cluster, call, tmp_path, data, message)
 def test_places_and_settings(call, tmp_path):
     pairs = put(tmp_path / "p.tsv", "a\tb\n")
     assert "is a folder; expected a file" in call("shard", "--input", tmp_path, "--out", tmp_path / "out")
-    assert "did not write; choose another --out" in call("shard", "--input", pairs, "--out", tmp_path)
+    assert "did not write: " in call("shard", "--input", pairs, "--out", tmp_path)
     assert "is a file; " in call("shard", "--input", pairs, "--out", pairs)
     assert "rows_per_shard is 0; allowed" in call(
         "shard", "--input", pairs, "--out", tmp_path / "o", "--rows-per-shard", "0"
@@ -128,8 +128,8 @@ def test_unusable_word_vectors(pairs, call, tmp_path, rows, message):
         (["--tokenizer", "moses"], "unknown tokenizer 'moses'; allowed: ptb-v1, space"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--gpus"], "--gpus: PyTorch sees no GPU on this machine"),
-        ([], "batch_size is 100, and there are 2 pairs to train on; give --batch-size 2 or less, or more pairs"),
-        (["--batch-size", "2", "--workers", "9"], "batch_size is 2 for each of 9 workers, and there are 2 pairs"),
+        ([], "batch_size is 100, but there are only 2 pairs to train on; give --batch-size 2 or less, or more pairs"),
+        (["--batch-size", "2", "--workers", "9"], "batch_size is 2 for each of 9 workers, but there are only 2 pairs"),
         (["--checkpoint-minutes", "-1"], "checkpoint_minutes is -1.0; allowed: 0 to inf"),
         (["--checkpoint-steps", "0"], "checkpoint_steps is 0; allowed: 1 to"),
         (["--keep-checkpoints", "0"], "keep_checkpoints is 0; allowed: 1 to"),
@@ -152,8 +152,8 @@ def test_words_that_do_not_fit_in_memory(pairs, call, tmp_path):
     places = ["--pairs", pairs, "--words", tmp_path / "vectors.txt.gz", "--out", tmp_path / "out"]
     said = call("train", *places, "--batch-size", "2")
     assert re.search(
-        r"the training needs about [\d,.]+ GiB of memory, and [\d,.]+ GiB are available: [\d,]+ words of width 10000 "
-        r"take [\d,.]+ GiB, .*; keep fewer words with --max-words",
+        r"the training needs about [\d,.]+ GiB of memory, but only [\d,.]+ GiB are available: [\d,]+ words of "
+        r"width 10000 take [\d,.]+ GiB, .*; keep fewer words with --max-words",
         said,
     )
 
@@ -166,7 +166,7 @@ def test_words_that_do_not_fit_in_memory(pairs, call, tmp_path):
         ({"encoder": "avg"}, "encoder is 'avg'; expected an object"),
         ({"encoder": {"name": "proj", "width": "x"}}, "proj: width is 'x'; expected int or none"),
         ({"margn": 1}, "a recipe has no field 'margn'"),
-        ([1], "expected a JSON object with a recipe's fields"),
+        ([1], "expected a JSON object with the fields of a recipe"),
     ],
 )
 def test_wrong_recipe_files(pairs, call, tmp_path, recipe, message):

@@ -76,7 +76,9 @@ def test_encoder_words_and_baseline_on_a_suite_and_a_file(evaluate, folder, stor
     assert "  [1] Wieting 2016 table 2: PP" in table
     assert any(line.startswith("  STS 2013 is without FNWN, OnWN, SMT") for line in table)
     assert f"such as report.html, to {folder}/deep/scores; next: python jobs/embed.py --encoder encoder" in err
-    assert "not made: Margin between paraphrases and negatives: it needs pairs; give --margin-pairs FOLDER" in err
+    assert (
+        "not made: Margin between paraphrases and negatives: no pairs were given; set --margin-pairs to a folder" in err
+    )
 
     saved = json.loads((folder / "deep" / "scores" / "scores.json").read_text())
     trained, untrained, overlap, _ = (column["scores"] for column in saved["encoders"])
@@ -117,7 +119,7 @@ def test_the_run_of_a_training_is_an_encoder(evaluate, folder, store, capsys):
         assert evaluate(f"--encoder {run_id} --pairs test-pairs.tsv --out out") == 2
         err = capsys.readouterr().err
         assert err.count("\n") == 1
-        assert f"gives no encoder of the run {run_id}" in err
+        assert f"has no encoder of the run {run_id}" in err
 
 
 def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(evaluate, folder):
@@ -185,7 +187,7 @@ def test_pairs_of_the_training_are_not_held_out(folder):
     config = json.loads((folder / "encoder" / "config.json").read_text())
     config["provenance"] = {"training": {"pairs": sha256_of(folder / "pairs" / "manifest.json")}}
     (folder / "encoder" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"pairs holds the very pairs that encoder was trained on; give pairs that"):
+    with pytest.raises(ValueError, match=r"pairs contains the training pairs of encoder; give pairs that"):
         check_held_out(request.held_out, find_candidates(request, shutil.copytree, str))
     check_held_out(None, find_candidates(request, shutil.copytree, str))
 
@@ -208,24 +210,24 @@ def test_the_same_scores_twice(evaluate, folder):
 
 
 MISTAKES = {
-    "nothing to score": ("--pairs test-pairs.tsv", "nothing to score; give --encoder FOLDER, --words FILE or both"),
-    "nothing to score on": ("--words vectors.txt", "nothing to score on; give --suite all --data FOLDER, --pairs"),
-    "a suite without data": ("--words vectors.txt --suite sts", "--suite and --data go together"),
-    "data without a suite": ("--words vectors.txt --pairs test-pairs.tsv --data .", "--suite and --data go together"),
-    "a cut without words": ("--encoder encoder --pairs test-pairs.tsv --max-words 3", "--max-words needs --words FILE"),
+    "nothing to score": ("--pairs test-pairs.tsv", "no encoder to score; give --encoder FOLDER, --words FILE or both"),
+    "nothing to score on": ("--words vectors.txt", "no data to score on; give --suite all --data FOLDER, --pairs"),
+    "a suite without data": ("--words vectors.txt --suite sts", "--suite and --data must be given together"),
+    "data without a suite": ("--words vectors.txt --pairs test-pairs.tsv --data .", "--suite and --data must be"),
+    "a cut without words": ("--encoder encoder --pairs test-pairs.tsv --max-words 3", "; add --words FILE"),
     "no encoder": ("--encoder none --pairs test-pairs.tsv", "none does not exist; expected an encoder folder"),
     "an unknown suite": ("--encoder encoder --suite sts,glue --data .", "unknown suite 'glue'; allowed: all"),
     "an unknown baseline": ("--words vectors.txt --baseline idf --pairs test-pairs.tsv", "unknown baseline 'idf'; "),
-    "a baseline of nothing": ("--encoder encoder --baseline sif --pairs test-pairs.tsv", "give it with --words FILE"),
-    "resamples": ("--encoder encoder --pairs test-pairs.tsv --resamples -1", "--resamples is -1; allowed: 0"),
+    "a baseline of nothing": ("--encoder encoder --baseline sif --pairs test-pairs.tsv", "add --words FILE"),
+    "resamples": ("--encoder encoder --pairs test-pairs.tsv --resamples -1", "--resamples is -1; it must be"),
     "choices": ("--encoder encoder --held-out test-pairs.tsv --choices 1", "--choices is 1; it must be at least 2"),
     "a peer that is not there": ("--encoder st:none/none/none --pairs test-pairs.tsv", "sentence_transformers"),
     "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
-    "a suite with its own flag": ("--encoder encoder --suite choose --data .", "flag of its own: --held-out PAIRS"),
-    "counts for nothing": ("--encoder encoder --pairs test-pairs.tsv --counts c", "--counts needs --baseline sif or"),
-    "choices of nothing": ("--encoder encoder --pairs test-pairs.tsv --choices 7", "--choices needs --held-out PAIRS"),
+    "a suite with its own flag": ("--encoder encoder --suite choose --data .", "; give it with --held-out PAIRS"),
+    "counts for nothing": ("--encoder encoder --pairs test-pairs.tsv --counts c", "only used by --baseline sif or"),
+    "choices of nothing": ("--encoder encoder --pairs test-pairs.tsv --choices 7", "add --held-out PAIRS"),
     "options of nothing": (
-        "--encoder encoder --pairs test-pairs.tsv --no-analyses --against x", "--against is for the analyses;"
+        "--encoder encoder --pairs test-pairs.tsv --no-analyses --against x", "--against is an option of the analyses;"
     ),
     "against nobody": ("--encoder encoder --pairs test-pairs.tsv --against foo", "--against is 'foo'; it must"),
     "runs nowhere": ("--encoder encoder --pairs test-pairs.tsv --runs none", "none does not exist; exp"),
@@ -250,6 +252,6 @@ def test_a_relative_path_in_a_submitted_job_is_refused(evaluate, folder, monkeyp
     (folder / "runtime_resources").mkdir()
     monkeypatch.chdir(folder / "runtime_resources")
     assert evaluate(f"--words {folder}/vectors.txt --pairs {folder}/test-pairs.tsv") == 2
-    assert "--out is 'scores'; a submitted job runs in a temporary copy" in capsys.readouterr().err
+    assert "--out is 'scores', but a submitted job runs in a temporary copy" in capsys.readouterr().err
     assert evaluate(f"--words vectors.txt --pairs {folder}/test-pairs.tsv --out {folder}/out") == 2
-    assert "--words is 'vectors.txt'; a submitted job" in capsys.readouterr().err
+    assert "--words is 'vectors.txt', but a submitted job" in capsys.readouterr().err

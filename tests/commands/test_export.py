@@ -32,13 +32,13 @@ def test_word2vec_text_that_train_reads(export, tmp_path, capsys):
     assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 0
     told = capsys.readouterr().err
     assert "wrote deep/vectors.txt.gz: 4 word vectors of width 3; <unk> is UUUNKKK" in told
-    assert "left out: the layers of lstm; the words alone do not make its vectors" in told
+    assert "left out: the layers of lstm, so the word vectors alone" in told
     read = read_words(tmp_path / "deep" / "vectors.txt.gz")
     assert read.vocabulary.to_pylist() == ["<s>", *VOCABULARY[1:]]
     np.testing.assert_array_equal(read.matrix, encoder.matrix.detach().numpy())
 
     assert export("--encoder encoder --to word2vec --out deep/vectors.txt.gz") == 2
-    assert "is there already; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert "already exists; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
     other = save("avg", tmp_path / "other", ["a", UNKNOWN])
     assert export("--encoder other --to word2vec --out deep/vectors.txt.gz --overwrite") == 0
     assert "left out" not in capsys.readouterr().err
@@ -54,9 +54,9 @@ def test_bad_input_is_said_in_words(export, tmp_path, capsys):
     for line, message in [
         ("--encoder none --to word2vec --out v.txt", "none does not exist; expected an encoder folder"),
         ("--encoder file --to word2vec --out v.txt", "file is a file; expected an encoder folder"),
-        ("--encoder empty --to word2vec --out v.txt", "empty holds no config.json; expected an encoder folder"),
-        ("--encoder encoder --to word2vec --out empty", "empty is a folder; give --out the name of a file"),
-        ("--encoder encoder --to word2vec --out v.txt", "cannot hold, such as 'new york'"),
+        ("--encoder empty --to word2vec --out v.txt", "empty has no config.json; expected an encoder folder"),
+        ("--encoder encoder --to word2vec --out empty", "empty is a folder; give --out a file name"),
+        ("--encoder encoder --to word2vec --out v.txt", "cannot represent, such as 'new york'"),
         ("--encoder encoder --to word2vec --out file/v.txt", "File exists"),
     ]:
         assert export(line) == 2

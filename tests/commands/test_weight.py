@@ -23,10 +23,10 @@ def test_an_encoder_that_embeds_as_the_baseline_does(weight, tmp_path, capsys):
     np.testing.assert_array_equal(paraembed.load("sif").encode(texts), expected.encoder.encode(texts))
     assert "weighted by a / (a + p(w)), a = 0.001, with p(w) from counts" in (tmp_path / "sif/README.md").read_text()
     assert weight("--words vectors --weighting avg --out sif") == 2
-    assert "sif holds an encoder; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert "sif contains an encoder; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
     assert weight("--words vectors --weighting avg --out sif --overwrite") == 0
     np.testing.assert_array_equal(paraembed.load("sif").encode("the cat"), [0, 0.5, 0.5])
     assert weight("--words vectors --out none") == 2
-    assert "the baseline sif needs more than word vectors: give --counts" in capsys.readouterr().err
+    assert "the baseline sif needs more files than word vectors; set --counts" in capsys.readouterr().err
     assert weight("--words vectors --weighting avg --out counts") == 2
     assert "counts is a file; expected an encoder folder" in capsys.readouterr().err

@@ -115,22 +115,22 @@ def test_inputs_that_are_none(tmp_path):
     for names, kind, message in (
         (["missing.txt"], FileNotFoundError, "does not exist"),
         (["missing*.txt"], FileNotFoundError, "matches no file"),
-        (["bare"], FileNotFoundError, "holds no file to embed; expected .txt"),
+        (["bare"], FileNotFoundError, "has no file to embed; expected .txt"),
         (["empty.txt"], ValueError, "is empty"),
         (["empty.txt.gz"], ValueError, "is empty"),
         (["utf16.txt"], ValueError, "is UTF-16; expected UTF-8 text"),
         (["table.txt"], ValueError, "is a Parquet file; expected UTF-8 text"),
         (["zip.txt"], ValueError, "is a zip archive"),
-        (["cut.txt.gz"], ValueError, "not a whole gzip file"),
-        (["cut.txt.zst"], ValueError, "not a whole zst file"),
-        (["cut.txt.bz2"], ValueError, "not a whole bz2 file"),
-        (["plain.txt.gz"], ValueError, "not a whole gzip file"),
+        (["cut.txt.gz"], ValueError, "not a complete gzip file"),
+        (["cut.txt.zst"], ValueError, "not a complete zst file"),
+        (["cut.txt.bz2"], ValueError, "not a complete bz2 file"),
+        (["plain.txt.gz"], ValueError, "not a complete gzip file"),
         (["text.parquet"], ValueError, "not a Parquet file"),
         (["secret.parquet"], ValueError, "is an encrypted Parquet file"),
-        (["cut.parquet"], ValueError, "not a whole Parquet file"),
+        (["cut.parquet"], ValueError, "not a complete Parquet file"),
         (["norows.parquet"], ValueError, "has no rows"),
         (["page.html"], ValueError, r"unknown kind of file; expected \.txt"),
-        (["twice.csv"], ValueError, "'body' is twice in the header"),
+        (["twice.csv"], ValueError, "'body' occurs twice in the header"),
         (["only.csv"], ValueError, "has no rows"),
         (["keys.jsonl"], ValueError, r"no column 'body'; `text_column` can be: text"),
         (["good.txt", "good.txt"], ValueError, "given twice"),
@@ -146,11 +146,11 @@ def test_inputs_that_are_none(tmp_path):
 
 def test_links_do_not_double_rows(folder):
     (folder / "deep" / "again").symlink_to(folder)
-    with pytest.raises(ValueError, match="is given twice, maybe by a link"):
+    with pytest.raises(ValueError, match="is given twice, possibly through a link"):
         list_inputs([folder])
     (folder / "deep" / "again").unlink()
     (folder / "link.txt").symlink_to(folder / "a.txt")
-    with pytest.raises(ValueError, match=r"a\.txt is given twice, maybe by a link"):
+    with pytest.raises(ValueError, match=r"a\.txt is given twice, possibly through a link"):
         list_inputs([folder])
     assert names_of(folder / "link.txt") == ["link.txt"]
 
@@ -249,11 +249,11 @@ def test_no_message_holds_the_credentials_of_a_uri(bucket, caplog):
     for uri, message in (
         (bucket.uri("texts/missing.txt"), "does not exist"),
         (bucket.uri("texts/missing*.txt"), "matches no file"),
-        (bucket.uri("none"), "holds no file to embed"),
-        (bucket.uri("cut/a.txt.gz"), "is not a whole gzip file"),
-        ("s3://key:sec/secret@bucket/a.txt", "cannot be read as a URI"),
-        ("other://key:secret@bucket/a.txt", "cannot be read as a URI"),
-        (bucket.uri("texts") + "&unknown=1", "cannot be read as a URI"),
+        (bucket.uri("none"), "has no file to embed"),
+        (bucket.uri("cut/a.txt.gz"), "is not a complete gzip file"),
+        ("s3://key:sec/secret@bucket/a.txt", "is not a supported URI"),
+        ("other://key:secret@bucket/a.txt", "is not a supported URI"),
+        (bucket.uri("texts") + "&unknown=1", "is not a supported URI"),
     ):
         with pytest.raises((ValueError, OSError), match=message) as caught:
             make_plan(list_inputs([uri]), Settings())
@@ -345,7 +345,7 @@ def test_messages_list_some_of_many_columns(tmp_path):
         make_plan(list_inputs([path]), Settings("body"))
     assert len(str(caught.value)) < 1000 + len(str(path))
     path.write_text(f"{'a' * 2_000_000},{'a' * 2_000_000}\n")
-    with pytest.raises(ValueError, match=r"'aaa.*…' is twice") as caught:
+    with pytest.raises(ValueError, match=r"'aaa.*…' occurs twice") as caught:
         list_inputs([path])
     assert len(str(caught.value)) < 1000 + len(str(path))
 
@@ -369,5 +369,5 @@ def test_keys_of_json_lines_are_read_from_all_rows(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             make_plan(inputs, settings)
-    with pytest.raises(ValueError, match="`keep` is all; columns of JSON lines must be named"):
+    with pytest.raises(ValueError, match="`keep` is all, but columns of JSON lines must be listed"):
         complete_settings(Settings("text", keep=ALL), inputs, reads_trees=False)

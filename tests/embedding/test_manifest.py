@@ -277,7 +277,7 @@ def test_going_on_is_refused_when_something_differs(tiny_encoder_folder, table, 
         (3, replace(SETTINGS, batch_size=1), "batch_size"),
         (3, replace(SETTINGS, tree_column="body"), "tree_column"),
     ):
-        with pytest.raises(ValueError, match=rf"begun with another (.*; )?{field} \(was .*`overwrite`"):
+        with pytest.raises(ValueError, match=rf"started with another (.*; )?{field} \(was .*`overwrite`"):
             continued(*same[:at], value, *same[at + 1 :])
 
 
@@ -371,18 +371,18 @@ def test_a_folder_that_holds_something_else_is_refused(out, tmp_path):
     (tmp_path / "empty").mkdir()
     assert check_folder(Folder(tmp_path / "empty")) is False
     assert check_folder(Folder(out)) is True
-    with pytest.raises(ValueError, match=r"holds something .*: empty"):
+    with pytest.raises(ValueError, match=r"contains a file .*: empty"):
         check_folder(Folder(tmp_path))
     with pytest.raises(NotADirectoryError, match="is a file"):
         check_folder(Folder(tmp_path / "t.parquet"))
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds something .*: notes\.txt"):
+    with pytest.raises(ValueError, match=r"contains a file .*: notes\.txt"):
         check_folder(Folder(out))
-    with pytest.raises(ValueError, match=r"holds something .*: notes\.txt"):
+    with pytest.raises(ValueError, match=r"contains a file .*: notes\.txt"):
         discard(out)
     (out / "notes.txt").unlink()
     (out / "_plan.json").unlink()
-    with pytest.raises(ValueError, match=r"holds something .*: _SUCCESS"):  # another job's output has that too
+    with pytest.raises(ValueError, match=r"contains a file .*: _SUCCESS"):  # another job's output has that too
         check_folder(Folder(out))
 
 
@@ -396,7 +396,7 @@ def test_a_count_of_ids_is_checked(tiny_encoder_folder, tmp_path):
     path, folder = tmp_path / "ids.parquet", tmp_path / "ids"
     pq.write_table(pa.table({"key": ["a", "b", None, "a", "a", "../../c", None], "body": TEXTS}), path)
     settings = replace(SETTINGS, part_rows=7)
-    with pytest.raises(ValueError, match=r"2 rows repeat an id, 'a' for example; .* `on_duplicate_id` keep"):
+    with pytest.raises(ValueError, match=r"2 rows repeat an id, for example 'a'; .* `on_duplicate_id` keep"):
         build(tiny_encoder_folder, path, settings, folder)
     assert not (folder / "_manifest.json").exists()
     assert build(tiny_encoder_folder, path, settings, folder, "keep") == {}
@@ -462,7 +462,10 @@ def test_the_sample_reads_only_what_the_user_names(tiny_encoder_folder, table, o
     (tmp_path / "looped").symlink_to(tmp_path / "looped")
     for named in (tmp_path / "other", tmp_path / "t.parque", tmp_path / "looped", "s3://bucket/t"):
         assert sample(named)[0] is False
-    assert sample() == (False, "the check needs the input files; give them, or folders or URIs above them, as `input`")
+    assert sample() == (
+        False,
+        "the check needs the input files; give them, or folders or URIs that contain them, as `input`",
+    )
     plan = (out / "_plan.json").read_text()
     fifo = tmp_path / "other" / "f.parquet"
     os.mkfifo(fifo)

@@ -173,7 +173,10 @@ def test_trees_come_from_their_column(tiny_words, out, tmp_path, kind, block):
 def test_a_tree_that_does_not_fit_names_its_row(tiny_words, out, tmp_path, batch_size):
     encoder = Encoder(RecursiveConfig(), tiny_words, "space")
     settings = Settings("body", part_rows=3, batch_size=batch_size, tree_column="tree")
-    for tree, message in (("(a cat)", "the leaves of its tree are 'a cat', its tokens 'a dog'"), ("(a", "unbalanced")):
+    for tree, message in (
+        ("(a cat)", "the leaves of its tree are 'a cat', but its tokens are 'a dog'"),
+        ("(a", "unbalanced"),
+    ):
         write_trees(tmp_path / "t.parquet", [None, "a", "a", "a", tree], ["a dog", "a", "a", "a", "a dog"])
         with pytest.raises(ValueError, match=rf"t\.parquet, row 5: .*{message}.*; give the binary tree of its tokens"):
             embed_all(encoder, [tmp_path / "t.parquet"], settings, out)

@@ -118,7 +118,7 @@ def test_settings_that_do_not_fit(tmp_path):
         ([text], Settings(dtype="int4"), r"`dtype` is 'int4'; allowed: float32, float16, int8"),
         ([table], Settings("body", "key", id_kind="file-row"), r"`id_kind` is file-row and `id_column` is 'key'"),
         ([table], Settings("body", keep=("scale",), dtype="int8"), r"'scale' would appear twice"),
-        ([table], Settings(), r"needs `text_column`, one of: key, body"),
+        ([table], Settings(), r"needs `text_column`; allowed: key, body"),
         ([table], Settings("nobody"), r"no column 'nobody'; `text_column` can be: key, body"),
         ([table], Settings("body", "nokey"), r"no column 'nokey'; `id_column` can be: key, body"),
         ([other], Settings("key"), r"`text_column` 'key' is int64; it can be: body"),
@@ -159,7 +159,7 @@ def test_a_column_named_tree_is_used_where_the_encoder_reads_trees(tmp_path):
         inputs = [files[name] for name in names]
         assert complete_settings(settings_, inputs, reads_trees=True) == expected
         assert settings_.tree_column or complete_settings(settings_, inputs, reads_trees=False) is settings_
-    with pytest.raises(ValueError, match="`tree_column` is 'parse'; the encoder reads no trees: leave it out"):
+    with pytest.raises(ValueError, match="`tree_column` is 'parse', but the encoder does not read trees; leave it out"):
         complete_settings(named, [files["with"]], reads_trees=False)
     with pytest.raises(ValueError, match=r"without\.parquet has no column 'tree'; `tree_column` can be: body"):
         make_plan((files["with"], files["without"]), meant)

@@ -87,6 +87,6 @@ def test_a_folder_that_is_being_discarded_is_known_to_the_end(tmp_path, monkeypa
     assert names(tmp_path) == []
     discard(folder)
     begun(folder, "notes.txt")
-    with pytest.raises(ValueError, match=r"holds something .*: notes\.txt"):
+    with pytest.raises(ValueError, match=r"contains a file .*: notes\.txt"):
         discard(folder)
     assert "notes.txt" in names(folder)

@@ -136,7 +136,7 @@ def test_a_text_without_a_parse_is_right_branching_and_that_is_said(encoder, cap
         encoder.encode(texts[:4], trees=trees[:4])
         encoder.encode(texts[0], trees="(the (cat sat))")
     assert caplog.messages == [
-        f"{number} of 5 texts have no parse; right-branching trees are used" for number in (1, 2)
+        f"{number} of 5 texts have no parse tree; right-branching trees are used" for number in (1, 2)
     ]
     np.testing.assert_allclose(none[4], encoder.encode(texts[4], trees="(the (dog (sat .)))"), rtol=0, atol=1e-6)
     np.testing.assert_allclose(some[1:], none[1:], rtol=0, atol=1e-6)
@@ -179,11 +179,15 @@ def test_boundary_words_join_the_whole_text(tiny_words):
 @pytest.mark.parametrize(
     ("texts", "trees", "message"),
     [
-        ("a dog", "(a cat)", "text 0: the leaves of its tree are 'a cat', its tokens 'a dog'; give the binary tree"),
+        (
+            "a dog",
+            "(a cat)",
+            "text 0: the leaves of its tree are 'a cat', but its tokens are 'a dog'; give the binary tree",
+        ),
         (["a", "a dog"], ["a", "(a dog"], "text 1: tree with unbalanced brackets"),
-        (["a", "b"], ["a"], "1 trees were given for 2 texts; expected one a text, or None"),
-        ("a", ["a"], "give one text and one tree, or a sequence of texts"),
-        (["a"], "a", "give one text and one tree, or a sequence of texts"),
+        (["a", "b"], ["a"], "1 trees were given for 2 texts; give one tree, or None"),
+        ("a", ["a"], "give one text with one tree, or equally long sequences"),
+        (["a"], "a", "give one text with one tree, or equally long sequences"),
     ],
 )
 def test_trees_that_do_not_fit(encoder, texts, trees, message):
@@ -202,7 +206,7 @@ def test_strings_of_either_kind_and_an_array_of_them(encoder):
 
 
 def test_other_encoders_read_no_trees(tiny_words):
-    with pytest.raises(ValueError, match="trees were given, but Avg reads none; leave them out"):
+    with pytest.raises(ValueError, match="trees were given, but Avg does not read trees; leave them out"):
         Encoder(AvgConfig(), tiny_words, "space").encode("a dog", trees="(a dog)")
     for config in [*(config() for config in ENCODERS.values()), RecursiveConfig()]:
         composition = config.build(4, torch.Generator())

@@ -150,7 +150,7 @@ def test_a_sweep_runs_by_submission(client):
 def test_a_relative_output_is_refused(client, tmp_path):
     done = submit(client, "jobs/shard.py", "--input", tmp_path / "x.tsv", "--out", "pairs")
     assert done.returncode != 0
-    assert "runs in a temporary copy of the folder: give an absolute path" in done.stdout + done.stderr
+    assert "runs in a temporary copy of the folder; give an absolute path" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout
 
 

@@ -141,7 +141,7 @@ def test_counts_add_up(words, tmp_path_factory):
     ("text", "message"),
     [
         ("the 3\ncat\n", r"counts, line 2: 'cat'; expected 'word count'"),
-        ("the x\ncat y\n", r"neither its first nor its second column holds whole numbers"),
+        ("the x\ncat y\n", r"neither its first nor its second column contains only whole numbers"),
         ("the 0\n", "all counts are 0"),
         ("the 3\ncat -1\n", "neither its first"),
     ],
@@ -157,10 +157,10 @@ def test_bad_counts_are_refused(text, message, tmp_path):
     [
         ("tf", {}, r"unknown baseline 'tf'; allowed: avg, sif, "),
         ("sif-common", {"counts": None, "corpus": None}, r"sif-common needs .* give `counts` and `corpus`"),
-        ("l1", {"trained": None}, "l1 needs more than word vectors: give `trained`"),
-        ("sif-common", {"removed": 4}, r"removed is 4, and vectors have 4 numbers; allowed: 1 to 3"),
+        ("l1", {"trained": None}, "l1 needs more files than word vectors; set `trained`"),
+        ("sif-common", {"removed": 4}, r"removed is 4, but vectors have only 4 dimensions; allowed: 1 to 3"),
         ("sif", {"removed": 0}, "removed is 0; allowed: 1 or more"),
-        ("sif", {"smoothing": 0.0}, r"smoothing is 0\.0; allowed: more than 0"),
+        ("sif", {"smoothing": 0.0}, r"smoothing is 0\.0; it must be above 0"),
     ],
 )
 def test_what_is_missing_or_not_allowed_is_said(name, changes, message, sources):

@@ -94,16 +94,16 @@ def test_the_shards_of_a_training_are_known_by_their_manifest(tmp_path):
 
 def test_a_file_that_needs_flags_says_where_they_are(tmp_path):
     (tmp_path / "pairs.csv").write_text("a,b,c\nd,e,f\n")
-    with pytest.raises(ValueError, match=r"3 columns .* are options of jobs/shard\.py: give `held_out` the shards"):
+    with pytest.raises(ValueError, match=r"3 columns .* are options of jobs/shard\.py: .* give `held_out` the shards"):
         read_choose(tmp_path / "pairs.csv", 2)
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("a\tb\nc\td\n", 100, r"has 4 distinct texts; to choose from 100 takes 101: give more held-out pairs"),
+        ("a\tb\nc\td\n", 100, r"has 4 distinct texts, but 100 choices need 101; give more held-out pairs"),
         ("a\tb\nc\td\n", 1, r"`choices` is 1; it must be at least 2"),
-        ("a\ta\n", 2, r"holds no pairs of different texts"),
+        ("a\ta\n", 2, r"has no pairs of different texts"),
     ],
 )
 def test_what_is_refused(tmp_path, text, options, message):

@@ -37,7 +37,7 @@ def test_by_hand():
 def test_as_scipy(pairs):
     predicted, gold = (vector(*side) / 10 for side in zip(*pairs, strict=True))
     if np.ptp(predicted) == 0 or np.ptp(gold) == 0:
-        with pytest.raises(ValueError, match="needs some that differ"):
+        with pytest.raises(ValueError, match="needs different values"):
             pearson(predicted, gold)
     else:
         assert pearson(predicted, gold) == stats.pearsonr(predicted, gold).statistic
@@ -48,13 +48,13 @@ def test_as_scipy(pairs):
 @pytest.mark.parametrize(
     ("predicted", "gold", "message"),
     [
-        (vector(0.5, 0.5, 0.5), vector(1, 2, 3), r"the 3 predictions are all 0\.5; .* in the vocabulary\?"),
+        (vector(0.5, 0.5, 0.5), vector(1, 2, 3), r"the 3 predictions are all 0\.5; .* in the vocabulary"),
         (vector(1, 1, 1 + 1e-15), vector(1, 2, 3), "the 3 predictions are all 1;"),
         (vector(0, 0, 0), vector(1, 2, 3), "the 3 predictions are all 0;"),
-        (vector(1, 2, 3), vector(5, 5, 5), "the 3 gold scores are all 5; a correlation needs some that differ$"),
+        (vector(1, 2, 3), vector(5, 5, 5), "the 3 gold scores are all 5; a correlation needs different values$"),
         (vector(1, np.nan, 3), vector(1, 2, 3), "number 2 of the predictions is nan"),
         (vector(1, 2, 3), vector(1, 2, -np.inf), "number 3 of the gold scores is -inf"),
-        (vector(1), vector(1), "one pair has no correlation; it takes at least 2"),
+        (vector(1), vector(1), "the correlation of a single pair is undefined; give at least 2"),
         (vector(1, 2), vector(1, 2, 3), "2 predictions and 3 gold scores"),
     ],
 )
@@ -132,7 +132,7 @@ def test_the_interval_of_a_correlation_is_about_fishers():
 def test_the_threshold_is_the_lowest_of_the_best(pairs):
     values, labels = (np.array(side, np.float64) for side in zip(*pairs, strict=True))
     if np.ptp(values) == 0:
-        with pytest.raises(ValueError, match=r"predictions are all .*in the vocabulary\?"):
+        with pytest.raises(ValueError, match=r"predictions are all .*in the vocabulary"):
             best_threshold(values, labels)
         return
     distinct = np.unique(values)

@@ -234,7 +234,7 @@ def test_what_is_written(encoder, tmp_path):
     assert {row["sets"] for row in rows if row["score"] == "sts/mean-of-sets" and row["sets"]} == {"6"}
     assert {row["pairs"] for row in rows if row["score"] == "sts/mean-of-sets" and row["pairs"]} == {"24"}
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match=r"file is a file; the scores need a folder"):
+    with pytest.raises(NotADirectoryError, match=r"file is a file, but the scores need a folder"):
         report.write(tmp_path / "file")
 
 

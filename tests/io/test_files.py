@@ -72,7 +72,7 @@ ZIPPED = gzip.compress(TEXT, mtime=0)
 )  # fmt: skip
 def test_a_broken_gzip_file_is_named(tmp_path, data):
     (tmp_path / "text.gz").write_bytes(data)
-    with pytest.raises(ValueError, match=r"text\.gz is not a whole gzip file .*; download or write it again"):
+    with pytest.raises(ValueError, match=r"text\.gz is not a complete gzip file .*; download or write it again"):
         list(read_blocks(tmp_path / "text.gz", 1 << 16))
 
 
@@ -225,7 +225,7 @@ def test_compressed_files_that_other_readers_take(tmp_path, caplog):
         assert "bytes after its gzip data" in caplog.messages.pop()
     for broken_end in (ZIPPED[:12], broken(ZIPPED, 20), b"\x1f", ZIPPED[:-1]):
         (tmp_path / "file").write_bytes(ZIPPED + broken_end)
-        with pytest.raises(ValueError, match="is not a whole gzip file"):
+        with pytest.raises(ValueError, match="is not a complete gzip file"):
             list(read_blocks(tmp_path / "file", 1 << 16))
     (tmp_path / "file").write_bytes(skipped(b"text after it\n") + b"no frame")
     assert not is_compressed(tmp_path / "file")

@@ -172,7 +172,7 @@ def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
     write_bomb(tmp_path / "bomb.parquet", groups, name)
     before = pa.total_allocated_bytes()
     with pytest.raises(
-        ValueError, match=what + r" [\d,]+ bytes and inflates to .* 200 times .* larger `max_inflation`"
+        ValueError, match=what + r" [\d,]+ bytes but inflates to .* 200 times .* larger `max_inflation`"
     ):
         PLACES[place](tmp_path / "bomb.parquet", ReadLimits(), name)
     assert pa.total_allocated_bytes() - before < 1 << 20

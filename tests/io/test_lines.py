@@ -129,11 +129,11 @@ def test_cut_gzip_names_the_last_whole_line(tmp_path):
     path = tmp_path / "cut.gz"
     path.write_bytes(whole[: len(whole) // 2])
     blocks = []
-    with pytest.raises(ValueError, match=r"not a whole gzip file .* last whole line: \d+") as caught:
+    with pytest.raises(ValueError, match=r"not a complete gzip file .* last complete line: \d+") as caught:
         blocks.extend(read_lines(path, block_bytes=1000))  # keeps what came before the error
     seen = sum(map(len, blocks))
     assert seen > 1000
-    assert str(caught.value).endswith(f"last whole line: {seen}")
+    assert str(caught.value).endswith(f"last complete line: {seen}")
 
 
 def test_a_refused_file_is_closed_at_once(tmp_path):

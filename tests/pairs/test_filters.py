@@ -103,13 +103,13 @@ def test_the_first_rule_that_a_row_fails_is_its_reason_in_any_block(pairs, cut):
         ({"sample_seed": 1 << 63}, "sample_seed is 9223372036854775808"),
         ({"min_score": float("nan")}, "min_score is nan; expected a finite number"),
         ({"nested_subsets": "some"}, "nested_subsets is 'some'; allowed: none, ordered, random"),
-        ({"split": "train"}, "split is train, but only the training set pgru2017 is split"),
-        ({"training_set": "pgru2017", "nested_subsets": "random"}, "nested_subsets of pgru2017 need one part of it"),
+        ({"split": "train"}, "split is train, but only the training set pgru2017 has splits"),
+        ({"training_set": "pgru2017", "nested_subsets": "random"}, "nested_subsets of pgru2017 need a single split"),
         ({"training_set": "acl2017/ppdb-matched"}, "acl2017/ppdb-matched needs `match_tokens_of`"),
-        ({"match_tokens_of": "shards"}, "match_tokens_of is for the training set acl2017/ppdb-matched only"),
+        ({"match_tokens_of": "shards"}, "match_tokens_of can only be used with the training set acl2017/ppdb-matched"),
         (
             {"training_set": "acl2017/ppdb-matched", "match_tokens_of": "shards", "sample": 5},
-            "sample and match_tokens_of both say how many",
+            "sample and match_tokens_of both set the number",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_parquet_and_jsonl_columns_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"has columns x, y; .* names such as first, source"):
         rows_of(tmp_path / "q")
     (tmp_path / "r").write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match="is not a whole Parquet file"):
+    with pytest.raises(ValueError, match="is not a complete Parquet file"):
         rows_of(tmp_path / "r")
 
 
@@ -109,10 +109,10 @@ def test_parquet_and_jsonl_columns_by_flag(tmp_path):
             rows_of(tmp_path / name, columns=("first", "second"))
         with pytest.raises(ValueError, match=r"has columns how, key, list, x, y|has columns key, x, how, y, list"):
             rows_of(tmp_path / name)
-        with pytest.raises(ValueError, match="must name first and second once each"):
+        with pytest.raises(ValueError, match="must contain first and second once each"):
             rows_of(tmp_path / name, columns=("first", "first"))
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, names=["x", "y", "x"]), tmp_path / "twice")
-    with pytest.raises(ValueError, match="has columns x, y, x; x is there twice, rename one"):
+    with pytest.raises(ValueError, match="has columns x, y, x; x occurs twice: rename one"):
         rows_of(tmp_path / "twice", columns=("first", "second", "ignore"))
 
 
@@ -141,12 +141,12 @@ def test_compression_by_the_first_bytes_and_addresses(tmp_path, zip_):
     assert rows_of(path.as_uri()) == rows
     if zip_ is not bytes:
         path.write_bytes(zip_(TEXT)[:-9])
-        with pytest.raises(ValueError, match="no-suffix is not a whole"):
+        with pytest.raises(ValueError, match="no-suffix is not a complete"):
             rows_of(path)
 
 
 @pytest.mark.parametrize(("uri", "message"), [
-    ("ftp://x/y", "cannot be read as a URI"), ("file:///none/x.tsv", "does not exist"),
+    ("ftp://x/y", "is not a supported URI"), ("file:///none/x.tsv", "does not exist"),
 ])  # fmt: skip
 def test_addresses_that_lead_nowhere(uri, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):

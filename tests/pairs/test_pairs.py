@@ -60,7 +60,7 @@ def test_columns_by_flag(tmp_path):
     assert rows_of(path, columns=("second", "first", "relation", "ignore")) == [(None, "b", "a", None, "1")]
     with pytest.raises(ValueError, match="4 columns and no header; name them with `columns`"):
         rows_of(path)
-    with pytest.raises(ValueError, match="must name first and second once each"):
+    with pytest.raises(ValueError, match="must contain first and second once each"):
         rows_of(path, columns=("first", "first", "second"))
 
 
@@ -79,20 +79,20 @@ def test_columns_of_trees(tmp_path, names, comma):
 
 def test_a_tree_column_stands_once(tmp_path):
     path = write(tmp_path / "p.tsv", "source\ttarget\ttree1\tparse1\na\tb\ta\ta\n")
-    with pytest.raises(ValueError, match="name first and second with `columns`"):
+    with pytest.raises(ValueError, match="set the roles first and second with `columns`"):
         rows_of(path)
-    with pytest.raises(ValueError, match="must name first and second once each, no tree twice"):
+    with pytest.raises(ValueError, match="must contain first and second once each, and no tree twice"):
         rows_of(path, columns=("first", "second", "first_tree", "first_tree"))
     assert len(rows_of(path, columns=("first", "second", "first_tree", "ignore"))) == 1
 
 
 def test_a_header_that_does_not_say_the_pair_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="name first and second with `columns`"):
+    with pytest.raises(ValueError, match="set the roles first and second with `columns`"):
         rows_of(write(tmp_path / "p.csv", "source,target,text1\na,b,c\n"))
 
 
 def test_unknown_format_says_what_came(tmp_path):
-    with pytest.raises(ValueError, match=r"begins with 'just text': neither a PPDB line nor columns"):
+    with pytest.raises(ValueError, match=r"begins with 'just text', which is neither a PPDB line nor columns"):
         rows_of(write(tmp_path / "p.txt", "just text\n"))
 
 

@@ -255,7 +255,10 @@ def test_only_a_sample_is_replaced(tmp_path, capsys):
     assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
     assert command(["--out", str(tmp_path / "sample"), *flags]) == 0
     other.write_text("mine")
-    for out, told in ((tmp_path, "holds other files (sample, thesis.tex)"), (other, "is a file; give a folder")):
+    for out, told in (
+        (tmp_path, "contains other files (sample, thesis.tex)"),
+        (other, "is a file; give the path of a folder"),
+    ):
         capsys.readouterr()
         assert command(["--out", str(out), *flags]) != 0
         error = capsys.readouterr().err

@@ -207,7 +207,9 @@ def test_pairs_of_other_shards_are_left_out_in_either_order(tmp_path):
     assert run(options, numbered(10)) == {"": [1, 2, 4, 6, 7]}
     (one,) = select(options, selection_columns(table(numbered(10)), options))
     assert one.counts == {"left out": 3, "below the top": 2}
-    with pytest.raises(FileNotFoundError, match="none holds no finished pair shards; write them with jobs/shard"):
+    with pytest.raises(
+        FileNotFoundError, match="none does not contain finished pair shards; write them with jobs/shard"
+    ):
         run(FilterOptions(leave_out=(str(tmp_path / "none"),)), numbered(3))
 
 

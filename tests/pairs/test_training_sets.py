@@ -420,7 +420,7 @@ def test_why_a_row_gives_no_bigram():
 
 
 def test_bigrams_need_tags_and_alignment():
-    with pytest.raises(ValueError, match="bigrams need the columns first_pos, second_pos, alignment: tag the phrases"):
+    with pytest.raises(ValueError, match="bigrams need the columns first_pos, second_pos, alignment; tag the phrases"):
         extract_bigrams(pa.table({"first": ["easy job"], "second": ["simple task"]}), "jn", [])
 
 

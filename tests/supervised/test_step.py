@@ -189,19 +189,23 @@ def test_a_saved_model_answers_alike_and_a_damaged_one_is_refused(tmp_path, task
     assert torch.equal(model.read(examples)[0], again.read(examples)[0])
     assert again.predict(*examples.texts).shape == (61,)
     (tmp_path / "m" / "head.safetensors").write_bytes(b"0" * 100)
-    with pytest.raises(ValueError, match=r"head\.safetensors differs from the digest"):
+    with pytest.raises(ValueError, match=r"head\.safetensors differs from its digest"):
         load(tmp_path / "m")
 
 
 def test_what_a_task_cannot_have_is_refused():
     for task, changes, message in (
-        ("similarity", {"head_layer": "none"}, "head_layer is none, and the task similarity has a sigmoid layer"),
-        ("turney", {"scramble": 0.5}, "scramble is 0.5, and turney asks for the order of two words; allowed: 0"),
+        ("similarity", {"head_layer": "none"}, "head_layer is none, but the task similarity needs a sigmoid layer"),
+        (
+            "turney",
+            {"scramble": 0.5},
+            "scramble is 0.5, but the answer of turney depends on the order of two words; allowed: 0",
+        ),
         ("semeval2013", {"mode": "features"}, "that of semeval2013 has no parameters; allowed: scratch, universal"),
     ):
         with pytest.raises(ValueError, match=message):
             check_recipe(replace(PLAIN, **changes), task)
-    with pytest.raises(ValueError, match="precision is 'bfloat16'; heads are trained in float32 alone"):
+    with pytest.raises(ValueError, match="precision is 'bfloat16'; supervised models are trained in float32"):
         replace(PLAIN, precision="bfloat16")
     with pytest.raises(ValueError, match="head_width is 0; allowed: 1 to"):
         replace(PLAIN, head_width=0)
@@ -225,7 +229,7 @@ def test_trees_are_read_and_one_that_does_not_fit_says_which_tokenizer_does():
     model = model_of("sentiment", recipe)
     model.encoder.tokenizer = "ptb-v1"
     split = replace(examples, texts=(pa.array(["w1 w2/w3", "w4"]),), trees=(pa.array(["(w1 w2/w3)", None]),))
-    with pytest.raises(ValueError, match=r"text 0: .* use `tokenizer` space"):
+    with pytest.raises(ValueError, match=r"text 0: .* set `tokenizer` to space"):
         example_ids(model, split)
 
 
@@ -280,9 +284,9 @@ def test_a_crafted_model_folder_is_refused_in_words(tmp_path, part, value):
 
 def test_predict_says_what_it_takes():
     model = model_of("similarity", PLAIN)
-    with pytest.raises(ValueError, match="similarity takes 2 sequences of texts; given: 1"):
+    with pytest.raises(ValueError, match="similarity needs 2 sequences of texts, got 1"):
         model.predict(["w1"])
-    with pytest.raises(ValueError, match="a single text among them: put it into a list"):
+    with pytest.raises(ValueError, match="one of them is a single text: put it into a list"):
         model.predict("w1", "w2")
     with pytest.raises(ValueError, match="the sequences have 2, 1 texts"):
         model.predict(["w1", "w2"], ["w3"])

@@ -191,7 +191,7 @@ BAD = {
     "no label": ("sentiment", None, "sst dev", lambda t: t + "((2 a) (2 b))\n", "line 4: the label is ''"),
     "open": ("sentiment", None, "sst dev", lambda t: t + "(3 (2 a) (2 b)\n", "line 4: tree with unbalanced brackets"),
     "closed": ("sentiment", None, "sst dev", lambda t: t + "(3 a))\n", "line 4: tree with unbalanced brackets"),
-    "neutral": ("sentiment", None, "sst test", lambda _: "(2 a)\n", "no sentence that is not neutral"),
+    "neutral": ("sentiment", None, "sst test", lambda _: "(2 a)\n", "no non-neutral sentences"),
     "few": ("turney", None, "turney", lambda t: t[: t.index("m680")], "has 680 questions"),
     "0 or 1": ("semeval2013", None, "semeval", lambda t: t.replace("1", "2"), "line 4: the label is '2'"),
 }
@@ -229,12 +229,12 @@ def test_what_is_not_allowed_is_said(data):
         read_task("glue", None, data, 0)
     with pytest.raises(ValueError, match=r"'similarity' has no data set 'sst'; allowed: sick, sts"):
         read_task("similarity", "sst", data, 0)
-    with pytest.raises(ValueError, match=r"seed is -1; allowed: a whole number from 0"):
+    with pytest.raises(ValueError, match=r"seed is -1; it must be a whole number of at least 0"):
         read_task("turney", None, data, -1)
     for path in (data / "sts").glob("201[25]/*"):
         path.unlink()
     with pytest.raises(
-        FileNotFoundError, match=r"no <year>/<set>.tsv of 2012 to 2015; the task 'similarity' needs one"
+        FileNotFoundError, match=r"no <year>/<set>.tsv of 2012 to 2015, but the task 'similarity' needs at least one"
     ):
         read_task("similarity", "sts", data, 0)
 

@@ -234,8 +234,8 @@ def test_a_tree_that_does_not_fit_is_named_with_both_sides():
         fitting_trees(trees, tokens, first=100)
     assert (caught.value.text, str(caught.value)) == (
         102,
-        "text 102: the leaves of its tree are '… c d e f g h', its tokens '… c d e x g h'; "
-        "give the binary tree of its tokens, or none",
+        "text 102: the leaves of its tree are '… c d e f g h', but its tokens are '… c d e x g h'; "
+        "give the binary tree of its tokens, or leave the tree empty",
     )
     assert str(copy.copy(caught.value)) == str(
         caught.value

@@ -113,7 +113,7 @@ def test_unknown_word_is_the_mean_of_all_rows_where_none_is_cut(tmp_path, max_wo
 
 REFUSED = {
     "empty file": (b"", "is empty"),
-    "header only": (b"3 300\n", "holds no rows"),
+    "header only": (b"3 300\n", "has no rows"),
     "binary file": (b"\x80\x02\x00\x00\x93NUMPY\n", "is a binary file"),
     "no values": (b"the\ncat\n", "line 1: a word with 0 values"),
     "short row": (b"the 1 2 3\ncat 4 5\n", "line 2: a word with 2 values; expected .* with 3 values"),
@@ -126,12 +126,12 @@ REFUSED = {
     "NaN": (b"the 1 2 3\ncat 4 nan 6\n", "line 2: 'nan' is not a finite number"),
     "infinity": (b"the 1 2 3\ncat 4 5 6\nsat 1e39 1 1\n", "line 3: '1e39' is not a finite number"),
     "not UTF-8": ("the 1 2 3\nétage 4 5 6\n".encode("latin-1"), "line 2: not UTF-8"),
-    "header of more rows": (b"4 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 words, the file has 2"),
-    "header of fewer rows": (b"1 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 1 words, the file has 2"),
+    "header of more rows": (b"4 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 words, but the file has 2"),
+    "header of fewer rows": (b"1 3\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 1 words, but the file has 2"),
     "header of another width": (b"2 4\nthe 1 2 3\ncat 4 5 6\n", "line 1: the header says 4 values per word, .* have 3"),
-    "cut off, with a header": (b"2 3\nthe 1 2 3\ncat 4 5 6.2", "line 3: the file ends after the value '6.2'"),
-    "cut off within decimals": (b"the 1.25 2.50 3.75\ncat 4.00 5.00 6.2", "line 2: .* after the value '6.2'"),
-    "cut off behind the point": (b"the 1 2 3\ncat 4 5 6.", "line 2: .* after the value '6.'"),
+    "cut off, with a header": (b"2 3\nthe 1 2 3\ncat 4 5 6.2", "line 3: the file ends with the value '6.2'"),
+    "cut off within decimals": (b"the 1.25 2.50 3.75\ncat 4.00 5.00 6.2", "line 2: .* with the value '6.2'"),
+    "cut off behind the point": (b"the 1 2 3\ncat 4 5 6.", "line 2: .* with the value '6.'"),
     "too long a line": (b"the 1 2 3\n" + b"x" * (65 << 20) + b" 1 2 3\n", "line 2: longer than"),
     "not UTF-8 at once": ("é 1 2 3\n".encode("latin-1"), "line 1: not UTF-8"),
 }
@@ -157,14 +157,14 @@ def test_no_file(tmp_path):
 def test_a_gzip_file_that_is_cut_off_is_refused(tmp_path, keep):
     path = tmp_path / "vectors.txt.gz"
     path.write_bytes(gzip.compress("\n".join(ROWS).encode())[:keep])
-    with pytest.raises(ValueError, match=r"vectors\.txt\.gz is not a whole gzip file"):
+    with pytest.raises(ValueError, match=r"vectors\.txt\.gz is not a complete gzip file"):
         read_words(path)
 
 
 def test_a_plain_file_named_gz_is_refused(tmp_path):
     path = tmp_path / "vectors.txt.gz"
     path.write_text("\n".join(ROWS))
-    with pytest.raises(ValueError, match="is not a whole gzip file"):
+    with pytest.raises(ValueError, match="is not a complete gzip file"):
         read_words(path)
 
 

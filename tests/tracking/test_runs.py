@@ -176,7 +176,7 @@ def test_what_never_reached_the_store_is_sent_by_the_next_job(server, tmp_path, 
         log_all(run, tmp_path, range(3))
         if raised:
             raise raised
-    assert f"what it missed is in {spool_path(tmp_path / 'out')}" in caplog.text
+    assert f"its records are kept in {spool_path(tmp_path / 'out')}" in caplog.text
     server.fault = None
     with tracked_run("next", tmp_path / "out") as after:
         pass

@@ -114,7 +114,7 @@ def test_records_of_a_second_job_with_one_output_are_sent_once_they_are_moved(wh
         run.metrics({"loss": 1.0})
     assert run.spool is not None
     assert run.spool != spool_path(out)
-    assert f"{run.spool}: the same command sends it once the file is moved to {spool_path(out)}" in caplog.text
+    assert f"{run.spool}: the same command sends them once the file is moved to {spool_path(out)}" in caplog.text
     shutil.move(run.spool, spool_path(out))
     uri = f"sqlite:///{shutil.copy(whole, tmp_path / 'mlflow.db')}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)

@@ -146,7 +146,8 @@ def test_what_does_not_fit_is_said_in_numbers():
     memory = Memory(num_words=10**6, width=300, words=2**30, copies=3 * 2**30, pairs=2**29, workers=2)
     check_memory(memory, memory.needed)
     with pytest.raises(
-        ValueError, match=r"needs about 10\.2 GiB of memory, and 8\.0 GiB are available: 1,000,000 words .* 2 workers"
+        ValueError,
+        match=r"needs about 10\.2 GiB of memory, but only 8\.0 GiB are available: 1,000,000 words .* 2 workers",
     ):
         check_memory(memory, 2**33)
     assert 0 < available_memory() <= psutil.virtual_memory().total

@@ -79,7 +79,7 @@ def test_a_run_that_is_resumed_on_another_machine_records_it(make_encoder, pairs
     counters = train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=Checkpoints(tmp_path))
     step = body["counters"]["step"]
     assert counters.arithmetic == [(1, "torch 2.11.0, processor other"), (step + 1, here)]
-    assert f"after step {step} with {here}, until then with torch 2.11.0, processor other" in caplog.text
+    assert f"after step {step} with {here}, before with torch 2.11.0, processor other" in caplog.text
 
 
 def interrupt(report):
@@ -144,7 +144,7 @@ def test_a_finished_run_is_not_trained_again(make_encoder, pairs, tmp_path):
 
 def test_a_loss_that_is_no_number_ends_the_run_and_saves_nothing(make_encoder, pairs, tmp_path):
     astray = replace(RECIPE, learning_rate=1e36)
-    with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\); lower the learning rate"):
+    with pytest.raises(ValueError, match=r"by step \d+ \(learning rate 1e\+36\); use a lower learning rate"):
         train(make_encoder(astray), pairs, astray, checkpoints=Checkpoints(tmp_path, steps=2))
     assert not list(tmp_path.iterdir())
 
@@ -171,14 +171,24 @@ def test_texts_are_cut_at_max_tokens(make_encoder, pairs):
     [
         (1, 10, 1, "1 pairs to train on; negatives come from other pairs, so at least 2"),
         (0, 10, 1, "0 pairs to train on"),
-        (9, 10, 1, "batch_size is 10, and there are 9 pairs to train on; give `batch_size` 9 or less, or more pairs"),
+        (
+            9,
+            10,
+            1,
+            "batch_size is 10, but there are only 9 pairs to train on; give `batch_size` 9 or less, or more pairs",
+        ),
         (
             19,
             10,
             2,
-            "batch_size is 10 for each of 2 workers, and there are 19 pairs to train on; .* `batch_size` 9 or less",
+            "batch_size is 10 for each of 2 workers, but there are only 19 pairs .* `batch_size` 9 or less",
         ),
-        (5, 2, 3, "batch_size is 2 for each of 3 workers, and there are 5 pairs to train on; .* `workers` 2 or less"),
+        (
+            5,
+            2,
+            3,
+            "batch_size is 2 for each of 3 workers, but there are only 5 pairs to train on; .* `workers` 2 or less",
+        ),
     ],
 )
 def test_too_few_pairs_are_refused(make_encoder, pairs, num_pairs, batch_size, world, message):

@@ -148,10 +148,7 @@ def test_over_the_limit_the_same_arrays_lie_in_files_without_a_name(max_bytes, w
         assert not one.flags.writeable  # mapped, and nobody may change the file
         assert (one.dtype, one.tolist()) == (other.dtype, other.tolist())
     assert isinstance(mapped, MappedPairs)
-    assert (
-        str(mapped)
-        == "20 pairs on disk (0.00 GiB), read in windows of 4,096 pairs (1 an epoch) and shuffled within each"
-    )
+    assert str(mapped) == "20 pairs on disk (0.00 GiB), read and shuffled in windows of 4,096 pairs (1 per epoch)"
     enough = MemoryLimit(in_memory.nbytes, tmp_path / "unused")
     assert type(pairs_to_ids(blocks, vocabulary, with_trees, limit=enough)) is Ragged
     assert not enough.folder.exists()
@@ -223,7 +220,7 @@ def test_trees_come_from_their_columns_and_are_right_branching_elsewhere():
     assert none.merges is not None
     assert (len(none), none.merges.dtype) == (0, np.int32)
     wrong = new.set_column(2, "first_tree", pa.array(["((a b) b)", None, None]))
-    with pytest.raises(ValueError, match="the leaves of its tree are 'a b b', its tokens 'a b c'"):
+    with pytest.raises(ValueError, match="the leaves of its tree are 'a b b', but its tokens are 'a b c'"):
         pairs_to_ids([wrong], vocabulary, with_trees=True)
 
 

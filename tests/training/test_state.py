@@ -101,7 +101,7 @@ def test_a_checkpoint_of_another_training_is_refused(make_encoder, pairs, tmp_pa
     folder = Checkpoints(tmp_path)
     train(make_encoder(RECIPE), pairs, RECIPE, checkpoints=folder)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"of another training: recipe\.margin \(was 0\.4, is 0\.5\); go back to that"):
+    with pytest.raises(ValueError, match=r"of another training: recipe\.margin \(was 0\.4, is 0\.5\); use the earlier"):
         train(make_encoder(RECIPE), pairs, replace(RECIPE, margin=0.5), checkpoints=folder)
     with pytest.raises(ValueError, match=r"of another training: pairs \(was 1030, is 1029\)"):
         train(make_encoder(RECIPE), pairs.slice(0, 2058), RECIPE, checkpoints=folder)
@@ -180,7 +180,7 @@ def test_a_run_whose_checkpoints_cannot_be_written_goes_on(make_encoder, pairs, 
     goes_on_without_checkpoints(make_encoder, pairs, tmp_path, files_up_to(1500))
     (message,) = caplog.messages
     assert "the checkpoint of step 103 could not be written" in message
-    assert "training continues, and earlier checkpoints stay" in message
+    assert "training continues, and earlier checkpoints are kept" in message
 
 
 def test_a_full_disk_costs_a_warning_and_no_checkpoint(make_encoder, pairs, small_disk, caplog):

@@ -123,7 +123,10 @@ def test_bad_spaces_and_settings_are_refused_before_any_trial():
         Points("x", replace(space, axes={"margin": (0.4, 0.0)})).check()
     with pytest.raises(ValueError, match=r"the space x: encoder 'avg' has no option 'layers'"):
         Points("x", replace(space, fixed={"encoder.layers": 2})).check()
-    with pytest.raises(ValueError, match=r"margin is searched by the space x; fix other fields than margin, word_l2"):
+    with pytest.raises(
+        ValueError,
+        match=r"margin is searched by the space x and cannot be fixed; the searched fields are margin, word_l2",
+    ):
         Points("x", space, {"margin": 0.5}).check()
     with pytest.raises(ValueError, match=r"`fixed` share: .* `sample`"):
         Points("x", space, {"share": "x"}).check()
@@ -136,5 +139,5 @@ def test_bad_spaces_and_settings_are_refused_before_any_trial():
         Points("x", replace(gold, axes={"share": (0.1, 1.0)})).check()
     with pytest.raises(ValueError, match=r"the space x: a recipe has no field 'negatives'"):
         Points("x", gold, {"negatives": "max"}).check()
-    with pytest.raises(ValueError, match=r"the space x: patience is 2; trials are scored on the dev set"):
+    with pytest.raises(ValueError, match=r"the space x: patience is 2, but trials are always scored on the dev set"):
         Points("x", gold, {"patience": 2}).check()

@@ -206,7 +206,7 @@ def test_the_suites_give_every_metric_that_a_space_chooses_by():
 
 @real
 def test_a_metric_that_no_set_gives_is_refused_with_those_that_there_are():
-    with pytest.raises(FileNotFoundError, match=r"nothing that gives sts/2016/mea; .*sts/2016/mean"):
+    with pytest.raises(FileNotFoundError, match=r"has no files for sts/2016/mea; .*sts/2016/mean"):
         read_selection(selection_by("sts/2016/mea"), DATA)
 
 

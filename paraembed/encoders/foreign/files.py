@@ -62,8 +62,8 @@ def model_files(wanted: str, name: str) -> ModelFiles:
     for unsafe in files:
         if any(unsafe.match(pattern) for pattern in _UNSAFE) and not _is_harmless(unsafe):
             raise ValueError(
-                f"{name}: {unsafe.relative_to(folder)} has no safetensors next to it; other weights can run code when "
-                "they are loaded: save the model again as safetensors"
+                f"{name}: {unsafe.relative_to(folder)} is not available as safetensors, and other formats can run "
+                "code when they are loaded; save the model again as safetensors"
             )
     names = (path.relative_to(folder) for path in files)
     return ModelFiles(folder, tuple(str(path) for path in names if not any(map(path.match, _NO_PART))))
@@ -82,7 +82,8 @@ def _fetched(wanted: str, name: str) -> Path:
         return Path(hub.snapshot_download(wanted, ignore_patterns=[*_UNSAFE, "*.onnx"]))
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"{name}: no folder {wanted}, and the hub does not give it: {str(error).splitlines()[0][:300]}"
+            f"{name}: the folder {wanted} does not exist, and the hub has no such model: "
+            f"{str(error).splitlines()[0][:300]}"
         ) from None
 
 

@@ -1,4 +1,6 @@
-"""The papers' analyses of encoders, as tables and pictures; one file an analysis, computing apart from drawing."""
+"""The papers' analyses of encoders, as tables and plots. Each analysis has its own file, and computes apart from
+drawing.
+"""
 
 import csv
 import io
@@ -45,25 +47,25 @@ def analyse(
     out: Path,
     progress: Callable[[str], object] = lambda _: None,
 ) -> tuple[Analysis, ...]:
-    """Make every analysis that can be made from what is there, and write its picture and its tables.
+    """Run every analysis that the inputs allow, and write its plot and its tables.
 
     Args:
         report: scores of the candidates on the suites.
-        candidates: in the order of the report's columns.
-        suites: what they were scored on.
-        options: what a user adds.
-        out: folder for ``<analysis>.png`` and ``<table>.csv``; made if it is not there.
-        progress: called with what is being done.
+        candidates: encoders, in the order of the report's columns.
+        suites: data sets that the candidates were scored on.
+        options: options of the user.
+        out: folder for ``<analysis>.png`` and ``<table>.csv``; created if it is missing.
+        progress: called with a description of each step.
 
     Returns:
-        Each analysis of ``ANALYSES``; one that cannot be made says why.
+        One result for each of ``ANALYSES``; an analysis that cannot be made holds the reason.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError: a file of the options that cannot be read.
+        FileNotFoundError, IsADirectoryError, ValueError: a file of the options cannot be read.
         NotADirectoryError: ``out`` is a file.
     """
     if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"{out} is a file; pictures and tables need a folder")
+        raise NotADirectoryError(f"{out} is a file, but plots and tables need a folder; choose another `out`")
     out.mkdir(parents=True, exist_ok=True)
     inputs = Inputs(report, tuple(candidates), tuple(suites), options)
     analyses = []
@@ -79,11 +81,11 @@ def analyse(
 
 
 def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
-    """Raise what ``analyse`` does for options that cannot be followed, before anything is scored.
+    """Raise the errors of ``analyse`` for invalid options, before anything is scored.
 
     Args:
-        options: what a user adds.
-        labels: of the candidates.
+        options: options of the user.
+        labels: labels of the candidates.
     """
     if options.against is not None:
         pairs.check_against(options.against, labels)
@@ -95,7 +97,7 @@ def check_options(options: AnalysisOptions, labels: Sequence[str]) -> None:
 
 
 def remove_earlier(out: Path) -> None:
-    """Remove the pictures, tables and page of earlier scores from a folder that holds some; files of others stay."""
+    """Remove the plots, tables and page of an earlier evaluation from its folder; other files are kept."""
     if not (out / SCORES).is_file():
         return
     (out / PAGE).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What an analysis is made from, such as pooled scored pairs, and what it gives: tables of numbers and a picture."""
+"""Inputs of an analysis, such as pooled scored pairs, and its results: tables of numbers and usually a plot."""
 
 import math
 from collections.abc import Iterable
@@ -19,23 +19,23 @@ from paraembed.settings import AnalysisOptions
 from paraembed.text.tokenize import Tokens, tokenize
 
 Cell = str | int | float | None
-"""None: not defined, for example because of too few pairs."""
+"""Cell of a table; None for an undefined value, for example because of too few pairs."""
 
 
 def cell(value: float) -> Cell:
-    """A number for a table; None for NaN."""
+    """Return a number as a table cell; None for NaN."""
     return None if math.isnan(value) else float(value)
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """An evaluation and what a user adds to it; one object is one evaluation, by which what is costly is remembered.
+    """An evaluation with the user's options. Costly results are cached by the identity of this object.
 
     Attributes:
-        report: the scores, a column a candidate.
-        candidates: in the order of the columns.
-        suites: what they were scored on.
-        options: what a user adds.
+        report: the scores, one column per candidate.
+        candidates: encoders, in the order of the columns.
+        suites: data sets that they were scored on.
+        options: options of the user.
     """
 
     report: Report
@@ -45,14 +45,14 @@ class Inputs:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Heads of the columns."""
+        """Labels of the candidates, which head their columns."""
         return tuple(column.label for column in self.report.columns)
 
     def encoders(self) -> list[tuple[str, Encoder]]:
-        """The candidates that have a word matrix, with their labels.
+        """Candidates with a word matrix, with their labels.
 
         Raises:
-            CannotMakeError: there are none.
+            CannotMakeError: no candidate has a word matrix.
         """
         encoders = [
             (candidate.label, candidate.encoder)
@@ -60,22 +60,22 @@ class Inputs:
             if isinstance(candidate.encoder, Encoder)
         ]
         if not encoders:
-            raise CannotMakeError("no candidate has word vectors of its own; it needs an encoder folder or `words`")
+            raise CannotMakeError("no candidate has word vectors of its own; add an encoder folder or `words`")
         return encoders
 
 
 class CannotMakeError(Exception):
-    """An analysis needs something that is not there; the message says what, and how to give it."""
+    """Error for an analysis whose input is missing; the message names the input and how to provide it."""
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What an analysis is called.
+    """Name and title of an analysis.
 
     Attributes:
-        name: of its files, without the ending.
-        title: for people.
-        source: paper and table or figure that it repeats.
+        name: name of its files, without suffix.
+        title: title for readers.
+        source: paper and table or figure that the analysis reproduces.
     """
 
     name: str
@@ -85,14 +85,14 @@ class Heading:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers of an analysis.
+    """Table of numbers in an analysis.
 
     Attributes:
-        name: of its file, without the ending.
-        title: for people.
-        head: heads of the columns.
+        name: name of its file, without suffix.
+        title: title for readers.
+        head: column names.
         rows: cells; numbers in full precision.
-        decimals: of the fractional numbers, for people.
+        decimals: decimals of fractional numbers when they are shown.
     """
 
     name: str
@@ -104,13 +104,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Content:
-    """What an analysis gives.
+    """Result of an analysis.
 
     Attributes:
-        text: what the numbers are, a few sentences.
+        text: explanation of the numbers in a few sentences.
         tables: the numbers.
-        picture: a PNG; empty where a table says it better.
-        tables_matter: whether a reader wants the tables as much as the picture.
+        picture: plot as PNG; empty if a table is clearer.
+        tables_matter: whether the tables are as important as the plot.
     """
 
     text: str
@@ -121,13 +121,13 @@ class Content:
 
 @dataclass(frozen=True)
 class Analysis:
-    """An analysis that was made, or the reason why it was not.
+    """An analysis with its result, or the reason why it could not be made.
 
     Attributes:
-        heading: what it is.
-        content: what it gives; None where it was not made.
-        reason: why it was not made; empty where it was.
-        files: what was written: ``<name>.png``, ``<table>.csv``.
+        heading: name and title.
+        content: the result; None if the analysis could not be made.
+        reason: why it could not be made; empty otherwise.
+        files: files written: ``<name>.png``, ``<table>.csv``.
     """
 
     heading: Heading
@@ -146,14 +146,14 @@ class Pool:
     """n scored pairs.
 
     Attributes:
-        name: ``sts``: the sets of all years; ``sick/test``: one set.
+        name: ``sts`` for the sets of all years; ``sick/test`` for a single set.
         sets: name of the set of each pair [n].
         rows: number of each pair in its set, from 1, int64 [n].
         first: string array [n].
         second: string array [n].
-        gold: float64 [n].
-        predicted: cosines, float64 [n] a candidate; NaN where it scores no such pairs.
-        tokens: of the texts of ``first``, then of ``second``.
+        gold: gold scores, float64 [n].
+        predicted: cosines, float64 [n] for each candidate; NaN if it does not score such pairs.
+        tokens: tokens of ``first`` and tokens of ``second``.
     """
 
     name: str
@@ -167,12 +167,12 @@ class Pool:
 
     @property
     def lengths(self) -> Ints:
-        """Tokens of both texts, [2, n]."""
+        """Number of tokens of both texts, [2, n]."""
         return np.stack([np.diff(tokens.offsets) for tokens in self.tokens])
 
     @property
     def are_texts(self) -> bool:
-        """Whether most pairs have a text of three or more tokens; lengths of words and bigrams do not differ."""
+        """Whether most pairs have a text of at least three tokens; the lengths of words and bigrams hardly differ."""
         return bool(np.median(self.lengths.max(axis=0)) >= _PHRASE)
 
     @property
@@ -182,12 +182,12 @@ class Pool:
 
     @property
     def on_scale(self) -> list[Vector]:
-        """The predicted cosines on the scale of the gold scores."""
+        """Predicted cosines, mapped to the scale of the gold scores."""
         return [on_gold_scale(predicted, *self.scale) for predicted in self.predicted]
 
     @property
     def errors(self) -> list[Vector]:
-        """Absolute errors [n] a candidate, on the scale of the gold scores."""
+        """Absolute errors [n] of each candidate, on the scale of the gold scores."""
         return [np.abs(self.gold - predicted) for predicted in self.on_scale]
 
     def table(
@@ -198,19 +198,20 @@ class Pool:
         decimals: int = 2,
         title: str = "",
     ) -> Table:
-        """Return the table of an analysis on these pairs, called as the pool where it has no title."""
+        """Return the table of an analysis of these pairs; the default title is the name of the pool."""
         name = f"{heading.name}-{self.name.replace('/', '-')}"
         return Table(name, title or self.name, tuple(head), tuple(rows), decimals)
 
 
 @lru_cache(maxsize=1)  # several analyses ask for the same
 def pools(inputs: Inputs) -> list[Pool]:
-    """Sets of named groups, as the years of STS, in one pool a suite; every other set in one of its own.
+    """Return the pools: one per suite for the sets of its named groups, such as the years of STS, and one for every
+    other set.
 
-    Groups that the papers' means leave out are left out. Tokens are those of the first candidate with a tokenizer.
+    Groups that the papers' means exclude are left out. Tokens are those of the first candidate with a tokenizer.
 
     Raises:
-        CannotMakeError: nothing was scored on graded pairs.
+        CannotMakeError: no graded pairs were scored.
     """
     encoders = [candidate.encoder for candidate in inputs.candidates]
     tokenizer = next((encoder.tokenizer for encoder in encoders if isinstance(encoder, Encoder)), "ptb-v1")
@@ -226,30 +227,32 @@ def pools(inputs: Inputs) -> list[Pool]:
         if together:
             pooled.append(_pool(inputs, suite.name, together, tokenizer))
     if not pooled:
-        raise CannotMakeError("no set of scored pairs was asked for; add `suite` sts, or `pairs` FILE")
+        raise CannotMakeError("no scored pairs were evaluated; add `suite` sts, or `pairs` FILE")
     return pooled
 
 
 def text_pools(inputs: Inputs) -> list[Pool]:
-    """The pools of phrases and sentences; raises CannotMakeError where there are none."""
+    """Return the pools of phrases and sentences; raise CannotMakeError if there are none."""
     of_texts = [pool for pool in pools(inputs) if pool.are_texts]
     if not of_texts:
-        raise CannotMakeError("the scored pairs are words or bigrams; add `suite` sts, or `pairs` FILE with sentences")
+        raise CannotMakeError(
+            "the scored pairs are only words or bigrams; add `suite` sts, or `pairs` FILE with sentences"
+        )
     return of_texts
 
 
 def gold_scale(gold: Vector) -> tuple[float, float]:
-    """Lowest and highest score of a scale, from the scores [n] that were given on it: whole numbers."""
+    """Return the lowest and highest whole number of a scale, estimated from the scores [n]."""
     return float(np.floor(gold.min())), float(np.ceil(gold.max()))
 
 
 def on_gold_scale(cosines: Vector, low: float, high: float) -> Vector:
-    """Cosines [n] mapped onto the scale of the gold scores: 0 and below become ``low``, 1 becomes ``high``."""
+    """Map cosines [n] to the scale of the gold scores: 0 and below become ``low``, 1 becomes ``high``."""
     return low + (high - low) * np.clip(cosines, 0, 1)
 
 
 def _set_name(suite: Suite, group: Group, pairs: ScoredPairs) -> str:
-    """Name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
+    """Return the name of a set's score: ``sts/2012/MSRpar``, ``sick/test``."""
     return "/".join(filter(None, (suite.name, group.name, pairs.name)))
 
 

@@ -1,4 +1,4 @@
-"""How far a GRAN opens its gate: by word, by part of speech, by dependency label (Wieting 2017 tables 9 to 11)."""
+"""Opening of a GRAN's gate by word, part of speech and dependency label (Wieting 2017 tables 9 to 11)."""
 
 import re
 from collections.abc import Sequence
@@ -29,9 +29,11 @@ from paraembed.text.vocabulary import unknown_row, word_ids
 HEADING = Heading("gates", "Gates of a GRAN", "Wieting 2017, tables 9 to 11")
 NUM_SHOWN = 15
 LEAST_TOKENS = 10
-"""A word, tag or label that occurs less often is left out."""
+"""Minimum number of occurrences of a word, tag or label."""
 MOST_TEXTS = 10_000
-"""Read for the words, evenly over what was scored; the paper's number of sentences."""
+"""Maximum number of texts to read for the words, evenly spaced over the scored texts; the paper's number of
+sentences.
+"""
 _AT_ONCE = 16_384  # tokens
 _HEAD = ("mean L1 norm", "tokens")
 _COLUMNS = 10  # of CoNLL-U: ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC
@@ -41,12 +43,12 @@ _EXPECTED = "expected CoNLL-U (10 columns), or two or three: token, tag, depende
 
 @dataclass(frozen=True)
 class TaggedSentences:
-    """n sentences: sentence i owns ``tokens[offsets[i]:offsets[i + 1]]``, likewise its tags and labels.
+    """n sentences; sentence i is ``tokens[offsets[i]:offsets[i + 1]]``, with tags and labels in the same range.
 
     Attributes:
-        tokens: of the text [T].
-        tags: part of speech of each [T]: CoNLL-U's XPOS where the file has it, else UPOS.
-        labels: dependency label of each [T]; empty where the file has none.
+        tokens: tokens [T] of all sentences.
+        tags: part of speech of each token [T]: CoNLL-U's XPOS if the file has it, else UPOS.
+        labels: dependency label of each token [T]; empty without labels.
         offsets: int64 [n + 1].
     """
 
@@ -59,11 +61,11 @@ class TaggedSentences:
 def read_tagged(path: Path) -> TaggedSentences:
     """Read a file of tagged sentences, plain or compressed.
 
-    Of CoNLL-U, comments, multiword tokens (``3-4``) and empty nodes (``3.1``) are passed over.
+    In CoNLL-U, comments, multiword tokens (``3-4``) and empty nodes (``3.1``) are skipped.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: as said.
-        ValueError: a line that is neither (file and line named), or no token at all.
+        FileNotFoundError, IsADirectoryError: the file is missing, or it is a folder.
+        ValueError: a line has neither format (the message names file and line), or the file has no tokens.
     """
     rows: list[tuple[str, str, str]] = []
     ends = [0]
@@ -87,7 +89,7 @@ def read_tagged(path: Path) -> TaggedSentences:
             _reject(path, number, "no token" if not token.strip() else "no tag")
         rows.append((token, tag, label))
     if not rows:
-        raise ValueError(f"{path} holds no tokens; {_EXPECTED}")
+        raise ValueError(f"{path} has no tokens; {_EXPECTED}")
     tokens, tags, labels = zip(*rows, strict=True)
     has_labels = any(label != "_" for label in labels)
     offsets = np.unique([*ends, len(rows)]).astype(np.int64)
@@ -104,7 +106,7 @@ class Mean:
 
 
 def has_gate(encoder: Encoder) -> bool:
-    """Whether an encoder is a GRAN with a gate."""
+    """Return whether an encoder is a GRAN with a gate."""
     composition = encoder.composition
     return (
         isinstance(composition, Recurrent | BiRecurrent)
@@ -115,13 +117,13 @@ def has_gate(encoder: Encoder) -> bool:
 
 @torch.inference_mode()
 def gate_norms(encoder: Encoder, texts: Ragged) -> Vector:
-    """L1 norm of the gate on each token, [T], between 0 and D; of ``bigran`` the mean of both directions'.
+    """Return the L1 norm of the gate at each token, [T], between 0 and D; for ``bigran`` the mean of both directions.
 
-    Where a GRAN has two gates (gran3, gran4, gran5), it is the one on the word.
+    For a GRAN with two gates (gran3, gran4, gran5), this is the gate on the word.
 
     Args:
-        encoder: one that ``has_gate``.
-        texts: none of them empty, without BOS/EOS tokens, which are put around them here.
+        encoder: encoder for which ``has_gate`` is true.
+        texts: non-empty texts without BOS/EOS tokens, which are added here.
     """
     cuts = np.searchsorted(texts.offsets, np.arange(0, len(texts.ids), _AT_ONCE))
     bounds = np.unique([*cuts, len(texts)]).tolist()
@@ -130,7 +132,9 @@ def gate_norms(encoder: Encoder, texts: Ragged) -> Vector:
 
 
 def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> list[Mean]:
-    """Mean norm [T] of each kind of token, the widest gate first; kinds of fewer than ``least`` tokens are left out."""
+    """Return the mean norm [T] of each kind of token, in descending order, without kinds of fewer than ``least``
+    tokens.
+    """
     names, numbers = np.unique(np.array(kinds, object), return_inverse=True)
     counts = np.bincount(numbers)
     means = np.bincount(numbers, norms) / counts
@@ -139,12 +143,14 @@ def by_kind(kinds: Sequence[str], norms: Vector, least: int = LEAST_TOKENS) -> l
 
 
 def gates(inputs: Inputs) -> Content:
-    """Gates of each GRAN among the candidates: by word of what was scored, and by tag and label of the tagged file."""
+    """Analyze the gates of each GRAN among the candidates: by word of the scored texts, by tag and label of the tagged
+    file.
+    """
     encoders = inputs.encoders()
     grans = [(label, encoder) for label, encoder in encoders if has_gate(encoder)]
     if not grans:
         names = ", ".join(sorted({encoder_name(encoder.config) for _, encoder in encoders}))
-        raise CannotMakeError(f"the encoders are {names}; only a GRAN has gates")
+        raise CannotMakeError(f"the encoders are {names}, but only a GRAN has gates; add a GRAN encoder")
     tagged = None if inputs.options.tagged is None else read_tagged(inputs.options.tagged)
     texts = pc.unique(pa.chunked_array([texts for suite in inputs.suites for texts in suite.texts], pa.string()))
     texts = texts.take(pa.array(np.arange(0, len(texts), -(-len(texts) // MOST_TEXTS))))
@@ -169,9 +175,7 @@ def gates(inputs: Inputs) -> Content:
             if rows:
                 tables.append(Table(f"{HEADING.name}-{slug}-{number}", title, (head, *_HEAD), tuple(rows)))
     if not tables:
-        raise CannotMakeError(
-            f"no known word occurs {LEAST_TOKENS} times in the texts that were scored; add `suite` sts"
-        )
+        raise CannotMakeError(f"no known word occurs {LEAST_TOKENS} times in the scored texts; add `suite` sts")
     text = (
         "Mean L1 norm of the gate on a token (of a GRAN with two gates, of that on the word): how much of a word goes "
         f"into the average, at most the width. The {NUM_SHOWN} widest and the {NUM_SHOWN} narrowest of those "
@@ -205,7 +209,7 @@ def _norms(encoder: Encoder, texts: Ragged) -> Vector:
 
 
 def _gates(reader: Gran, matrix: Tensor, ids_P: Tensor, packed: Packed) -> Tensor:
-    """The gate on the word, or the only one, of each slot, [P, D]: between 0 and 1."""
+    """Return the gate on the word, or the only gate, for each slot, [P, D]: between 0 and 1."""
     states_PD = reader.lstm(matrix, ids_P, packed)
     logits_PG = project_words(matrix, ids_P, reader.input_weight, reader.bias) + states_PD @ reader.state_weight.t()
     if reader.sum_weight is not None:  # gran4: the gates see the sum before
@@ -223,7 +227,7 @@ def _gates(reader: Gran, matrix: Tensor, ids_P: Tensor, packed: Packed) -> Tenso
 def _means(
     encoder: Encoder, tokens: pa.StringArray, offsets: npt.NDArray[np.int64], kinds: Sequence[str]
 ) -> list[Mean]:
-    """Mean gates by kind of token; a token without a vector is passed over."""
+    """Return mean gates by kind of token; tokens without a vector are skipped."""
     texts = Ragged(word_ids(tokens, encoder.vocabulary), offsets)
     filled = np.flatnonzero(texts.lengths > 0)
     norms = gate_norms(encoder, texts.take(filled))
@@ -232,7 +236,7 @@ def _means(
 
 
 def _tags(tagged: TaggedSentences) -> list[tuple[str, str, list[str]]]:
-    """Kinds of tokens: part of a file's name, head of a column, and the kind of each token [T]."""
+    """Return the kinds of tokens: part of a file name, column name, and the kind of each token [T]."""
     kinds = [("tags", "tag", list(tagged.tags))]
     if tagged.labels:
         both = [f"{tag} {label}" for tag, label in zip(tagged.tags, tagged.labels, strict=True)]
@@ -241,16 +245,16 @@ def _tags(tagged: TaggedSentences) -> list[tuple[str, str, list[str]]]:
 
 
 def _ends(means: list[Mean]) -> list[Mean]:
-    """The widest and the narrowest gates."""
+    """Return the kinds with the widest and the narrowest gates."""
     return means if len(means) <= 2 * NUM_SHOWN else means[:NUM_SHOWN] + means[-NUM_SHOWN:]
 
 
 def _fields(cells: list[str]) -> tuple[str, str, str]:
-    """Token, tag and label of a line; ``_`` for a label that is not there."""
+    """Return token, tag and label of a line; ``_`` for a missing label."""
     if len(cells) == _COLUMNS:
         return cells[1], cells[3] if cells[4] == "_" else cells[4], cells[7]
     return cells[0], cells[1], cells[2] if len(cells) > 2 else "_"
 
 
 def _reject(path: Path, line: int, what: str) -> NoReturn:
-    raise ValueError(f"{path}, line {line}: {what}; {_EXPECTED}; mend or drop the line")
+    raise ValueError(f"{path}, line {line}: {what}; {_EXPECTED}; correct or delete the line")

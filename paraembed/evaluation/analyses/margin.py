@@ -1,4 +1,4 @@
-"""The margin statistic 2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2) on pairs (Wieting 2016 §5)."""
+"""Margin statistic 2·cos(g1, g2) - cos(n1, g1) - cos(n2, g2) of pairs (Wieting 2016 §5)."""
 
 from pathlib import Path
 
@@ -17,18 +17,18 @@ from paraembed.plots import Panel, Series, lines
 
 HEADING = Heading("margin", "Margin between paraphrases and negatives", "Wieting 2016, §5")
 BATCH = 100
-"""Pairs among whose texts negatives are sought, as the papers train."""
+"""Number of pairs whose texts are candidates for negatives; the batch size of the papers."""
 MOST_PAIRS = 10_000
 
 
 def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32]) -> Vector:
-    """The statistic of each pair, [B], between -4 and 4.
+    """Return the statistic of each pair, [B], between -4 and 4.
 
     n1 is the text most similar to g1 among both texts of the other pairs (negatives ``max`` from ``both_sides``).
 
     Args:
-        first_BH: vectors of the first texts, B of at least 2.
-        second_BH: of the second ones.
+        first_BH: vectors of the first texts, B ≥ 2.
+        second_BH: vectors of the second texts.
     """
     texts = np.stack([first_BH, second_BH], axis=1).astype(np.float64)  # [B, 2, H]
     norms = np.linalg.norm(texts, axis=2, keepdims=True)
@@ -43,13 +43,13 @@ def margins(first_BH: npt.NDArray[np.float32], second_BH: npt.NDArray[np.float32
 
 
 def read_some_pairs(folder: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
-    """Pairs of finished pair shards, in an order that is drawn once for all, and how many there are.
+    """Read pairs of finished pair shards in a fixed random order; also return the total number of pairs.
 
     Returns:
         First texts and second texts, string arrays [n] with n at most ``MOST_PAIRS``, and the number of pairs.
 
     Raises:
-        FileNotFoundError, ValueError: no finished pair shards there.
+        FileNotFoundError, ValueError: the folder does not contain finished pair shards.
     """
     shards = read_pair_manifest(folder, for_training=False)["shards"]
     sizes = [int(shard["rows"]) for shard in shards]
@@ -66,14 +66,18 @@ def read_some_pairs(folder: Path) -> tuple[pa.StringArray, pa.StringArray, int]:
 
 
 def margin(inputs: Inputs) -> Content:
-    """Distribution of the statistic for each candidate that has vectors."""
+    """Analyze the distribution of the statistic for each candidate with vectors."""
     folder = inputs.options.margin_pairs
     if folder is None:
-        raise CannotMakeError("it needs pairs; give `margin_pairs` FOLDER, pair shards of jobs/shard.py")
+        raise CannotMakeError(
+            "no pairs were given; set `margin_pairs` to a folder of pair shards, written by jobs/shard.py"
+        )
     first, second, total = read_some_pairs(folder)
     size = len(first) - len(first) % BATCH if len(first) >= BATCH else len(first)
     if size < 2:
-        raise CannotMakeError(f"{folder} holds {total} pair; a negative comes from another one")
+        raise CannotMakeError(
+            f"{folder} has {total} pair, but a negative comes from another pair; give at least two pairs"
+        )
     statistics = {}
     for candidate in inputs.candidates:
         if isinstance(candidate.encoder, PairScorer):
@@ -85,7 +89,7 @@ def margin(inputs: Inputs) -> Content:
         ]
         statistics[candidate.label] = np.concatenate(batches)
     if not statistics:
-        raise CannotMakeError("no candidate has vectors")
+        raise CannotMakeError("no candidate has vectors; add an encoder")
     rows = tuple(
         (label, size, float(values.mean()), float((values > 0).mean() * 100)) for label, values in statistics.items()
     )
@@ -102,7 +106,7 @@ def margin(inputs: Inputs) -> Content:
 
 
 def _whose(folder: Path, inputs: Inputs) -> str:
-    """Whether they are the training pairs of the candidates."""
+    """Return a note on whether these are the training pairs of the candidates."""
     trained = [candidate.label for candidate in inputs.candidates if is_trained_on(folder, candidate.trained_on)]
     others = [
         candidate.label for candidate in inputs.candidates if candidate.trained_on and candidate.label not in trained
@@ -116,7 +120,7 @@ def _whose(folder: Path, inputs: Inputs) -> str:
 
 
 def _draw(statistics: dict[str, Vector]) -> bytes:
-    """A histogram of each candidate's values; their means, and the first one that the paper prints, are marked."""
+    """Draw a histogram for each candidate, with the means and the first published mean marked."""
     edges = np.linspace(min(0, *(float(values.min()) for values in statistics.values())), 2, 61)
     name, mean = next(iter(MARGINS.items()))
     series = [Series(f"paper: {name} ({mean:.3f})", [], [], is_published=True, mark=mean)]

@@ -32,15 +32,15 @@ DISAGREEMENT = Heading("disagreement", "Where two encoders disagree", "Wieting 2
 
 BINS = ("≤4", "5", "6", "7", "8", "9", "≥10")
 LEAST_PAIRS = 10
-"""Two pairs correlate by ±1."""
+"""Minimum number of pairs for a score; two pairs always correlate by ±1."""
 THE_PAPERS = "sts 2012 to 2015"
-"""Pool to compare with the paper's values: those of its 20 sets that are available."""
+"""Pool that is compared with the paper's values; it contains those of the paper's 20 sets that are available."""
 LENGTH_RATIOS = ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0))
 OVERLAP_RATIOS = ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))
 UPPER_QUARTILE = find_row("Wieting 2016 table 2: 75th percentile of the task").values
 """Name of a set → 75th percentile of the systems that took part in the task, Pearson × 100."""
 NUM_PAIRS = 8
-"""Disagreements shown of each pool, for each direction."""
+"""Number of disagreements shown per pool, in each direction."""
 _MOST_RANGES = 6
 _LEAST_SETS = 3
 _ERROR = (
@@ -55,7 +55,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def score_by_length(inputs: Inputs) -> Content:
-    """Pearson's r of the pairs of each length."""
+    """Compute Pearson's r of the pairs by length."""
     tables, panels, missing = [], [], ""
     for pool in text_pools(inputs):
         of_paper = np.isin(pool.sets, PAPERS_20)
@@ -92,7 +92,7 @@ def score_by_length(inputs: Inputs) -> Content:
 
 
 def error_by_gold(inputs: Inputs) -> Content:
-    """Mean absolute error in each range of the gold score."""
+    """Compute the mean absolute error in each range of the gold score."""
     tables, panels = [], []
     for pool in text_pools(inputs):
         low, high = pool.scale
@@ -108,7 +108,7 @@ def error_by_gold(inputs: Inputs) -> Content:
 
 
 def error_by_ratio(inputs: Inputs) -> Content:
-    """Mean absolute error by ratio of the lengths and by overlap."""
+    """Compute the mean absolute error by length ratio and by overlap ratio."""
     tables, panels = [], []
     for pool in text_pools(inputs):
         low, high = pool.scale
@@ -139,7 +139,7 @@ def error_by_ratio(inputs: Inputs) -> Content:
 
 
 def unknown_words(inputs: Inputs) -> Content:
-    """Score of each set against its share of unknown tokens, for each candidate that counts them."""
+    """Relate the score of each set to its fraction of OOV tokens, for each candidate that counts them."""
     names = list(dict.fromkeys(name for pool in text_pools(inputs) for name in pool.sets))
     rows: list[tuple[Cell, ...]] = []
     correlations: list[tuple[Cell, ...]] = []
@@ -164,7 +164,9 @@ def unknown_words(inputs: Inputs) -> Content:
             series.append(Series(f"{column.label}{shown}", values, unknown))
         correlations.append(tuple(line))
     if not rows:
-        raise CannotMakeError(f"it needs {_LEAST_SETS} sets of sentences or more, and an encoder that counts OOV words")
+        raise CannotMakeError(
+            f"at least {_LEAST_SETS} sets of sentences and an encoder that counts OOV words are needed; add `suite` sts"
+        )
     text = (
         "Each point is a set. Right: Pearson's r × 100 less the 75th percentile of the systems that took part in the "
         "task, as in the paper, whose ρ × 100 is -45.1 (it counts words that occur in its training pairs fewer than a "
@@ -188,7 +190,7 @@ def unknown_words(inputs: Inputs) -> Content:
 
 
 def disagreement(inputs: Inputs) -> Content:
-    """Pairs on which two encoders disagree most."""
+    """Find the pairs on which two encoders disagree most."""
     main, other = _compared(inputs)
     shows_texts = inputs.options.show_texts
     labels = inputs.labels[main], inputs.labels[other]
@@ -216,27 +218,29 @@ def disagreement(inputs: Inputs) -> Content:
 
 
 def check_against(against: str, labels: Sequence[str]) -> None:
-    """Raise ValueError where ``against`` is not the label of another candidate than the first."""
+    """Raise ValueError if ``against`` is not the label of a candidate other than the first."""
     if against not in labels[1:]:
         raise ValueError(
             f"`against` is {against!r}; it must be the label of another encoder than the first: "
-            + (listed(labels[1:]) or "it is missing, add one")
+            + (listed(labels[1:]) or "only one encoder was given, add another")
         )
 
 
 def bin_of(lengths_2N: Ints) -> Ints:
-    """Which of ``BINS`` each pair is in, [N]: the longer text decides."""
+    """Return the bin of ``BINS`` of each pair, [N], by the length of the longer text."""
     binned: Ints = np.clip(lengths_2N.max(axis=0), 4, 10) - 4
     return binned
 
 
 def score_by_bin(bins: Ints, gold: Vector, predicted: Vector) -> Vector:
-    """Pearson over the pairs of each bin, [7]; NaN for fewer than ``LEAST_PAIRS``, or where it is not defined."""
+    """Return Pearson's r of each bin, [7]; NaN for fewer than ``LEAST_PAIRS`` pairs or an undefined score."""
     return np.array([_pearson(predicted[bins == index], gold[bins == index]) for index in range(len(BINS))])
 
 
 def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
-    """Ranges of a scale: one a point of it, or five equal ones where there are over six points, or one."""
+    """Split a scale into ranges of one point each, into five equal ranges if it has more than six points, or into a
+    single range.
+    """
     points = int(high - low)
     parts = points if 1 < points <= _MOST_RANGES else 5
     edges = np.round(np.linspace(low, high, 1 + parts), 10)  # 0.6, not 0.6000000000000001
@@ -244,22 +248,24 @@ def gold_ranges(low: float, high: float) -> list[tuple[float, float]]:
 
 
 def in_range(values: Vector, start: float, end: float, highest: float) -> Mask:
-    """Which values [n] are in [start, end), or in [start, end] where it ends at the ``highest`` value of the scale."""
+    """Return which values [n] are in [start, end), or in [start, end] if ``end`` is the ``highest`` value of the
+    scale.
+    """
     inside: Mask = (values >= start) & ((values < end) | (values == end) & (end == highest))
     return inside
 
 
 def length_ratio(lengths_2N: Ints) -> Vector:
-    """Tokens of the shorter text by tokens of the longer one, [N]; 1 for two texts without any."""
+    """Return the number of tokens of the shorter text divided by that of the longer one, [N]; 1 if both are empty."""
     longer = lengths_2N.max(axis=0)
     return np.where(longer == 0, 1.0, lengths_2N.min(axis=0) / np.maximum(longer, 1))
 
 
 def overlap_ratio(first: Tokens, second: Tokens) -> Vector:
-    """Tokens that both texts have by tokens of the shorter text, [n]; 0 where it has none.
+    """Return the number of shared tokens divided by the number of tokens of the shorter text, [n]; 0 for an empty text.
 
-    A token that occurs twice in both counts twice. The paper also counts two tokens as one that lexical PPDB pairs;
-    here they must be equal.
+    A token that occurs twice in both texts counts twice. Tokens must be equal, whereas the paper also counts two tokens
+    as shared if lexical PPDB pairs them.
     """
     shorter = np.minimum(np.diff(first.offsets), np.diff(second.offsets))
     ratio: Vector = num_shared(first, second) / np.maximum(shorter, 1)
@@ -267,12 +273,12 @@ def overlap_ratio(first: Tokens, second: Tokens) -> Vector:
 
 
 def means_by(masks: list[Mask], errors: Vector) -> Vector:
-    """Mean error [n] of each subset of the pairs; NaN for an empty one."""
+    """Return the mean error of each subset of the n pairs; NaN for an empty subset."""
     return np.array([errors[mask].mean() if mask.any() else np.nan for mask in masks])
 
 
 def rank_correlation(unknown: Vector, values: Vector) -> float:
-    """Spearman's ρ over the sets that have a value; NaN for fewer than three, or where one side is constant."""
+    """Return Spearman's ρ over the sets that have a value; NaN for fewer than three sets or a constant side."""
     defined = ~np.isnan(values)
     if defined.sum() < _LEAST_SETS:
         return np.nan
@@ -283,10 +289,10 @@ def rank_correlation(unknown: Vector, values: Vector) -> float:
 
 
 def most_apart(first: Vector, other: Vector, count: int) -> tuple[Ints, Ints]:
-    """Pairs where ``first`` [n] is highest above ``other`` [n], widest gap first, and those where it is lowest.
+    """Return the pairs where ``first`` [n] exceeds ``other`` [n] most, then those where it falls below most.
 
-    The first list has only pairs where ``first`` is higher, the second only those where it is lower; equal gaps keep
-    the order of the pairs.
+    The first list contains only pairs where ``first`` is higher, the second only pairs where it is lower; equal gaps
+    keep the order of the pairs.
     """
     gap = first - other
     above, below = np.argsort(-gap, kind="stable")[:count], np.argsort(gap, kind="stable")[:count]
@@ -307,7 +313,9 @@ def _error_heads(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ...]]:
-    """For each subset: pairs, mean errors of the candidates, changes from the others to the first."""
+    """Return for each subset the number of pairs, the mean errors of the candidates, and the change of the first
+    against each other one.
+    """
     rows = []
     for index, mask in enumerate(masks):
         first, *others = (float(mean[index]) for mean in means)
@@ -317,7 +325,9 @@ def _with_changes(masks: list[Mask], means: list[Vector]) -> list[tuple[Cell, ..
 
 
 def _compared(inputs: Inputs) -> tuple[int, int]:
-    """Columns of the two encoders; raises CannotMakeError for one alone, ValueError for a wrong ``against``."""
+    """Return the columns of the two encoders; raise CannotMakeError if there is only one, ValueError if ``against`` is
+    wrong.
+    """
     against, labels = inputs.options.against, inputs.labels
     if against is not None:
         check_against(against, labels)

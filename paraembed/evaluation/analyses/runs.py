@@ -1,4 +1,4 @@
-"""Score by amount of training data: ordered and random (Wieting 2016 figure 1), by k (Zhou 2017 figure 2)."""
+"""Score by amount of training data: ordered and random (Wieting 2016 figure 1), and by k (Zhou 2017 figure 2)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,30 +19,30 @@ from paraembed.plots import Panel, Series, lines
 SCORE = Heading("score-by-data", "Score by amount of training data", "Wieting 2016, figure 1")
 CHOICE = Heading("choice-by-data", "Choosing the paraphrase, by data share and k", "Zhou 2017, figure 2")
 ZHOU_2017_AVG = find_row("Zhou 2017 §3.1: AVG").values["choose/100"]
-"""Accuracy in % of averaged word vectors, of 100 phrases."""
+"""Accuracy in % of averaged word vectors for 100 phrases."""
 ORDERS = ("ordered", "random", "none")
-"""How the pairs of a run were cut from all pairs: the first ones, drawn, or all of them."""
+"""How the pairs of a run were selected from all pairs: the first ones, a random sample, or all of them."""
 COLUMNS = ("pairs", "encoder", "order", "score", "k", "accuracy")
 _SUITES_OF = {PAPERS_22: ("sts", "sick", "pit2015"), "sts/mean-of-sets": ("sts",)}
-"""Means over many sets, the paper's own first, and the suites that hold those."""
+"""Means over many sets, with the papers' own first, and the suites that contain these sets."""
 _MOST_BYTES = 1 << 24
 _MOST_TICKS = 8
 
 Curves = dict[str, list[tuple[int, float]]]
-"""By name: numbers of pairs, ascending, and values."""
+"""Name of a curve → numbers of pairs, ascending, and values."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run.
+    """One training run.
 
     Attributes:
-        pairs: it was trained on.
-        encoder: its architecture, or what the table calls it.
+        pairs: number of training pairs.
+        encoder: architecture, or its name in the table.
         order: one of ``ORDERS``.
-        score: mean correlation × 100; None where it was not scored so.
-        k: contrast phrases it was trained with; None where its objective has none.
-        accuracy: of choosing the paraphrase among 100 phrases, in %; None where it was not scored so.
+        score: mean correlation × 100; None if it was not measured.
+        k: number of contrast phrases; None if the objective has none.
+        accuracy: accuracy in % of choosing the paraphrase among 100 phrases; None if it was not measured.
     """
 
     pairs: int
@@ -54,7 +54,7 @@ class Run:
 
 
 def score_by_data(inputs: Inputs) -> Content:
-    """Mean score against the number of pairs, on a log scale."""
+    """Plot the mean score against the number of pairs, on a log scale."""
     runs = find_runs(inputs)
     curves = score_curves(runs)
     if not curves:
@@ -74,7 +74,7 @@ def score_by_data(inputs: Inputs) -> Content:
 
 
 def choice_by_data(inputs: Inputs) -> Content:
-    """Accuracy against the number of pairs, a curve for each number of contrast phrases."""
+    """Plot the accuracy against the number of pairs, with one curve for each number of contrast phrases."""
     runs = find_runs(inputs)
     curves = choice_curves(runs)
     if not curves:
@@ -89,7 +89,7 @@ def choice_by_data(inputs: Inputs) -> Content:
 
 
 def score_curves(runs: list[Run]) -> Curves:
-    """By encoder and order; a run on all pairs belongs to both orders of its encoder."""
+    """Return the scores by encoder and order; a run on all pairs belongs to both orders of its encoder."""
     orders = {
         encoder: {run.order for run in runs if run.encoder == encoder} for encoder in {run.encoder for run in runs}
     }
@@ -102,27 +102,27 @@ def score_curves(runs: list[Run]) -> Curves:
 
 
 def choice_curves(runs: list[Run]) -> Curves:
-    """By encoder and number of contrast phrases."""
+    """Return the accuracies by encoder and number of contrast phrases."""
     return _curves(runs, lambda run: f"k = {run.k}" if run.k else "", lambda run: run.accuracy)
 
 
 def amounts_shown(curves: Curves) -> list[int]:
-    """Numbers of pairs to write at the axis: the largest, and at most seven of the others, evenly taken."""
+    """Return the numbers of pairs to label on the axis: the largest, and at most seven others, evenly spaced."""
     amounts = sorted({pairs for points in curves.values() for pairs, _ in points}, reverse=True)
     return amounts[:: -(-len(amounts) // _MOST_TICKS)]
 
 
 @lru_cache(maxsize=1)  # both curves ask for the same, and to score the runs takes a while
 def find_runs(inputs: Inputs) -> list[Run]:
-    """The runs that a user names, by amount of data.
+    """Return the runs that the user lists, by amount of data.
 
     Raises:
-        CannotMakeError: none was named.
-        FileNotFoundError, ValueError: a folder or table that cannot be read.
+        CannotMakeError: no runs were given.
+        FileNotFoundError, ValueError: a folder or table cannot be read.
     """
     paths = inputs.options.runs
     if not paths:
-        raise CannotMakeError("it needs runs on several amounts of data; give `runs`, encoder folders or a table")
+        raise CannotMakeError("no runs on several amounts of data were given; set `runs` to encoder folders or a table")
     results: list[Run] = []
     for path in paths:
         _check_there(path)
@@ -131,7 +131,7 @@ def find_runs(inputs: Inputs) -> list[Run]:
 
 
 def check_runs(paths: Sequence[Path]) -> None:
-    """Raise what ``find_runs`` does for a folder or table that cannot be read, without scoring anything."""
+    """Raise the errors of ``find_runs`` for unreadable folders or tables, without scoring anything."""
     for path in paths:
         _check_there(path)
         for folder in _folders(path) if path.is_dir() else ():
@@ -141,34 +141,34 @@ def check_runs(paths: Sequence[Path]) -> None:
 
 
 def read_runs(path: Path) -> list[Run]:
-    """Runs of a table: ``.tsv``, else comma-separated; a header with ``pairs`` and others of ``COLUMNS``.
+    """Read the runs of a table (``.tsv``, or comma-separated) whose header has ``pairs`` and others of ``COLUMNS``.
 
     Raises:
-        ValueError: no such header, or a cell that is not what its column holds (file and line named).
+        ValueError: the header or a cell is invalid; the message names file and line.
     """
     rows = read_quoted(path, _MOST_BYTES)
     head = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
     unknown = [cell for cell in head if cell not in COLUMNS]
     if "pairs" not in head or unknown or not {"score", "accuracy"} & {*head} or len({*head}) < len(head):
         raise ValueError(
-            f"{path}, line 1: the columns are {listed(head) or 'none'}; expected pairs, score or accuracy or both, "
-            f"and maybe others of {', '.join(COLUMNS)}, once each"
+            f"{path}, line 1: the columns are {listed(head) or 'none'}; expected pairs, score or accuracy (or both), "
+            f"and optionally others of {', '.join(COLUMNS)}, once each"
         )
     runs = [_run(path, line, head, cells) for line, cells in rows]
     if not runs:
-        raise ValueError(f"{path} holds no runs below its header")
+        raise ValueError(f"{path} has no rows below its header; add one row per run")
     return runs
 
 
 def main_score(column: Column, names: Sequence[str]) -> float | None:
-    """The score × 100 of one of these names; None where the column has none."""
+    """Return the first available score × 100 among these names; None if the column has none of them."""
     values = {score.name: score.value for score in column.scores if score.name in names}
     value = next((values[name] for name in names if name in values), math.nan)
     return None if math.isnan(value) else 100 * value
 
 
 def score_names(inputs: Inputs) -> list[str]:
-    """The score that runs are compared by: one of ``_SUITES_OF``, else the first mean, else the first score."""
+    """Return the score that runs are compared by: one of ``_SUITES_OF``, else the first mean, else the first score."""
     scores = [score for score in inputs.report.columns[0].scores if not score.name.startswith("choose/")]
     available = {score.name for score in scores}
     preferred = [name for name in _SUITES_OF if name in available]
@@ -177,12 +177,12 @@ def score_names(inputs: Inputs) -> list[str]:
 
 
 def choice_names(inputs: Inputs) -> list[str]:
-    """The score that says how often the paraphrase is chosen among others."""
+    """Return the score for choosing the paraphrase among other phrases."""
     return [score.name for score in inputs.report.columns[0].scores if score.name.startswith("choose/")][:1]
 
 
 def _curves(runs: list[Run], kind: Callable[[Run], str], value: Callable[[Run], float | None]) -> Curves:
-    """Values of the runs that have one, by encoder and kind."""
+    """Return the values of the runs that have one, by encoder and kind."""
     curves: Curves = {}
     for run in sorted(runs, key=lambda run: (run.encoder, run.order, run.k or 0, run.pairs)):
         measured = value(run)
@@ -217,16 +217,18 @@ def _levels(inputs: Inputs, names: list[str], *, with_baselines: bool = False) -
 
 def _check_there(path: Path) -> None:
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; expected an encoder folder, a folder of them, or a table")
+        raise FileNotFoundError(
+            f"{path} does not exist; expected an encoder folder, a folder of encoder folders, or a table"
+        )
 
 
 def _num_pairs(folder: Path, config: dict[str, Any]) -> int:
-    """How many pairs an encoder was trained on."""
+    """Return the number of pairs that an encoder was trained on."""
     num_pairs = ((config.get("provenance") or {}).get("data") or {}).get("pairs")
     if not isinstance(num_pairs, int):
         raise ValueError(
-            f"{folder} does not say how many pairs it was trained on; train it again, or give `runs` a table with the "
-            f"columns {', '.join(COLUMNS)}"
+            f"{folder} does not record the number of its training pairs; train it again, or give `runs` a table with "
+            f"the columns {', '.join(COLUMNS)}"
         )
     return num_pairs
 
@@ -236,7 +238,9 @@ def _folders(path: Path) -> list[Path]:
         return [path]
     folders = sorted(entry.parent for entry in path.glob("*/config.json"))
     if not folders:
-        raise ValueError(f"{path} is not an encoder folder and holds none; expected what jobs/train.py writes")
+        raise ValueError(
+            f"{path} is not an encoder folder and contains none; expected encoder folders, written by jobs/train.py"
+        )
     return folders
 
 
@@ -255,7 +259,9 @@ def _scored(folder: Path, inputs: Inputs) -> Run:
 
 def _run(path: Path, line: int, head: list[str], cells: list[str]) -> Run:
     if len(cells) != len(head):
-        raise ValueError(f"{path}, line {line}: {len(cells)} cells; the header has {len(head)} columns")
+        raise ValueError(
+            f"{path}, line {line}: {len(cells)} cells, but the header has {len(head)} columns; correct the line"
+        )
     given = {name: cell.strip() for name, cell in zip(head, cells, strict=True)}
     numbers: dict[str, float | None] = {}
     for name in ("pairs", "score", "k", "accuracy"):
@@ -273,6 +279,6 @@ def _run(path: Path, line: int, head: list[str], cells: list[str]) -> Run:
         raise ValueError(f"{path}, line {line}: order is {order[:20]!r}; allowed: {', '.join(ORDERS)}")
     pairs, k = numbers["pairs"], numbers["k"]
     if pairs is None:
-        raise ValueError(f"{path}, line {line}: no number of pairs")
+        raise ValueError(f"{path}, line {line}: the number of pairs is missing; add it")
     whole_k = None if k is None else int(k)
     return Run(int(pairs), given.get("encoder", ""), order, numbers["score"], whole_k, numbers["accuracy"])

@@ -1,4 +1,6 @@
-"""Analyses of word vectors: nearest neighbors (Wieting 2016 table 8), longest and shortest (its §6)."""
+"""Analyses of word vectors: nearest neighbors (Wieting 2016 table 8), longest and shortest vectors (Wieting 2016
+§6).
+"""
 
 from collections.abc import Sequence
 
@@ -16,9 +18,11 @@ from paraembed.text.vocabulary import END, START, UNKNOWN
 NEIGHBORS = Heading("nearest-neighbours", "Nearest neighbors of words", "Wieting 2016, table 8")
 NORMS = Heading("word-norms", "Longest and shortest word vectors", "Wieting 2016, §6")
 WIETING_2016 = ("unlike", "2", "ladies", "lookin", "disagree")
-"""The words of the paper's table."""
+"""Words of the paper's table."""
 MOST_COMMON = 10_000
-"""Words looked at: the first ones of the vocabulary, whose files are ordered by frequency (the paper: 10,000)."""
+"""Number of words to search: the first ones of the vocabulary, since word-vector files are ordered by frequency (the
+paper: 10,000).
+"""
 NUM_NEIGHBORS = 7
 NUM_WORDS = 20
 _DEFAULT_WORDS = 10
@@ -27,7 +31,7 @@ Matrix = npt.NDArray[np.float32]
 
 
 def vectors_of(encoder: Encoder) -> Matrix:
-    """Word vectors as they enter a text, [V, D]: those of ``scaled_avg`` times their words' scales."""
+    """Return the effective word vectors, [V, D]; for ``scaled_avg``, vectors times scales."""
     matrix: Matrix = encoder.matrix.detach().cpu().numpy()
     if isinstance(encoder.composition, ScaledAvg):
         matrix = matrix * encoder.composition.scale.detach().cpu().numpy()[:, None]
@@ -35,16 +39,16 @@ def vectors_of(encoder: Encoder) -> Matrix:
 
 
 def common_words(encoder: Encoder) -> tuple[list[str], Matrix]:
-    """The most common words of an encoder, [k], and their vectors [k, D]; without <unk>, BOS and EOS."""
+    """Return the most common words of an encoder, [k], and their vectors [k, D], without <unk>, BOS and EOS."""
     words = encoder.vocabulary.slice(0, MOST_COMMON + 3).to_pylist()
     rows = [row for row, word in enumerate(words) if word not in {UNKNOWN, START, END}][:MOST_COMMON]
     return [words[row] for row in rows], vectors_of(encoder)[rows]
 
 
 def nearest(vectors_KD: Matrix, matrix_VD: Matrix, count: int) -> tuple[npt.NDArray[np.int64], Matrix]:
-    """The rows most similar to each vector and their cosines, [K, count]; of equal ones the first comes first.
+    """Return the rows most similar to each vector and their cosines, [K, count]; ties go to the lowest row.
 
-    A row of zeros, and a vector of zeros, has the cosine 0 with everything.
+    A zero row or a zero vector has cosine 0 with everything.
     """
     cosines_KV = _units(vectors_KD) @ _units(matrix_VD).T
     rows = np.argsort(-cosines_KV, axis=1, kind="stable")[:, :count]
@@ -52,7 +56,7 @@ def nearest(vectors_KD: Matrix, matrix_VD: Matrix, count: int) -> tuple[npt.NDAr
 
 
 def default_words(vocabulary: Sequence[str]) -> list[str]:
-    """The paper's words that are in a vocabulary, ordered by frequency, filled up with common ones to ten."""
+    """Return the paper's words that are in a vocabulary, by frequency, then common words, ten in all."""
     known = set(vocabulary)
     chosen = [word for word in WIETING_2016 if word in known]
     letters = [word for word in vocabulary[100:2000] if word.isalpha() and len(word) > 3 and word not in chosen]
@@ -61,7 +65,7 @@ def default_words(vocabulary: Sequence[str]) -> list[str]:
 
 
 def neighbors(inputs: Inputs) -> Content:
-    """Nearest neighbors of words in the space of each candidate."""
+    """Find the nearest neighbors of words in the vector space of each candidate."""
     encoders = inputs.encoders()
     wanted = [word.lower() for word in inputs.options.neighbors_of] or default_words(common_words(encoders[0][1])[0])
     columns = [_neighbors_of(encoder, wanted) for _, encoder in encoders]
@@ -74,7 +78,7 @@ def neighbors(inputs: Inputs) -> Content:
 
 
 def norms(inputs: Inputs) -> Content:
-    """The longest and the shortest word vectors of each candidate."""
+    """Find the longest and the shortest word vectors of each candidate."""
     tables: list[Table] = []
     panels = []
     for label, encoder in inputs.encoders():
@@ -95,7 +99,7 @@ def norms(inputs: Inputs) -> Content:
         series = [Series("", lengths[ends])]
         panels.append(Panel(label, series, [words[index] for index in ends], float(np.median(lengths)), number))
     if not tables:
-        raise CannotMakeError("no vocabulary has two words")
+        raise CannotMakeError("no vocabulary has two or more words; add an encoder")
     text = (
         f"L2 norms of the {MOST_COMMON:,} first words of the vocabulary. In an average a long vector weighs more: the "
         "paper found information-bearing words at one end and function words at the other. The line is the median."

@@ -1,1 +1,1 @@
-"""Download of the public original data of the four papers."""
+"""Download the public original data of the four papers."""

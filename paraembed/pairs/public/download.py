@@ -1,7 +1,7 @@
-"""Download a file from an http, https or file URL, over as many connections as it takes.
+"""Download a file from an http, https or file URL; a broken download is resumed.
 
-Next to the part is ``PART.json`` (address, validator, size): a later call asks for the rest with ``Range`` and
-``If-Range``, so that pieces of two versions are never joined.
+The file ``PART.json`` next to the partial download holds URL, validator and size. A later call requests the missing
+bytes with ``Range`` and ``If-Range``, so that bytes of two versions are never mixed.
 """
 
 import errno
@@ -33,7 +33,7 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504}  # answers worth another try
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a download: bytes received, and in total if the server says so.
+    """Progress of a download: bytes received, and total bytes if the server sends them.
 
     ``note`` describes an event (a broken connection, a restart); it is empty otherwise.
     """
@@ -69,15 +69,15 @@ class _State(TypedDict):  # what is noted of a part
 
 
 class _BrokenError(Exception):
-    """Temporary failure of the connection or the server."""
+    """Error for a temporary failure of the connection or the server."""
 
 
 class _UnreachableError(_BrokenError):
-    """The server cannot be reached."""
+    """Error for a server that cannot be reached."""
 
 
 class _StaleError(Exception):
-    """The server cannot resume from the requested byte."""
+    """Error for a server that cannot resume from the requested byte."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def require_address(url: str) -> None:
         scheme = ""
     if scheme not in {"http", "https", "file"}:
         raise ValueError(
-            f"{without_credentials(url)} is no address to fetch from; give one that begins with http://, https:// or "
-            "file:///"
+            f"{without_credentials(url)} is not a URL to download from; give one that begins with http://, https:// "
+            "or file:///"
         )
 
 
@@ -106,14 +106,14 @@ def download(source: Source, part: Path, report: Report, patience: Patience, *, 
 
     Args:
         source: what to download.
-        part: file to write; an earlier download is resumed if that is safe.
+        part: file to write; an earlier partial download is resumed if that is safe.
         report: called for every received piece, and with a note on other events.
-        patience: tries and timeouts.
-        digest_known: the caller will check the digest, so a download without validators may be resumed, too.
+        patience: limits of retries.
+        digest_known: whether the caller checks the digest, so that a download without validators may be resumed, too.
 
     Raises:
-        ValueError: the URL is rejected, or the server has no such file or another one.
-        OSError: no connection, or a full disk; received bytes are kept.
+        ValueError: the URL is rejected, or the server does not have the file or has a different one.
+        OSError: there is no connection, or the disk is full; received bytes are kept.
     """
     tries, most, shown = 0, _size(part), without_credentials(source.url)
     while True:
@@ -122,7 +122,7 @@ def download(source: Source, part: Path, report: Report, patience: Patience, *, 
             return
         except (_BrokenError, _StaleError) as error:
             if isinstance(error, _UnreachableError) and tries == 0:
-                message = f"{shown} cannot be reached ({error}); is the address right, and the network up?"
+                message = f"{shown} cannot be reached ({error}); check the URL and the network"
                 raise OSError(message) from None
             if isinstance(error, _StaleError):
                 discard(part)
@@ -131,8 +131,8 @@ def download(source: Source, part: Path, report: Report, patience: Patience, *, 
         most = max(most, _size(part))
         if tries >= patience.attempts:
             raise OSError(
-                f"{shown} failed {tries} times in a row, at last: {failure}; {_size(part):,} bytes are kept, run the "
-                "same command again to resume"
+                f"{shown} failed {tries} times in a row, last with: {failure}; {_size(part):,} bytes are kept, run "
+                "the same command again to resume"
             )
         pause = min(patience.pause * 2 ** (tries - 1), _LONGEST_PAUSE)
         report(Progress(source.name, _size(part), None, f"{failure}; trying again in {pause:.0f} s"))
@@ -140,26 +140,27 @@ def download(source: Source, part: Path, report: Report, patience: Patience, *, 
 
 
 def discard(part: Path) -> None:
-    """Remove a part and its state."""
+    """Remove a partial download and its state."""
     part.unlink(missing_ok=True)
     _state_of(part).unlink(missing_ok=True)
 
 
 @contextmanager
 def full_disk_in_words(path: Path, kept: str) -> Iterator[None]:
-    """Raise a clear error if the disk is full; the message names what is kept."""
+    """Raise a clear error if the disk is full; ``kept`` says what is kept."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
         raise OSError(
-            f"no space left on the disk for {path} ({error.strerror}); {kept}: make room and run the same command again"
+            f"no space left on the disk for {path} ({error.strerror}); {kept}: free some space and run the same "
+            "command again"
         ) from None
 
 
 def _receive(source: Source, part: Path, report: Report, timeout: float, *, digest_known: bool) -> None:
-    """Request the missing bytes over one connection, append them, and check that the part is complete."""
+    """Request the missing bytes over one connection, append them, and check that the file is complete."""
     state = _resumable(source, part, digest_known=digest_known)
     have = _size(part) if state else 0
     if have and have == state["total"]:
@@ -173,7 +174,10 @@ def _receive(source: Source, part: Path, report: Report, timeout: float, *, dige
             raise _StaleError("the file on the server has changed")
         if source.num_bytes is not None and total != source.num_bytes:
             shown = without_credentials(source.url)
-            raise ValueError(f"{shown} has {total:,} bytes, not {source.num_bytes:,}: it is another file")
+            raise ValueError(
+                f"{shown} has {total:,} bytes, but {source.num_bytes:,} are expected, so it is a different file; "
+                "give another URL with `url`"
+            )
         if not answer.start:
             if have:
                 report(Progress(source.name, 0, total, "the server sends the whole file: starting over"))
@@ -183,15 +187,15 @@ def _receive(source: Source, part: Path, report: Report, timeout: float, *, dige
         with full_disk_in_words(part, "received bytes are kept"):
             size = _append(source, part, answer, total, report)
     if total is None:
-        report(Progress(source.name, size, None, "the server does not say how long the file is; it may be cut short"))
+        report(Progress(source.name, size, None, "the server does not send the size of the file; it may be incomplete"))
     elif size < total:
         raise _BrokenError(f"the connection ended after {size:,} of {total:,} bytes")
 
 
 def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, Any]:
-    """Return the state of the part; empty if its bytes cannot be used.
+    """Return the saved state of the partial download; empty if its bytes cannot be used.
 
-    Without a validator pieces of two versions could be joined unseen, unless the digest is known.
+    Without a validator or a known digest, bytes of two versions could be mixed unnoticed.
     """
     if not part.exists() or not _state_of(part).exists():
         return {}
@@ -205,10 +209,10 @@ def _resumable(source: Source, part: Path, *, digest_known: bool) -> dict[str, A
 
 
 def _append(source: Source, part: Path, answer: _Answer, total: int | None, report: Report) -> int:
-    """Append the response to the part; return its size."""
+    """Append the response to the partial download; return its new size."""
     size = answer.start
     if total is not None and total - size > (free := shutil.disk_usage(part.parent).free):
-        raise OSError(errno.ENOSPC, f"{total - size:,} bytes to come, {free:,} free")
+        raise OSError(errno.ENOSPC, f"{total - size:,} bytes are missing, but only {free:,} are free")
     with part.open("ab", buffering=0) as file:  # unbuffered: on a full disk the part holds what was written, no more
         while data := answer.read(_CHUNK if total is None else min(_CHUNK, total - size)):
             while data:
@@ -229,7 +233,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _open_at(url: str, start: int, validator: str, timeout: float) -> Iterator[_Answer]:
-    """Request a file from byte ``start`` on; if ``validator`` no longer holds, the server sends the whole file."""
+    """Request a file from byte ``start`` on; if ``validator`` no longer matches, the server sends the whole file."""
     parts, shown = urlsplit(url), without_credentials(url)
     if parts.scheme != "file":
         headers = {"User-Agent": "paraembed", "Accept-Encoding": "identity"}
@@ -239,10 +243,10 @@ def _open_at(url: str, start: int, validator: str, timeout: float) -> Iterator[_
             yield _http_answer(shown, response)
         return
     if parts.netloc not in {"", "localhost"}:
-        raise ValueError(f"{shown} names another machine; a file on this one is file:///…")
+        raise ValueError(f"{shown} names another machine; the URL of a local file is file:///…")
     path = Path(urllib.request.url2pathname(parts.path))
     if not path.is_file():
-        raise ValueError(f"{shown}: there is no such file")
+        raise ValueError(f"{shown}: the file does not exist; check the path")
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         version = f"{status.st_size}-{status.st_mtime_ns}"
@@ -258,19 +262,21 @@ def _ask(url: str, headers: dict[str, str], timeout: float) -> http.client.HTTPR
         error.close()
         status = " ".join(f"{error.code} {error.reason}".split())
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise _StaleError("the server has fewer bytes than the part") from None
+            raise _StaleError("the file on the server is shorter than the partial download") from None
         if error.code in _PASSING:
             raise _BrokenError(f"the server answered {status}") from None
         what = "is not there" if error.code in {404, 410} else "is rejected"
         raise ValueError(f"{shown} {what} ({status}); give another address with `url`") from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, TimeoutError):
-            raise _BrokenError("no answer in time") from None
+            raise _BrokenError("the server did not answer in time") from None
         if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise ValueError(f"{shown} shows no valid certificate ({error.reason.verify_message})") from None
+            raise ValueError(
+                f"{shown} has no valid certificate ({error.reason.verify_message}); give another URL with `url`"
+            ) from None
         raise _UnreachableError(_reason(error.reason)) from None
     except http.client.InvalidURL as error:
-        raise ValueError(f"{shown} is no address to fetch from: {without_credentials(str(error))}") from None
+        raise ValueError(f"{shown} is not a valid URL: {without_credentials(str(error))}") from None
     except (OSError, http.client.HTTPException) as error:
         raise _BrokenError(_reason(error)) from None
     return response
@@ -279,9 +285,7 @@ def _ask(url: str, headers: dict[str, str], timeout: float) -> http.client.HTTPR
 def _http_answer(shown: str, response: http.client.HTTPResponse) -> _Answer:
     headers = response.headers
     if headers.get_content_type() == "text/html":
-        raise ValueError(
-            f"{shown} answers with a web page, not with the file; open it in a browser to see what it wants"
-        )
+        raise ValueError(f"{shown} returns a web page instead of the file; open the URL in a browser to see why")
     start, total = 0, _number(headers["Content-Length"] or "")
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:  # bytes 100-199/200; the total can be *
         unit, _, rest = (headers["Content-Range"] or "").partition(" ")
@@ -312,7 +316,7 @@ def _reason(error: object) -> str:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Redirect handler that only follows redirects to the same scheme and from http to https."""
+    """Redirect handler that follows redirects only to the same scheme, or from http to https."""
 
     def redirect_request(
         self,
@@ -327,5 +331,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if now != before and (before, now) != ("http", "https"):
             fp.close()
             shown, new = without_credentials(req.full_url), without_credentials(newurl)
-            raise ValueError(f"{shown} redirects to {new}; from {before} that is not followed")
+            raise ValueError(
+                f"{shown} redirects to {new}, but a redirect from {before} to this scheme is not followed; give "
+                "another URL with `url`"
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -1,7 +1,7 @@
-"""Download public originals to a cache, checked and atomically, and unpack archives.
+"""Download public originals to a cache atomically, check their digests, and unpack archives.
 
-``fetched.json`` in the cache holds the SHA-256 of every file: a digest that the table lacks is recorded on first use
-and checked from then on. Nothing that is downloaded is loaded or executed.
+``fetched.json`` in the cache holds the SHA-256 of every file. If the table has no digest of a file, it is recorded at
+the first download and checked from then on. Downloaded content is never loaded or executed.
 """
 
 import gzip
@@ -48,21 +48,22 @@ def default_cache() -> Path:
 
 
 def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None) -> Path:
-    """Download a source to the cache, or find it there, and check its digest: that of the table or of the first use.
+    """Download a source to the cache unless the cache holds it, and check its digest (from the table or the first
+    download).
 
     Args:
         source: what to download.
-        cache: folder; created if missing, and locked meanwhile.
+        cache: folder of the cache; created if missing, and locked during the call.
         report: called for every received piece, and with a note on other events.
-        patience: tries and timeouts.
+        patience: limits of retries.
 
     Returns:
         The file.
 
     Raises:
-        ValueError: the URL is rejected, the server has no such file or another one, the digest is wrong (the file is
-            removed), or another run holds the cache.
-        OSError: no connection, or a full disk; received bytes are kept for the next call.
+        ValueError: the URL is rejected, the server does not have the file or has a different one, the digest is wrong
+            (the file is removed), or another run has locked the cache.
+        OSError: there is no connection, or the disk is full; received bytes are kept for the next call.
     """
     require_address(source.url)
     with locked(cache, make=True):
@@ -78,13 +79,17 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
         if expected not in {None, digest}:
             if is_there:
                 raise ValueError(
-                    f"{path} has sha256 {digest}, not {expected}: it was changed; delete it and download it again"
+                    f"{path} has sha256 {digest}, but {expected} is expected, so it was changed; delete it and "
+                    "download it again"
                 )
             discard(part)
             known = f"expected {expected}"
             if not source.sha256:
-                known = f"its first use recorded {expected}; remove it from {cache / FETCHED} if the file is right"
-            raise ValueError(f"{shown} has sha256 {digest}, the download was removed: {known}")
+                known = (
+                    f"the first download had {expected}; if the new file is valid, remove its entry from "
+                    f"{cache / FETCHED}"
+                )
+            raise ValueError(f"{shown} has sha256 {digest}, so the download was removed; {known}")
         if not is_there or not record:  # a file that a user put there is recorded, too
             record |= {"url": shown, "bytes": file.stat().st_size, "sha256": digest}
             write_json(cache / FETCHED, records | {source.file: record})
@@ -98,13 +103,13 @@ def fetch(source: Source, cache: Path, report: Report = lambda _: None, patience
 def fetch_unpacked(
     source: Source, cache: Path, report: Report = lambda _: None, patience: Patience | None = None
 ) -> Path:
-    """Download a source; an archive is unpacked, once, to the folder ``CACHE/NAME``.
+    """Download a source; an archive is also unpacked, once, to the folder ``CACHE/NAME``.
 
     Returns:
         The file, or the folder of an archive.
 
     Raises:
-        ValueError, OSError: as ``fetch`` and ``paraembed.pairs.public.fetch.unpack``.
+        ValueError, OSError: the same errors as ``fetch`` and ``unpack``.
     """
     path = fetch(source, cache, report, patience)
     if not is_archive(source.file):
@@ -135,14 +140,14 @@ _ZIP, _TAR = (".zip",), (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 def is_archive(file: str) -> bool:
-    """Return whether a file of this name is an archive."""
+    """Return whether a file name is that of an archive."""
     return file.endswith(_ZIP + _TAR)
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
-    """Unpack an archive to a folder, which appears, and replaces an existing one, only when it is complete.
+    """Unpack an archive to a folder; the folder appears, or replaces an existing one, only when it is complete.
 
-    Permissions, owners and times of the members are not restored. Nothing of the content is loaded or executed.
+    Permissions, owners and times of the members are not restored. No content is loaded or executed.
 
     Returns:
         The files written, sorted.
@@ -176,7 +181,7 @@ def _write_members(archive: Path, folder: Path) -> None:
                     check_inflation(archive, inflated)
                     file.write(piece)
         except (FileExistsError, NotADirectoryError):
-            raise _rejection(archive, name, "is in it twice") from None
+            raise _rejection(archive, name, "occurs twice") from None
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
@@ -199,7 +204,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
 
 
 def _inside(name: str, archive: Path) -> tuple[str, ...]:
-    """Return the parts of a member's path; raise ValueError if it leads out of the folder."""
+    """Return the components of a member's path; raise ValueError if the path leads out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or PureWindowsPath(name).anchor:
         raise _rejection(archive, name, "has an absolute path")
@@ -209,4 +214,6 @@ def _inside(name: str, archive: Path) -> tuple[str, ...]:
 
 
 def _rejection(archive: Path, name: str, why: str) -> ValueError:
-    return ValueError(f"{archive}: the member {name!r} {why}; the archive is rejected, and nothing was written")
+    return ValueError(
+        f"{archive}: the member {name!r} {why}, so the archive is rejected and nothing was written; use another archive"
+    )

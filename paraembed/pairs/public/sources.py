@@ -1,10 +1,10 @@
-"""Public original files of the four papers: URL, size, digest, license.
+"""Public original files of the four papers, with URL, size, digest and license.
 
-No URL was tried when this table was written. ``Source.evidence`` is the evidence for each: a "seen" URL is verbatim in
-public code (the papers' authors' set-up scripts if there are any), a "pattern" URL is derived from one by size and
-part. Sizes and digests are given if two public sources agree (for paragram-sl999: one source); others are recorded on
-first use. The servers are old: paraphrase.org (403 since 2025) and the word2vec bucket are reported as gone; ``fetch
---url`` takes a mirror or a local file.
+No URL was tested when this table was written. ``Source.evidence`` names the evidence for each: a "seen" URL occurs
+verbatim in public code (the set-up scripts of the papers' authors, if available); a "pattern" URL is derived from such
+a URL by size and part. Sizes and digests are given if two public sources agree (for paragram-sl999, one source); the
+others are recorded at the first download. The servers are old: paraphrase.org (403 since 2025) and the word2vec bucket
+are reported as gone. ``fetch --url`` accepts a mirror or a local file.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Source:
-    """Public file.
+    """A public file.
 
     Attributes:
         name: name on the command line.
@@ -105,14 +105,12 @@ SOURCES = {source.name: source for source in (*_PPDB, *_OTHERS)}
 
 
 def find_source(name: str) -> Source:
-    """Return the source of a name.
+    """Return the source with this name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the name is unknown.
     """
     if name in SOURCES:
         return SOURCES[name]
     ppdb = f"ppdb-{{1.0,2.0}}-{{{','.join(SIZES)}}}-{{{','.join(PARTS)}}}"
-    raise ValueError(
-        f"no source is called {name!r}; there are {', '.join([ppdb, *(source.name for source in _OTHERS)])}"
-    )
+    raise ValueError(f"unknown source {name!r}; allowed: {', '.join([ppdb, *(source.name for source in _OTHERS)])}")

@@ -1,4 +1,4 @@
-"""Faster steps than ``training.step.Step`` in PyTorch's operators alone, which compute the same, and which one runs."""
+"""Faster versions of ``training.step.Step`` that compute the same result, and the choice among them."""
 
 from typing import Literal
 
@@ -20,22 +20,25 @@ def step_kind(
     dtype: torch.dtype = torch.float32,
     is_on_disk: bool = False,
 ) -> StepKind:
-    """Return the fastest step that trains an encoder as a recipe says.
+    """Return the fastest kind of step for an encoder, a recipe and a device.
 
-    - plain: PyTorch's operators. On a GPU also for fresh dropout masks of negatives, whose texts the host must know.
-    - compiled: the same, but rows of the word matrix move by compiled loops on a CPU.
-    - additive: encoders that add up word vectors, with the margin loss, as a whole in compiled loops on a CPU; of
-      several workers each computes the whole step.
-    - shared: additive, and workers on one machine each compute their share of it, on one word matrix.
-    - graphs: one worker on a GPU, which is never waited for.
+    - plain: PyTorch's operators. Also on a GPU if negatives get new dropout masks, because the host must then know
+        their
+      texts.
+    - compiled: the same, but on a CPU compiled loops read and update the rows of the word matrix.
+    - additive: the whole step in compiled loops on a CPU, for bag-of-words encoders with the margin loss; each of
+        several
+      workers computes the whole step.
+    - shared: like additive, but workers on one machine each compute a part of the step, on a shared word matrix.
+    - graphs: one worker on a GPU, without waiting for the GPU.
 
     Args:
-        config: of the encoder.
-        recipe: how it is trained.
+        config: configuration of the encoder.
+        recipe: recipe of the training.
         device: cpu or cuda.
-        world: how many workers.
-        dtype: of the word vectors.
-        is_on_disk: whether the pairs are over the memory limit.
+        world: number of workers.
+        dtype: type of the word vectors.
+        is_on_disk: whether the pairs exceed the memory limit.
     """
     on_pairs = recipe if isinstance(recipe, Recipe) else None
     is_single = on_pairs is not None and on_pairs.mega_batch_size == 1
@@ -52,7 +55,7 @@ def step_kind(
 
 
 def is_additive(config: EncoderConfig, recipe: Recipe) -> bool:
-    """Return whether a step's gradient has a closed form: texts are sums of words, and no token is changed."""
+    """Return whether a step's gradient has a closed form: texts are sums of word vectors, and no token is changed."""
     return (
         isinstance(config, AvgConfig | SumConfig)
         and recipe.objective == "margin"

@@ -1,21 +1,19 @@
-"""The margin step of encoders that add up word vectors, with its gradient in closed form and in compiled loops.
+"""Margin-loss step of bag-of-words encoders on the CPU, with its gradient in closed form and in compiled loops.
 
-``tests/training/fast/test_cpu.py`` holds it equal to ``training.step.Step``, to 1e-6.
+``tests/training/fast/test_cpu.py`` checks that it equals ``training.step.Step`` to 1e-6.
 
-A text's vector is the mean or the sum of its words' vectors, so that all the step needs of a text is one vector and one
-gradient: no row is gathered, no graph is built.
+A text's vector is the mean or the sum of its words' vectors, so the step needs only one vector and one gradient per
+text: no rows are gathered, and no autograd graph is built.
 
-Data-parallel: every worker holds all pairs. On one machine the word matrix and the optimizer's moments are in memory
-that all workers share: each embeds the texts of its share, leaves their gradients where all see them, and moves the
-rows that it owns; nothing is sent. Workers on several machines each hold the same matrix, and compute vectors and
-gradients of the whole step, which costs less than to send them (2,000 texts: 3 ms against 2.4 MB); the choices of
-negatives, whose work grows with the square of the batch, are shared out, and are all that is exchanged, 8 bytes a text.
-Both give the same bits.
+Data-parallel: every worker holds all pairs. On one machine, all workers share the memory of the word matrix and of the
+optimizer's moments. Each worker embeds its part of the texts, writes their gradients to shared memory, and updates the
+rows it owns; nothing is sent. Workers on several machines each hold a copy of the matrix, and compute vectors and
+gradients of the whole step, which is faster than sending them (2,000 texts: 3 ms against 2.4 MB). They only divide the
+choice of negatives, whose cost is quadratic in the batch, and exchange the chosen negatives, 8 bytes per text. Both
+ways give the same bits.
 
-Shared memory for all training workers on one machine.
-``tests/training/test_workers.py`` holds steps in it equal to those of ``training.step.Step``.
-
-It has no name: it is gone with the last worker that maps it, however that ends.
+The shared memory has no name in the file system, so it is freed when the last worker that maps it ends, even after a
+crash. ``tests/training/test_workers.py`` checks that steps in shared memory equal those of ``training.step.Step``.
 """
 
 import contextlib
@@ -46,7 +44,7 @@ _SMALLEST = np.float32(SMALLEST_NORM)
 
 
 class AdditiveStep:
-    """The step of the kinds additive and shared, whose word vectors move to shared memory."""
+    """Step of the kinds additive and shared; it moves the word vectors to shared memory."""
 
     def __init__(
         self, encoder: Encoder, recipe: Recipe, negatives: Negatives, update: Update, rank: int, *, is_shared: bool
@@ -58,9 +56,10 @@ class AdditiveStep:
         self._grad_NH = self._shared_gradients() if is_shared else None
 
     def _shared_gradients(self) -> Tensor | None:
-        """Room for the gradients of a step's texts that all workers see, as they now see the matrix; None: they cannot.
+        """Return shared memory for the gradients of a step's texts, or None if the workers cannot share memory.
 
-        Clipping wants all rows at once, and a pool of all workers all vectors; then each worker computes all of it.
+        Clipping needs all rows at once, and a cross-worker negative pool needs all vectors; each worker then computes
+        everything.
         """
         world, words = self.update.world, self.update.words
         shapes = [tuple(words[0].shape)] * (len(words) + len(self.update.state()))
@@ -86,15 +85,15 @@ class AdditiveStep:
         """Train on the batch of all workers.
 
         Args:
-            texts: of the whole step's pairs, the same on every worker; the texts of negatives that are chosen
-                already follow.
-            chosen_N: the row of each text's negative among them; None: choose them.
-            total: pairs of the step.
-            step: from 1 over the run.
-            generator: this worker's draws.
+            texts: texts of the whole step's pairs, equal on every worker, followed by the texts of negatives that are
+                already chosen.
+            chosen_N: row of each text's negative among them; None: choose negatives in this step.
+            total: number of pairs in the step.
+            step: number of the step in the run, from 1.
+            generator: random generator of this worker.
 
         Returns:
-            Sum of the objective's terms of this worker's share, and how many of them are above zero.
+            Sum of the objective's terms in this worker's part, and the number of them above zero.
         """
         bounds = share_bounds(total, self.update.world)
         if self._grad_NH is None:
@@ -120,9 +119,9 @@ class AdditiveStep:
         generator: np.random.Generator,
         grad_NH: npt.NDArray[np.float32],
     ) -> tuple[float, int]:
-        """Write the gradient by any token of each text; ``bounds``: the shares of the workers among the texts' pairs.
+        """Write the gradient of each text with respect to any of its tokens; ``bounds`` are the parts of the workers.
 
-        Returns as a call does.
+        The return values are those of ``__call__``.
         """
         whole = self.encoder.with_boundaries(texts)
         vectors_NH = np.empty_like(grad_NH)
@@ -137,7 +136,7 @@ class AdditiveStep:
         return result
 
     def _move(self, texts: Ragged, grad_NH: npt.NDArray[np.float32], step: int, owner: tuple[int, int]) -> None:
-        """Move the rows of an owner (see ``texts_by_row``) along the gradients of the texts."""
+        """Update the rows of an owner (see ``texts_by_row``) with the gradients of the texts."""
         whole = self.encoder.with_boundaries(texts)
         rows_T, texts_T = np.empty((2, len(whole.ids)), np.int32)
         starts_T1 = np.empty(len(whole.ids) + 1, np.int64)
@@ -152,7 +151,9 @@ class AdditiveStep:
             self.update.move(torch.from_numpy(rows_T[first:last]), torch.from_numpy(grad_RD), bias)
 
     def _choose(self, vectors_NH: Tensor, texts: Ragged, bounds: list[int], generator: np.random.Generator) -> Tensor:
-        """The negative of each text, by its row in the step, int64 [N]; each worker finds those of its share."""
+        """Return the negative of each text as its row in the step, int64 [N]; each worker computes those of its
+        part.
+        """
         if len(bounds) == 2:
             return self.negatives.choose(vectors_NH, vectors_NH, texts, texts, 0, generator)
         starts = [2 * bound for bound in bounds]
@@ -172,9 +173,10 @@ _TOKEN_BYTES = 64  # the floats behind it begin at a cache line
 
 
 def shared_zeros(shapes: list[tuple[int, ...]], rank: int, world: int) -> list[Tensor] | None:
-    """Zeros of these shapes, float32, the same memory on all workers; None where they are on several machines.
+    """Return float32 zeros of the given shapes, in memory that all workers share; None if the workers are on several
+    machines.
 
-    Every worker must ask for the same.
+    Every worker must request the same shapes.
     """
     sizes = [int(np.prod(shape)) for shape in shapes]
     num_bytes = _TOKEN_BYTES + 4 * sum(sizes)
@@ -211,7 +213,7 @@ def _made(num_bytes: int, token: str) -> tuple[int, mmap.mmap] | None:
 
 
 def _mapped(address: str, num_bytes: int) -> mmap.mmap | None:
-    """Return the memory of worker 0 if it is on this machine; on another machine the path does not lead to it."""
+    """Map the memory of worker 0 if it is on this machine; on another machine the path does not exist."""
     path, _, token = address.partition(" ")
     try:
         if not _is_ours(path):  # nothing else is to be opened
@@ -235,7 +237,9 @@ def _is_ours(path: str) -> bool:
 
 
 def _on_huge_pages(number: int, num_bytes: int) -> mmap.mmap:
-    """A file's memory; on huge pages where ``/sys/kernel/mm/transparent_hugepage/shmem_enabled`` is ``advise``."""
+    """Map the memory of a file, on huge pages if ``/sys/kernel/mm/transparent_hugepage/shmem_enabled`` is
+    ``advise``.
+    """
     memory = mmap.mmap(number, num_bytes)
     with contextlib.suppress(OSError, AttributeError):  # where the system has none
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -1,17 +1,13 @@
-"""The step on a GPU that nothing is asked of: shapes that the host knows, so that it never waits for an answer.
+"""Training step on a GPU without synchronization: the host knows all shapes, so it never waits for a result.
 
-``tests/training/fast/test_gpu.py`` holds it equal to ``training.step.Step``, to 1e-5, on a CPU, too.
+``tests/training/fast/test_gpu.py`` checks that it equals ``training.step.Step`` to 1e-5, also on a CPU.
 
-The word vectors of the tokens are the leaf of the autograd graph, a row a token; sums over the tokens of a row go by
-sorted segments, not by atomic additions, so that equal runs give equal bits. Where shapes repeat, the whole step is
-recorded (see ``graphs``).
+The leaf of the autograd graph holds one row per token, the word vector. Gradients of the same word are summed over
+sorted segments instead of by atomic additions, so that equal runs give equal bits. Random draws are the same as in
+``Step``, except for dropout, where the padding uses some of the draws.
 
-Draws are those of ``Step`` (of dropout the padding has some, too, so the others are other ones).
-
-A step recorded as one CUDA graph a shape: at batch 100 its kernels take microseconds each, less than to launch them.
-``tests/training/fast/test_gpu.py`` holds recorded steps equal to those of ``training.step.Step``.
-
-A recorded step reads fixed memory: the inputs of a step are copied there, and the graph is replayed.
+Steps with repeating shapes are recorded as CUDA graphs, one per shape: at batch 100, kernels take microseconds, less
+than their launch. A recorded step reads fixed memory: the inputs of a step are copied there, and the graph is replayed.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,13 +44,13 @@ _WARM_UP = 3  # steps of a shape before it is recorded; what libraries allocate 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a device is given for a step.
+    """Inputs of a step on the device.
 
     Attributes:
-        tensors: by name, on the device: ids, text and offsets of the batch, and what the step draws.
+        tensors: tensors on the device by name: ids, text and offsets of the batch, and the random draws of the step.
         steps: shape of the layout of a recurrent encoder.
-        merges: trees of the texts and of the padding, int32 on the CPU; None where the encoder reads none.
-        total: pairs of the step.
+        merges: trees of the texts and of the padding, int32 on the CPU; None if the encoder does not read trees.
+        total: number of pairs in the step.
     """
 
     tensors: dict[str, Tensor]
@@ -64,15 +60,16 @@ class Inputs:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What decides which kernels run."""
+        """Return everything that decides which kernels run."""
         sizes = self.steps.sizes if self.steps else ()
         return self.total, sizes, *((name, *tensor.shape) for name, tensor in self.tensors.items())
 
 
 class Graphs:
-    """Runs a step on inputs without trees; on a CPU always as it comes.
+    """Runner of steps without trees; on a CPU it runs them without recording.
 
-    It is given the step at every call: holding it, the two would stay in memory until a garbage collection.
+    The step function is an argument of every call. If it were stored, it and this object would refer to each other and
+    stay in memory until a garbage collection.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -82,7 +79,9 @@ class Graphs:
         self._seen: dict[tuple[object, ...], int] = {}
 
     def __call__(self, run: Callable[[Inputs], None], inputs: Inputs) -> None:
-        """Run, always the same function; the first steps of a shape as they come, then as recorded."""
+        """Run a step function, the same one in every call: the first steps of a shape directly, later ones from the
+        recording.
+        """
         shape = inputs.shape
         num_seen = self._seen[shape] = self._seen.get(shape, 0) + 1
         if not self._on_gpu or num_seen <= _WARM_UP:
@@ -99,7 +98,7 @@ class Graphs:
         graph.replay()
 
     def _record(self, run: Callable[[Inputs], None], inputs: Inputs) -> tuple["torch.cuda.CUDAGraph", Inputs]:
-        """The step for inputs of a shape; recording runs nothing."""
+        """Record the step for inputs of this shape; recording does not run it."""
         recorded = Inputs(
             {name: tensor.clone() for name, tensor in inputs.tensors.items()}, inputs.steps, None, inputs.total
         )
@@ -110,18 +109,18 @@ class Graphs:
 
 
 STEP_DRAWS = 1
-"""The last number of a step's seed; the order of an epoch is drawn from (seed, epoch)."""
+"""Last number in the seed of a step's draws; the order of an epoch is drawn from (seed, epoch)."""
 
 
 class DeviceStep:
-    """The step of the kind graphs, with the interface of ``Step``.
+    """Step of the kind graphs, with the interface of ``Step``.
 
     Attributes:
-        skipped_pairs: pairs left alone in a batch, for which no negative exists.
+        skipped_pairs: number of pairs that were alone in a batch and had no negative.
     """
 
     def __init__(self, encoder: Encoder, recipe: Recipe, pairs: Ragged) -> None:
-        """Copy the pairs to the encoder's device; arguments and errors as ``Step``."""
+        """Copy the pairs to the encoder's device; arguments and errors are those of ``Step``."""
         self.encoder, self.recipe, self.rank, self.world = encoder, recipe, 0, 1
         self.skipped_pairs = 0
         self.update = Update(encoder, recipe, 1)
@@ -142,21 +141,23 @@ class DeviceStep:
         self._graphs = Graphs(self.device)
 
     def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[DeviceBatch]:  # noqa: ARG002 - the interface of Step
-        """The batches of an epoch of the pairs that are on the device; see ``Step.batches``."""
+        """Return the batches of an epoch of the pairs on the device; see ``Step.batches``."""
         recipe = self.recipe
         return self._pairs.epoch(epoch=epoch, seed=recipe.seed, batch_size=recipe.batch_size, first_pair=first_pair)
 
     def state(self) -> dict[str, Tensor]:
-        """The optimizers' state, as named tensors: those of ``Step``."""
+        """Return the optimizers' state as named tensors, like ``Step``."""
         return self.update.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what ``state`` returned."""
+        """Restore the tensors that ``state`` returned."""
         self.update.load_state(tensors)
 
     @torch.no_grad()
     def __call__(self, batch: DeviceBatch, step: int) -> Tensor:
-        """Train on a batch of ``batches``; ``step`` counts from 1 over the run. Returns as ``Step`` does."""
+        """Train on a batch of ``batches``; ``step`` counts from 1 over the run. The return value is that of
+        ``Step``.
+        """
         if batch.total == 1 and self._negatives is not None:  # no negative exists: nothing moves
             self.skipped_pairs += 1
             return torch.zeros_like(self._result)
@@ -170,7 +171,9 @@ class DeviceStep:
         return self._result.clone()
 
     def _inputs(self, batch: DeviceBatch, step: int) -> Inputs:
-        """What the device needs of a batch; every draw is f(seed, step), in the order in which ``Step`` makes them."""
+        """Return the inputs of the device for a batch; every draw is a function of (seed, step), in the order of
+        ``Step``.
+        """
         more: dict[str, Tensor] = {}
         if self._negatives is not None and self._excludes:
             texts = self._texts.take(batch.texts)
@@ -187,7 +190,9 @@ class DeviceStep:
         return Inputs(tensors, batch.steps, self._merges(batch.texts), batch.total)
 
     def _drawn(self, batch: DeviceBatch, num_texts: int, generator: np.random.Generator) -> dict[str, Tensor]:
-        """What regularizers and negatives draw; the first ``num_texts`` texts are those of the pairs."""
+        """Return the random draws of regularizers and negatives; the first ``num_texts`` texts are those of the
+        pairs.
+        """
         recipe = self.recipe
         drawn: dict[str, Tensor] = {}
         if recipe.scramble:
@@ -233,16 +238,17 @@ class DeviceStep:
     def _by_row(
         self, ids_T: Tensor, is_token_T: Tensor, source_T: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums over the tokens of each row.
+        """Sum values over the tokens of each row.
 
         Args:
             ids_T: rows of the tokens.
-            is_token_T: whether it is one; the others are padding, and count for nothing.
-            source_T: which of the values is each token's.
+            is_token_T: whether each position is a token; the others are padding and are ignored.
+            source_T: index of each token's value.
             values: gradients [·, D].
 
         Returns:
-            The R rows, then some of them again to make T, whether each is one of the R [T, 1], their gradients [T, D].
+            The R distinct rows, padded to T with repeated rows; whether each is one of the R [T, 1]; their gradients
+                [T, D].
         """
         num_tokens, num_rows = len(ids_T), len(self.matrix)
         sorted_T, order_T = torch.where(is_token_T, ids_T, num_rows).sort(stable=True)  # padding is the last segment
@@ -255,7 +261,9 @@ class DeviceStep:
         return sorted_T[starts_T[again_T]], (places_T < count)[:, None], sums_TD[again_T]
 
     def _by_autograd(self, inputs: Inputs) -> Tensor:
-        """Gradient by the word vector of each token [T, D]; those of the other parameters go to their ``grad``."""
+        """Return the gradient of each token's word vector [T, D]; the gradients of the other parameters go to their
+        ``grad``.
+        """
         recipe = self.recipe
         leaf_TD = self.matrix.index_select(0, inputs.tensors["ids"]).requires_grad_(recipe.train_words)
         with torch.enable_grad(), self._autocast():
@@ -287,7 +295,7 @@ class DeviceStep:
         return margin_terms(vectors_NH, vectors_NH, self._chosen(chosen_by_NH, inputs), recipe.margin)
 
     def _encoded(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """As ``Step._encoded``."""
+        """Encode the texts of a step, like ``Step._encoded``."""
         recipe, tensors = self.recipe, inputs.tensors
         places_T = torch.arange(len(leaf_TD), device=self.device)
         order_T = tensors.get("order", places_T)
@@ -302,7 +310,7 @@ class DeviceStep:
             return vectors_NH, self._composed(leaf_TD.detach(), before_T, before_T, inputs)
 
     def _composed(self, rows_RD: Tensor, ids_T: Tensor, order_T: Tensor, inputs: Inputs) -> Tensor:
-        """Vectors [N, H]: of the tokens in this order, whose vectors are these rows."""
+        """Return the vectors [N, H] of texts with the given order of tokens and the given word vectors."""
         composition = self.encoder.composition
         structure = [inputs.tensors["offsets"], *([] if inputs.merges is None else [inputs.merges])]
         if composition.reads_words:
@@ -323,9 +331,10 @@ class DeviceStep:
         return choose(recipe.negatives, similarity_NN, positive_B1, recipe.margin, tensors.get("draws"))
 
     def _closed_form(self, inputs: Inputs) -> Tensor:
-        """Of encoders that add up words: the gradient by any token of a text [N + 1, D], zero for the padding.
+        """Return the gradient with respect to any token of a text [N + 1, D] for bag-of-words encoders; zero for the
+        padding.
 
-        It spares autograd's operators, of which a step of the smallest encoders would consist for the most part.
+        This avoids autograd's operators, which would take most of a step of the smallest encoders.
         """
         lengths_N1 = inputs.tensors["offsets"].diff()[:-1, None].float()
         bags = inputs.tensors["ids"], self.matrix, inputs.tensors["offsets"][:-1]  # the last is the padding
@@ -343,7 +352,9 @@ class DeviceStep:
         return F.pad(grad_ND / lengths_N1 if self._is_mean else grad_ND, (0, 0, 0, 1))
 
     def _margin_gradient(self, vectors_ND: Tensor, negatives_N: Tensor) -> Tensor:
-        """Gradient of the mean loss by the vectors; the loss and the active share go to ``_result``."""
+        """Return the gradient of the mean loss with respect to the vectors; write the loss and the active fraction to
+        ``_result``.
+        """
         pairs = len(vectors_ND) // 2
         partners_ND = vectors_ND.view(pairs, 2, -1).flip(1).reshape(len(vectors_ND), -1)
         apart_ND = vectors_ND[negatives_N] - partners_ND

@@ -1,7 +1,8 @@
-"""Pairs on a GPU: the ids live there, batches are formed there, and the host never waits for it.
-``tests/training/fast/test_gpu_pairs.py`` holds its batches equal to those of ``training.pairs.epoch_batches``.
+"""Pairs in GPU memory: batches are formed on the GPU, and the host never waits for it.
 
-The host knows the length of every text, and so every shape before the GPU has formed it.
+``tests/training/fast/test_gpu_pairs.py`` checks that its batches equal those of ``training.pairs.epoch_batches``.
+
+The host knows the length of every text, so it knows every shape before the GPU has formed the batch.
 
 Shapes in names: S steps, B pairs, N = 2B texts, T tokens with padding, L steps of a recurrent encoder.
 """
@@ -29,17 +30,17 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """Texts of a step, followed by a padding text, so that no operator treats padding separately.
+    """Texts of a step, followed by a padding text, so that operators need no special case for padding.
 
     Attributes:
         ids_T: rows of the tokens, int64, text after text; 0 for padding.
-        text_T: which text each token is of, int64, ascending; N for padding.
-        offsets: where each text begins, then the padding, and where that ends, int64 [N + 2].
+        text_T: number of the text of each token, int64, ascending; N for padding.
+        offsets: start of each text, start of the padding, and end of the padding, int64 [N + 2].
         texts: numbers of the N texts in the data; on the host.
         steps: shape of the layout of a recurrent encoder, with the padding as a text.
-        repeats: whether there are few different shapes of this kind.
-        total: pairs of the step.
-        may_pause: whether a run may be broken off behind it.
+        repeats: whether only a few different shapes of this kind occur.
+        total: number of pairs in the step.
+        may_pause: whether a run may be interrupted after this batch.
     """
 
     ids_T: Tensor  # noqa: N815 - the shape
@@ -53,19 +54,19 @@ class DeviceBatch:
 
 
 class DevicePairs:
-    """All pairs of the data in the memory of a device; trees stay behind."""
+    """All pairs of the data in the memory of a device, without trees."""
 
     def __init__(
         self, pairs: Ragged, device: torch.device | str, *, recurrent: bool = False, repeats: bool = True
     ) -> None:
-        """Copy texts.
+        """Copy texts to a device.
 
         Args:
-            pairs: 2n texts; the texts already have the BOS/EOS tokens of the encoder.
-            device: where to.
+            pairs: 2n texts, which already have the BOS/EOS tokens of the encoder.
+            device: target device.
             recurrent: whether batches get ``steps``.
-            repeats: whether batches are padded so that shapes repeat. Those of a recurrent encoder are not where that
-                would make them too long.
+            repeats: whether batches are padded to repeating shapes; batches of a recurrent encoder are not padded if
+                that would make them too long.
         """
         self.device, self.recurrent, self.repeats = torch.device(device), recurrent, repeats
         self.ids = torch.tensor(pairs.ids, device=self.device)  # a copy also where the array is mapped
@@ -76,10 +77,9 @@ class DevicePairs:
         self._grids: dict[tuple[int, int], tuple[tuple[int, ...], Tensor]] = {}
 
     def epoch(self, *, epoch: int, seed: int, batch_size: int, first_pair: int = 0) -> Iterator[DeviceBatch]:
-        """The batches of ``epoch_batches`` for one worker, with the same arguments, in the same order.
+        """Yield the same batches as ``epoch_batches`` for one worker, in the same order.
 
-        Their tensors are views that the next batches do not overwrite; they are to be used on the stream that is
-        current here.
+        Their tensors are views that later batches do not overwrite; use them on the CUDA stream that is current here.
         """
         order = self._order(epoch, seed)
         # A chunk decides on padding, and that on what dropout draws: one that is begun is formed again as a whole.
@@ -92,7 +92,7 @@ class DevicePairs:
         yield from islice(chain.from_iterable(whole), (first_pair - begin) // batch_size, None)
 
     def batches(self, texts_SN: Longs, total: int) -> Iterator[DeviceBatch]:
-        """A batch of each of S steps, of texts by their numbers; ``total``: pairs of each step."""
+        """Yield the batches of S steps, given the numbers of their texts; ``total``: number of pairs of each step."""
         lengths_SN = self._lengths[texts_SN]
         num_tokens_S, longest_S = lengths_SN.sum(axis=1), lengths_SN.max(axis=1)
         num_texts = texts_SN.shape[1] + 1
@@ -114,7 +114,9 @@ class DevicePairs:
             )
 
     def _formed(self, texts_SN: Longs, ends_S: Longs, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids [S, T], texts [S, T] and offsets [S, N + 2] of these texts, at a dozen operators for all steps."""
+        """Return ids [S, T], texts [S, T] and offsets [S, N + 2] of the given texts, with a dozen operators for all
+        steps.
+        """
         num_texts = texts_SN.shape[1]
         there_SM = to_device(np.concatenate([texts_SN, ends_S[:, None]], axis=1), self.device)
         texts = there_SM[:, :-1]
@@ -130,7 +132,7 @@ class DevicePairs:
         return ids_ST, text_ST, torch.cat([torch.zeros_like(ends_SN[:, :1]), ends_SN, there_SM[:, -1:]], dim=1)
 
     def _grid(self, num_texts: int, num_steps: int) -> tuple[tuple[int, ...], Tensor]:
-        """A slot for every text in every step."""
+        """Return a layout with a slot for every text in every step."""
         shape = num_texts, num_steps
         if shape not in self._grids:
             ends = to_device(num_texts * np.arange(1, num_steps + 1), self.device)
@@ -138,7 +140,7 @@ class DevicePairs:
         return self._grids[shape]
 
     def _exact_steps(self, lengths_SN: npt.NDArray[np.int32]) -> Iterator[tuple[tuple[int, ...], Tensor]]:
-        """Slots for the texts at work alone; the padding is a text of one token."""
+        """Yield layouts with slots for active texts only; the padding is a text of one token."""
         at_once = max(1, _MOST_COUNTS // (1 + int(lengths_SN.max(initial=0))))
         for first in range(0, len(lengths_SN), at_once):
             yield from self._some_exact_steps(lengths_SN[first : first + at_once])
@@ -154,7 +156,9 @@ class DevicePairs:
         return [(sizes, ends_L[: len(sizes)]) for sizes, ends_L in zip(sizes_S, ends_SL, strict=True)]
 
     def _order(self, epoch: int, seed: int) -> Longs:
-        """The order of an epoch; that of the next is made meanwhile (9.1M pairs: 0.35 s, a GPU's epoch is a few)."""
+        """Return the order of an epoch, while a thread computes that of the next (9.1M pairs: 0.35 s; an epoch on a GPU
+        takes a few seconds).
+        """
         known, self._orders = self._orders, {}
         num_pairs = len(self._lengths) // 2
         order = known[epoch, seed].result() if (epoch, seed) in known else epoch_order(num_pairs, epoch, seed)
@@ -163,11 +167,11 @@ class DevicePairs:
 
 
 def _texts_of(pairs_SB: Longs) -> Longs:
-    """Return the numbers of the texts of pairs, [S, 2B], the two of a pair adjacent."""
+    """Return the numbers of the texts of pairs, [S, 2B], with the two texts of a pair adjacent."""
     return np.stack([2 * pairs_SB, 2 * pairs_SB + 1], axis=2).reshape(len(pairs_SB), -1)
 
 
 def _padded(number: int, sizes: int) -> int:
-    """The number or somewhat more: so many sizes between a number and its double, no more."""
+    """Round a number up, to one of ``sizes`` values between a number and its double."""
     size = max(2, 1 << max(0, number.bit_length() - sizes.bit_length()))
     return -(-number // size) * size

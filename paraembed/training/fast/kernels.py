@@ -1,8 +1,9 @@
-"""Compiled loops of a training step on the CPU: what PyTorch would do in dozens of operators, in a few passes.
-``tests/training/fast/test_cpu.py`` and ``tests/training/test_optimizers.py`` hold them equal to these operators.
+"""Compiled loops of a training step on the CPU, which replace dozens of PyTorch operators by a few passes.
 
-At batch 100 the operators' own overhead, not their arithmetic, is most of a PyTorch step. Where these are not compiled
-the step takes its PyTorch form, which computes the same to 1e-6.
+``tests/training/fast/test_cpu.py`` and ``tests/training/test_optimizers.py`` check that they equal these operators.
+
+At batch 100, most of the time of a PyTorch step is the operators' own overhead, not their arithmetic. If the loops are
+not compiled, the step uses PyTorch, which computes the same result to 1e-6.
 
 Shapes in names: T tokens, N texts, R distinct rows, V words, D width of a word.
 """
@@ -24,19 +25,19 @@ _ONE = np.float32(1)
 def composed(
     matrix_VD: Floats, ids_T: Ints, offsets_N1: Longs, mean: bool, unit: bool, smallest: np.float32, vectors_ND: Floats
 ) -> Floats:
-    """Sum or mean of the word vectors of each text.
+    """Return the sum or mean of the word vectors of each text.
 
     Args:
         matrix_VD: word vectors.
         ids_T: rows of the tokens.
-        offsets_N1: where each text begins and ends; none is empty.
+        offsets_N1: start and end of each text; no text is empty.
         mean: divide by the number of tokens.
         unit: scale to length 1.
-        smallest: a shorter vector is divided by this instead of its length.
-        vectors_ND: written.
+        smallest: minimum divisor: a vector shorter than this is divided by this value instead of its length.
+        vectors_ND: output, the text vectors.
 
     Returns:
-        float32 [N], the lengths of the vectors before they were scaled; ones where they were not.
+        float32 [N], the lengths of the vectors before scaling; ones without scaling.
     """
     width = matrix_VD.shape[1]
     norms_N = np.empty(len(offsets_N1) - 1, np.float32)
@@ -68,17 +69,17 @@ def margin_gradient(
     """Margin loss (Wieting 2015 eq. 1, Wieting 2016 eq. 11) and its gradient by the vectors of texts.
 
     Args:
-        vectors_PD: the texts of N / 2 pairs, adjacent, then others that negatives come from. Their scalar product
-            is the similarity.
-        negatives_N: row of the negative of each text of a pair; -1: none, its term is 0.
+        vectors_PD: the texts of N / 2 pairs, adjacent, then other texts that serve as negatives. Their dot product is
+            the similarity.
+        negatives_N: row of the negative of each text of a pair; -1: no negative, the term is 0.
         margin: δ.
-        share: what a term adds to the loss.
-        counted: first pair whose terms are counted for the result, and the one behind the last (the gradient is of
-            all pairs), int64 [2].
-        grad_PD: written.
+        share: weight of a term in the loss.
+        counted: first pair whose terms are counted in the return value, and the pair after the last, int64 [2]; the
+            gradient covers all pairs.
+        grad_PD: output, the gradients.
 
     Returns:
-        Sum of the counted terms, and how many of them are above zero.
+        Sum of the counted terms, and the number of them above zero.
     """
     width = vectors_PD.shape[1]
     grad_PD[:] = _ZERO
@@ -116,16 +117,16 @@ def gradient_by_token(
     smallest: np.float32,
     grad_ND: Floats,
 ) -> None:
-    """Turn the gradient by a text's vector into that by the vector of any of its words, in place.
+    """Convert the gradient of a text's vector to the gradient of any of its words' vectors, in place.
 
     Args:
-        vectors_ND: of ``composed``.
-        norms_N: of ``composed``.
-        offsets_N1: as there.
-        mean: as there.
-        unit: as there.
-        smallest: as there.
-        grad_ND: changed.
+        vectors_ND: from ``composed``.
+        norms_N: from ``composed``.
+        offsets_N1: argument of ``composed``.
+        mean: argument of ``composed``.
+        unit: argument of ``composed``.
+        smallest: argument of ``composed``.
+        grad_ND: gradients, changed in place.
     """
     width = vectors_ND.shape[1]
     for text in range(len(vectors_ND)):
@@ -151,16 +152,16 @@ def texts_by_row(
     texts_T: Ints,
     starts_T1: Longs,
 ) -> int:
-    """The distinct rows that texts touch, and for each row the texts, once a token.
+    """Find the distinct rows that texts contain, and for each row the texts that contain it, once per token.
 
     Args:
         ids_T: rows of the tokens.
-        offsets_N1: where each text begins and ends.
+        offsets_N1: start and end of each text.
         owner: (r, w): only the rows r, r + w, r + 2w, ….
-        places_V: scratch, -1 everywhere, before and after.
-        rows_T: written up to R: the distinct rows.
-        texts_T: written: texts of the first row, of the second, ….
-        starts_T1: written up to R + 1: where each row's texts begin.
+        places_V: scratch memory, -1 everywhere, before and after.
+        rows_T: output, the R distinct rows.
+        texts_T: output, the texts of the first row, of the second, ….
+        starts_T1: output, R + 1 positions in ``texts_T`` where each row's texts start.
 
     Returns:
         R.
@@ -195,13 +196,13 @@ def texts_by_row(
 
 @compiled
 def row_gradients(starts_R1: Longs, texts_T: Ints, grad_ND: Floats, grad_RD: Floats) -> None:
-    """Gradients of rows from those of the texts they occur in; see ``texts_by_row``.
+    """Sum the gradients of rows over the texts that contain them; see ``texts_by_row``.
 
     Args:
-        starts_R1: where each row's texts begin.
+        starts_R1: start of each row's texts.
         texts_T: texts by row.
-        grad_ND: what a token of a text adds.
-        grad_RD: written.
+        grad_ND: gradient that each token of a text contributes.
+        grad_RD: output, the gradients of the rows.
     """
     width = grad_ND.shape[1]
     for place in range(len(grad_RD)):
@@ -235,10 +236,10 @@ def adam_rows(
     root_factor: np.float32,
     eps: np.float32,
 ) -> None:
-    """Adam (Kingma and Ba 2015) on some rows, in place.
+    """Update rows with Adam (Kingma and Ba 2015), in place.
 
     Args:
-        matrix_VD: what is learned.
+        matrix_VD: parameter matrix.
         mean_VD: first moment.
         square_VD: second moment.
         rows_R: distinct rows.
@@ -268,11 +269,11 @@ def adagrad_rows(
     eps_inside: np.float32,
     eps_outside: np.float32,
 ) -> None:
-    """AdaGrad (Duchi et al. 2011) on some rows, in place.
+    """Update rows with AdaGrad (Duchi et al. 2011), in place.
 
     Args:
-        matrix_VD: what is trained.
-        sum_VD: summed squares of its gradients.
+        matrix_VD: parameter matrix.
+        sum_VD: sum of its squared gradients.
         rows_R: distinct rows.
         grad_RD: their gradients.
         rate: learning rate.

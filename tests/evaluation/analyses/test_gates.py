@@ -177,7 +177,7 @@ def test_columns(tmp_path, label, labels):
         ("cats\tNNS\n\t\n", "line 2: no token"),
         ("cats\t\n", "line 1: no tag"),
         (CONLLU.replace("3.1\t", "x\t"), "line 7: the ID is 'x'"),
-        ("# nothing\n\n", "holds no tokens"),
+        ("# nothing\n\n", "has no tokens"),
         (b"caf\xe9\tNN\n", "line 1: not UTF-8"),
     ],
 )

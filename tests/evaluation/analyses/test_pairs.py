@@ -291,7 +291,7 @@ def test_a_candidate_without_vectors_takes_part_where_it_can(inputs, tmp_path):
 
 
 def test_no_sentences_no_pools(inputs):
-    with pytest.raises(CannotMakeError, match="no set of scored pairs"):
+    with pytest.raises(CannotMakeError, match="no scored pairs"):
         pools(replace(inputs, suites=()))
     mixed = _with_other_suites(inputs)
     with pytest.raises(CannotMakeError, match="words or bigrams"):

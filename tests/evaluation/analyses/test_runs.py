@@ -82,12 +82,12 @@ def test_the_score_of_a_table_is_not_called_one_of_the_report(tmp_path, inputs):
         ("score\n1\n", "line 1: the columns are score"),
         ("pairs,score,score\n", "line 1: the columns are"),
         ("", "line 1: the columns are none"),
-        ("pairs,score\n", "holds no runs"),
-        ("pairs,score\n10\n", "line 2: 1 cells; the header has 2"),
+        ("pairs,score\n", "has no rows"),
+        ("pairs,score\n10\n", "line 2: 1 cells, but the header has 2"),
         ("pairs,score\n10,high\n", "line 2: score is 'high'"),
         ("pairs,score\n10,nan\n", "line 2: score is 'nan'"),
         ("pairs,score\n1.5,3\n", "line 2: pairs is '1.5'; expected a whole number"),
-        ("pairs,score\n,3\n", "line 2: no number of pairs"),
+        ("pairs,score\n,3\n", "line 2: the number of pairs is missing"),
         ("pairs,score,order\n1,3,shuffled\n", "line 2: order is 'shuffled'; allowed: ordered, random, none"),
         (b"pairs,score\n\xff,1\n", "is not UTF-8 text"),
         (b"pairs,score\n1\0,1\n", "line 2: pairs is"),
@@ -137,10 +137,10 @@ def test_what_it_needs_is_said(tmp_path, tiny_words, inputs):
     with pytest.raises(CannotMakeError, match="no accuracy"):
         choice_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "runs.csv",))))
     _save(tmp_path / "old", tiny_words, None, "none", 1)
-    with pytest.raises(ValueError, match="does not say how many pairs"):
+    with pytest.raises(ValueError, match="does not record the number of its training pairs"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "old",))))
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "nowhere",))))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="is not an encoder folder and holds none"):
+    with pytest.raises(ValueError, match="is not an encoder folder and contains none"):
         score_by_data(replace(inputs, options=AnalysisOptions(runs=(tmp_path / "empty",))))

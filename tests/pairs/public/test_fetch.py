@@ -273,7 +273,7 @@ def test_a_body_without_a_length_is_checked_against_the_table(server, source, tm
     server.serve(length=False, stop_after=[1_000_000, None])
     notes = []
     fetch(source, tmp_path / "unknown", lambda one: notes.append(one.note), QUICK)
-    assert notes[-1] == "the server does not say how long the file is; it may be cut short"
+    assert notes[-1] == "the server does not send the size of the file; it may be incomplete"
     server.serve(length=False, stop_after=[1_000_000, None])
     known = replace(source, num_bytes=len(DATA))
     assert fetch(known, tmp_path / "known", patience=QUICK).read_bytes() == DATA
@@ -282,7 +282,7 @@ def test_a_body_without_a_length_is_checked_against_the_table(server, source, tm
 def test_a_server_that_falls_silent_is_left(server, source, tmp_path):
     server.serve(stop_after=[1_000_000], stall=True)
     began = time.monotonic()
-    with pytest.raises(OSError, match=r"failed 2 times in a row, at last: timed out; 1,000,000 bytes are kept"):
+    with pytest.raises(OSError, match=r"failed 2 times in a row, last with: timed out; 1,000,000 bytes are kept"):
         fetch(source, tmp_path, patience=replace(QUICK, attempts=2))
     assert time.monotonic() - began < 5
 
@@ -292,7 +292,7 @@ def test_an_overloaded_server_is_asked_again(server, source, tmp_path):
     assert fetch(source, tmp_path, patience=QUICK).read_bytes() == DATA
     assert len(served.asked) == 3
     server.serve(statuses=[500])
-    with pytest.raises(OSError, match=r"failed 3 times in a row, at last: the server answered 500 Internal"):
+    with pytest.raises(OSError, match=r"failed 3 times in a row, last with: the server answered 500 Internal"):
         fetch(source, tmp_path / "other", patience=QUICK)
 
 
@@ -310,19 +310,19 @@ def test_a_refused_connection_is_said_at_once(source, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/f.gz"
-    with pytest.raises(OSError, match=r"cannot be reached \(Connection refused\); is the address right"):
+    with pytest.raises(OSError, match=r"cannot be reached \(Connection refused\); check the URL"):
         fetch(replace(source, url=url), tmp_path, patience=Patience(pause=100))
 
 
 def test_a_web_page_is_not_the_file(server, source, tmp_path):
     server.serve(headers={"Content-Type": "text/html; charset=utf-8"})
-    with pytest.raises(ValueError, match="answers with a web page, not with the file"):
+    with pytest.raises(ValueError, match="returns a web page instead of the file"):
         fetch(source, tmp_path, patience=QUICK)
 
 
 def test_a_wrong_digest_is_removed_and_said(server, source, tmp_path):
     server.serve()
-    with pytest.raises(ValueError, match=rf"sha256 {sha(DATA)}, the download was removed: expected {sha(OTHER)}$"):
+    with pytest.raises(ValueError, match=rf"sha256 {sha(DATA)}, so the download was removed; expected {sha(OTHER)}$"):
         fetch(replace(source, sha256=sha(OTHER)), tmp_path, patience=QUICK)
     assert files(tmp_path) == []
 
@@ -332,7 +332,7 @@ def test_the_first_digest_holds_from_then_on(server, source, tmp_path):
     path = fetch(source, tmp_path, patience=QUICK)
     path.unlink()
     server.serve(data=OTHER)
-    with pytest.raises(ValueError, match=rf"its first use recorded {sha(DATA)}; remove it from"):
+    with pytest.raises(ValueError, match=rf"the first download had {sha(DATA)}; .*remove its entry from"):
         fetch(source, tmp_path, patience=QUICK)
     assert files(tmp_path) == [FETCHED]
     server.serve()
@@ -351,7 +351,7 @@ def test_a_file_put_there_by_hand_is_recorded(source, tmp_path):
 
 def test_another_size_than_the_table_says_is_not_even_begun(server, source, tmp_path):
     server.serve()
-    with pytest.raises(ValueError, match=r"has 3,000,000 bytes, not 3,000,001: it is another file"):
+    with pytest.raises(ValueError, match=r"has 3,000,000 bytes, but 3,000,001 are expected"):
         fetch(replace(source, num_bytes=3_000_001), tmp_path, patience=QUICK)
     assert files(tmp_path) == []
 
@@ -371,7 +371,7 @@ def test_a_full_disk_keeps_the_part(server, source, tmp_path):
     served = server.serve()
     with (
         small_files(1_234_567),
-        pytest.raises(OSError, match=r"no space left .*f\.gz\.part .* received bytes are kept: make room"),
+        pytest.raises(OSError, match=r"no space left .*f\.gz\.part .* received bytes are kept: free some space"),
     ):
         fetch(source, tmp_path, patience=QUICK)
     assert (tmp_path / "f.gz.part").read_bytes() == DATA[:1_234_567]
@@ -381,7 +381,9 @@ def test_a_full_disk_keeps_the_part(server, source, tmp_path):
 
 def test_a_disk_that_is_full_from_the_start(server, source, tmp_path):
     server.serve(length=False, headers={"Content-Length": str(1 << 60)})  # more than any disk
-    with pytest.raises(OSError, match=rf"no space left on the disk for .*{1 << 60:,} bytes to come, [\d,]+ free"):
+    with pytest.raises(
+        OSError, match=rf"no space left on the disk for .*{1 << 60:,} bytes are missing, but only [\d,]+ are free"
+    ):
         fetch(source, tmp_path, patience=QUICK)
 
 
@@ -399,7 +401,7 @@ def test_redirects(server, source, tmp_path):
     assert fetch(moved, tmp_path / "a", patience=QUICK).read_bytes() == DATA
     for target in ("file:///etc/hostname", "ftp://127.0.0.1/f.gz", "data:,x"):
         server.paths["/moved"] = Served(statuses=[302], headers={"Location": target})
-        with pytest.raises(ValueError, match=r"that is not followed|is not allowed"):
+        with pytest.raises(ValueError, match=r"is not followed|is not allowed"):
             fetch(moved, tmp_path / "b", patience=QUICK)
     server.paths["/moved"] = Served(statuses=[302], headers={"Location": "/moved"})
     with pytest.raises(ValueError, match=r"\(302 [^\n]*\)"):
@@ -409,7 +411,7 @@ def test_redirects(server, source, tmp_path):
 
 def test_encryption_is_not_given_up():
     body, headers = io.BytesIO(), HTTPMessage()
-    with pytest.raises(ValueError, match=r"https://a/x redirects to http://a/x; from https that is not followed"):
+    with pytest.raises(ValueError, match=r"https://a/x redirects to http://a/x, but a redirect from https"):
         _Redirects().redirect_request(Request("https://a/x"), body, 301, "", headers, "http://a/x")
     assert body.closed
     safer = _Redirects().redirect_request(Request("http://a/x"), io.BytesIO(), 301, "", headers, "https://a/x")
@@ -420,11 +422,11 @@ def test_encryption_is_not_given_up():
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("ftp://127.0.0.1/f", "is no address to fetch from; give one that begins with http://"),
-        ("/etc/hostname", "is no address to fetch from"),
-        ("http://127.0.0.1:1/a b", "is no address to fetch from"),
+        ("ftp://127.0.0.1/f", "is not a URL to download from; give one that begins with http://"),
+        ("/etc/hostname", "is not a "),
+        ("http://127.0.0.1:1/a b", "is not a "),
         ("file://elsewhere/f", "names another machine"),
-        ("file:///none/such", "there is no such file"),
+        ("file:///none/such", "the file does not exist"),
     ],
 )
 def test_other_addresses_are_refused(source, tmp_path, url, message):
@@ -469,8 +471,8 @@ BAD_TARS = [
     ((("a", b"x"), special("hard", tarfile.LNKTYPE, "a")), "'hard' is a link or a device"),
     ((special("null", tarfile.CHRTYPE),), "'null' is a link or a device"),
     ((special("pipe", tarfile.FIFOTYPE),), "'pipe' is a link or a device"),
-    ((("a", b"x"), ("a", b"y")), "'a' is in it twice"),
-    ((("a", b"x"), ("a/b", b"y")), "'a/b' is in it twice"),
+    ((("a", b"x"), ("a", b"y")), "'a' occurs twice"),
+    ((("a", b"x"), ("a/b", b"y")), "'a/b' occurs twice"),
 ]
 
 
@@ -551,7 +553,7 @@ def test_what_comes_next(source, tmp_path):
     assert next_command(source, Path("a b.gz")) == "python jobs/shard.py --input 'a b.gz' --out pairs/one"
     assert f"--words {tmp_path}/wide.txt " in next_command(replace(source, kind="vectors"), tmp_path)
     assert f"--input '{tmp_path}/my ppdb.txt' " in next_command(replace(source, kind="pairs"), tmp_path)
-    assert "make a text file of it" in next_command(replace(source, kind="binary"), tmp_path)
+    assert "convert it to a text file" in next_command(replace(source, kind="binary"), tmp_path)
 
 
 def test_the_command(server, tmp_path, caplog, capsys):
@@ -567,11 +569,11 @@ def test_the_command(server, tmp_path, caplog, capsys):
     run_fetch(tyro.cli(Fetch, args=["--list"]))
     table = capsys.readouterr().out
     assert all(f"{source.url}  [{source.license}]" in table for source in SOURCES.values())
-    with pytest.raises(ValueError, match="name what to fetch"):
+    with pytest.raises(ValueError, match="no source was named"):
         run_fetch(Fetch())
-    with pytest.raises(ValueError, match=r"no source is called 'ppdb'; there are ppdb-\{1\.0,2\.0\}-\{s,m,.*glove-6b"):
+    with pytest.raises(ValueError, match=r"unknown source 'ppdb'; allowed: ppdb-\{1\.0,2\.0\}-\{s,m,.*glove-6b"):
         run_fetch(Fetch(("ppdb-2.0-s-all", "ppdb"), cache=tmp_path))
-    with pytest.raises(ValueError, match="--url is the address of one file; 2 names are given"):
+    with pytest.raises(ValueError, match="--url is the URL of a single file, but 2 names are given"):
         run_fetch(Fetch(("glove-6b", "glove-840b"), cache=tmp_path, url="file:///x"))
 
 

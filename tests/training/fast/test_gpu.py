@@ -233,7 +233,7 @@ def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
 
 def test_bfloat16_is_refused_on_a_cpu(pairs):
     recipe = replace(BASE, precision="bfloat16")
-    with pytest.raises(ValueError, match="precision is 'bfloat16', and the training is on a CPU"):
+    with pytest.raises(ValueError, match="precision is 'bfloat16', but a training on a CPU"):
         step_for(encoder_of(recipe), recipe, pairs)
 
 
