@@ -223,3 +223,34 @@ class SearchSettings:
     def looks_back(self) -> bool:
         """Whether a trial depends on the results of earlier trials."""
         return self.search == "tpe" or self.asha
+
+
+@dataclass(frozen=True)
+class MineSettings:
+    """Settings that decide the pairs, together with the outputs."""
+
+    threshold: float = 0.8
+    """Smallest cosine of a pair, from -1 to 1."""
+    top: int = 5
+    """Number of nearest rows that count for each row; a pair is kept if it counts for either row."""
+    text_column: str = "text"
+    """Column with the texts, carried by jobs/embed.py --keep."""
+    block_rows: int = 16_384
+    """Rows of a block; a task multiplies one block with all rows."""
+    part_pairs: int = 100_000
+    """Pairs per output file."""
+    exact_rows: int = 1_000_000
+    """Largest number of rows that are all compared; above it, FAISS searches an index (extra [faiss])."""
+    recall: float = 0.95
+    """Fraction of the nearest rows that the FAISS index finds, measured on a sample of rows."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is not allowed."""
+        if not -1 <= self.threshold <= 1:
+            raise ValueError(f"`threshold` is {self.threshold}; it must be a cosine, from -1 to 1")
+        if not 0 < self.recall <= 1:
+            raise ValueError(f"`recall` is {self.recall}; it must be above 0, and at most 1")
+        for name, least in (("top", 1), ("block_rows", 1), ("part_pairs", 1), ("exact_rows", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(f"`{name}` is {value}; it must be at least {least}")

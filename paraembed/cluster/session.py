@@ -8,10 +8,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import ray
@@ -23,6 +24,8 @@ from paraembed.process import RAY_SESSION, environment, quiet_ray, ray_is_quiet,
 from paraembed.settings import Workers, check_workers
 from paraembed.stops import STOP_SIGNALS, stop_now
 
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 _LOOPBACK = "127.0.0.1"
 _OBJECT_STORE_BYTES = 2 << 30
 _PROBE_SECONDS = 5.0
@@ -58,6 +61,22 @@ def ray_session(workers: int) -> Iterator[None]:
         with _joined(os.environ["RAY_ADDRESS"]) if "RAY_ADDRESS" in os.environ else _started(workers):
             quiet_ray()  # starting Ray set the levels of its loggers
             yield
+
+
+def run_tasks(
+    function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], workers: int
+) -> Iterator[_Result]:
+    """Yield the results of ``function``, in the order in which Ray tasks return them; ``workers`` tasks run at a time.
+
+    Ray Data could do the same, but its executor takes 0.8 s to start.
+    """
+    task = ray.remote(num_cpus=1)(function)
+    waiting = iter(arguments)
+    running = [task.remote(argument) for argument in islice(waiting, workers)]
+    while running:
+        (done,), running = ray.wait(running)
+        running += [task.remote(argument) for argument in islice(waiting, 1)]
+        yield ray.get(done)
 
 
 @contextmanager

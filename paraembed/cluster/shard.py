@@ -1,12 +1,11 @@
 """Shard pair files on Ray: parse parts with Ray Data, remove duplicates, select rows, write shards, commit."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
-from paraembed.cluster.session import ray_session
+from paraembed.cluster.session import ray_session, run_tasks
 from paraembed.console import doing, say
 from paraembed.io.atomic import replace_folder, work_folder
 from paraembed.io.fingerprint import digest_of, read_json, sha256_of
@@ -50,9 +49,6 @@ from paraembed.pairs.shards import FORMAT, FinishedManifest, Mask, ShardPlan, pl
 from paraembed.pairs.training_sets import row_rules, set_of
 from paraembed.settings import check_workers
 from paraembed.tracking.runs import send_left, tracked_run
-
-_Argument = TypeVar("_Argument")
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -268,7 +264,7 @@ def _drop_duplicates(files: Sequence[ParsedPart], partitions: int, work: Path, w
     buckets = num_buckets(partitions)
     starts = np.cumsum([0, *(file.report.parsed for file in files)])[:-1]
     whole = np.concatenate([file.stays for file in files])
-    for number, (sources, rows) in enumerate(_each(find, range(buckets), workers), start=1):
+    for number, (sources, rows) in enumerate(run_tasks(find, range(buckets), workers), start=1):
         doing(f"finding duplicates: bucket {number:,} of {buckets:,}")
         whole[starts[sources] + rows] = False
     for file, stays in zip(files, np.split(whole, starts[1:]), strict=True):
@@ -285,7 +281,7 @@ def _select(task: _Task, files: Sequence[ParsedPart]) -> list[tuple[Selected, li
     def columns_of(part: Part) -> None:
         pq.write_table(selection_table(part.parsed, np.load(part.mask, mmap_mode="r"), settings), part.columns)
 
-    list(_each(columns_of, [file.part for file in files], task.workers))
+    list(run_tasks(columns_of, [file.part for file in files], task.workers))
     return select_masks(settings, pa.concat_tables([pq.read_table(file.part.columns) for file in files]), stays)
 
 
@@ -306,21 +302,7 @@ def _write_shards(
         return write_shard(plan, [part.parsed for part in parts], staying, folder, work / plan.name, ranks)
 
     entries: list[dict[str, Any]] = []
-    for entry in _each(write, plans, task.workers):
+    for entry in run_tasks(write, plans, task.workers):
         doing(f"writing: shard {len(entries) + 1:,} of {len(plans):,}")
         entries.append(entry)
     return entries
-
-
-def _each(function: Callable[[_Argument], _Result], arguments: Sequence[_Argument], workers: int) -> Iterator[_Result]:
-    """Yield the results of ``function``, in the order in which Ray tasks return them; ``workers`` tasks run at a time.
-
-    Ray Data could do the same, but its executor takes 0.8 s to start.
-    """
-    task = ray.remote(num_cpus=1)(function)
-    waiting = iter(arguments)
-    running = [task.remote(argument) for argument in islice(waiting, workers)]
-    while running:
-        (done,), running = ray.wait(running)
-        running += [task.remote(argument) for argument in islice(waiting, 1)]
-        yield ray.get(done)

@@ -15,6 +15,8 @@ JOBS = {
     "export": "an encoder in another library's format",
     "embed": "texts to embeddings in Parquet",
     "verify": "check an output of embed",
+    "search": "the rows of an output of embed nearest to a query",
+    "mine": "paraphrase pairs from outputs of embed",
     "sample": "write generated pairs, word vectors and sentences",
 }
 

@@ -58,7 +58,7 @@ def _has_trees(source: InputFile) -> bool:
     """Return whether an input has a text column with the usual name for trees."""
     schema = columns_of(source)
     if TREE_FIELD in schema.names:
-        return _is_text(schema.field(TREE_FIELD).type)
+        return is_text(schema.field(TREE_FIELD).type)
     return source.kind == "jsonl" and bool(keys_found(source, [TREE_FIELD]))
 
 
@@ -104,13 +104,13 @@ def _fields(source: InputFile, settings: Settings) -> list[pa.Field]:
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
     schema = columns_of(source)
     if settings.text_column is None:
-        raise ValueError(f"{source.shown} needs `text_column`; allowed: {_names(schema, _is_text)}")
+        raise ValueError(f"{source.shown} needs `text_column`; allowed: {_names(schema, is_text)}")
     if source.kind == "jsonl":  # keys are read from all rows, see ``check_keys``
         id_field = pa.field(settings.id_column, pa.string()) if settings.id_column is not None else id_field
         return [id_field, *(pa.field(name, pa.string()) for name in settings.keep)]
-    _column(source, schema, "`text_column`", settings.text_column, _is_text)
+    _column(source, schema, "`text_column`", settings.text_column, is_text)
     if settings.tree_column is not None:
-        _column(source, schema, "`tree_column`", settings.tree_column, _is_text)
+        _column(source, schema, "`tree_column`", settings.tree_column, is_text)
     if settings.id_column is not None:
         id_field = _column(source, schema, "`id_column`", settings.id_column, is_id)
     return [id_field, *(_column(source, schema, "`keep`", name, _any) for name in settings.keep)]
@@ -189,11 +189,12 @@ def _any(_: pa.DataType) -> bool:
     return True
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds texts."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
-        or (pa.types.is_dictionary(kind) and _is_text(kind.value_type))
+        or (pa.types.is_dictionary(kind) and is_text(kind.value_type))
     )
 
 

@@ -59,8 +59,8 @@ def compare_sample(
         run = read_run(store)
     except (OSError, ValueError) as error:
         return 0, [str(error)]
-    loaded = open_encoder(encoder, _inference(run, trust_remote_code), fetch)
-    if changed := _changed(run, loaded):
+    loaded = open_encoder(encoder, inference_of(run, trust_remote_code), fetch)
+    if changed := changed_encoder(run, loaded):
         return 0, [f"{encoder} is another encoder than the one of the rows: {changed}"]
     if [(part.name, part.rows) for part in run.plan.parts] != list(parts):
         return 0, [f"the parts of {PLAN} are not those of the manifest"]
@@ -78,7 +78,7 @@ def compare_sample(
     return num_compared, problems or ([] if num_compared else ["no row could be compared"])
 
 
-def _inference(run: Run, trust_remote_code: bool) -> Inference:
+def inference_of(run: Run, trust_remote_code: bool) -> Inference:
     """Return the settings of a run; the device is the run's if this machine has it."""
     names = ("precision", "prompt", "backend", "batch_tokens")
     settings = {name: run.identity[name] for name in names if run.identity.get(name) is not None}
@@ -87,10 +87,10 @@ def _inference(run: Run, trust_remote_code: bool) -> Inference:
     return Inference(device=device, trust_remote_code=trust_remote_code, **settings)
 
 
-def _changed(run: Run, encoder: TextEncoder) -> str:
-    """Return the fields in which an encoder differs from that of a run; not those of the machine."""
+def changed_encoder(run: Run, encoder: TextEncoder, *tolerated: str) -> str:
+    """Return the fields in which an encoder differs from that of a run; not those of the machine, nor ``tolerated``."""
     before, now = (
-        {name: value for name, value in identity.items() if name not in _OF_A_MACHINE}
+        {name: value for name, value in identity.items() if name not in {*_OF_A_MACHINE, *tolerated}}
         for identity in (run.identity, encoder.identity)
     )
     if "files" in before:

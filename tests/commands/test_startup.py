@@ -20,6 +20,8 @@ MISSING = {
     "export": "--encoder {}/encoder --to word2vec --out {}/out",
     "embed": "--encoder {}/encoder --input {}/text.txt --out {}/out",
     "verify": "{}/embeddings",
+    "search": "{}/embeddings --query cat",
+    "mine": "{}/embeddings --out {}/out",
 }
 CODE = """
 import json, sys

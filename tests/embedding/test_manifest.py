@@ -526,9 +526,9 @@ def test_the_folder_reads_as_one_table(out):
     assert duckdb.sql(f"select count(*) from '{out}/*.parquet'").fetchall() == [(7,)]
 
 
-def test_the_query_of_the_readme(tiny_encoder_folder, table, tmp_path, monkeypatch):
+def test_the_query_of_the_docs(tiny_encoder_folder, table, tmp_path, monkeypatch):
     """Nearest rows by cosine, against numpy; texts without tokens are left out."""
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
     (query,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     out = tmp_path / "embeddings"
     pq.write_table(pq.read_table(table).rename_columns(["key", "text"]), table, row_group_size=3)

@@ -1,0 +1,9 @@
+"""Find the rows nearest to a query: see ``python jobs/search.py --help``."""
+
+import sys
+
+if __name__ == "__main__":
+    sys.path.append(f"{sys.path[0]}/..")  # a checkout need not be installed
+    from paraembed.commands import main
+
+    sys.exit(main("search"))

@@ -1,0 +1,291 @@
+"""Mine paraphrase pairs on Ray: blocks of rows → nearest rows → pairs that count → Parquet parts → commit."""
+
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paraembed.cluster.session import ray_session, run_tasks
+from paraembed.console import doing, say
+from paraembed.embedding.index import build_index, import_faiss
+from paraembed.embedding.manifest import MANIFEST
+from paraembed.embedding.mine import (
+    FORMAT,
+    Comparison,
+    find_in_index,
+    gather,
+    keep_pairs,
+    last_of_top,
+    load,
+    neighbors,
+    save,
+    write_part,
+)
+from paraembed.embedding.output import Embeddings
+from paraembed.embedding.plan import part_name
+from paraembed.io.atomic import SUCCESS, replace_folder, work_folder, write_file, write_json
+from paraembed.io.fingerprint import read_json, sha256_of
+from paraembed.io.places import Place
+from paraembed.io.resume import Work, check_own_files
+from paraembed.settings import MineSettings, check_workers
+from paraembed.tracking.runs import Run, send_left, tracked_run
+
+_JOB = "jobs/mine.py"
+_PART = r"part-\d{5,}-of-\d{5,}\.parquet"
+_FILE = rf"({_PART}|{MANIFEST}|{SUCCESS})"
+_OUTPUT = rf"({_FILE}|\.{_FILE}\.[0-9a-f]{{8}}\.tmp)"
+_SIDE = "(first|second)"
+_STEP = rf"(identity\.json|({_SIDE}-found|pairs|kept)-\d{{5,}}\.npy|last-{_SIDE}\.npy|{_SIDE}\.index(\.json)?)"
+_OUTPUT_FILES = re.compile(_OUTPUT)
+_WORK_FILES = re.compile(rf"{_STEP}|\.{_STEP}\.[0-9a-f]{{8}}\.tmp|result/{_OUTPUT}")
+
+
+def mine(
+    place: Place,
+    out: Path,
+    settings: MineSettings,
+    *,
+    other: Place | None = None,
+    workers: int = 2,
+    overwrite: bool = False,
+) -> tuple[dict[str, Any], bool]:
+    """Write the paraphrase pairs within an output of embeddings, or between two.
+
+    The folder appears when it is complete. Until then the work is in a hidden folder next to it, and the same call
+    resumes from the blocks that are compared.
+
+    Args:
+        place: finished output of ``jobs/embed.py``.
+        out: folder to write.
+        settings: what decides the pairs.
+        other: second output; default: pairs within ``place``.
+        workers: number of tasks at a time, one CPU each.
+        overwrite: replace a finished output of other embeddings or settings, and drop such work.
+
+    Returns:
+        The manifest, and whether the output was finished before.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: an output of embeddings is missing.
+        ValueError: it is unfinished or damaged, or ``out`` holds something else.
+    """
+    check_workers(workers)
+    doing("reading the manifest")
+    comparison = Comparison(Embeddings(place), Embeddings(other) if other is not None else None, settings)
+    comparison.check()
+    if not comparison.is_exact:
+        import_faiss()
+    identity = {
+        "format": FORMAT,
+        "settings": asdict(settings),
+        "embeddings": comparison.output.digest,
+        "other": comparison.other and comparison.other.digest,
+    }
+    work = Work(out, out.with_name(f".{out.name}.partial"), "identity.json", identity, _WORK_FILES, _JOB, overwrite)
+    before = _finished(work)
+    if before is None:
+        with work_folder(work.folder):
+            before = _finished(work)  # by another run, since
+            if before is None:
+                return _run(comparison, work, workers), False
+    send_left(out)
+    say(f"{out} is finished already, {before['pairs']:,} pairs; nothing to do")
+    return before, True
+
+
+def _finished(work: Work) -> dict[str, Any] | None:
+    """Return the manifest of a finished output; None if there is none, or it is to be replaced.
+
+    Raises:
+        ValueError: the output is of other embeddings or settings, is damaged, or was not written by this job.
+    """
+    out = work.out
+    check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
+    if not work.is_finished(partial(_read_identity, fields=tuple(work.fingerprint))):
+        return None
+    manifest: dict[str, Any] = read_json(out / MANIFEST, dict[str, Any])
+    for part in manifest["parts"]:
+        path = out / part["name"]
+        if not path.is_file() or sha256_of(path) != part["sha256"]:
+            if work.overwrite:
+                return None
+            raise ValueError(f"{path} is missing or damaged; start over with `overwrite`")
+    return manifest
+
+
+def _read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
+    """Return what decided the pairs of a finished output: the named fields of its manifest.
+
+    Raises:
+        ValueError: ``out`` holds something else.
+    """
+    manifest: dict[str, Any] = {}
+    if (out / SUCCESS).is_file() and (out / MANIFEST).is_file():
+        manifest = read_json(out / MANIFEST, dict[str, Any])
+    if manifest.get("format") != FORMAT or (out / SUCCESS).read_text().strip() != sha256_of(out / MANIFEST):
+        raise ValueError(f"{out} holds no finished pairs of {_JOB}; choose another `out`, or empty it")
+    return {name: manifest.get(name) for name in fields}
+
+
+def _run(comparison: Comparison, work: Work, workers: int) -> dict[str, Any]:
+    """Write the output; return its manifest."""
+    out, replaced = work.out, work.out.with_name(f".{work.out.name}.old")
+    check_own_files(replaced, _OUTPUT_FILES, _JOB)
+    begun = work.is_begun()
+    doing("starting Ray and MLflow")
+    with tracked_run(f"mine {out.name}", out) as run, ray_session(workers):
+        if begun:
+            say(f"resuming the work in {work.folder}")
+        else:
+            work.clear()
+            work.begin()
+        _describe(run, comparison, workers)
+        steps = _Steps(comparison, work.folder, workers)
+        index = {} if comparison.is_exact else steps.find_in_indexes()
+        manifest = steps.write(work.fingerprint, index)
+        run.metrics({"pairs": manifest["pairs"], "parts": len(manifest["parts"])})
+        run.metrics({f"{name}/recall": about["recall"] for name, about in index.items()})
+        shutil.rmtree(replaced, ignore_errors=True)
+        replace_folder(work.folder / "result", out, replaced)
+        work.remove()
+        run.artifacts(out / MANIFEST)
+    return manifest
+
+
+def _describe(run: Run, comparison: Comparison, workers: int) -> None:
+    run.params(asdict(comparison.settings))
+    run.params({"embeddings": comparison.output.digest, "rows": comparison.output.rows})
+    if comparison.other is not None:
+        run.params({"other": comparison.other.digest, "other_rows": comparison.other.rows})
+    run.tags({"workers": str(workers)})
+    run.link("encoder_run", "fingerprint", comparison.output.encoder)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of ``paraembed.embedding.mine`` as Ray tasks; each writes files that a later run finds done."""
+
+    comparison: Comparison
+    folder: Path
+    workers: int
+
+    def find_in_indexes(self) -> dict[str, dict[str, Any]]:
+        """Write the pairs that FAISS finds, in files of ``neighbors``; return the descriptions of the indexes."""
+        comparison, about, found_files = self.comparison, dict[str, dict[str, Any]](), list[Path]()
+        for name, indexed, searching in self._sides():
+            index, are_seconds = self.folder / f"{name}.index", name == "first"
+            about[name] = self._index(indexed, index)
+            say(f"  index of {indexed}: {about[name]['recall']:.1%} of the nearest rows of a sample are found")
+            files = self._files(f"{name}-found", len(comparison.blocks_of(searching)))
+            find = partial(find_in_index, comparison, index=index, are_seconds=are_seconds)
+            self._make(f"searching the index of {indexed}", files, find)
+            found_files += files
+        self._make("gathering pairs", self._pair_files(), partial(_gather, comparison, found_files))
+        return about
+
+    def _index(self, indexed: Embeddings, path: Path) -> dict[str, Any]:
+        """Build the index of an output, unless an earlier run did; return its description."""
+        described, top, recall = (
+            path.with_name(f"{path.name}.json"),
+            self.comparison.top,
+            self.comparison.settings.recall,
+        )
+
+        def build(threads: int) -> None:
+            build_index(indexed, path, top, recall, threads)
+
+        if not described.exists():
+            doing(f"building an index of {indexed}")
+            list(run_tasks(build, [self.workers], 1))
+        about: dict[str, Any] = read_json(described, dict[str, Any])
+        return about
+
+    def _sides(self) -> list[tuple[str, Embeddings, Embeddings]]:
+        """Return the indexes: name, the output that is indexed, the output whose rows are searched for."""
+        output, seconds = self.comparison.output, self.comparison.seconds
+        both = [("second", seconds, output), ("first", output, seconds)]
+        return both if self.comparison.other is not None else both[:1]
+
+    def write(self, identity: dict[str, Any], index: dict[str, Any]) -> dict[str, Any]:
+        """Write the parts, the manifest and ``_SUCCESS``, last, to ``result``; return the manifest."""
+        comparison, pair_files = self.comparison, self._pair_files()
+        if comparison.is_exact:
+            self._make("comparing", pair_files, partial(neighbors, comparison))
+        of_firsts, of_seconds = (self._write_lasts(name, pair_files) for name in ("first", "second"))
+        files = self._files("kept", len(pair_files))
+        self._make("choosing pairs", files, partial(_keep, pair_files, of_firsts, of_seconds))
+        num_pairs, size = sum(len(load(path)) for path in files), comparison.settings.part_pairs
+        result, count = self.folder / "result", max(1, -(-num_pairs // size))
+        result.mkdir(exist_ok=True)
+        for temporary in result.glob(".*.tmp"):  # of a worker that was killed
+            temporary.unlink()
+
+        def write(number: int) -> dict[str, Any]:
+            span = number * size, (number + 1) * size
+            return write_part(comparison, files, span, result / part_name(number, count))
+
+        entries = list[dict[str, Any]]()
+        for entry in run_tasks(write, range(count), self.workers):
+            entries.append(entry)
+            doing(f"writing: part {len(entries):,} of {count:,}")
+        manifest = {
+            **identity,
+            "pairs": num_pairs,
+            "rows": {"first": comparison.output.rows, "second": comparison.seconds.rows},
+            "encoder": comparison.output.encoder,
+            "index": index,
+            "parts": sorted(entries, key=lambda entry: str(entry["name"])),
+        }
+        write_json(result / MANIFEST, manifest)
+        digest = sha256_of(result / MANIFEST)
+        write_file(result / SUCCESS, lambda file: file.write(f"{digest}\n".encode()))
+        return manifest
+
+    def _write_lasts(self, name: str, pair_files: list[Path]) -> Path:
+        """Write the last of the nearest rows of the first or second rows; within an output they are the same rows."""
+        comparison = self.comparison
+        are_seconds = name == "second" and comparison.other is not None
+        path = self.folder / f"last-{'second' if are_seconds else 'first'}.npy"
+        if not path.exists():
+            spans = comparison.blocks_of(comparison.seconds if are_seconds else comparison.output)
+
+            def last(block: int) -> tuple[int, Any]:
+                return block, last_of_top(comparison, spans[block], are_seconds=are_seconds, paths=pair_files)
+
+            doing("ranking pairs")
+            of_blocks = dict(run_tasks(last, range(len(spans)), self.workers))
+            save(path, np.concatenate([of_blocks[block] for block in range(len(spans))]))
+        return path
+
+    def _pair_files(self) -> list[Path]:
+        return self._files("pairs", len(self.comparison.blocks))
+
+    def _files(self, name: str, count: int) -> list[Path]:
+        return [self.folder / f"{name}-{number:05d}.npy" for number in range(count)]
+
+    def _make(self, what: str, files: list[Path], function: Callable[..., None]) -> None:
+        """Call ``function(block, path=…)`` for each file that is missing."""
+        todo = [block for block, path in enumerate(files) if not path.exists()]
+        before = len(files) - len(todo)
+        if before:
+            say(f"  {what}: {before:,} of {len(files):,} blocks are done already")
+
+        def make(block: int) -> None:
+            function(block=block, path=files[block])
+
+        doing(f"{what}: {len(files):,} blocks")
+        for done, _ in enumerate(run_tasks(make, todo, self.workers), before + 1):
+            doing(f"{what}: block {done:,} of {len(files):,} is done")
+
+
+def _gather(comparison: Comparison, paths: list[Path], block: int, path: Path) -> None:
+    gather(comparison, block, paths, path)
+
+
+def _keep(pair_files: list[Path], of_firsts: Path, of_seconds: Path, block: int, path: Path) -> None:
+    keep_pairs(pair_files[block], of_firsts, of_seconds, path)

@@ -1,0 +1,62 @@
+"""Embeddings to paraphrase pairs: see ``python jobs/mine.py --help``."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import tyro
+
+from paraembed.commands.job import run
+from paraembed.commands.paths import absolute, absolute_place
+from paraembed.console import say
+from paraembed.io.places import Place
+from paraembed.settings import MineSettings, check_workers
+
+GROUPS = {"output": "part_pairs", "resources": "block_rows exact_rows recall"}
+
+
+@dataclass(frozen=True)
+class Mine:
+    """Find pairs of similar texts within an embeddings folder, or between two, and write them to Parquet.
+
+    Columns: first, second (the texts), score (their cosine), first_id, second_id; jobs/shard.py --input reads them. All
+    pairs of rows are compared, up to --exact-rows rows. The same command resumes a stopped or killed run.
+    """
+
+    folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """Finished output of jobs/embed.py, a folder or URI."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    """Folder to write: part-*.parquet, _manifest.json and _SUCCESS."""
+    other: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Second output of jobs/embed.py, with the same encoder: pairs between the two; default: pairs within FOLDER."""
+    settings: Annotated[MineSettings, tyro.conf.arg(name="")] = field(default_factory=MineSettings)
+    workers: int = 2
+    """Number of worker processes, one CPU each."""
+    overwrite: bool = False
+    """Replace pairs of other embeddings or settings."""
+
+
+def main(flags: Mine) -> None:
+    """Mine, and print the number of pairs and the next command."""
+    check_workers(flags.workers)
+    folder, out = _existing_output(flags.folder, "FOLDER"), absolute(flags.out, "--out")
+    other = _existing_output(flags.other, "--other") if flags.other is not None else None
+    from paraembed.cluster.mine import mine
+
+    manifest, before = mine(folder, out, flags.settings, other=other, workers=flags.workers, overwrite=flags.overwrite)
+    if not before:
+        files = f"{quote(str(flags.out))}/*.parquet"
+        say(f"wrote {manifest['pairs']:,} pairs to {flags.out}; next: python jobs/shard.py --input {files} --out PAIRS")
+
+
+def _existing_output(text: str, flag: str) -> Place:
+    place = absolute_place(text, flag)
+    if isinstance(place, Path) and not place.exists():
+        raise FileNotFoundError(f"{place} does not exist; expected a folder that jobs/embed.py wrote")
+    return place
+
+
+def command() -> int:
+    """Run the job of this process's command line."""
+    return run(main, Mine, GROUPS)

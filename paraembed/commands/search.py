@@ -1,0 +1,156 @@
+"""Queries to the nearest rows of an output of embed: see ``python jobs/search.py --help``."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from paraembed.commands.job import run
+from paraembed.commands.paths import absolute, existing, named_encoder
+from paraembed.console import doing, print_table, say, show
+from paraembed.io.escape import printable
+from paraembed.io.places import to_place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ResultFormat = Literal["table", "jsonl", "parquet"]
+_CELL = 100  # characters of a cell of the table
+_HIT_COLUMNS = ("query", "query_text", "rank", "cosine")  # before those of the row
+
+GROUPS = {"encoder": "prompt trust_remote_code", "output": "format results"}
+
+
+@dataclass(frozen=True)
+class Search:
+    """Find the rows of an embeddings folder that are nearest to queries, by cosine, exactly.
+
+    Prints the cosine, the id and the columns that jobs/embed.py --keep carried. Rows with equal cosines are in input
+    order.
+    """
+
+    folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """Finished output of jobs/embed.py, a folder or URI."""
+    query: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
+    """Text to search for; repeat the flag for more."""
+    queries: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Text file with one query per line, also .gz, .zst or .bz2; its queries follow those of --query."""
+    encoder: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")] = None
+    """Encoder that embedded, named as for jobs/embed.py; default: as it was named there."""
+    top: int = 10
+    """Number of rows for each query."""
+    format: ResultFormat | None = None
+    """table, JSON lines or Parquet; default: a table on the terminal, for --results by the name of the file."""
+    prompt: str | None = None
+    """Text put before each query, such as 'query: ', for st: and onnx:; default: the prompt of the rows."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with an st: model; read that code first."""
+    results: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """File to write, .jsonl or .parquet; an existing file is replaced; default: print."""
+
+
+def _format_of(results: Path | None) -> ResultFormat:
+    if results is None:
+        return "table"
+    return "parquet" if results.suffix == ".parquet" else "jsonl"
+
+
+def main(flags: Search) -> None:
+    """Search and print."""
+    place = to_place(flags.folder)
+    if isinstance(place, Path) and not place.exists():
+        raise FileNotFoundError(f"{place} does not exist; expected a folder that jobs/embed.py wrote")
+    form = flags.format or _format_of(flags.results)
+    if (form == "table") != (flags.results is None) and form != "jsonl":
+        given = "--results writes JSON lines or Parquet" if flags.results else "Parquet needs --results FILE"
+        raise ValueError(f"--format is {form}; {given}")
+    if not flags.query and flags.queries is None:
+        raise ValueError("there is no query; give --query TEXT or --queries FILE")
+    if flags.top < 1:
+        raise ValueError(f"--top is {flags.top}; it must be at least 1")
+    queries = existing(flags.queries, "--queries") if flags.queries else None
+    name = named_encoder(flags.encoder, "--encoder") if flags.encoder else None
+    results = absolute(flags.results, "--results") if flags.results else None
+    if results and results.is_dir():
+        raise IsADirectoryError(f"--results is {results}, a folder; give a file")
+    from paraembed.embedding.output import Embeddings
+    from paraembed.embedding.search import embed_queries, query_encoder, read_queries, search, table_of
+    from paraembed.tracking.fetch import fetch_encoder
+
+    doing(f"reading {flags.folder}")
+    embeddings = Embeddings(place)
+    texts = [*flags.query, *(read_queries(queries) if queries else [])]
+    encoder = query_encoder(
+        embeddings, name, prompt=flags.prompt, fetch=fetch_encoder, trust_remote_code=flags.trust_remote_code
+    )
+    embedded = embed_queries(encoder, texts, embeddings)
+    for number in embedded.without_tokens:
+        say(f"query {number + 1} {_cell(texts[number])!r} has no tokens; no row is similar to its zero vector")
+    for number in embedded.out_of_vocabulary:
+        say(f"query {number + 1} {_cell(texts[number])!r} has out-of-vocabulary tokens only, which all have one vector")
+    table = table_of(embeddings, embedded, search(embeddings, embedded.vectors, flags.top))
+    if results is not None:
+        _write(table, form, results)
+        say(f"wrote {table.num_rows:,} rows for {len(texts):,} queries to {results}")
+    elif form == "jsonl":
+        show(*_json_lines(table))
+    else:
+        _show_table(table, texts)
+
+
+def _write(table: "pa.Table", form: ResultFormat, path: Path) -> None:
+    """Write the results to a file."""
+    import pyarrow.parquet as pq
+
+    from paraembed.io.atomic import write_file
+
+    if form == "parquet":
+        write_file(path, lambda file: pq.write_table(table, file))
+    else:
+        write_file(path, lambda file: file.write("".join(f"{line}\n" for line in _json_lines(table)).encode()))
+
+
+def _json_lines(table: "pa.Table") -> list[str]:
+    """Return the rows as JSON; numbers that JSON does not have become null, other values their text."""
+    rows = [{name: _json_value(value) for name, value in row.items()} for row in table.to_pylist()]
+    return [json.dumps(row, ensure_ascii=False, default=str, allow_nan=False) for row in rows]
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_json_value(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _json_value(item) for name, item in value.items()}
+    return value
+
+
+def _show_table(table: "pa.Table", texts: list[str]) -> None:
+    """Print a table for each query; its text is above it if there are several."""
+    names = table.column_names[len(_HIT_COLUMNS) :]
+    all_rows = table.to_pylist()
+    for number, text in enumerate(texts):
+        rows = [row for row in all_rows if row["query"] == number]
+        if len(texts) > 1:
+            show(f"query {number + 1}: {_cell(text)}")
+        cells = [[f"{row['cosine']:.4f}", *(_cell(row[name]) for name in names)] for row in rows]
+        widths = [max(map(len, column)) for column in zip(["cosine", *names], *cells, strict=True)]
+        lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
+        print_table(["cosine", *(name.ljust(width) for name, width in zip(names, widths[1:], strict=True))], lines)
+        if not rows:
+            show("no row is similar to it")
+
+
+def _cell(value: object) -> str:
+    """Return a value on one line, shortened."""
+    text = printable(str(value))
+    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+
+
+def command() -> int:
+    """Run the job of this process's command line."""
+    return run(main, Search, GROUPS)

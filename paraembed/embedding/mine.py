@@ -1,0 +1,283 @@
+"""Paraphrase pairs within a finished output, or between two: nearest rows of each row, block by block, exact.
+
+A pair counts if its cosine reaches the threshold and one of its rows is among the ``top`` nearest of the other one. The
+rows of the first output are cut into blocks. The steps are functions on files, so that a job resumes from them:
+
+1. ``neighbors``: a block is compared with all rows (within an output: with those after it): the pairs that can count;
+2. ``last_of_top``: for each row, the last of its nearest over all blocks;
+3. ``keep_pairs``: the pairs of a block that count, in order;
+4. ``write_part``: pairs with ids and texts, as Parquet.
+
+Products are made in float32 and cosines in float64, see ``paraembed.embedding.search``; so the result depends only on
+the vectors and the settings, not on blocks, workers or threads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paraembed.embedding.columns import is_text
+from paraembed.embedding.index import nearest_in_index, open_index
+from paraembed.embedding.output import Embeddings, Vectors
+from paraembed.embedding.search import Best, candidates, exact_cosines, margin, unit
+from paraembed.io.atomic import write_file
+from paraembed.io.escape import listed
+from paraembed.settings import MineSettings
+
+FORMAT = "paraembed-mined-pairs-1"
+PAIR = np.dtype([("first", "<i8"), ("second", "<i8"), ("cosine", "<f4")])
+"""A pair of row numbers; within an output ``first`` is the smaller one."""
+_TILE_ROWS = 2048  # of a product: 2048 x 2048 scores are 16 MB
+LAST = np.dtype([("cosine", "<f4"), ("row", "<i8")])
+"""The last of the nearest rows of a row; the cosine is -inf if there are fewer than ``top``."""
+_SEARCHED = 2  # times ``top`` rows of an index, which leaves out any of equal ones
+Pairs = npt.NDArray[Any]
+Lasts = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared: the rows of an output with each other, or with those of another one.
+
+    Attributes:
+        output: the output.
+        other: the other output; None: pairs within ``output``.
+        settings: what decides the pairs.
+    """
+
+    output: Embeddings
+    other: Embeddings | None
+    settings: MineSettings
+
+    @property
+    def seconds(self) -> Embeddings:
+        """The output of the second row of each pair."""
+        return self.output if self.other is None else self.other
+
+    @property
+    def top(self) -> int:
+        """Number of nearest rows that count for each row, at most all rows."""
+        return min(self.settings.top, max(self.output.rows, self.seconds.rows))
+
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """Blocks of the first rows: see ``blocks_of``."""
+        return self.blocks_of(self.output)
+
+    def blocks_of(self, output: Embeddings) -> list[tuple[int, int]]:
+        """Return the first row, and the row after the last, of each block of the rows of an output."""
+        return list(pairwise([*range(0, output.rows, self.settings.block_rows), output.rows]))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all rows are compared, without an index."""
+        return max(self.output.rows, self.seconds.rows) <= self.settings.exact_rows
+
+    def check(self) -> None:
+        """Raise ValueError for outputs that cannot be compared, or have no texts."""
+        name = self.settings.text_column
+        for output in (self.output, self.seconds):
+            texts = [column for column in output.carried if is_text(output.schema.field(column).type)]
+            if name not in texts:
+                raise ValueError(
+                    f"{output} has no column {name!r} of texts; `text_column` can be: {listed(texts) or 'none of its'} "
+                    "columns; jobs/embed.py --keep carries columns of the input"
+                )
+        if self.other is None:
+            return
+        if self.other.encoder != self.output.encoder or self.other.width != self.output.width:
+            raise ValueError(
+                f"{self.output} has vectors of encoder {self.output.encoder[:12]}, width {self.output.width}, and "
+                f"{self.other} of {self.other.encoder[:12]}, width {self.other.width}; embed both with one encoder"
+            )
+
+
+def neighbors(comparison: Comparison, block: int, path: Path) -> None:
+    """Write the pairs of a block of first rows that can count, ordered by second and first row.
+
+    They are the ``top`` nearest second rows of each first row, and the ``top`` nearest first rows of the block of each
+    second row. Within an output only second rows after the first row are compared.
+
+    Memory: the vectors of the block twice, three row groups, a tile of scores.
+    """
+    settings, (start, stop) = comparison.settings, comparison.blocks[block]
+    firsts = np.concatenate([rows.vectors for rows in comparison.output.blocks(start, stop)])
+    units, error = unit(firsts), margin(comparison.output.width)
+    nearest = Best(len(firsts), comparison.top, settings.threshold)
+    pairs: list[Pairs] = []
+    for rows in comparison.seconds.blocks(start if comparison.other is None else 0):
+        unit_rows, of_rows = unit(rows.vectors), Best(len(rows.vectors), comparison.top, settings.threshold)
+        for left in _tiles(len(firsts)):
+            for right in _tiles(len(rows.vectors)):
+                scores = units[0][left] @ unit_rows[0][right].T
+                scores[~units[1][left]] = -np.inf
+                scores[:, ~unit_rows[1][right]] = -np.inf
+                if comparison.other is None:
+                    _leave_out(scores, start + left.start, rows.first + right.start)
+                cuts = nearest.cuts(error)[left], of_rows.cuts(error)[right]
+                row, column = candidates(scores, *cuts, comparison.top, error)
+                row, column = row + left.start, column + right.start
+                cosines = exact_cosines(firsts, row, rows.vectors, column)
+                nearest.add(row, rows.first + column, cosines)
+                of_rows.add(column, start + row, cosines)
+        pairs.append(_pairs_of(of_rows, rows.first, is_second=True))
+    pairs.append(_pairs_of(nearest, start, is_second=False))
+    save(path, _distinct(np.concatenate(pairs)))
+
+
+def find_in_index(comparison: Comparison, block: int, index: Path, path: Path, *, are_seconds: bool = False) -> None:
+    """Write the pairs of the rows of a block with the rows that an index finds for each, ordered by first row.
+
+    Args:
+        comparison: what is compared.
+        block: block of the first rows, or, if ``are_seconds``, of the second rows.
+        index: index of the rows on the other side; within an output of all rows.
+        path: file to write.
+        are_seconds: whether the rows of the block are second rows.
+    """
+    output = comparison.seconds if are_seconds else comparison.output
+    start, stop = comparison.blocks_of(output)[block]
+    vectors = np.concatenate([rows.vectors for rows in output.blocks(start, stop)])
+    within = comparison.other is None
+    rows, cosines = nearest_in_index(open_index(index), unit(vectors)[0], _SEARCHED * comparison.top + within)
+    items = np.arange(start, stop)[:, None]
+    cosines[rows == items if within else rows < 0] = -np.inf
+    item, rank = np.nonzero(cosines >= np.float32(comparison.settings.threshold))
+    pairs = np.empty(len(item), PAIR)
+    sides = start + item, rows[item, rank]
+    pairs["first"], pairs["second"] = np.sort(sides, axis=0) if within else sides[:: -1 if are_seconds else 1]
+    pairs["cosine"] = cosines[item, rank]
+    save(path, pairs[np.lexsort((pairs["second"], pairs["first"]))])
+
+
+def gather(comparison: Comparison, block: int, paths: Sequence[Path], path: Path) -> None:
+    """Write the pairs of a block of first rows as ``neighbors`` does, from all files of ``find_in_index``."""
+    span, pieces = comparison.blocks[block], [np.zeros(0, PAIR)]
+    for file in paths:
+        pairs = load(file)
+        pieces.append(pairs[slice(*np.searchsorted(pairs["first"], span))])
+    save(path, _distinct(np.concatenate(pieces)))
+
+
+def _tiles(rows: int) -> list[slice]:
+    return [slice(start, min(rows, start + _TILE_ROWS)) for start in range(0, rows, _TILE_ROWS)]
+
+
+def _leave_out(scores: Vectors, first: int, second: int) -> None:
+    """Set the scores of pairs whose second row is not after the first one to -inf, in a tile that begins at both."""
+    num_firsts, num_seconds = scores.shape
+    if second < first + num_firsts:
+        scores[np.arange(second, second + num_seconds) <= np.arange(first, first + num_firsts)[:, None]] = -np.inf
+
+
+def _pairs_of(best: Best, start: int, *, is_second: bool) -> Pairs:
+    """Return the pairs of a ``Best`` whose items are rows from ``start`` on, which are the second ones or the first."""
+    hits = best.hits()
+    pairs = np.empty(len(hits.row), PAIR)
+    pairs["second" if is_second else "first"] = start + hits.query
+    pairs["first" if is_second else "second"] = hits.row
+    pairs["cosine"] = hits.cosine
+    return pairs
+
+
+def _distinct(pairs: Pairs) -> Pairs:
+    """Return pairs ordered by second and first row, each once."""
+    pairs = pairs[np.lexsort((pairs["first"], pairs["second"]))]
+    repeats = (pairs["first"][1:] == pairs["first"][:-1]) & (pairs["second"][1:] == pairs["second"][:-1])
+    return pairs[np.concatenate([[True], ~repeats])] if len(pairs) else pairs
+
+
+def save(path: Path, rows: Pairs | Lasts) -> None:
+    """Write a file of pairs or of last rows, atomically."""
+    write_file(path, partial(np.save, arr=rows, allow_pickle=False))
+
+
+def load(path: Path) -> Pairs | Lasts:
+    """Return the content of a file that ``save`` wrote, without reading it into memory."""
+    pairs: Pairs = np.load(path, mmap_mode="r", allow_pickle=False)
+    return pairs
+
+
+def last_of_top(comparison: Comparison, span: tuple[int, int], *, are_seconds: bool, paths: Sequence[Path]) -> Lasts:
+    """Return the last of the nearest rows of the rows of a span, which are first or second rows.
+
+    Args:
+        comparison: what is compared.
+        span: a first row of a block and the row after its last.
+        are_seconds: whether they are second rows; within an output they are both.
+        paths: files of ``neighbors``, by block.
+    """
+    start, stop = span
+    items, cosines, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)], [np.zeros(0, np.int64)]
+    if not are_seconds or comparison.other is None:
+        pairs = load(paths[start // comparison.settings.block_rows])
+        items, cosines, rows = [pairs["first"]], [pairs["cosine"]], [pairs["second"]]
+    if are_seconds or comparison.other is None:
+        for path in paths:
+            pairs = load(path)
+            of_span = pairs[slice(*np.searchsorted(pairs["second"], [start, stop]))]
+            items.append(of_span["second"])
+            cosines.append(of_span["cosine"])
+            rows.append(of_span["first"])
+    best = Best(stop - start, comparison.top)
+    best.add(np.concatenate(items) - start, np.concatenate(rows), np.concatenate(cosines))
+    last = np.empty(stop - start, LAST)
+    last["cosine"], last["row"] = best.cosines[:, -1], best.rows[:, -1]
+    return last
+
+
+def keep_pairs(pairs_path: Path, of_firsts: Path, of_seconds: Path, path: Path) -> None:
+    """Write the pairs of a block that count, ordered by first row, cosine (descending) and second row.
+
+    Args:
+        pairs_path: file of ``neighbors``.
+        of_firsts: file with the last of the nearest rows of each first row.
+        of_seconds: the same for each second row.
+        path: file to write.
+    """
+    pairs = np.array(load(pairs_path))
+    keeps = np.zeros(len(pairs), np.bool_)
+    for lasts, item, row in ((of_firsts, "first", "second"), (of_seconds, "second", "first")):
+        last = load(lasts)[pairs[item]]
+        keeps |= pairs["cosine"] > last["cosine"]
+        keeps |= (pairs["cosine"] == last["cosine"]) & (pairs[row] <= last["row"])
+    pairs = pairs[keeps]
+    save(path, pairs[np.lexsort((pairs["second"], -pairs["cosine"], pairs["first"]))])
+
+
+def write_part(comparison: Comparison, paths: Sequence[Path], span: tuple[int, int], out: Path) -> dict[str, Any]:
+    """Write a part: pairs number ``start`` … ``stop`` - 1 of the files of ``keep_pairs``; return its manifest entry.
+
+    Memory: the texts of the pairs, and those of a row group.
+    """
+    pieces, first = [np.zeros(0, PAIR)], 0
+    for path in paths:
+        pairs = load(path)
+        pieces.append(pairs[max(0, span[0] - first) : max(0, span[1] - first)])
+        first += len(pairs)
+    pairs, sides = np.concatenate(pieces), []
+    for output, rows in ((comparison.output, pairs["first"]), (comparison.seconds, pairs["second"])):
+        sides.append(output.take(rows, [comparison.settings.text_column, output.id_column]))
+    (first_text, first_id), (second_text, second_id) = (side.columns for side in sides)
+    table = pa.table(
+        {
+            "first": first_text.cast(pa.string()),
+            "second": second_text.cast(pa.string()),
+            "score": pa.array(pairs["cosine"]),
+            "first_id": first_id,
+            "second_id": second_id,
+        }
+    )
+
+    def write(file: BinaryIO) -> None:
+        pq.write_table(table, file, compression="zstd", use_dictionary=False)
+
+    return {"name": out.name, "rows": len(pairs), "sha256": write_file(out, write)}

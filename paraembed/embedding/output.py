@@ -1,0 +1,219 @@
+"""Finished output of ``jobs/embed.py``: its vectors, block by block, and its rows by their number."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paraembed.embedding.columns import OUTPUT_FIELDS, SCALE_FIELD
+from paraembed.embedding.manifest import FORMAT, MANIFEST, MOST_JSON_BYTES, columns_of, is_committed
+from paraembed.embedding.plan import part_name
+from paraembed.embedding.settings import Dtype, Settings
+from paraembed.embedding.store import Store, open_store, read_json
+from paraembed.io.places import Place
+from paraembed.options import Count, checked
+
+Vectors = npt.NDArray[np.float32]
+RowNumbers = npt.NDArray[np.int64]
+_READERS = 2  # threads that read row groups ahead
+_EMBED_AGAIN = "run the same jobs/embed.py command again to repair it"
+
+
+class _Settings(TypedDict):
+    dtype: Dtype
+    dim: NotRequired[Count | None]
+    normalize: NotRequired[bool]
+
+
+class _Fingerprints(TypedDict):
+    encoder: str
+
+
+class _Part(TypedDict):
+    name: str
+    rows: Count
+
+
+class _Manifest(TypedDict):
+    schema: list[tuple[str, str]]
+    id_column: str
+    settings: _Settings
+    fingerprints: _Fingerprints
+    parts: list[_Part]
+
+
+class Block(NamedTuple):
+    """Vectors float32 [n, d] of consecutive rows; ``first`` is the number of the first row."""
+
+    first: int
+    vectors: Vectors
+
+
+class _Group(NamedTuple):
+    """A row group: its part, its number there, the number of its first row in the output, its rows."""
+
+    part: int
+    number: int
+    first: int
+    rows: int
+
+
+class Embeddings:
+    """A finished output. Rows are numbered from 0 in the order of the parts, which is that of the input.
+
+    Args:
+        place: folder or URI that ``jobs/embed.py`` wrote.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such folder.
+        ValueError: the output is not finished, or damaged.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.store = _finished_store(place)
+        where, manifest = f"{self.store}/{MANIFEST}", read_json(self.store, MANIFEST, most_bytes=MOST_JSON_BYTES)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ValueError(f"{where} is not of format {FORMAT!r}; expected a folder that jobs/embed.py wrote")
+        known: Any = checked(_Manifest, manifest, where)
+        self.digest = self.store.sha256(MANIFEST)
+        """SHA-256 of the manifest, which has the digests of the parts."""
+        self.encoder: str = known["fingerprints"]["encoder"]
+        """Fingerprint of the encoder."""
+        settings = known["settings"]
+        self.query_settings = Settings(dim=settings.get("dim"), normalize=settings.get("normalize", False))
+        """How to finish the vector of a query: truncated and normalized as the rows, in float32."""
+        self.names = [part["name"] for part in known["parts"]]
+        if not self.names or self.names != [part_name(number, len(self.names)) for number in range(len(self.names))]:
+            raise ValueError(f"{where} is damaged: its parts have other names than those of a plan; {_EMBED_AGAIN}")
+        self.starts = np.cumsum([0, *(part["rows"] for part in known["parts"])], dtype=np.int64)
+        """Number of the first row of each part, then the number of rows: int64 [parts + 1]."""
+        self._columns = [list(column) for column in known["schema"]]
+        with self._open_part(0) as file:
+            self.schema: pa.Schema = file.schema_arrow
+        kind: Any = self.schema.field("embedding").type if "embedding" in self.schema.names else None
+        if not pa.types.is_fixed_size_list(kind) or known["id_column"] not in self.schema.names:
+            raise ValueError(f"{where} is damaged: its schema has no ids or no vectors; {_EMBED_AGAIN}")
+        self.width: int = kind.list_size
+        """Length d of a vector."""
+        self.id_column: str = known["id_column"]
+        added = {self.id_column, *OUTPUT_FIELDS, *([SCALE_FIELD] if settings["dtype"] == "int8" else [])}
+        self.carried = [name for name in self.schema.names if name not in added]
+        """Names of the columns that were carried from the input."""
+
+    def __str__(self) -> str:
+        return str(self.store)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.starts[-1])
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
+        """Yield the vectors of the rows ``start`` … ``stop`` - 1, a row group at a time; threads read ahead.
+
+        int8 vectors are not multiplied by their scale: it is positive, so it changes no cosine.
+
+        Memory: three row groups; those of ``jobs/embed.py`` have about 32 MB.
+
+        Raises:
+            FileNotFoundError, ValueError: a part is missing or damaged.
+        """
+        stop = self.rows if stop is None else stop
+        groups = self._groups(start, stop)
+        waiting: deque[tuple[_Group, Future[Vectors]]] = deque()
+        with ThreadPoolExecutor(_READERS) as pool:
+            try:
+                while True:
+                    for group in islice(groups, _READERS + 1 - len(waiting)):
+                        waiting.append((group, pool.submit(self._read_vectors, group)))
+                    if not waiting:
+                        return
+                    group, reading = waiting.popleft()
+                    vectors, first = reading.result(), max(start, group.first)
+                    yield Block(first, vectors[first - group.first : stop - group.first])
+            finally:
+                for _, reading in waiting:
+                    reading.cancel()
+
+    def take(self, numbers: RowNumbers, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows with these numbers, in the order of the numbers.
+
+        Raises:
+            FileNotFoundError, ValueError: a part is missing or damaged.
+        """
+        unique, order = np.unique(numbers, return_inverse=True)
+        tables = [self.schema.empty_table().select(list(columns))]
+        for part in np.unique(np.searchsorted(self.starts, unique, side="right") - 1).tolist():
+            with self._open_part(part) as file:
+                for group in self._groups_of(part, file):
+                    rows = unique[slice(*np.searchsorted(unique, [group.first, group.first + group.rows]))]
+                    if len(rows):
+                        table = file.read_row_group(group.number, columns=list(columns), use_threads=False)
+                        tables.append(table.select(list(columns)).take(pa.array(rows - group.first)))
+        return pa.concat_tables(tables).unify_dictionaries().combine_chunks().take(pa.array(order.reshape(-1)))
+
+    def _groups(self, start: int, stop: int) -> Iterator[_Group]:
+        """Yield the row groups that have rows from ``start`` to before ``stop``."""
+        for part in range(len(self.names)):
+            if self.starts[part] < stop and self.starts[part + 1] > start:
+                with self._open_part(part) as file:
+                    groups = self._groups_of(part, file)
+                yield from (group for group in groups if group.first < stop and group.first + group.rows > start)
+
+    def _groups_of(self, part: int, file: pq.ParquetFile) -> list[_Group]:
+        sizes = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+        firsts = int(self.starts[part]) + np.cumsum([0, *sizes])
+        return [_Group(part, number, int(firsts[number]), rows) for number, rows in enumerate(sizes)]
+
+    def _read_vectors(self, group: _Group) -> Vectors:
+        with self._open_part(group.part) as file:
+            table = file.read_row_group(group.number, columns=["embedding"], use_threads=False)
+            flat = table["embedding"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        vectors: Vectors = flat.reshape(group.rows, self.width).astype(np.float32, copy=False)
+        return vectors
+
+    @contextmanager
+    def _open_part(self, part: int) -> Iterator[pq.ParquetFile]:
+        """Open a part; one that is missing, cannot be read or is not that of the manifest is an error that names it."""
+        name = self.names[part]
+        try:
+            with self.store.open(name) as raw, pq.ParquetFile(raw) as file:
+                rows = int(self.starts[part + 1] - self.starts[part])
+                if file.metadata.num_rows != rows or columns_of(file.schema_arrow) != self._columns:
+                    raise ValueError(
+                        f"{self.store}/{name} has {file.metadata.num_rows:,} rows or other columns than the manifest "
+                        f"says; {_EMBED_AGAIN}"
+                    )
+                yield file
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{self.store}/{name} is missing; {_EMBED_AGAIN}") from None
+        except (pa.ArrowException, OSError) as error:
+            if getattr(error, "errno", None):  # an error of the disk, not of the file
+                raise
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{self.store}/{name} cannot be read ({reason}); {_EMBED_AGAIN}") from None
+
+
+def _finished_store(place: Place) -> Store:
+    """Return the store of a finished output.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, ValueError: as ``Embeddings``.
+    """
+    store = open_store(place)
+    try:
+        names = store.names()
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
+    if not names:
+        raise FileNotFoundError(f"{store} does not exist, or is empty; expected a folder that jobs/embed.py wrote")
+    if not is_committed(store):
+        raise ValueError(f"{store} is not finished; run the same jobs/embed.py command again to finish it")
+    return store

@@ -1,0 +1,330 @@
+"""Nearest rows of a finished output by cosine, exact: products in float32 find candidates, float64 ranks them.
+
+A product in float32 has a rounding error, which depends on the number of rows that BLAS multiplies at once. So it only
+selects the rows that can be among the nearest, with a bound on that error. Their cosines are computed again in float64,
+each by itself, and rounded to float32. So equal vectors have equal cosines; ties are in the order of the rows.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paraembed.console import doing
+from paraembed.embedding.manifest import encoder_name, read_run
+from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
+from paraembed.embedding.spot_check import changed_encoder, inference_of
+from paraembed.embedding.vectors import finish
+from paraembed.encoders.protocol import TextEncoder
+from paraembed.io.lines import read_lines
+from paraembed.loading import Fetch, open_encoder
+
+Indices = npt.NDArray[np.intp]
+_TILE_VALUES = 1 << 22  # scores of a product: 16 MB
+_EXACT_VALUES = 1 << 21  # numbers to multiply in float64 at a time: 16 MB, four times
+_DENSE = 8  # times the candidates that are needed: then the smallest of them are left out first
+_TINY, _HUGE = 1e-30, 1e30  # squares of lengths that float32 computes without loss
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Vectors of n queries, finished as those of the output.
+
+    Attributes:
+        texts: the queries.
+        vectors: float32 [n, d].
+        without_tokens: numbers of the queries without tokens; their vectors are zeros.
+        out_of_vocabulary: numbers of the queries of which every token is out of vocabulary.
+    """
+
+    texts: list[str]
+    vectors: Vectors
+    without_tokens: list[int]
+    out_of_vocabulary: list[int]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Nearest rows, those of the first query first, best first.
+
+    Attributes:
+        query: number of the query, int64 [n].
+        rank: from 1 within a query, int64 [n].
+        row: number of the row, int64 [n].
+        cosine: float32 [n].
+    """
+
+    query: RowNumbers
+    rank: RowNumbers
+    row: RowNumbers
+    cosine: Vectors
+
+
+def query_encoder(
+    embeddings: Embeddings,
+    name: str | None = None,
+    *,
+    prompt: str | None = None,
+    fetch: Fetch | None = None,
+    trust_remote_code: bool = False,
+) -> TextEncoder:
+    """Open the encoder that embedded an output, with the settings of that run.
+
+    Args:
+        embeddings: the output.
+        name: name of the encoder, see ``open_encoder``; default: as it was named for the output.
+        prompt: text put before each query, for a model that has another one for queries; default: as for the rows.
+        fetch: see ``open_encoder``.
+        trust_remote_code: run Python code that comes with a model.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: the encoder is missing.
+        ValueError: it cannot be loaded, is another encoder, or no name is given and none is recorded.
+    """
+    name = name or encoder_name(embeddings.store)
+    if not name:
+        raise ValueError(
+            f"{embeddings} does not say where encoder {embeddings.encoder[:12]} is; name it with `encoder`"
+        )
+    run = read_run(embeddings.store)
+    inference = inference_of(run, trust_remote_code)
+    encoder = open_encoder(name, inference if prompt is None else replace(inference, prompt=prompt), fetch)
+    if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt",))):
+        raise ValueError(
+            f"{name} is another encoder than that of {embeddings}: {changed}; name that one with `encoder`"
+        )
+    return encoder
+
+
+def read_queries(path: Path) -> list[str]:
+    """Return the lines of a text file, plain or compressed.
+
+    Raises:
+        ValueError: the file is empty or binary, or a line is not UTF-8 or too long.
+    """
+    queries: list[str] = []
+    for lines in read_lines(path):
+        if lines.text.null_count:
+            number = lines.first + lines.text.is_null().index(True).as_py() + 1
+            raise ValueError(f"{path}, line {number}: not UTF-8, or too long for a query; correct it or leave it out")
+        queries += lines.text.to_pylist()
+    return queries
+
+
+def embed_queries(encoder: TextEncoder, texts: list[str], embeddings: Embeddings) -> Queries:
+    """Return the vectors of queries, truncated and normalized as the rows of an output.
+
+    Raises:
+        ValueError: there is no query, or none of them has a token.
+    """
+    embedded = encoder.embed(pa.array(texts, pa.large_string()))
+    empty = np.flatnonzero(embedded.num_tokens == 0).tolist()
+    if len(empty) == len(texts):
+        raise ValueError("no query has a word; its vector is zero, which is similar to nothing: give a text")
+    unknown = np.flatnonzero((embedded.num_tokens > 0) & (embedded.num_unknown == embedded.num_tokens)).tolist()
+    column = finish(embedded.vectors, embeddings.query_settings).columns[0]
+    return Queries(texts, column.flatten().to_numpy().reshape(len(texts), -1), empty, unknown)
+
+
+def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
+    """Return the rows with the largest cosines to each query; ties are in the order of the rows.
+
+    A zero vector, of a query or of a row, matches nothing.
+
+    Args:
+        embeddings: the output, of width d.
+        vectors: float32 [Q, d] of the queries.
+        top: largest number of rows for a query.
+
+    Raises:
+        FileNotFoundError, ValueError: a part is missing or damaged, or ``top`` is below 1.
+    """
+    if top < 1:
+        raise ValueError(f"`top` is {top}; it must be at least 1")
+    if vectors.shape[1] != embeddings.width:
+        raise ValueError(f"queries have {vectors.shape[1]} dimensions; {embeddings} has vectors of {embeddings.width}")
+    queries, has_length = unit(vectors)
+    best, error = Best(len(vectors), min(top, embeddings.rows)), margin(embeddings.width)
+    rows_at_once = max(1, _TILE_VALUES // max(1, len(vectors)))
+    for block in embeddings.blocks():
+        doing(f"searching: row {block.first:,} of {embeddings.rows:,}")
+        for start in range(0, len(block.vectors), rows_at_once):
+            rows = block.vectors[start : start + rows_at_once]
+            scores = _products(queries, rows)
+            scores[~has_length] = -np.inf
+            query, row = candidates(scores, best.cuts(error), None, best.top, error)
+            best.add(query, block.first + start + row, exact_cosines(vectors, query, rows, row))
+    return best.hits()
+
+
+def _products(queries: Vectors, rows: Vectors) -> Vectors:
+    """Return the cosines of unit vectors [Q, d] with rows [n, d], float32 [Q, n]; -inf for a row of zeros."""
+    squares = _squares(rows)
+    if _is_extreme(squares).any():
+        rows = unit(rows)[0]
+        squares = _squares(rows)
+    scores = queries @ rows.T
+    scores *= np.divide(1, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    scores[:, squares == 0] = -np.inf
+    return scores
+
+
+def table_of(embeddings: Embeddings, queries: Queries, hits: Hits) -> pa.Table:
+    """Return hits as a table: number and text of the query, rank, cosine, then id and carried columns of the row.
+
+    A column of the output with one of these names gets ``output_`` in front.
+    """
+    texts = pa.array(queries.texts, pa.string()).take(pa.array(hits.query))
+    columns = {
+        "query": pa.array(hits.query, pa.int32()),
+        "query_text": texts,
+        "rank": pa.array(hits.rank, pa.int32()),
+        "cosine": pa.array(hits.cosine),
+    }
+    names = [embeddings.id_column, *embeddings.carried]
+    for name, column in zip(names, embeddings.take(hits.row, names).columns, strict=True):
+        new = name
+        while new in columns or (new != name and new in names):
+            new = f"output_{new}"
+        columns[new] = column
+    return pa.table(columns)
+
+
+def margin(width: int) -> float:
+    """Return a bound on the error of a cosine of float32 vectors [width] that ``unit`` divided.
+
+    A sum of d products has an error of at most d · 2⁻²⁴ times the sum of their sizes, in any order (Higham 2002, 3.5);
+    the product is such a sum, and each of the two lengths counts half because of its square root.
+    """
+    return (width + 16) * 2.0**-23
+
+
+def unit(vectors: Vectors) -> tuple[Vectors, npt.NDArray[np.bool_]]:
+    """Return vectors [n, d] divided by their lengths, and whether they have one [n]: zeros stay zeros."""
+    squares = _squares(vectors)
+    extreme = _is_extreme(squares)
+    if extreme.any():  # first divided by their largest number, so that no square overflows or vanishes
+        vectors, rows = vectors.copy(), vectors[extreme]
+        largest = np.abs(rows).max(axis=1, initial=0)[:, None]
+        vectors[extreme] = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
+        squares = _squares(vectors)
+    scale = np.divide(1, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    return vectors * scale[:, None], squares > 0
+
+
+def _squares(vectors: Vectors) -> Vectors:
+    """Return the squares of the lengths, float32 [n]."""
+    with np.errstate(over="ignore", under="ignore"):
+        squares: Vectors = np.einsum("nd,nd->n", vectors, vectors)
+    return squares
+
+
+def _is_extreme(squares: Vectors) -> npt.NDArray[np.bool_]:
+    return ~((squares > _TINY) & (squares < _HUGE))
+
+
+def candidates(
+    scores_RC: Vectors, row_cuts_R: Vectors, column_cuts_C: Vectors | None, top: int, error: float
+) -> tuple[Indices, Indices]:
+    """Return row and column of the scores that can be among the ``top`` of their row, or of their column.
+
+    Args:
+        scores_RC: approximate cosines; -inf is no score.
+        row_cuts_R: smallest score that counts in each row; infinity: none does.
+        column_cuts_C: the same for each column; None: only rows count.
+        top: how many scores of a row or column are wanted.
+        error: bound on the error of a score.
+    """
+    num_rows, num_columns = scores_RC.shape
+    columns = np.full(num_columns, np.inf, np.float32) if column_cuts_C is None else column_cuts_C
+    few = _DENSE * top * (num_rows + (0 if column_cuts_C is None else num_columns))
+    flat = np.flatnonzero(scores_RC >= min(row_cuts_R.min(initial=np.inf), columns.min(initial=np.inf)))
+    if len(flat) > few:
+        row_cuts_R = np.maximum(row_cuts_R, _smallest_of_top(scores_RC, top, 1) - 2 * error)
+        if column_cuts_C is not None:
+            columns = np.maximum(columns, _smallest_of_top(scores_RC, top, 0) - 2 * error)
+        flat = np.flatnonzero((scores_RC >= row_cuts_R[:, None]) | (scores_RC >= columns))
+    row, column = np.divmod(flat, num_columns)
+    scores = scores_RC.reshape(-1)[flat]
+    counts = ((scores >= row_cuts_R[row]) | (scores >= columns[column])) & (scores > -np.inf)
+    return row[counts], column[counts]
+
+
+def _smallest_of_top(scores: Vectors, top: int, axis: int) -> Vectors:
+    """Return the ``top``-th largest score along an axis; -inf where there are fewer."""
+    size = scores.shape[axis]
+    if size < top:
+        return np.full(scores.shape[1 - axis], -np.inf, np.float32)
+    smallest: Vectors = np.partition(scores, size - top, axis=axis).take(size - top, axis=axis)
+    return smallest
+
+
+def exact_cosines(left: Vectors, left_rows: Indices, right: Vectors, right_rows: Indices) -> Vectors:
+    """Return the cosines of pairs of rows that are not zeros: computed in float64, the same in any batch, as float32.
+
+    Args:
+        left: float32 [m, d].
+        left_rows: row of ``left`` of each pair [n].
+        right: float32 [k, d].
+        right_rows: row of ``right`` of each pair [n].
+    """
+    cosines = np.empty(len(left_rows), np.float32)
+    at_once = max(1, _EXACT_VALUES // max(1, left.shape[1]))
+    for start in range(0, len(cosines), at_once):
+        pairs = slice(start, start + at_once)
+        a, b = left[left_rows[pairs]].astype(np.float64), right[right_rows[pairs]].astype(np.float64)
+        lengths = np.sqrt((a * a).sum(axis=1)) * np.sqrt((b * b).sum(axis=1))
+        cosines[pairs] = (a * b).sum(axis=1) / lengths
+    return cosines
+
+
+class Best:
+    """The best ``top`` rows of each of n items; ties are in the order of the rows.
+
+    Args:
+        size: n.
+        top: most rows of an item.
+        least: smallest cosine of a row.
+    """
+
+    def __init__(self, size: int, top: int, least: float = -np.inf) -> None:
+        self.top = top
+        self.cosines = np.full((size, top), -np.inf, np.float32)
+        self.rows = np.full((size, top), -1, np.int64)
+        self._least = np.float32(least)
+
+    def cuts(self, error: float) -> Vectors:
+        """Return the smallest score with an error that can still count for each item; infinity if none can."""
+        last = self.cosines[:, -1]
+        cuts: Vectors = np.maximum(last, self._least) - np.float32(error)
+        cuts[last >= 1] = np.inf  # a later row with the cosine 1 comes after these
+        return cuts
+
+    def add(self, items: Indices, rows: RowNumbers, cosines: Vectors) -> None:
+        """Add rows with their exact cosines; the rows of an item are larger than those that were added before."""
+        last = self.cosines[items, -1]
+        better = (cosines > last) & (cosines >= self._least)
+        if not better.any():
+            return
+        touched, number = np.unique(items[better], return_inverse=True)
+        numbers = np.concatenate([np.repeat(np.arange(len(touched)), self.top), number])
+        all_cosines = np.concatenate([self.cosines[touched].reshape(-1), cosines[better]])
+        all_rows = np.concatenate([self.rows[touched].reshape(-1), rows[better]])
+        order = first_of_each(numbers, all_cosines, all_rows, self.top)
+        self.cosines[touched] = all_cosines[order].reshape(-1, self.top)
+        self.rows[touched] = all_rows[order].reshape(-1, self.top)
+
+    def hits(self) -> Hits:
+        """Return the rows of all items."""
+        query, rank = np.nonzero(self.cosines > -np.inf)
+        return Hits(query, rank + 1, self.rows[query, rank], self.cosines[query, rank])
+
+
+def first_of_each(items: RowNumbers, cosines: Vectors, rows: RowNumbers, top: int) -> Indices:
+    """Return the positions of the best ``top`` entries of each item, ordered by item, cosine (descending) and row."""
+    order = np.lexsort((rows, -cosines, items))
+    ordered = items[order]
+    rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    return order[rank < top]

@@ -1,0 +1,152 @@
+"""Mining on Ray: the same bytes for any number of workers, killed and resumed; what is finished is left alone."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed.cluster.mine import mine
+from paraembed.cluster.shard import shard_pairs
+from paraembed.io.fingerprint import sha256_of
+from paraembed.pairs.settings import ShardSettings
+from paraembed.settings import MineSettings
+from tests.embedding.output_of import encoder_of, output_of
+
+JOB = Path(__file__).parents[2] / "jobs" / "mine.py"
+SETTINGS = MineSettings(0.6, 3, block_rows=40, part_pairs=100)
+needs_faiss = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
+
+
+@pytest.fixture(autouse=True)
+def _own_mlflow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """Two finished outputs of one encoder, of 300 and 90 rows; their rows repeat."""
+    folder = tmp_path_factory.mktemp("outputs")
+    draw = np.random.default_rng(0)
+    encoder = encoder_of(draw.standard_normal((200, 8), dtype=np.float32), folder / "encoder")
+    options = {"keep": ("text",), "part_rows": 50}
+    return [
+        output_of(encoder, draw.integers(0, 200, rows).tolist(), folder / f"{rows}", **options) for rows in (300, 90)
+    ]
+
+
+def contents(folder):
+    return {path.name: sha256_of(path) for path in folder.iterdir()}
+
+
+def rows_of(folder):
+    table = duckdb.sql(f"SELECT first_id, second_id, score, first, second FROM '{folder}/*.parquet'").fetchall()
+    return [(first, second) for first, second, *_ in table], table
+
+
+@pytest.mark.ray
+def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_cluster, outputs, tmp_path, capsys):
+    manifest, before = mine(outputs[0], tmp_path / "1", SETTINGS, workers=1)
+    assert not before
+    mine(outputs[0], tmp_path / "2", SETTINGS, workers=2)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert not list(tmp_path.glob(".*"))
+    pairs, _ = rows_of(tmp_path / "1")
+    assert len(pairs) == manifest["pairs"] == len(set(pairs)) > 200
+    assert all(first < second for first, second in pairs)
+    assert pairs == sorted(pairs, key=lambda pair: pair[0])
+    assert len(manifest["parts"]) == -(-len(pairs) // 100)
+    assert mine(outputs[0], tmp_path / "1", SETTINGS) == (manifest, True)
+    assert f"{tmp_path}/1 is finished already, {len(pairs):,} pairs; nothing to do" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"settings.top \(was 3, is 4\); .* `overwrite`"):
+        mine(outputs[0], tmp_path / "1", replace(SETTINGS, top=4))
+    part = tmp_path / "1" / manifest["parts"][1]["name"]
+    part.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"part-00001-of-\d+\.parquet is missing or damaged; start over"):
+        mine(outputs[0], tmp_path / "1", SETTINGS)
+    mine(outputs[0], tmp_path / "1", SETTINGS, overwrite=True)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
+@pytest.mark.ray
+def test_shard_reads_the_pairs_between_two_outputs(ray_cluster, outputs, tmp_path):
+    manifest, _ = mine(outputs[0], tmp_path / "out", replace(SETTINGS, threshold=0.9), other=outputs[1])
+    pairs, table = rows_of(tmp_path / "out")
+    assert max(first for first, _ in pairs) > 90
+    assert any(first > second for first, second in pairs)
+    different = {frozenset(texts) for *_, first, second in table if len(texts := {first, second}) == 2}
+    parts = sorted((tmp_path / "out").glob("*.parquet"))
+    sharded, _ = shard_pairs(parts, tmp_path / "pairs", ShardSettings(tokenizer="space"))
+    assert sharded["counts"]["read"] == manifest["pairs"]
+    assert sharded["counts"]["kept"] == len(different)
+    scores = pq.read_table(tmp_path / "pairs" / sharded["shards"][0]["name"])["score"]
+    assert min(scores.to_pylist()) >= 0.9
+
+
+@pytest.mark.ray
+def test_no_pair_and_foreign_files(ray_cluster, outputs, tmp_path):
+    few = output_of(outputs[0].parent / "encoder", [0, 1], tmp_path / "few", keep=("text",))
+    manifest, _ = mine(few, tmp_path / "out", replace(SETTINGS, threshold=1.0))
+    assert (manifest["pairs"], [part["rows"] for part in manifest["parts"]]) == (0, [0])
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.txt").write_text("dear")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match=r"holds something that jobs/mine.py did not write"):
+            mine(few, tmp_path / "thesis", SETTINGS, overwrite=overwrite)
+    assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "dear"
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outputs, tmp_path):
+    mine(outputs[0], tmp_path / "unbroken", SETTINGS)
+    flags = ["--threshold", "0.6", "--top", "3", "--block-rows", "40", "--part-pairs", "100"]
+    command = [sys.executable, JOB, outputs[0], "--out", tmp_path / "out", *flags]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    work = tmp_path / ".out.partial"
+    for awaited in ("pairs-00003.npy", "last-first.npy", "kept-00002.npy", "result/part-00001-*"):
+        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment)
+        while not list(work.glob(awaited)):
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not (tmp_path / "out").exists()
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "blocks are done already" in done.stderr
+    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+    assert not work.exists()
+
+
+@pytest.mark.ray
+def test_more_rows_than_are_compared_need_faiss(outputs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ValueError, match="FAISS, which is not installed: run pip install faiss-cpu, or give a larger"):
+        mine(outputs[0], tmp_path / "out", replace(SETTINGS, exact_rows=299))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.ray
+@needs_faiss
+@pytest.mark.parametrize("between", [False, True])
+def test_an_index_finds_the_pairs_that_a_comparison_finds(ray_cluster, outputs, tmp_path, between):
+    """With a recall of 1 all lists are searched."""
+    other = outputs[1] if between else None
+    mine(outputs[0], tmp_path / "exact", SETTINGS, other=other)
+    settings = replace(SETTINGS, exact_rows=0, recall=1.0)
+    manifest, _ = mine(outputs[0], tmp_path / "found", settings, other=other)
+    assert all(about["recall"] == 1.0 for about in manifest["index"].values())
+    mine(outputs[0], tmp_path / "again", settings, other=other, workers=1)
+    assert contents(tmp_path / "found") == contents(tmp_path / "again")
+    exact, found = set(rows_of(tmp_path / "exact")[0]), set(rows_of(tmp_path / "found")[0])
+    assert len(exact & found) >= 0.98 * len(exact | found)  # ties may be broken otherwise

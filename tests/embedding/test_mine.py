@@ -1,0 +1,158 @@
+"""Paraphrase pairs of outputs, against an oracle that compares every pair by itself."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.embedding import mine as mining
+from paraembed.embedding import search as searching
+from paraembed.embedding.mine import Comparison, keep_pairs, last_of_top, load, neighbors, save, write_part
+from paraembed.embedding.output import Embeddings
+from paraembed.pairs.formats import read_pairs
+from paraembed.settings import MineSettings
+from tests.embedding.output_of import InMemory, cosine, encoder_of, output_of
+
+
+def oracle(firsts, seconds, threshold, top):
+    """``(first, second, cosine)`` of the pairs; within one output ``seconds`` is None."""
+    within = seconds is None
+    seconds = firsts if within else seconds
+    scored = {}
+    for first, left in enumerate(firsts):
+        for second, right in enumerate(seconds):
+            score = cosine(left, right)
+            if score is not None and score >= np.float32(threshold) and not (within and first >= second):
+                scored[first, second] = score
+
+    def nearest(side, others):
+        """The pairs that are among the nearest of their row on a side."""
+        of_rows = {}
+        for pair, score in scored.items():
+            of_rows.setdefault(pair[side], []).append((-score, pair[others], pair))
+            if within:
+                of_rows.setdefault(pair[others], []).append((-score, pair[side], pair))
+        return {pair for entries in of_rows.values() for _, _, pair in sorted(entries)[:top]}
+
+    kept = nearest(0, 1) | (set() if within else nearest(1, 0))
+    return [
+        (first, second, scored[first, second])
+        for first, second in sorted(kept, key=lambda pair: (pair[0], -scored[pair], pair[1]))
+    ]
+
+
+def mined(comparison, folder):
+    """The pairs that the steps find, without Ray."""
+    number = len(comparison.blocks)
+    found, kept = ([folder / f"{name}-{block}.npy" for block in range(number)] for name in ("pairs", "kept"))
+    for block in range(number):
+        neighbors(comparison, block, found[block])
+    lasts = []
+    for name, output in (("first", comparison.output), ("second", comparison.seconds)):
+        spans = comparison.blocks_of(output)
+        of_spans = [last_of_top(comparison, span, are_seconds=name == "second", paths=found) for span in spans]
+        lasts.append(folder / f"last-{name}.npy")
+        save(lasts[-1], np.concatenate(of_spans))
+    for block in range(number):
+        keep_pairs(found[block], *lasts, kept[block])
+    return kept
+
+
+def pairs_of(paths):
+    return [tuple(pair) for path in paths for pair in load(path).tolist()]
+
+
+@st.composite
+def cases(draw):
+    width = draw(st.integers(1, 3))
+    vectors = st.lists(st.lists(st.integers(-2, 2), min_size=width, max_size=width), min_size=1, max_size=24)
+    return np.array(draw(vectors), np.float32), np.array(draw(vectors), np.float32)
+
+
+@settings(max_examples=150)
+@given(
+    cases(),
+    st.booleans(),
+    st.integers(1, 5),
+    st.sampled_from([-1.0, 0.0, 0.8, 1.0]),
+    st.integers(1, 30),
+    st.integers(1, 30),
+    st.integers(1, 9),
+)
+def test_the_pairs_and_their_ties_are_those_of_the_oracle(
+    tmp_path_factory, case, within, top, threshold, block, group, tile
+):
+    firsts, seconds = case
+    comparison = Comparison(
+        InMemory(firsts, group),
+        None if within else InMemory(seconds, group),
+        MineSettings(threshold, top, block_rows=block),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mining, "_TILE_ROWS", tile)
+        patch.setattr(searching, "_DENSE", 1)
+        pairs = pairs_of(mined(comparison, tmp_path_factory.mktemp("mined")))
+    assert pairs == oracle(firsts, None if within else seconds, threshold, top)
+
+
+def test_pairs_between_two_outputs_are_the_same_from_either_side(tmp_path):
+    draw = np.random.default_rng(0)
+    vectors = [InMemory(draw.integers(-1, 2, (rows, 3))) for rows in (50, 30)]
+    settings = MineSettings(0.5, 2, block_rows=8)
+    pairs = pairs_of(mined(Comparison(*vectors, settings), tmp_path))
+    turned = pairs_of(mined(Comparison(*vectors[::-1], settings), tmp_path))
+    assert sorted(pairs) == sorted((second, first, score) for first, second, score in turned)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    vectors = np.random.default_rng(1).standard_normal((12, 3), dtype=np.float32)
+    return encoder_of(vectors, tmp_path_factory.mktemp("encoders") / "words")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_a_part_has_texts_scores_and_ids_that_shard_reads(encoder, tmp_path, dtype):
+    words = [0, 1, 2, 3, None, 4, 5, 1, 2, 6, 7, 8]
+    output = Embeddings(output_of(encoder, words, tmp_path / "a", dtype=dtype))
+    other = Embeddings(output_of(encoder, [9, 1, 2], tmp_path / "b", dtype=dtype, id_column="number", keep=("text",)))
+    comparison = Comparison(output, other, MineSettings(0.99, 1))
+    comparison.check()
+    kept = mined(comparison, tmp_path)
+    entry = write_part(comparison, kept, (0, 99), tmp_path / "part.parquet")
+    table = pq.read_table(tmp_path / "part.parquet")
+    assert entry["rows"] == table.num_rows
+    rows = [(row["first"], row["second"], row["first_id"], row["second_id"]) for row in table.to_pylist()]
+    assert {("w1", "w1", 1, 1), ("w1", "w1", 7, 1), ("w2", "w2", 2, 2), ("w2", "w2", 8, 2)} <= set(rows)
+    assert table["score"].to_pylist()[rows.index(("w1", "w1", 1, 1))] == 1.0
+    (block,) = read_pairs(tmp_path / "part.parquet")
+    assert block.pairs.first.to_pylist() == table["first"].to_pylist()
+    assert block.pairs.score.equals(table["score"].combine_chunks())
+    pieces = [write_part(comparison, kept, span, tmp_path / "piece.parquet")["rows"] for span in ((0, 1), (1, 99))]
+    assert pieces == [1, len(rows) - 1]
+
+
+def test_outputs_that_cannot_be_compared(encoder, tmp_path):
+    output = Embeddings(output_of(encoder, [1, 2], tmp_path / "a"))
+    with pytest.raises(ValueError, match="has no column 'body' of texts; `text_column` can be: text"):
+        Comparison(output, None, MineSettings(text_column="body")).check()
+    with pytest.raises(ValueError, match="has no column 'number' of texts"):
+        Comparison(output, None, MineSettings(text_column="number")).check()
+    narrow = Embeddings(output_of(encoder, [1, 2], tmp_path / "b", dim=2))
+    with pytest.raises(ValueError, match=r"width 3, and .* width 2; embed both with one encoder"):
+        Comparison(output, narrow, MineSettings()).check()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"threshold": 1.5}, "`threshold` is 1.5"),
+        ({"threshold": float("nan")}, "`threshold` is nan"),
+        ({"top": 0}, "`top` is 0"),
+        ({"recall": 0.0}, "`recall` is 0.0"),
+        ({"block_rows": 0}, "`block_rows` is 0"),
+    ],
+)
+def test_settings_that_are_not_allowed(values, message):
+    with pytest.raises(ValueError, match=message):
+        MineSettings(**values)
