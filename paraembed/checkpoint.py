@@ -111,6 +111,12 @@ def load(folder: str | Path) -> Encoder:
     Raises:
         FileNotFoundError, NotADirectoryError: the folder or one of its files does not exist.
         ValueError: the folder is not an encoder folder, or a file differs from its digest in ``config.json``.
+
+    Example:
+        >>> import paraembed
+        >>> encoder = paraembed.load("encoder")
+        >>> encoder.config.name, encoder.width
+        ('avg', 4)
     """
     folder = Path(folder)
     config = read_config(folder)

@@ -1,4 +1,4 @@
-"""Any encoder by its name: a folder, an MLflow run or registered model, a model of another library."""
+"""Open any encoder by its name: a folder, an MLflow run or registered model, or a model of another library."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +12,13 @@ from paraembed.encoders.protocol import TextEncoder
 from paraembed.settings import DEFAULT_INFERENCE, Inference, is_peer, is_run
 
 Fetch = Callable[[str, Path], Path]
-"""Downloads the encoder of an MLflow run or registered model to a folder; returns the encoder folder."""
+"""Function that downloads the encoder of an MLflow run or registered model to a folder, and returns the encoder
+folder.
+"""
 
 
 def open_encoder(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None) -> TextEncoder:
-    """Return the encoder that a user names.
+    """Return an encoder by its name.
 
     Args:
         name: an encoder folder; ``st:``, ``m2v:`` or ``onnx:`` with a folder, or a name on the Hugging Face hub; with
@@ -25,8 +27,8 @@ def open_encoder(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fet
         fetch: see ``Fetch``.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: no such folder.
-        ValueError: no such model or run, a damaged one, or a setting that it does not have.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
+        ValueError: the model or run does not exist or is damaged, or the encoder does not support a setting.
     """
     if is_peer(name):
         return open_foreign(name, inference)
@@ -44,6 +46,8 @@ def _placed(encoder: Encoder, inference: Inference) -> Encoder:
         ("trust_remote_code", False),
     ):
         if getattr(inference, setting) != unset:
-            raise ValueError(f"`{setting}` is for models of other libraries; leave it out for an encoder folder")
+            raise ValueError(
+                f"`{setting}` only applies to models of other libraries; leave it out for an encoder folder"
+            )
     device = chosen_device(inference.device, gains=encoder.composition.adds is None)
     return encoder.placed(device, inference.precision)

@@ -118,7 +118,7 @@ class BaseRecipe:
     """Minimum count in the training pairs for a word to get a random vector."""
     init: Literal["ours", "released"] = "ours"
     """Initial encoder parameters, which no paper prints: uniform within ±1/√H (ours), or as in the released code (N(0,
-    0.1²); ±0.01 for rnn, Glorot for proj). ours scores higher after 200 steps.
+    0.1²); ±0.01 for rnn, Glorot for proj). The former scores higher after 200 steps.
     """
     seed: int = 1
     """Random seed of the data order, the initial values and all other draws."""
@@ -163,6 +163,11 @@ class BaseRecipe:
 
         Raises:
             ValueError: a field, encoder, option or value is unknown or not allowed; the message names what is allowed.
+
+        Example:
+            >>> recipe = Recipe.from_dict({"encoder": {"name": "proj"}, "margin": 0.6})
+            >>> recipe.margin, recipe.batch_size
+            (0.6, 100)
         """
         if not isinstance(values, dict):
             raise ValueError(f"a recipe is {str(values)[:80]}; expected a JSON object with the fields of a recipe")

@@ -30,31 +30,33 @@ MADE_OF = {"sif": ["counts"], "sif-common": ["counts", "corpus"], "inverse-frequ
 
 
 def is_peer(name: str) -> bool:
-    """Return whether an encoder is named as a model of another library: ``st:…``, ``m2v:…`` or ``onnx:…``."""
+    """Return whether an encoder name is a model of another library: ``st:…``, ``m2v:…`` or ``onnx:…``."""
     return name.partition(":")[0] in PEERS and ":" in name
 
 
 def is_run(name: str) -> bool:
-    """Return whether an encoder is named by its MLflow run or registered model, and not a folder of that name."""
+    """Return whether an encoder name is an MLflow run or registered model, and not a folder of that name."""
     return name.startswith("models:/") or bool(_RUN_ID.fullmatch(name) and not Path(name).exists())
 
 
 @dataclass(frozen=True)
 class Inference:
-    """How an encoder computes vectors; all of it decides their values."""
+    """How an encoder computes vectors; every setting affects their values."""
 
     device: Device = "auto"
-    """cpu, cuda, or auto: a GPU if PyTorch finds one and the encoder is not an average of word vectors."""
+    """Device: cpu, cuda, or auto (a GPU if PyTorch finds one and the encoder is not an average of word vectors)."""
     precision: Precision = "float32"
-    """Number type of the computation; the embeddings have the type of --dtype."""
+    """Number type of the computation; --dtype sets the type of the written embeddings."""
     prompt: str | None = None
-    """Text put before each text, such as 'query: ', for st: and onnx:; default: the prompt that the model names."""
+    """Text to put before each text, such as 'query: ', for st: and onnx: models; default: the prompt in the model."""
     backend: Backend = "torch"
-    """Library that computes an st: model."""
+    """Backend that computes an st: model."""
     batch_tokens: int | None = None
-    """Number of tokens, padding included, in a batch of st: and onnx:; default: 4096 on a CPU, 65536 on a GPU."""
+    """Maximum number of tokens in a batch of st: and onnx: models, including padding; default: 4096 on a CPU, 65536 on
+    a GPU.
+    """
     trust_remote_code: bool = False
-    """Run Python code that comes with an st: model; read that code first."""
+    """Run Python code that an st: model contains; read that code first."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is not allowed."""
@@ -69,9 +71,9 @@ class Gpus:
     """GPUs of an embedding job."""
 
     gpus: int = 1
-    """Number of GPUs, if the encoder computes on a GPU; then it replaces --workers."""
+    """Number of GPUs to use if the encoder computes on GPUs, instead of --workers."""
     gpu_share: float = 1.0
-    """Share of a GPU per worker process: with 0.5, two processes use each GPU."""
+    """Fraction of a GPU per worker process, for example 0.5 for two processes on each GPU."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is not allowed."""

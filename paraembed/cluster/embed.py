@@ -73,7 +73,7 @@ def embed(
     Args:
         encoder: name of the encoder, see ``open_encoder``.
         inputs: files, folders, globs or URIs; rows are numbered in this order.
-        out: output folder, or URI of one on an object store: new, empty, or begun by the same command.
+        out: output folder, or the URI of one on an object store: new, empty, or started by the same command.
         settings: columns, number type, sizes.
         workers: number of actors, one CPU each, if the encoder computes on CPUs.
         overwrite: start over next to ``out``, and replace it at the end; only for folders.
@@ -83,7 +83,7 @@ def embed(
 
     Raises:
         ValueError, OSError: the inputs, the encoder or ``out`` cannot be used; then nothing is changed. Or an input is
-            damaged, or a limit is exceeded; then finished parts stay.
+            damaged, or a limit is exceeded; then finished parts are kept.
     """
     started = time.perf_counter()
     home = open_store(out)
@@ -146,7 +146,7 @@ def embed(
 
 
 def _workers(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
-    """Return the number of actors, and the share of a GPU that each has; raise ValueError if there is no GPU."""
+    """Return the number of actors, and the fraction of a GPU for each; raise ValueError if there is no GPU."""
     if encoder.identity.get("device") != "cuda":
         return workers, 0
     if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs

@@ -43,7 +43,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class Workers:
-    """Actors that are started or starting.
+    """Actors that are running or starting.
 
     Attributes:
         actors: actors that embed parts.
@@ -60,8 +60,8 @@ class Workers:
 def started_workers(encoder: TextEncoder, count: int, gpu_share: float = 0) -> Iterator[Workers]:
     """Start actors without waiting for them; they are killed at the end of the block.
 
-    Each has one CPU and a share of a GPU. With a GPU, two parts are in work at a time in each: while one is encoded,
-    the other is read or written.
+    Each actor has one CPU and a fraction of a GPU. With a GPU, an actor works on two parts at a time: one is encoded
+    while the other is read or written.
     """
     # Ray retries ``ready``, which returns when a failed worker is back; a part that failed with it is retried here.
     actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_START_TRIES - 1)(PartWorker)

@@ -49,10 +49,10 @@ class Task:
 
 
 def work_on(config: dict[str, Task]) -> dict[str, Any]:
-    """Train on one worker, ``config["task"]``; return the ``counters`` where the run ended, or an ``error``.
+    """Train on one worker, ``config["task"]``; return the final ``counters``, or an ``error``.
 
-    Rank 0 saves the model to ``work/trained``, and its result counts. What its user can mend is returned:
-    raised here, it would count as a worker's death, and be tried again.
+    Rank 0 saves the model to ``work/trained`` and returns the result that is used. Errors that the user can correct are
+    returned, not raised: Ray Train would count a raised error as a failed worker and retry.
     """
     try:
         return {"counters": _train(config["task"])}

@@ -33,8 +33,9 @@ class Embed:
     """
 
     encoder: Annotated[str, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")]
-    """Encoder folder of jobs/train.py; model of sentence-transformers (st:), model2vec (m2v:) or ONNX Runtime (onnx:),
-    a folder or a name on the Hugging Face hub; id of an MLflow run, or models:/NAME@ALIAS."""
+    """Encoder folder, written by jobs/train.py; or a model of sentence-transformers (st:), model2vec (m2v:) or ONNX
+    Runtime (onnx:), as a folder or a name on the Hugging Face hub; or an MLflow run id, or models:/NAME@ALIAS.
+    """
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
     """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet."""
     out: Annotated[str, tyro.conf.arg(metavar="FOLDER")]

@@ -44,7 +44,7 @@ class Evaluate:
     """
 
     encoder: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN ...]")] = ()
-    """Encoders to score, named as for jobs/embed.py."""
+    """Encoders to score, with names as in jobs/embed.py."""
     words: Annotated[Path | None, _FILE] = None
     """Word-vector file with lines 'word v1 … vd', plain or .gz; its plain average is scored as a baseline."""
     max_words: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None

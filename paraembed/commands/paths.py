@@ -39,10 +39,12 @@ def existing_encoder(path: Path, flag: str) -> Path:
 
 
 def named_encoder(name: str, flag: str) -> str:
-    """Return an encoder's name with an absolute path: of an encoder folder, or after ``st:``, ``m2v:``, ``onnx:``.
+    """Return an encoder's name with an absolute path: an encoder folder, or the folder after ``st:``, ``m2v:``,
+    ``onnx:``.
 
     Raises:
-        FileNotFoundError, ValueError: as ``existing``; a name on the hub and an MLflow run are not looked up here.
+        FileNotFoundError, ValueError: the same errors as ``existing``; names on the hub and MLflow runs are not
+            checked.
     """
     if not name:
         raise ValueError(f"{flag} is empty; give an encoder folder, an MLflow run or st:MODEL")

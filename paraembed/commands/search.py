@@ -47,7 +47,7 @@ class Search:
     prompt: str | None = None
     """Text put before each query, such as 'query: ', for st: and onnx:; default: the prompt of the rows."""
     trust_remote_code: bool = False
-    """Run Python code that comes with an st: model; read that code first."""
+    """Run Python code that an st: model contains; read that code first."""
     results: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """File to write, .jsonl or .parquet; an existing file is replaced; default: print."""
 

@@ -23,11 +23,13 @@ class Verify:
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Folder or URI that jobs/embed.py wrote."""
     encoder: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")] = None
-    """Encoder, named as for jobs/embed.py: embed a sample of the rows again, compare the vectors; needs --input."""
+    """Encoder, with a name as in jobs/embed.py; if given, a sample of the rows is embedded again and the vectors are
+    compared; needs --input.
+    """
     input: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = ()
     """Input files of the run, or folders or URIs that contain them; no other files are read."""
     trust_remote_code: bool = False
-    """Run Python code that comes with an st: model; read that code first."""
+    """Run Python code that an st: model contains; read that code first."""
 
 
 def main(flags: Verify) -> None:

@@ -91,13 +91,14 @@ def check_folder(store: Store) -> bool:
 
 
 def continued_run(store: Store, new: Run) -> Run:
-    """Return the run that was begun in a place, to resume it as ``new``, whose plan has no parts yet.
+    """Return the unfinished run in a place, to resume it as ``new``, whose plan has no parts yet.
 
-    ``io.resume.Work`` is not used, only its message: the place may be an object store, the record is the plan, from
-    which the fingerprint is derived, and other work is never emptied, but replaced when the new output is complete.
+    Only the message of ``io.resume.Work`` is used: the place may be an object store, the record is the plan, from which
+    the fingerprint is derived, and other work is not emptied but replaced when the new output is complete.
 
     Raises:
-        ValueError: it was begun with another encoder, tokenizer, setting or input: which, and both values.
+        ValueError: the run was started with another encoder, tokenizer, setting or input; the message names it with
+            both values.
     """
     stored = read_run(store)
     changed = differences(decides(stored), decides(new))
@@ -133,12 +134,12 @@ def read_run(store: Store) -> Run:
 
 @contextmanager
 def begun_run(store: Store, run: Run, encoder: str = "") -> Iterator[dict[str, PartReport]]:
-    """Lock a place for a run; yield the reports of the parts that are done, by name.
+    """Lock a place for a run; yield the reports of the finished parts, by name.
 
-    ``encoder`` is its name for jobs/search.py, see ``open_encoder``.
+    ``encoder`` is the name of the encoder for jobs/search.py, see ``open_encoder``.
 
     Raises:
-        ValueError: another run is writing there, or began there after ``run`` was planned.
+        ValueError: another run is writing there, or was started there after ``run`` was planned.
     """
     with store.held():
         _sweep(store)
@@ -154,7 +155,7 @@ def begun_run(store: Store, run: Run, encoder: str = "") -> Iterator[dict[str, P
 
 
 def encoder_name(store: Store) -> str:
-    """Return how the user named the encoder of an output; empty if that is not known."""
+    """Return the name that the user gave for the encoder of an output; empty if it is unknown."""
     try:
         return str(read_json(store, ENCODER, dict[str, str]).get("encoder", ""))
     except (OSError, ValueError):
@@ -276,9 +277,9 @@ def commit(
 
 
 def _model_entry(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest's entry on an encoder with an identity: bytes can be repeated on a CPU alone.
+    """Return the manifest's entry on an encoder with an identity, whose bytes can be reproduced only on a CPU.
 
-    Kernels of a GPU sum in an order that depends on the shape of the batch and on what else runs.
+    The order of a GPU kernel's sums depends on the shape of the batch and on other work on the GPU.
     """
     if not identity:
         return {}
@@ -286,10 +287,10 @@ def _model_entry(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tolerance(identity: Mapping[str, Any]) -> float:
-    """Return the largest difference that the same text may show in another batch, relative to a vector's maximum.
+    """Return the largest possible difference of a text's vector between batches, relative to the vector's maximum.
 
-    Of an encoder folder on a CPU, 1e-5: the order of sums. Of a transformer in float32, 1e-3, because its sums are
-    long; float16 and bfloat16 have 11 and 8 bits.
+    It is 1e-5 for an encoder folder on a CPU, because of the order of sums, and 1e-3 for a transformer in float32,
+    because its sums are long; float16 and bfloat16 have only 11 and 8 bits.
     """
     if not identity:
         return 1e-5

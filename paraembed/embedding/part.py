@@ -123,12 +123,13 @@ def embed_part(
     """Embed a part into ``store`` and write its report; every call writes the same bytes.
 
     Rows that cannot be read go to ``_rejected/<part>.jsonl``, as ``{"source", "row", "reason"}`` with the row counted
-    from 0 in its file; those of CSV also with ``line``, the number of their line, from 1. This file is written before
-    the part, and the part before its report: if there is a report, there are both.
+    from 0 in its file; for CSV also with ``line``, the line number from 1. This file is written before the part, and
+    the part before its report, so a report implies that both are complete.
 
     Memory, in addition to the encoder: the blocks of ``paraembed.embedding.rows``, the tokens of a batch (about 10
-    times its text), 12 · H bytes per row of a batch, and twice the bytes of a row group; nothing grows with the part.
-    Measured with H = 300, 19 words per text and batches of 32,768: 270 to 370 MB (152 MB of them Arrow's).
+    times the size of its text), 12 · H bytes per row of a batch, and twice the bytes of a row group; it does not depend
+    on the size of the part. Measured with H = 300, 19 words per text and batches of 32,768: 270 to 370 MB (152 MB of
+    them in Arrow).
 
     Args:
         encoder: encoder of width H.

@@ -1,4 +1,4 @@
-"""Spot check of a finished output: embed a sample of its rows from the inputs and compare."""
+"""Spot check of a finished output: embed a sample of its rows from the inputs, and compare the vectors."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,27 +41,27 @@ def compare_sample(
 
     Args:
         store: the output.
-        encoder: name of the encoder that embedded, see ``open_encoder``.
-        inputs: files, folders and URIs below which input files may be read.
-        parts: name and rows of each part, from the manifest.
+        encoder: name of the encoder that wrote the output, see ``open_encoder``.
+        inputs: files, folders and URIs; only files at or below these may be read.
+        parts: name and number of rows of each part, from the manifest.
         fetch: see ``open_encoder``.
-        trust_remote_code: run Python code that comes with a model.
+        trust_remote_code: run Python code that a model contains.
 
     Returns:
-        The number of rows that were compared, and the problems.
+        The number of compared rows, and the problems.
 
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: the encoder's folder cannot be loaded.
     """
     if not inputs:
-        return 0, ["the check needs the input files; give them, or folders or URIs above them, as `input`"]
+        return 0, ["the check needs the input files; give them, or folders or URIs that contain them, as `input`"]
     try:
         run = read_run(store)
     except (OSError, ValueError) as error:
         return 0, [str(error)]
     loaded = open_encoder(encoder, inference_of(run, trust_remote_code), fetch)
     if changed := changed_encoder(run, loaded):
-        return 0, [f"{encoder} is another encoder than the one of the rows: {changed}"]
+        return 0, [f"{encoder} is not the encoder of the rows: {changed}"]
     if [(part.name, part.rows) for part in run.plan.parts] != list(parts):
         return 0, [f"the parts of {PLAN} are not those of the manifest"]
     drawn = np.random.default_rng(0).permutation(len(run.plan.parts))[:_PARTS]
@@ -99,7 +99,7 @@ def changed_encoder(run: Run, encoder: TextEncoder, *tolerated: str) -> str:
 
 
 def _compare(encoder: TextEncoder, run: Run, part: Part, store: Store, inputs: Sequence[str]) -> tuple[int, str]:
-    """Return the number of rows of a part that were compared, and a problem, or an empty string."""
+    """Return the number of compared rows of a part, and a problem, or an empty string."""
     source = named_input(run.plan.inputs[part.file], inputs)
     data = next(stream_parts(source, [part]))[1] if source.is_chain else None
     settings = replace(run.plan.settings, batch_size=min(_ROWS, run.plan.settings.batch_size))
@@ -126,10 +126,10 @@ def _compare(encoder: TextEncoder, run: Run, part: Part, store: Store, inputs: S
 
 
 def named_input(source: InputFile, inputs: Sequence[str]) -> InputFile:
-    """Return an input file of a plan at the place that the user named, or below it.
+    """Return an input file of a plan, located at or below a place that the user named.
 
-    The paths in a plan are not trusted: only the path of a URI is taken from it; server, keys and options come from the
-    user.
+    The paths in a plan are not trusted: only the path component of a URI is taken from the plan; server, keys and
+    options come from the user.
 
     Raises:
         FileNotFoundError, ValueError: the user did not name the file, or its size differs.
@@ -141,7 +141,9 @@ def named_input(source: InputFile, inputs: Sequence[str]) -> InputFile:
             if size_of(file.place) != source.size:
                 raise ValueError(f"{file.shown} has {size_of(file.place):,} bytes; expected {source.size:,}")
             return file
-    raise ValueError(f"its input {source.shown[:200]!r} is not below `input`; name it, or a folder above it")
+    raise ValueError(
+        f"its input {source.shown[:200]!r} is not below `input`; give it, or a folder that contains it, as `input`"
+    )
 
 
 def _below(path: str, named: str) -> str | None:
@@ -163,7 +165,7 @@ def _below(path: str, named: str) -> str | None:
 
 
 def vectors_of(rows: pa.RecordBatch) -> npt.NDArray[np.float64]:
-    """Return the vectors [n, d] of rows of an output; int8 vectors are multiplied by their scale."""
+    """Return the vectors [n, d] of an output's rows; int8 vectors are multiplied by their scale."""
     flat = rows["embedding"].flatten().to_numpy(zero_copy_only=False)
     vectors: npt.NDArray[np.float64] = flat.reshape(len(rows), -1).astype(np.float64)
     if "scale" in rows.schema.names:

@@ -123,17 +123,17 @@ def verify(
 ) -> list[Check]:
     """Read a whole output and compare it with its manifest.
 
-    Each part is read twice, for its digest and for its rows; ids that are not row numbers are read again, more than
-    once if they are many (see ``ids.count_duplicates``).
+    Each part is read twice, for its digest and for its rows. Ids that are not row numbers are read again, several times
+    if they are many (see ``ids.count_duplicates``).
 
     Args:
-        out: folder or URI that jobs/embed.py wrote to.
-        encoder: name of the encoder that embedded, see ``open_encoder``; if given, a sample of rows is embedded and
-            compared.
-        inputs: files, folders and URIs below which input files may be read for the sample. The plan's paths are not
-            trusted, so no other file is opened.
+        out: folder or URI that jobs/embed.py wrote.
+        encoder: name of the encoder that wrote the output, see ``open_encoder``; if given, a sample of rows is embedded
+            again and compared.
+        inputs: files, folders and URIs; for the sample, only files at or below these are opened, because the plan's
+            paths are not trusted.
         fetch: see ``open_encoder``.
-        trust_remote_code: run Python code that comes with a model.
+        trust_remote_code: run Python code that a model contains.
 
     Raises:
         FileNotFoundError, NotADirectoryError: ``out`` is missing or not a folder.

@@ -28,10 +28,10 @@ class Done:
 
 
 class PartWorker:
-    """Worker that embeds parts on one thread of PyTorch. Calls may overlap; they encode in turn.
+    """Worker that embeds parts on one thread of PyTorch. Calls may overlap, but they encode one at a time.
 
-    It is in this module, apart from the code that starts the Ray actors, so that the actors import neither MLflow nor
-    more of Ray; that halves a worker's start.
+    This class has its own module, separate from the code that starts the Ray actors, so that the actors import neither
+    MLflow nor more of Ray. This halves the start time of a worker.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,9 @@ class PartWorker:
     def embed(
         self, packed: Packed, source: InputFile, part: Part, settings: Settings, out: str, data: bytes | None
     ) -> Done:
-        """Embed one part; see ``embed_part``. Each call has the encoder, so that a restarted process has them, too."""
+        """Embed one part; see ``embed_part``. Every call includes the encoder, so that a restarted process gets it,
+        too.
+        """
         self.ready(packed)
         assert self._encoder is not None
         if self._store is None or self._store.place != out:

@@ -124,7 +124,7 @@ class Embedded:
 
 
 def warn_of_unread(embedded: Embedded, max_tokens: int | None) -> None:
-    """Log how many of the texts were truncated, or came without a tree."""
+    """Log how many texts were truncated or given without a tree."""
     num_texts = len(embedded.vectors)
     if embedded.num_cut:
         log.warning(
@@ -139,22 +139,22 @@ def warn_of_unread(embedded: Embedded, max_tokens: int | None) -> None:
 
 
 class Encoder(nn.Module):
-    """Texts to vectors: tokenizer, vocabulary, word matrix and composition.
+    """Encoder from texts to vectors: tokenizer, vocabulary, word matrix and composition.
 
-    ``words.matrix`` is taken over, not copied: training the encoder changes it.
+    ``words.matrix`` is not copied, so training the encoder changes it.
 
     Attributes:
         config: the encoder's options.
         tokenizer: name of the tokenizer.
-        bos_eos_tokens: which of the words ``START`` and ``END`` are put around every text (Wieting 2017 footnote 4).
-        max_tokens: a text is read up to here; None: whole.
+        bos_eos_tokens: which of the tokens ``START`` and ``END`` are added around every text (Wieting 2017 footnote 4).
+        max_tokens: maximum tokens per text; longer texts are truncated. None: no maximum.
         vocabulary: string array [V].
         matrix: word matrix W_w, parameter [V, D].
         composition: W_c.
-        fingerprint: of the saved folder; empty for an encoder that was not loaded.
-        device: where it computes, see ``placed``.
-        precision: number type in which it computes.
-        provenance: of the saved folder, or of the one that this encoder began as; empty where there is none.
+        fingerprint: fingerprint of the encoder folder; empty for an encoder that was not loaded from one.
+        device: device of the computation, see ``placed``.
+        precision: number type of the computation.
+        provenance: provenance in the encoder folder, or in the folder of the pretrained encoder; empty without either.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Encoder(nn.Module):
         return {"device": self.device, "precision": self.precision}
 
     def placed(self, device: Place, precision: Precision) -> "Encoder":
-        """Return this encoder, which embeds on a device and in a number type; it moves there when it first embeds."""
+        """Return this encoder with another device and number type; it is moved when it first embeds."""
         self.device, self.precision = device, precision
         return self
 
@@ -268,6 +268,13 @@ class Encoder(nn.Module):
 
         Raises:
             ValueError: the same errors as ``embed``.
+
+        Example:
+            >>> encoder = paraembed.load("encoder")
+            >>> encoder.encode(["the cat sat", "a dog ran home"]).shape
+            (2, 4)
+            >>> encoder.encode("the cat sat").shape
+            (4,)
         """
         if trees is not None and isinstance(texts, str) != isinstance(trees, str):
             raise ValueError(
@@ -297,6 +304,11 @@ class Encoder(nn.Module):
         Raises:
             ValueError: trees were given to an encoder that does not read trees, or their number differs from the number
                 of texts. A ``TreeError``: a tree is malformed, or does not match the tokens of its text.
+
+        Example:
+            >>> embedded = paraembed.load("encoder").embed(pa.array(["the cat", "zzzz", None]))
+            >>> embedded.num_tokens.tolist(), embedded.num_unknown.tolist()
+            ([2, 1, 0], [0, 1, 0])
         """
         return self._embed(texts, batch_size, trees)
 

@@ -1,4 +1,4 @@
-"""What every encoder offers: those of this package and those of other libraries."""
+"""Interface of all encoders, those of this package and those of other libraries."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 
 
 class Embeds(Protocol):
-    """What a score needs of an encoder."""
+    """Part of an encoder's interface that scoring uses."""
 
     def embed(self, texts: pa.StringArray, /) -> "Embedded":
         """Return vectors and counts of a string array [n]; null counts as empty."""
 
 
 class TextEncoder(Embeds, Protocol):
-    """Texts to vectors.
+    """Encoder from texts to vectors.
 
     Attributes:
         fingerprint: digest of everything that decides the vectors, except ``identity`` of an encoder folder.
         identity: settings that decide the vectors, by name, for messages and manifests; empty for an encoder folder
             that computes in float32 on a CPU.
         tokenizer: name of the tokenizer.
-        max_tokens: number of tokens of a text that are read; None: all.
+        max_tokens: maximum tokens of a text; longer texts are truncated. None: no maximum.
         reads_trees: whether ``embed`` accepts trees.
     """
 
@@ -42,14 +42,16 @@ class TextEncoder(Embeds, Protocol):
         """H, the length of a text vector."""
 
     def embed(self, texts: pa.StringArray, /, batch_size: int = ..., trees: pa.StringArray | None = None) -> "Embedded":
-        """As ``Embeds``; with a binary tree for each text, null for a text without one, if the encoder reads trees."""
+        """Return vectors and counts like ``Embeds``; encoders that read trees take a binary tree for each text, null
+        for a text without one.
+        """
 
     def packed(self) -> "Packed":
         """Return the encoder in a form for other processes."""
 
 
 class Packed(Protocol):
-    """An encoder as settings and arrays, which Ray's object store holds once per machine."""
+    """Encoder as settings and arrays, which Ray's object store holds once per machine."""
 
     def encoder(self) -> TextEncoder:
         """Return the encoder."""

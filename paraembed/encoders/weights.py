@@ -1,4 +1,4 @@
-"""An encoder in the form in which it travels to other processes."""
+"""Encoder in a form that can be sent to other processes."""
 
 import warnings
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Weights:
         bos_eos_tokens: see ``Encoder``.
         max_tokens: see ``Encoder``.
         fingerprint: fingerprint of the encoder folder.
-        device: where the encoder computes.
-        precision: number type in which it computes.
+        device: device of the computation.
+        precision: number type of the computation.
         vocabulary: string array [V].
         tensors: state of the encoder by name.
     """

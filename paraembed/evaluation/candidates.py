@@ -85,7 +85,7 @@ def untrained(path: Path, max_words: int | None, tokenizer: str) -> Candidate:
 
 
 def foreign(name: str) -> Candidate:
-    """Return the model behind ``st:…``, ``m2v:…`` or ``onnx:…``; errors are those of ``open_encoder``."""
+    """Return the model ``st:…``, ``m2v:…`` or ``onnx:…``; the errors are those of ``open_encoder``."""
     kind, _, wanted = name.partition(":")
     return Candidate(Path(wanted).name, f"{wanted}, a model of {PEERS[kind]}", open_encoder(name))
 

@@ -44,6 +44,10 @@ def pearson(predicted: Vector, gold: Vector) -> float:
 
     Raises:
         ValueError: the correlation is undefined: fewer than two pairs, or a side that is constant or not finite.
+
+    Example:
+        >>> round(pearson(np.array([0.1, 0.4, 0.9]), np.array([1.0, 3.0, 5.0])), 4)
+        0.9897
     """
     _check(predicted, gold)
     return float(stats.pearsonr(predicted, gold).statistic)

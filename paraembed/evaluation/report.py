@@ -200,6 +200,11 @@ def compare(
 
     Raises:
         ValueError: a score is undefined (the message names candidate and set), or two candidates have the same label.
+
+    Example:
+        >>> report = compare([trained(Path("encoder"))], [read_pairs_files([Path("scored.tsv")])], resamples=0)
+        >>> sorted(report.metrics())
+        ['pairs/scored/pearson', 'pairs/scored/spearman']
     """
     labels = [candidate.label for candidate in candidates]
     if len({*labels}) < len(labels):

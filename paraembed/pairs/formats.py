@@ -107,6 +107,11 @@ def read_pairs(source: Source, reading: Reading = Reading(), span: Span | None =
     Raises:
         FileNotFoundError, IsADirectoryError: the file is missing or a folder.
         ValueError: the file is empty or binary, its compressed stream is damaged, or its format or columns are unknown.
+
+    Example:
+        >>> for block in read_pairs(Path("pairs.tsv")):
+        ...     print(block.form, block.pairs.first.to_pylist(), block.pairs.second.to_pylist())
+        tsv ['the cat sat', 'a dog ran'] ['a cat sat', 'the dog ran']
     """
     columns = reading.columns
     if columns and not say_the_pair(columns):

@@ -366,6 +366,11 @@ def read_pair_manifest(folder: Path, *, for_training: bool = True) -> dict[str, 
 
     Raises:
         FileNotFoundError, ValueError: the folder does not contain finished pair shards, or a shard was changed.
+
+    Example:
+        >>> manifest = read_pair_manifest(Path("shards"))
+        >>> manifest["counts"]["kept"], len(manifest["shards"])
+        (2, 1)
     """
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; expected a folder of pair shards, written by jobs/shard.py")

@@ -24,6 +24,11 @@ def find_recipe(name: str) -> Recipe:
     Raises:
         ValueError: the name is unknown (the message lists the names), or the file is not a recipe.
         FileNotFoundError: the file does not exist.
+
+    Example:
+        >>> recipe = find_recipe("iclr2016/avg")
+        >>> recipe.encoder.name, recipe.epochs, recipe.margin
+        ('avg', 10, 0.4)
     """
     if name in RECIPES:
         return RECIPES[name]

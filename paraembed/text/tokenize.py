@@ -89,6 +89,10 @@ def tokenize(texts: pa.StringArray, tokenizer: str) -> Tokens:
 
     Raises:
         ValueError: the tokenizer is unknown.
+
+    Example:
+        >>> tokenize(pa.array(["It isn't 1,650 U.S. cats."]), "ptb-v1").joined().to_pylist()
+        ["it is n't 1,650 u.s. cats ."]
     """
     check_tokenizer(tokenizer)
     texts = pc.utf8_lower(pc.fill_null(texts, ""))

@@ -100,6 +100,13 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
         FileNotFoundError, IsADirectoryError: the file is missing or a folder.
         ValueError: the file is empty, binary or truncated, a row has another width or no word, a value is not a number,
             or the header contradicts the rows.
+
+    Example:
+        >>> words = read_words(Path("vectors.txt"))
+        >>> words.matrix.shape
+        (12, 4)
+        >>> words.vocabulary.to_pylist()[words.unknown]
+        'UUUNKKK'
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words is {max_words}; it must be at least 1, or left out to keep every word")

@@ -1,4 +1,6 @@
-"""Encoders that MLflow keeps: of a run, or of a registered model. MLflow, which takes 1 s, is imported when asked."""
+"""Download encoders from MLflow runs and registered models; MLflow, whose import takes 1 s, is imported on first
+use.
+"""
 
 import os
 import re
@@ -12,17 +14,17 @@ _MODEL = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version
 
 
 def fetch_encoder(name: str, folder: Path) -> Path:
-    """Download an encoder.
+    """Download an encoder from MLflow.
 
     Args:
-        name: id of a training's run, ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
-        folder: where to put it.
+        name: id of a training run, ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``.
+        folder: folder to download to.
 
     Returns:
         The encoder folder.
 
     Raises:
-        ValueError: no such run or model, or none with an encoder.
+        ValueError: the run or model does not exist, or has no encoder.
     """
     from mlflow.exceptions import MlflowException  # noqa: PLC0415 - see the first line
     from mlflow.tracking import MlflowClient  # noqa: PLC0415
@@ -34,7 +36,9 @@ def fetch_encoder(name: str, folder: Path) -> Path:
     default = Path.cwd() / "mlruns" / "mlflow.db"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{default}"
     if uri == f"sqlite:///{default}" and not default.exists():
-        raise ValueError(f"no {default} to look for {name} in; set MLFLOW_TRACKING_URI, or name an encoder folder")
+        raise ValueError(
+            f"there is no MLflow store {default} with {name}; set MLFLOW_TRACKING_URI, or give an encoder folder"
+        )
     model = _MODEL.fullmatch(name)
     if name.startswith("models:") and model is None:
         raise ValueError(f"{name} is not the name of a registered model; expected models:/NAME@ALIAS or /NAME/VERSION")
@@ -44,9 +48,9 @@ def fetch_encoder(name: str, folder: Path) -> Path:
             return _registered(client, uri, model, folder)
         return Path(client.download_artifacts(name, "encoder", str(folder)))
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        what = "a registered model of jobs/tune.py" if model else "the id of a training, or the folder of an encoder"
+        what = "a registered model of jobs/tune.py" if model else "the id of a training run, or an encoder folder"
         raise ValueError(
-            f"MLflow at {without_credentials(uri)} gives no encoder of {name} ({in_a_line(error)}); expected {what}"
+            f"MLflow at {without_credentials(uri)} has no encoder of {name} ({in_a_line(error)}); expected {what}"
         ) from None
 
 
@@ -60,5 +64,5 @@ def _registered(client: "MlflowClient", uri: str, model: re.Match[str], folder: 
     flavor = Model.load(str(fetched)).flavors.get("python_function", {})
     path = flavor.get("artifacts", {}).get("encoder", {}).get("path")
     if not path or not (fetched / path).resolve().is_relative_to(fetched.resolve()):
-        raise ValueError(f"{model[0]} holds no encoder; expected a model that jobs/tune.py registered")
+        raise ValueError(f"{model[0]} contains no encoder; expected a model that jobs/tune.py registered")
     return fetched / str(path)

@@ -118,6 +118,13 @@ def train(
         ValueError: there are fewer pairs than a step needs, the checkpoint is of another training, workers have
             different checkpoints, or the loss is not finite (the last good checkpoint is kept).
         KeyboardInterrupt: the run was stopped by Ctrl-C or SIGTERM; the state is saved.
+
+    Example:
+        >>> encoder = paraembed.load("encoder")
+        >>> blocks = [pa.table({"first": ["the cat sat", "a dog ran"], "second": ["a cat sat", "the dog ran"]})]
+        >>> counters = train(encoder, pairs_to_ids(blocks, encoder.vocabulary), Recipe(epochs=3, batch_size=2))
+        >>> counters.step, counters.pairs
+        (3, 6)
     """
     num_pairs = len(pairs) // 2
     check_num_pairs(num_pairs, recipe.batch_size, world)

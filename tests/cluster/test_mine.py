@@ -65,7 +65,7 @@ def test_workers_do_not_change_a_byte_and_what_is_finished_is_left_alone(ray_clu
     assert pairs == sorted(pairs, key=lambda pair: pair[0])
     assert len(manifest["parts"]) == -(-len(pairs) // 100)
     assert mine(outputs[0], tmp_path / "1", SETTINGS) == (manifest, True)
-    assert f"{tmp_path}/1 is finished already, {len(pairs):,} pairs; nothing to do" in capsys.readouterr().err
+    assert f"{tmp_path}/1 is already finished, {len(pairs):,} pairs; nothing to do" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"settings.top \(was 3, is 4\); .* `overwrite`"):
         mine(outputs[0], tmp_path / "1", replace(SETTINGS, top=4))
     part = tmp_path / "1" / manifest["parts"][1]["name"]
@@ -99,7 +99,7 @@ def test_no_pair_and_foreign_files(ray_cluster, outputs, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("dear")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match=r"holds something that jobs/mine.py did not write"):
+        with pytest.raises(ValueError, match=r"contains a file that jobs/mine.py did not write"):
             mine(few, tmp_path / "thesis", SETTINGS, overwrite=overwrite)
     assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "dear"
 

@@ -172,7 +172,7 @@ def test_what_is_no_finished_output_is_rejected(encoder, tmp_path):
         (
             tmp_path / "none",
             FileNotFoundError,
-            "none does not exist, or is empty; expected a folder that jobs/embed.py",
+            "none does not exist or is empty; expected a folder that jobs/embed.py",
         ),
         (damaged("open", lambda folder: (folder / "_SUCCESS").unlink()), ValueError, "is not finished; run the same"),
         (damaged("first", lambda folder: (folder / first).unlink()), FileNotFoundError, f"{first} is missing; run the"),

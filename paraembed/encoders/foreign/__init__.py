@@ -1,4 +1,4 @@
-"""Encoders of other libraries, which compute as their own library does: ``st:``, ``m2v:``, ``onnx:``."""
+"""Encoders of other libraries, computed by these libraries: ``st:``, ``m2v:``, ``onnx:``."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,11 +20,12 @@ _QUIET = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "T
 
 
 def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
-    """Return the encoder ``st:PATH_OR_NAME``, ``m2v:PATH_OR_NAME`` or ``onnx:PATH``; a name is one of the hub.
+    """Return the encoder ``st:PATH_OR_NAME``, ``m2v:PATH_OR_NAME`` or ``onnx:PATH``; a name is one of the Hugging Face
+    hub.
 
     Raises:
-        ValueError: its library is not installed, there is no such model, its weights can run code, or a setting is not
-            one that it has.
+        ValueError: the library is not installed, the model does not exist, its weights could run code, or it does not
+            support a setting.
     """
     kind, _, wanted = name.partition(":")
     set_environment(_QUIET)
@@ -32,13 +33,13 @@ def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
         import_module(PEERS[kind])
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"{name} needs {PEERS[kind]}, but {error.name} is not installed; pip install 'paraembed[{kind}]'"
+            f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install 'paraembed[{kind}]'"
         ) from None
     return open_files(kind, model_files(wanted, name), inference, name)
 
 
 def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) -> ForeignEncoder:
-    """Return the encoder in the files of a model; see ``open_foreign``."""
+    """Return the encoder of a model's files; see ``open_foreign``."""
     inference = replace(inference, device=chosen_device(inference.device, gains=kind != "m2v"))
     module, _, kind_of = _CLASSES[kind].partition(".")
     encoder: Callable[[ModelFiles, Inference], ForeignEncoder] = getattr(import_module(f"{__name__}.{module}"), kind_of)

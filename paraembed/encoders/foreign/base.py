@@ -1,4 +1,4 @@
-"""What the encoders of other libraries share: identity, token counts, batches of a token budget."""
+"""Base of the encoders of other libraries: identity, token counts, batches with a token budget."""
 
 import logging
 from abc import abstractmethod
@@ -37,9 +37,10 @@ class ForeignEncoder:
         kind: prefix of its name, a key of ``PEERS``.
         libraries: packages whose versions decide the vectors.
         files: files of the model.
-        inference: settings, with the device, the prompt and the batch that are used instead of the defaults.
-        tokenizer: "model": the model brings its own.
-        max_tokens: number of tokens of a text that are read, without special tokens and prompt; None: all.
+        inference: settings, with the actual device, prompt and batch size instead of the defaults.
+        tokenizer: "model", since the model has its own tokenizer.
+        max_tokens: maximum tokens of a text, without special tokens and prompt; longer texts are truncated. None: no
+            maximum.
         width: H, the length of a text vector.
     """
 
@@ -71,7 +72,7 @@ class ForeignEncoder:
         return digest_of(self.identity)
 
     def packed(self) -> "PackedModel":
-        """Return the model's files and the settings."""
+        """Return the model's files and the settings, for other processes."""
         digest = digest_of(self.files.digests)
         return PackedModel(self.kind, PackedFiles.of(self.files), digest, self.inference, self.identity)
 
@@ -83,14 +84,16 @@ class ForeignEncoder:
     ) -> Embedded:
         """Return vectors and counts of a string array [n]; see ``Embedded``. Null counts as empty.
 
-        A text without tokens has the vector zero: the value that a transformer computes for its special tokens alone
-        says nothing about the text.
+        A text without tokens gets the zero vector, because the vector that a transformer computes for special tokens
+        alone does not describe the text.
 
         Raises:
             ValueError: trees were given.
         """
         if trees is not None:
-            raise ValueError(f"trees were given, but an encoder of {self.libraries[0]} reads none; leave them out")
+            raise ValueError(
+                f"trees were given, but an encoder of {self.libraries[0]} does not read trees; leave them out"
+            )
         require_device(self.inference.device)
         strings = [text or "" for text in texts.to_pylist()]
         vectors, counts, unknown = self._computed(strings)
@@ -106,12 +109,14 @@ class ForeignEncoder:
 
     @abstractmethod
     def _computed(self, texts: Sequence[str]) -> tuple[Matrix, Ids, Ids]:
-        """Return vectors [n, H], and the numbers of tokens and of unknown tokens without special tokens and prompt."""
+        """Return the vectors [n, H], and the numbers of tokens and of unknown tokens, without special tokens and
+        prompt.
+        """
 
 
 @dataclass(frozen=True)
 class PackedModel:
-    """A foreign encoder for other processes; see ``Packed``."""
+    """Encoder of another library in a form for other processes; see ``Packed``."""
 
     kind: str
     files: PackedFiles
@@ -120,10 +125,10 @@ class PackedModel:
     identity: Mapping[str, Any]
 
     def encoder(self) -> ForeignEncoder:
-        """Return the encoder on this machine; nothing is fetched.
+        """Return the encoder on this machine, without downloads.
 
         Raises:
-            ValueError: it computes with other settings or versions here than on the driver's machine.
+            ValueError: the settings or versions on this machine differ from those of the driver.
         """
         from paraembed.encoders.foreign import open_files  # noqa: PLC0415 - it imports the classes above
 
@@ -131,14 +136,14 @@ class PackedModel:
         encoder = open_files(self.kind, self.files.unpacked(self.digest), self.inference, f"{self.kind}:{self.digest}")
         if changed := differences(self.identity, encoder.identity):
             raise ValueError(
-                f"a worker's machine computes with another {changed} than the driver's; install the same versions on "
-                "every machine"
+                f"the {changed} of a worker's machine differs from the driver's; install the same versions on every "
+                "machine"
             )
         return encoder
 
 
 def token_counts(ids: Sequence[Sequence[int]], unknown: int | None) -> tuple[Ids, Ids]:
-    """Return for n texts the numbers of tokens and of those that are ``unknown``, int32 [n]."""
+    """Return the number of tokens of n texts, and the number of those that are ``unknown``, int32 [n]."""
     counts = np.fromiter(map(len, ids), np.int32, len(ids))
     flat = np.fromiter(chain.from_iterable(ids), np.int64, int(counts.sum()))
     before = np.concatenate([[0], np.cumsum(flat == unknown)])
@@ -147,7 +152,7 @@ def token_counts(ids: Sequence[Sequence[int]], unknown: int | None) -> tuple[Ids
 
 
 class InBatches(ForeignEncoder):
-    """A model that computes padded batches: texts of about one length together, as many as fit a token budget."""
+    """Model that computes padded batches of texts of similar length, as many as fit a token budget."""
 
     def __init__(self, files: ModelFiles, inference: Inference, width: int, max_tokens: int | None) -> None:
         budget = inference.batch_tokens or _BATCH_TOKENS["cpu" if inference.device == "cpu" else "cuda"]
@@ -161,7 +166,7 @@ class InBatches(ForeignEncoder):
     @property
     @abstractmethod
     def _overhead(self) -> int:
-        """Number of tokens of the prompt and of special tokens, which are added to each text."""
+        """Number of tokens of the prompt and of special tokens that are added to each text."""
 
     @abstractmethod
     def _compute(self, texts: Sequence[str]) -> Matrix:
@@ -184,11 +189,11 @@ class InBatches(ForeignEncoder):
         return vectors, counts, unknown
 
     def _halve(self, num_texts: int, error: RuntimeError) -> None:
-        """Continue with batches of half the tokens; raise ValueError if a single text does not fit."""
+        """Continue with batches of half the tokens; raise ValueError if a single text does not fit into memory."""
         if num_texts == 1:
             raise ValueError(
-                f"the GPU has too little free memory for one text ({str(error).splitlines()[0][:200]}); free some, or "
-                "use a smaller model"
+                f"the GPU has too little free memory for one text ({str(error).splitlines()[0][:200]}); free some "
+                "memory, or use a smaller model"
             ) from None
         if self._budget == self.inference.batch_tokens:
             log.warning(

@@ -1,4 +1,4 @@
-"""Files of another library's model: found, checked, digested, and packed for other machines."""
+"""Files of another library's model: find, check and digest them, and pack them for other machines."""
 
 import hashlib
 import os
@@ -31,12 +31,12 @@ class ModelFiles:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each file."""
+        """SHA-256 of each file, by name."""
         return {name: sha256_of(self.folder / name) for name in self.names}
 
     @property
     def stamp(self) -> str:
-        """Digest of the files' names, sizes and times: equal on two machines that share a disk."""
+        """Digest of the files' names, sizes and times, which is equal on machines that share a disk."""
         about = [(name, (stat := (self.folder / name).stat()).st_size, stat.st_mtime_ns) for name in self.names]
         return hashlib.sha256(repr(about).encode()).hexdigest()
 
@@ -45,12 +45,13 @@ def model_files(wanted: str, name: str) -> ModelFiles:
     """Return the files of a model.
 
     Args:
-        wanted: folder of the model, one of its files, or its name on the Hugging Face hub; then it is fetched, or found
-            in the hub's cache.
-        name: how the user named it, for messages.
+        wanted: folder of the model, one of its files, or its name on the Hugging Face hub. A named model is downloaded,
+            or found in the hub's cache.
+        name: name that the user gave, for messages.
 
     Raises:
-        ValueError: no such folder or name, or weights in a format that can run code when they are read.
+        ValueError: the folder or name does not exist, or the weights have a format that can run code when they are
+            read.
     """
     folder = Path(wanted)
     if folder.is_file():
@@ -70,7 +71,9 @@ def model_files(wanted: str, name: str) -> ModelFiles:
 
 
 def _is_harmless(weights: Path) -> bool:
-    """Return whether weights are not the ones that are loaded, or are OpenVINO's numbers (``.bin`` with ``.xml``)."""
+    """Return whether a weights file is harmless: it is not the one that is loaded, or it holds OpenVINO's numbers
+    (``.bin`` with ``.xml``).
+    """
     return bool(list(weights.parent.glob("*.safetensors"))) or weights.with_suffix(".xml").is_file()
 
 
@@ -94,7 +97,7 @@ class PackedFiles:
     Attributes:
         folder: folder of the model on the driver's machine.
         stamp: see ``ModelFiles``.
-        contents: bytes of each file, uint8, by its path.
+        contents: path of each file → its bytes, uint8.
     """
 
     folder: str
@@ -103,13 +106,13 @@ class PackedFiles:
 
     @classmethod
     def of(cls, files: ModelFiles) -> "PackedFiles":
-        """Return the files without reading them yet: the arrays are memory-mapped."""
+        """Return the memory-mapped files, which are not read yet."""
         return cls(str(files.folder), files.stamp, {name: _mapped(files.folder / name) for name in files.names})
 
     def unpacked(self, digest: str) -> ModelFiles:
-        """Return the model's files on this machine: the driver's own if they are visible here, else a copy.
+        """Return the model's files on this machine: the driver's files if they are visible here, otherwise a copy.
 
-        The copy is made once a machine and user, in ``~/.cache/paraembed/models`` (``XDG_CACHE_HOME``).
+        The copy is made once per machine and user, in ``~/.cache/paraembed/models`` (``XDG_CACHE_HOME``).
 
         Args:
             digest: digest of the files, which names the copy.

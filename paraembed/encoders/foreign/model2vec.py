@@ -1,4 +1,4 @@
-"""``m2v:`` models of model2vec: its vectors and its tokenizer, averaged by our compiled loop."""
+"""``m2v:`` models of model2vec: its tokenizer and its vectors, averaged by a compiled loop of this package."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from paraembed.text.ragged import Ragged
 
 
 class Model2VecEncoder(ForeignEncoder):
-    """A static model of model2vec: the mean of the vectors of the tokens that it knows."""
+    """Static model of model2vec: the mean of the vectors of known tokens."""
 
     kind: ClassVar[str] = "m2v"
     libraries: ClassVar[tuple[str, ...]] = ("model2vec", "tokenizers")
@@ -51,7 +51,7 @@ class Model2VecEncoder(ForeignEncoder):
         return vectors, counts, unknown
 
     def _cut(self, texts: Sequence[str], ids: list[list[int]], most_characters: int) -> None:
-        """Cut long texts as model2vec does: first to a number of characters, then to ``max_tokens`` tokens."""
+        """Truncate long texts like model2vec: first to a number of characters, then to ``max_tokens`` tokens."""
         long = [row for row, text in enumerate(texts) if len(text) > most_characters]
         for row, of_text in zip(long, self._ids([texts[row][:most_characters] for row in long]), strict=True):
             ids[row] = of_text

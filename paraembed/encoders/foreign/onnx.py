@@ -1,4 +1,4 @@
-"""``onnx:`` models: ``model.onnx`` and ``tokenizer.json``, as in folders of sentence-transformers and fastembed."""
+"""``onnx:`` models: ``model.onnx`` and ``tokenizer.json``, as in the folders of sentence-transformers and fastembed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +19,11 @@ _MOST_TOKENS = 512  # where no file of the model has another limit
 
 
 class OnnxEncoder(InBatches):
-    """A model that ONNX Runtime computes.
+    """Model that ONNX Runtime computes.
 
     Inputs: ``input_ids`` and, if the graph has them, ``attention_mask`` and ``token_type_ids``, int64 [n, L]. Output:
-    vectors of texts [n, H], or of tokens [n, L, H], which are pooled as ``1_Pooling/config.json`` says (mean without
-    it), and normalized if ``modules.json`` has a Normalize module.
+    text vectors [n, H], or token vectors [n, L, H]. Token vectors are pooled as ``1_Pooling/config.json`` says (mean
+    without this file), and normalized if ``modules.json`` has a Normalize module.
     """
 
     kind: ClassVar[str] = "onnx"
@@ -31,16 +31,22 @@ class OnnxEncoder(InBatches):
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
         if inference.precision != "float32":
-            raise ValueError(f"`precision` is {inference.precision}; an onnx: model computes in the types of its graph")
+            raise ValueError(
+                f"`precision` is {inference.precision}, but the number types of an onnx: model are fixed in its "
+                "graph; leave it out"
+            )
         runtime, tokenizers = import_module("onnxruntime"), import_module("tokenizers")
         graph = next((name for name in _GRAPHS if name in files.names), None)
         if graph is None or "tokenizer.json" not in files.names:
-            raise ValueError(f"{files.folder} needs tokenizer.json and one of {', '.join(_GRAPHS)}")
+            raise ValueError(f"{files.folder} lacks a file; expected tokenizer.json and one of {', '.join(_GRAPHS)}")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         provider = "CUDAExecutionProvider" if inference.device == "cuda" else "CPUExecutionProvider"
         if provider not in runtime.get_available_providers():
-            raise ValueError("`device` is cuda, but this onnxruntime has no CUDA; install onnxruntime-gpu, or use cpu")
+            raise ValueError(
+                "`device` is cuda, but the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or "
+                "use cpu"
+            )
         self._session = runtime.InferenceSession(str(files.folder / graph), options, providers=[provider])
         self._inputs = {value.name for value in self._session.get_inputs()}
         outputs = [value.name for value in self._session.get_outputs()]
@@ -104,10 +110,10 @@ _POOLED: dict[str, Callable[[Matrix, npt.NDArray[np.int64]], Matrix]] = {"mean":
 
 
 def _pooling(files: ModelFiles) -> tuple[str, bool]:
-    """Return how vectors of tokens become that of a text, and whether it is normalized.
+    """Return how token vectors are pooled, and whether the text vector is normalized.
 
     Raises:
-        ValueError: a pooling that is not offered here.
+        ValueError: the pooling is not supported.
     """
     modules = _json(files, "modules.json") or []
     normalizes = any(str(module.get("type", "")).endswith("Normalize") for module in modules)
@@ -118,12 +124,14 @@ def _pooling(files: ModelFiles) -> tuple[str, bool]:
     active = [name for name, value in config.items() if name.startswith("pooling_mode") and value is True]
     modes = [known.get(name) for name in active] or [config.get("pooling_mode", "mean")]
     if len(modes) != 1 or modes[0] not in _POOLED:
-        raise ValueError(f"{files.folder}/1_Pooling/config.json: only mean and cls pooling are read from ONNX; use st:")
+        raise ValueError(
+            f"{files.folder}/1_Pooling/config.json: onnx: supports only mean and cls pooling; load the model with st:"
+        )
     return str(modes[0]), normalizes
 
 
 def _limit(files: ModelFiles) -> int:
-    """Return the largest number of tokens that the model reads, special tokens included."""
+    """Return the maximum number of tokens of the model, including special tokens."""
     for name, key in (
         ("sentence_bert_config.json", "max_seq_length"),
         ("tokenizer_config.json", "model_max_length"),

@@ -15,7 +15,7 @@ from paraembed.settings import Inference
 
 
 class SentenceTransformerEncoder(InBatches):
-    """A model of sentence-transformers, of transformer blocks or static embeddings, on any of its backends."""
+    """Model of sentence-transformers, with transformer blocks or static embeddings, on any of its backends."""
 
     kind: ClassVar[str] = "st"
     libraries: ClassVar[tuple[str, ...]] = ("sentence-transformers", "transformers", "tokenizers", "torch")
@@ -49,7 +49,9 @@ class SentenceTransformerEncoder(InBatches):
 
     @cached_property
     def _on_device(self) -> Any:
-        """The model, on its device from the first batch on: the driver of a cluster may have no GPU, or not need it."""
+        """The model on its device. It is moved there with the first batch, because the driver of a cluster may not have
+        or need a GPU.
+        """
         return self._model.to(self.inference.device)
 
     def _more_identity(self) -> Mapping[str, Any]:
