@@ -1,5 +1,8 @@
 """Recipes of the papers, by name: ``<paper>/<encoder>[-<variant>]``.
 
+What a paper does not print comes from its authors' released code on GitHub: jwieting/iclr2016, jwieting/acl2017,
+jwieting/tacl2015 and jwieting/paragram-word. "FACTS" is the project's summary of the papers and that code.
+
 All recipes update only the rows in the batch (``update="sparse"``). With Adam, and for λ_w, this differs from the
 papers, which update the whole word matrix in every step: ``update="dense"``, at many times the cost.
 """

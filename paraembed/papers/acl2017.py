@@ -1,9 +1,9 @@
 """Wieting and Gimpel 2017, "Revisiting Recurrent Networks for Paraphrastic Sentence Embeddings".
 
 Adam 0.001, batch 100, λ_c 0; SimpWiki sentence pairs; 7 epochs for avg, 3 for recurrent encoders. The settings of avg,
-lstm, lstm_avg and gran are those of the released demo (FACTS §4). The paper does not print the settings of the
-variants, so they use those of their family: "dropout and scrambling" (table 3). The released code draws a new dropout
-mask for a text that serves as a negative (FACTS §7): ``negative_dropout="fresh"``.
+lstm, lstm_avg and gran are those of the demo of the released code (jwieting/acl2017; FACTS §4). The paper does not
+print the settings of the variants, so they use those of their family: "dropout and scrambling" (table 3). That code
+draws a new dropout mask for a text that serves as a negative (FACTS §7): ``negative_dropout="fresh"``.
 """
 
 from dataclasses import replace

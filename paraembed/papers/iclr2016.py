@@ -1,7 +1,8 @@
 """Wieting, Bansal, Gimpel, Livescu 2016, "Towards Universal Paraphrastic Sentence Embeddings".
 
-Best settings of the released demo (FACTS §4): PPDB XL phrasal pairs, 10 epochs, δ 0.4, MAX over both sides, batch 100
-unless a recipe sets another size; halved penalties and AdaGrad in Lasagne's form, as in the released code (FACTS §7).
+Best settings of the demo of the released code (jwieting/iclr2016; FACTS §4): PPDB XL phrasal pairs, 10 epochs, δ 0.4,
+MAX over both sides, batch 100 unless a recipe sets another size; halved penalties and AdaGrad in Lasagne's form, as in
+that code (FACTS §7).
 """
 
 from dataclasses import replace
