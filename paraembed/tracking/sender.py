@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 
 from paraembed.console import doing
 from paraembed.io.atomic import write_json
-from paraembed.tracking.spool import KINDS, Record, Spool
+from paraembed.tracking.spool import Record, Spool, is_record
 from paraembed.tracking.store import METRICS, PARAMS, STORE_ERRORS, Store, in_a_line
 
 _IDLE_SECONDS = 1.0  # between looks at the file, which other processes append to
@@ -182,7 +182,7 @@ class Sender:
         if kind == "again":
             key, kind, value = value
         self._sending = kind
-        if key not in self._openings or not KINDS[kind](value):
+        if key not in self._openings or not is_record(kind, value):
             self._set_aside(kind, value, "it belongs to no run")
             return
         self._ensure(key)

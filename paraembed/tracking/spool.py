@@ -11,15 +11,15 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+from paraembed.options import AnyFloat, checked
 
 log = logging.getLogger(__name__)
-
-_LARGEST = 2**63 - 1  # of a number in a store's tables
 
 
 @dataclass(frozen=True)
@@ -107,86 +107,61 @@ def _decode(line: bytes, end: int) -> Record | None:
         kind, value = json.loads(line)
     except (ValueError, TypeError, RecursionError):
         return None
-    if not isinstance(kind, str) or kind not in KINDS or not KINDS[kind](value):
-        return None
-    return Record(end, kind, value)
+    return Record(end, kind, value) if is_record(kind, value) else None
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def is_record(kind: Any, value: Any) -> bool:
+    """Return whether a value is one of a kind of records."""
+    for hint in KINDS.get(kind, ()) if isinstance(kind, str) else ():
+        with contextlib.suppress(ValueError):
+            checked(hint, value, "record")
+            return True
+    return False
 
 
-def _is_number(value: Any) -> bool:
-    """Return whether a value is an integer within 64 bits, such as a step, a time or an offset."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
+_Pair = tuple[str, str]
+_Metric = tuple[str, int | AnyFloat, int, int]  # an integer fits in 64 bits, as in a store's tables
 
 
-def _are(*checks: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a check for a list with one value for each of ``checks``."""
-    return lambda value: (
-        isinstance(value, list)
-        and len(value) == len(checks)
-        and all(check(item) for check, item in zip(checks, value, strict=True))
-    )
+class _Opening(TypedDict):
+    key: str
+    name: str
+    start: int
+    tags: list[_Pair]
+    run_id: str | None
+    parent: str | None
 
 
-def _each(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(check, value))
+class _Trial(TypedDict):
+    number: str
+    name: str
+    start: int
+    end: int
+    status: str
+    tags: list[_Pair]
+    params: list[_Pair]
+    metrics: list[_Metric]
 
 
-def _is_optional_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float) or _is_number(value)
-
-
-_PAIR = _are(_is_text, _is_text)
-_METRIC = _are(_is_text, _is_float, _is_number, _is_number)
-
-
-def _has(**checks: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a check for an object with these keys."""
-    return lambda value: (
-        isinstance(value, dict) and all(key in value and check(value[key]) for key, check in checks.items())
-    )
-
-
-_OPENING = _has(
-    key=_is_text, name=_is_text, start=_is_number, tags=_each(_PAIR), run_id=_is_optional_text, parent=_is_optional_text
-)
-_TRIAL = _has(
-    number=_is_text,
-    name=_is_text,
-    start=_is_number,
-    end=_is_number,
-    status=_is_text,
-    tags=_each(_PAIR),
-    params=_each(_PAIR),
-    metrics=_each(_METRIC),
-)
-_ARTIFACTS, _OLD_ARTIFACTS = _are(_is_text, _is_optional_text, _is_optional_text), _are(_is_text, _is_optional_text)
-_END = _are(_is_text, _is_number)
-KINDS: dict[str, Callable[[Any], bool]] = {
-    "open": _OPENING,
-    "opened": _are(_is_text, _is_text, _is_text),
-    "resume": _is_text,
-    "sent": _is_number,
-    "again": _are(_is_text, _is_text, lambda value: value is not None),
-    "params": _each(_PAIR),
-    "tags": _each(_PAIR),
-    "dataset": _are(_is_text, _is_text, _is_text, _is_text),
-    "metrics": _each(_METRIC),
-    "artifacts": lambda value: _ARTIFACTS(value) or _OLD_ARTIFACTS(value),
-    "link": _are(_is_text, _is_text, _is_text),
-    "child": _is_text,
-    "trial": _TRIAL,
-    "end": lambda value: _END(value) or _is_text(value),
+KINDS: dict[str, tuple[Any, ...]] = {
+    "open": (_Opening,),
+    "opened": (tuple[str, str, str],),
+    "resume": (str,),
+    "sent": (int,),
+    "again": (tuple[str, str, Any],),
+    "params": (list[_Pair],),
+    "tags": (list[_Pair],),
+    "dataset": (tuple[str, str, str, str],),
+    "metrics": (list[_Metric],),
+    "artifacts": (tuple[str, str | None, str | None], tuple[str, str | None]),
+    "link": (tuple[str, str, str],),
+    "child": (str,),
+    "trial": (_Trial,),
+    "end": (tuple[str, int], str),
 }
-"""Kinds of records in a file, each with a check of its value. ``open`` starts the records of a run, ``opened`` gives
-its id in the store, ``sent`` the offset up to which records are processed, and ``again`` is a record (run, kind, value)
-that the store did not accept when it was sent first.
+"""Kinds of records in a file, each with the types that its value may have. ``open`` starts the records of a run,
+``opened`` gives its id in the store, ``sent`` the offset up to which records are processed, and ``again`` is a record
+(run, kind, value) that the store did not accept when it was sent first.
 """
 
 
