@@ -139,14 +139,14 @@ def locked(folder: Path, *, make: bool = False) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
-    handle = _lock(folder, open_folder, folder)
+    handle = lock_path(folder, open_folder, folder)
     try:
         yield
     finally:
         os.close(handle)
 
 
-def _lock(path: Path, open_path: Callable[[], int], folder: Path) -> int:
+def lock_path(path: Path, open_path: Callable[[], int], folder: Path) -> int:
     """Open and lock a path, for work in ``folder``; return the descriptor that holds the lock.
 
     Between opening and locking, another run may remove or replace the path. A lock on the old file protects nothing, so
@@ -214,7 +214,7 @@ def _lock_file(folder: Path) -> Iterator[None]:
             raise not_ours
         return handle
 
-    handle = _lock(path, open_file, folder)
+    handle = lock_path(path, open_file, folder)
     try:
         yield
     finally:

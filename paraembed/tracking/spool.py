@@ -5,7 +5,6 @@ line. Only the driver reads the file, and it removes the file when the store has
 """
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from paraembed.io.atomic import lock_path
 from paraembed.options import AnyFloat, checked
 
 log = logging.getLogger(__name__)
@@ -198,18 +198,6 @@ def held_spool(out: Path) -> Iterator[Spool]:
 
 def _hold(path: Path) -> int | None:
     """Open and lock a file; return None if another process has locked it. The lock ends with the process."""
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        except OSError:  # a file system without locks
-            return handle
-        try:
-            if path.stat().st_ino == os.fstat(handle).st_ino:
-                return handle
-        except FileNotFoundError:  # its holder removed it between the two calls
-            pass
-        os.close(handle)
+    with contextlib.suppress(ValueError):
+        return lock_path(path, lambda: os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), path)
+    return None
