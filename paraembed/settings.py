@@ -229,25 +229,27 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class MineSettings:
-    """Settings that decide the pairs, together with the outputs."""
+    """Settings that, together with the outputs, decide the pairs."""
 
     threshold: float = 0.8
-    """Smallest cosine of a pair, from -1 to 1."""
+    """Minimum cosine of a pair, from -1 to 1."""
     top: int = 5
-    """Number of nearest rows that count for each row; a pair is kept if it counts for either row."""
+    """Number of nearest rows to consider for each row; a pair is kept if one of its rows is among them for the other
+    row.
+    """
     text_column: str = "text"
-    """Column with the texts, carried by jobs/embed.py --keep."""
+    """Column with the texts, copied by jobs/embed.py --keep."""
     block_rows: int = 16_384
-    """Rows of a block; a task multiplies one block with all rows."""
+    """Number of rows in a block; a task compares one block with all rows."""
     part_pairs: int = 100_000
-    """Pairs per output file."""
+    """Maximum number of pairs per output file."""
     exact_rows: int = 1_000_000
-    """Largest number of rows that are all compared; above it, FAISS searches an index (extra [faiss])."""
+    """Maximum number of rows for comparing all pairs; for more rows, FAISS searches an index (extra [faiss])."""
     recall: float = 0.95
-    """Fraction of the nearest rows that the FAISS index finds, measured on a sample of rows."""
+    """Minimum fraction of the nearest rows that the FAISS index must find, measured on a sample of rows."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that is not allowed."""
+        """Raise ValueError if a value is not allowed."""
         if not -1 <= self.threshold <= 1:
             raise ValueError(f"`threshold` is {self.threshold}; it must be a cosine, from -1 to 1")
         if not 0 < self.recall <= 1:

@@ -1,4 +1,6 @@
-"""Mine paraphrase pairs on Ray: blocks of rows → nearest rows → pairs that count → Parquet parts → commit."""
+"""Mine paraphrase pairs on Ray: compare blocks of rows, keep the nearest rows, select pairs, write Parquet parts,
+commit.
+"""
 
 import re
 import shutil
@@ -57,7 +59,7 @@ def mine(
     """Write the paraphrase pairs within an output of embeddings, or between two.
 
     The folder appears when it is complete. Until then the work is in a hidden folder next to it, and the same call
-    resumes from the blocks that are compared.
+    resumes from the finished blocks.
 
     Args:
         place: finished output of ``jobs/embed.py``.
@@ -94,15 +96,15 @@ def mine(
             if before is None:
                 return _run(comparison, work, workers), False
     send_left(out)
-    say(f"{out} is finished already, {before['pairs']:,} pairs; nothing to do")
+    say(f"{out} is already finished, {before['pairs']:,} pairs; nothing to do")
     return before, True
 
 
 def _finished(work: Work) -> dict[str, Any] | None:
-    """Return the manifest of a finished output; None if there is none, or it is to be replaced.
+    """Return the manifest of a finished output; None if there is none, or if it will be replaced.
 
     Raises:
-        ValueError: the output is of other embeddings or settings, is damaged, or was not written by this job.
+        ValueError: the output has other embeddings or settings, is damaged, or was not written by this job.
     """
     out = work.out
     check_own_files(out, _OUTPUT_FILES, _JOB, may_be_link=True)
@@ -119,16 +121,16 @@ def _finished(work: Work) -> dict[str, Any] | None:
 
 
 def _read_identity(out: Path, fields: Sequence[str]) -> dict[str, Any]:
-    """Return what decided the pairs of a finished output: the named fields of its manifest.
+    """Return the fields of a finished output's manifest that decided its pairs.
 
     Raises:
-        ValueError: ``out`` holds something else.
+        ValueError: ``out`` contains other files.
     """
     manifest: dict[str, Any] = {}
     if (out / SUCCESS).is_file() and (out / MANIFEST).is_file():
         manifest = read_json(out / MANIFEST, dict[str, Any])
     if manifest.get("format") != FORMAT or (out / SUCCESS).read_text().strip() != sha256_of(out / MANIFEST):
-        raise ValueError(f"{out} holds no finished pairs of {_JOB}; choose another `out`, or empty it")
+        raise ValueError(f"{out} does not contain finished pairs of {_JOB}; choose another `out`, or empty it")
     return {name: manifest.get(name) for name in fields}
 
 
@@ -168,14 +170,16 @@ def _describe(run: Run, comparison: Comparison, workers: int) -> None:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of ``paraembed.embedding.mine`` as Ray tasks; each writes files that a later run finds done."""
+    """Steps of ``paraembed.embedding.mine`` as Ray tasks; each writes files, which a later run reuses."""
 
     comparison: Comparison
     folder: Path
     workers: int
 
     def find_in_indexes(self) -> dict[str, dict[str, Any]]:
-        """Write the pairs that FAISS finds, in files of ``neighbors``; return the descriptions of the indexes."""
+        """Write the pairs that FAISS finds to files like those of ``neighbors``; return the descriptions of the
+        indexes.
+        """
         comparison, about, found_files = self.comparison, dict[str, dict[str, Any]](), list[Path]()
         for name, indexed, searching in self._sides():
             index, are_seconds = self.folder / f"{name}.index", name == "first"
@@ -206,13 +210,13 @@ class _Steps:
         return about
 
     def _sides(self) -> list[tuple[str, Embeddings, Embeddings]]:
-        """Return the indexes: name, the output that is indexed, the output whose rows are searched for."""
+        """Return the indexes: name, the output that is indexed, and the output whose rows are the queries."""
         output, seconds = self.comparison.output, self.comparison.seconds
         both = [("second", seconds, output), ("first", output, seconds)]
         return both if self.comparison.other is not None else both[:1]
 
     def write(self, identity: dict[str, Any], index: dict[str, Any]) -> dict[str, Any]:
-        """Write the parts, the manifest and ``_SUCCESS``, last, to ``result``; return the manifest."""
+        """Write the parts, the manifest and finally ``_SUCCESS`` to ``result``; return the manifest."""
         comparison, pair_files = self.comparison, self._pair_files()
         if comparison.is_exact:
             self._make("comparing", pair_files, partial(neighbors, comparison))
@@ -247,7 +251,7 @@ class _Steps:
         return manifest
 
     def _write_lasts(self, name: str, pair_files: list[Path]) -> Path:
-        """Write the last of the nearest rows of the first or second rows; within an output they are the same rows."""
+        """Write the ``top``-th nearest row of each first or second row; within one output these are the same rows."""
         comparison = self.comparison
         are_seconds = name == "second" and comparison.other is not None
         path = self.folder / f"last-{'second' if are_seconds else 'first'}.npy"
@@ -269,18 +273,18 @@ class _Steps:
         return [self.folder / f"{name}-{number:05d}.npy" for number in range(count)]
 
     def _make(self, what: str, files: list[Path], function: Callable[..., None]) -> None:
-        """Call ``function(block, path=…)`` for each file that is missing."""
+        """Call ``function(block, path=…)`` for each missing file."""
         todo = [block for block, path in enumerate(files) if not path.exists()]
         before = len(files) - len(todo)
         if before:
-            say(f"  {what}: {before:,} of {len(files):,} blocks are done already")
+            say(f"  {what}: {before:,} of {len(files):,} blocks are already done")
 
         def make(block: int) -> None:
             function(block=block, path=files[block])
 
         doing(f"{what}: {len(files):,} blocks")
         for done, _ in enumerate(run_tasks(make, todo, self.workers), before + 1):
-            doing(f"{what}: block {done:,} of {len(files):,} is done")
+            doing(f"{what}: {done:,} of {len(files):,} blocks are done")
 
 
 def _gather(comparison: Comparison, paths: list[Path], block: int, path: Path) -> None:

@@ -66,7 +66,9 @@ class Evaluate:
     pairs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
     """Tab-separated files of scored pairs, plain or .gz: score, sentence1, sentence2."""
     held_out: Annotated[Path | None, tyro.conf.arg(metavar="PAIRS")] = None
-    """Pair shards or a pair file, to choose the paraphrase of a text from --choices texts."""
+    """Held-out pairs, as pair shards or a pair file, for the test of finding a text's paraphrase among --choices
+    texts.
+    """
     choices: int = 100
     """Number of texts to choose from, including the correct one."""
     resamples: int = RESAMPLES

@@ -1,4 +1,4 @@
-"""Embeddings to paraphrase pairs: see ``python jobs/mine.py --help``."""
+"""Command ``mine``, from embeddings to paraphrase pairs: see ``python jobs/mine.py --help``."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,8 @@ GROUPS = {"output": "part_pairs", "resources": "block_rows exact_rows recall"}
 class Mine:
     """Find pairs of similar texts within an embeddings folder, or between two, and write them to Parquet.
 
-    Columns: first, second (the texts), score (their cosine), first_id, second_id; jobs/shard.py --input reads them. All
-    pairs of rows are compared, up to --exact-rows rows. The same command resumes a stopped or killed run.
+    Columns: first and second (the texts), score (their cosine), first_id, second_id; jobs/shard.py --input reads this
+    format. All pairs of rows are compared, up to --exact-rows rows. The same command resumes a stopped or killed run.
     """
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
@@ -29,12 +29,14 @@ class Mine:
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
     """Folder to write: part-*.parquet, _manifest.json and _SUCCESS."""
     other: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Second output of jobs/embed.py, with the same encoder: pairs between the two; default: pairs within FOLDER."""
+    """Second output of jobs/embed.py with the same encoder, to find pairs between both; default: find pairs within
+    FOLDER.
+    """
     settings: Annotated[MineSettings, tyro.conf.arg(name="")] = field(default_factory=MineSettings)
     workers: int = 2
     """Number of worker processes, one CPU each."""
     overwrite: bool = False
-    """Replace pairs of other embeddings or settings."""
+    """Replace existing pairs of other embeddings or settings."""
 
 
 def main(flags: Mine) -> None:
@@ -58,5 +60,5 @@ def _existing_output(text: str, flag: str) -> Place:
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Mine, GROUPS)

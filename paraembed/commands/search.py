@@ -1,4 +1,4 @@
-"""Queries to the nearest rows of an output of embed: see ``python jobs/search.py --help``."""
+"""Command ``search``, from queries to the nearest rows of embeddings: see ``python jobs/search.py --help``."""
 
 import json
 import math
@@ -28,24 +28,26 @@ GROUPS = {"encoder": "prompt trust_remote_code", "output": "format results"}
 class Search:
     """Find the rows of an embeddings folder that are nearest to queries, by cosine, exactly.
 
-    Prints the cosine, the id and the columns that jobs/embed.py --keep carried. Rows with equal cosines are in input
+    Prints the cosine, the id and the columns that jobs/embed.py --keep copied. Rows with equal cosines are in input
     order.
     """
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Finished output of jobs/embed.py, a folder or URI."""
     query: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
-    """Text to search for; repeat the flag for more."""
+    """Text to search for; repeat the flag for further texts."""
     queries: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Text file with one query per line, also .gz, .zst or .bz2; its queries follow those of --query."""
     encoder: Annotated[str | None, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")] = None
-    """Encoder that embedded, named as for jobs/embed.py; default: as it was named there."""
+    """Encoder of the rows, with a name as in jobs/embed.py; default: the name that was given there."""
     top: int = 10
     """Number of rows for each query."""
     format: ResultFormat | None = None
-    """table, JSON lines or Parquet; default: a table on the terminal, for --results by the name of the file."""
+    """Output format: table, JSON lines or Parquet; default: a table on the terminal, or the format of the --results
+    file name.
+    """
     prompt: str | None = None
-    """Text put before each query, such as 'query: ', for st: and onnx:; default: the prompt of the rows."""
+    """Text to put before each query, such as 'query: ', for st: and onnx: models; default: the prompt of the rows."""
     trust_remote_code: bool = False
     """Run Python code that an st: model contains; read that code first."""
     results: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -59,7 +61,7 @@ def _format_of(results: Path | None) -> ResultFormat:
 
 
 def main(flags: Search) -> None:
-    """Search and print."""
+    """Search, and print or write the results."""
     place = to_place(flags.folder)
     if isinstance(place, Path) and not place.exists():
         raise FileNotFoundError(f"{place} does not exist; expected a folder that jobs/embed.py wrote")
@@ -68,14 +70,14 @@ def main(flags: Search) -> None:
         given = "--results writes JSON lines or Parquet" if flags.results else "Parquet needs --results FILE"
         raise ValueError(f"--format is {form}; {given}")
     if not flags.query and flags.queries is None:
-        raise ValueError("there is no query; give --query TEXT or --queries FILE")
+        raise ValueError("no query was given; add --query TEXT or --queries FILE")
     if flags.top < 1:
         raise ValueError(f"--top is {flags.top}; it must be at least 1")
     queries = existing(flags.queries, "--queries") if flags.queries else None
     name = named_encoder(flags.encoder, "--encoder") if flags.encoder else None
     results = absolute(flags.results, "--results") if flags.results else None
     if results and results.is_dir():
-        raise IsADirectoryError(f"--results is {results}, a folder; give a file")
+        raise IsADirectoryError(f"--results is {results}, a folder; give the path of a file")
     from paraembed.embedding.output import Embeddings
     from paraembed.embedding.search import embed_queries, query_encoder, read_queries, search, table_of
     from paraembed.tracking.fetch import fetch_encoder
@@ -88,9 +90,15 @@ def main(flags: Search) -> None:
     )
     embedded = embed_queries(encoder, texts, embeddings)
     for number in embedded.without_tokens:
-        say(f"query {number + 1} {_cell(texts[number])!r} has no tokens; no row is similar to its zero vector")
+        say(
+            f"query {number + 1} {_cell(texts[number])!r} has no tokens, so its vector is zero and no row is similar "
+            "to it"
+        )
     for number in embedded.out_of_vocabulary:
-        say(f"query {number + 1} {_cell(texts[number])!r} has out-of-vocabulary tokens only, which all have one vector")
+        say(
+            f"query {number + 1} {_cell(texts[number])!r} has only out-of-vocabulary tokens, which all have the same "
+            "vector"
+        )
     table = table_of(embeddings, embedded, search(embeddings, embedded.vectors, flags.top))
     if results is not None:
         _write(table, form, results)
@@ -114,7 +122,7 @@ def _write(table: "pa.Table", form: ResultFormat, path: Path) -> None:
 
 
 def _json_lines(table: "pa.Table") -> list[str]:
-    """Return the rows as JSON; numbers that JSON does not have become null, other values their text."""
+    """Return the rows as JSON; numbers that JSON cannot represent become null, values of other types become text."""
     rows = [{name: _json_value(value) for name, value in row.items()} for row in table.to_pylist()]
     return [json.dumps(row, ensure_ascii=False, default=str, allow_nan=False) for row in rows]
 
@@ -130,7 +138,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _show_table(table: "pa.Table", texts: list[str]) -> None:
-    """Print a table for each query; its text is above it if there are several."""
+    """Print a table for each query, under the query's text if there are several queries."""
     names = table.column_names[len(_HIT_COLUMNS) :]
     all_rows = table.to_pylist()
     for number, text in enumerate(texts):
@@ -142,15 +150,15 @@ def _show_table(table: "pa.Table", texts: list[str]) -> None:
         lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
         print_table(["cosine", *(name.ljust(width) for name, width in zip(names, widths[1:], strict=True))], lines)
         if not rows:
-            show("no row is similar to it")
+            show("no row is similar to this query")
 
 
 def _cell(value: object) -> str:
-    """Return a value on one line, shortened."""
+    """Return a value on one line, truncated."""
     text = printable(str(value))
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
 def command() -> int:
-    """Run the job of this process's command line."""
+    """Run the job with this process's command line."""
     return run(main, Search, GROUPS)

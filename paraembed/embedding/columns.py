@@ -190,7 +190,7 @@ def _any(_: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds texts."""
+    """Return whether a column of this type contains texts."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)

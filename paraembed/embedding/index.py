@@ -1,4 +1,4 @@
-"""FAISS index of a finished output: approximate nearest rows, where all rows are too many to compare.
+"""FAISS index of a finished output: approximate nearest rows, for outputs with too many rows to compare all of them.
 
 An inverted file (IVF) of the unit vectors, in float32: an output of n rows and width d takes n · (4 d + 8) bytes, which
 processes of a machine share. It searches the lists that are closest to a row, as many as a sample needs to find the
@@ -29,20 +29,20 @@ def import_faiss() -> Any:
     """Return the module ``faiss``.
 
     Raises:
-        ValueError: it is not installed.
+        ValueError: FAISS is not installed.
     """
     try:
         import faiss  # noqa: PLC0415 - optional
     except ImportError:
         raise ValueError(
-            "more than `exact_rows` rows are compared by FAISS, which is not installed: run pip install faiss-cpu, or "
-            "give a larger `exact_rows`"
+            "the embeddings have more than `exact_rows` rows, which needs FAISS, but FAISS is not installed; run "
+            "pip install faiss-cpu, or give a larger `exact_rows`"
         ) from None
     return faiss
 
 
 def build_index(embeddings: Embeddings, path: Path, top: int, recall: float, threads: int) -> dict[str, Any]:
-    """Write the index of an output, and next to it a description, ``<name>.json``, last; return the description.
+    """Write the index of an output, then its description, ``<name>.json``, next to it; return the description.
 
     Args:
         embeddings: the output.
@@ -79,7 +79,7 @@ def _spread(rows: int, number: int) -> RowNumbers:
 
 
 def _vectors(embeddings: Embeddings, numbers: RowNumbers) -> Vectors:
-    """Return the vectors of some rows, ascending, float32 [n, d]."""
+    """Return the vectors of the rows with these ascending numbers, float32 [n, d]."""
     pieces = []
     for block in embeddings.blocks():
         start, stop = np.searchsorted(numbers, [block.first, block.first + len(block.vectors)])
@@ -88,10 +88,10 @@ def _vectors(embeddings: Embeddings, numbers: RowNumbers) -> Vectors:
 
 
 def _choose_probes(embeddings: Embeddings, index: Any, top: int, recall: float) -> dict[str, Any]:
-    """Set the number of lists to search so that a sample of rows reaches the recall; return both.
+    """Set the number of lists to search so that a sample of rows reaches the recall; return this number and the recall.
 
-    The nearest row of each sampled row is the row itself and does not count. One of the ``top`` after it counts if the
-    index has as many rows of an equal or larger cosine.
+    The row itself, which is always its own nearest row, does not count. Each of the next ``top`` rows counts as found
+    if the index returns as many rows with an equal or larger cosine.
     """
     numbers = _spread(embeddings.rows, _SAMPLE)
     sample = _vectors(embeddings, numbers)
@@ -112,14 +112,14 @@ def _choose_probes(embeddings: Embeddings, index: Any, top: int, recall: float) 
 
 @lru_cache(maxsize=2)
 def open_index(path: Path) -> Any:
-    """Return an index, mapped from its file, searched by one thread."""
+    """Return an index, memory-mapped from its file, which uses one thread."""
     faiss = import_faiss()
     faiss.omp_set_num_threads(1)
     return faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
 
 
 def nearest_in_index(index: Any, units: Vectors, top: int) -> tuple[RowNumbers, Vectors]:
-    """Return the rows that an index finds, int64 [n, top], and their cosines; -1 and -inf where there are fewer.
+    """Return the rows that an index finds, int64 [n, top], and their cosines; -1 and -inf if it finds fewer rows.
 
     Args:
         index: the index.

@@ -1,4 +1,4 @@
-"""Paraphrase pairs within a finished output, or between two: nearest rows of each row, block by block, exact.
+"""Find paraphrase pairs within a finished output, or between two, from the exact nearest rows, block by block.
 
 A pair counts if its cosine reaches the threshold and one of its rows is among the ``top`` nearest of the other one. The
 rows of the first output are cut into blocks. The steps are functions on files, so that a job resumes from them:
@@ -37,7 +37,7 @@ PAIR = np.dtype([("first", "<i8"), ("second", "<i8"), ("cosine", "<f4")])
 """A pair of row numbers; within an output ``first`` is the smaller one."""
 _TILE_ROWS = 2048  # of a product: 2048 x 2048 scores are 16 MB
 LAST = np.dtype([("cosine", "<f4"), ("row", "<i8")])
-"""The last of the nearest rows of a row; the cosine is -inf if there are fewer than ``top``."""
+"""The ``top``-th nearest row of each row; its cosine is -inf if there are fewer rows."""
 _SEARCHED = 2  # times ``top`` rows of an index, which leaves out any of equal ones
 Pairs = npt.NDArray[Any]
 Lasts = npt.NDArray[Any]
@@ -45,7 +45,7 @@ Lasts = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared: the rows of an output with each other, or with those of another one.
+    """A comparison: the rows of an output with each other, or with those of another output.
 
     Attributes:
         output: the output.
@@ -59,21 +59,21 @@ class Comparison:
 
     @property
     def seconds(self) -> Embeddings:
-        """The output of the second row of each pair."""
+        """Output that contains the second row of each pair."""
         return self.output if self.other is None else self.other
 
     @property
     def top(self) -> int:
-        """Number of nearest rows that count for each row, at most all rows."""
+        """Number of nearest rows that count for each row, at most the number of rows."""
         return min(self.settings.top, max(self.output.rows, self.seconds.rows))
 
     @property
     def blocks(self) -> list[tuple[int, int]]:
-        """Blocks of the first rows: see ``blocks_of``."""
+        """Blocks of the first rows, see ``blocks_of``."""
         return self.blocks_of(self.output)
 
     def blocks_of(self, output: Embeddings) -> list[tuple[int, int]]:
-        """Return the first row, and the row after the last, of each block of the rows of an output."""
+        """Return for each block of an output's rows its first row, and the row after its last."""
         return list(pairwise([*range(0, output.rows, self.settings.block_rows), output.rows]))
 
     @property
@@ -82,29 +82,30 @@ class Comparison:
         return max(self.output.rows, self.seconds.rows) <= self.settings.exact_rows
 
     def check(self) -> None:
-        """Raise ValueError for outputs that cannot be compared, or have no texts."""
+        """Raise ValueError if the outputs cannot be compared or have no texts."""
         name = self.settings.text_column
         for output in (self.output, self.seconds):
             texts = [column for column in output.carried if is_text(output.schema.field(column).type)]
             if name not in texts:
                 raise ValueError(
-                    f"{output} has no column {name!r} of texts; `text_column` can be: {listed(texts) or 'none of its'} "
-                    "columns; jobs/embed.py --keep carries columns of the input"
+                    f"{output} has no column {name!r} of texts; `text_column` can be: "
+                    f"{listed(texts) or 'none of its'} columns; jobs/embed.py --keep copies columns of the input"
                 )
         if self.other is None:
             return
         if self.other.encoder != self.output.encoder or self.other.width != self.output.width:
             raise ValueError(
-                f"{self.output} has vectors of encoder {self.output.encoder[:12]}, width {self.output.width}, and "
-                f"{self.other} of {self.other.encoder[:12]}, width {self.other.width}; embed both with one encoder"
+                f"{self.output} has vectors of encoder {self.output.encoder[:12]}, width {self.output.width}, but "
+                f"{self.other} has vectors of {self.other.encoder[:12]}, width {self.other.width}; embed both with "
+                "the same encoder"
             )
 
 
 def neighbors(comparison: Comparison, block: int, path: Path) -> None:
-    """Write the pairs of a block of first rows that can count, ordered by second and first row.
+    """Write the pairs with a first row in this block that can count, ordered by second and first row.
 
-    They are the ``top`` nearest second rows of each first row, and the ``top`` nearest first rows of the block of each
-    second row. Within an output only second rows after the first row are compared.
+    These are the ``top`` nearest second rows of each first row, and the ``top`` nearest first rows in the block of each
+    second row. Within one output, only second rows after the first row are compared.
 
     Memory: the vectors of the block twice, three row groups, a tile of scores.
     """
@@ -134,7 +135,7 @@ def neighbors(comparison: Comparison, block: int, path: Path) -> None:
 
 
 def find_in_index(comparison: Comparison, block: int, index: Path, path: Path, *, are_seconds: bool = False) -> None:
-    """Write the pairs of the rows of a block with the rows that an index finds for each, ordered by first row.
+    """Write the pairs of a block's rows with the rows that an index finds for them, ordered by first row.
 
     Args:
         comparison: what is compared.
@@ -159,7 +160,7 @@ def find_in_index(comparison: Comparison, block: int, index: Path, path: Path, *
 
 
 def gather(comparison: Comparison, block: int, paths: Sequence[Path], path: Path) -> None:
-    """Write the pairs of a block of first rows as ``neighbors`` does, from all files of ``find_in_index``."""
+    """Write the pairs of a block of first rows like ``neighbors``, from all files of ``find_in_index``."""
     span, pieces = comparison.blocks[block], [np.zeros(0, PAIR)]
     for file in paths:
         pairs = load(file)
@@ -172,14 +173,16 @@ def _tiles(rows: int) -> list[slice]:
 
 
 def _leave_out(scores: Vectors, first: int, second: int) -> None:
-    """Set the scores of pairs whose second row is not after the first one to -inf, in a tile that begins at both."""
+    """In a tile that starts at the same first and second row, set the scores of pairs whose second row is not after the
+    first to -inf.
+    """
     num_firsts, num_seconds = scores.shape
     if second < first + num_firsts:
         scores[np.arange(second, second + num_seconds) <= np.arange(first, first + num_firsts)[:, None]] = -np.inf
 
 
 def _pairs_of(best: Best, start: int, *, is_second: bool) -> Pairs:
-    """Return the pairs of a ``Best`` whose items are rows from ``start`` on, which are the second ones or the first."""
+    """Return the pairs of a ``Best`` whose items are the rows from ``start`` on, either second or first rows."""
     hits = best.hits()
     pairs = np.empty(len(hits.row), PAIR)
     pairs["second" if is_second else "first"] = start + hits.query
@@ -189,25 +192,25 @@ def _pairs_of(best: Best, start: int, *, is_second: bool) -> Pairs:
 
 
 def _distinct(pairs: Pairs) -> Pairs:
-    """Return pairs ordered by second and first row, each once."""
+    """Return distinct pairs, ordered by second and first row."""
     pairs = pairs[np.lexsort((pairs["first"], pairs["second"]))]
     repeats = (pairs["first"][1:] == pairs["first"][:-1]) & (pairs["second"][1:] == pairs["second"][:-1])
     return pairs[np.concatenate([[True], ~repeats])] if len(pairs) else pairs
 
 
 def save(path: Path, rows: Pairs | Lasts) -> None:
-    """Write a file of pairs or of last rows, atomically."""
+    """Write a file of pairs or of nearest rows, atomically."""
     write_file(path, partial(np.save, arr=rows, allow_pickle=False))
 
 
 def load(path: Path) -> Pairs | Lasts:
-    """Return the content of a file that ``save`` wrote, without reading it into memory."""
+    """Return the content of a file that ``save`` wrote, memory-mapped."""
     pairs: Pairs = np.load(path, mmap_mode="r", allow_pickle=False)
     return pairs
 
 
 def last_of_top(comparison: Comparison, span: tuple[int, int], *, are_seconds: bool, paths: Sequence[Path]) -> Lasts:
-    """Return the last of the nearest rows of the rows of a span, which are first or second rows.
+    """Return the ``top``-th nearest row of each row of a span of first or second rows.
 
     Args:
         comparison: what is compared.
@@ -235,7 +238,7 @@ def last_of_top(comparison: Comparison, span: tuple[int, int], *, are_seconds: b
 
 
 def keep_pairs(pairs_path: Path, of_firsts: Path, of_seconds: Path, path: Path) -> None:
-    """Write the pairs of a block that count, ordered by first row, cosine (descending) and second row.
+    """Write the pairs of a block that count, ordered by first row, descending cosine, and second row.
 
     Args:
         pairs_path: file of ``neighbors``.
@@ -254,7 +257,7 @@ def keep_pairs(pairs_path: Path, of_firsts: Path, of_seconds: Path, path: Path) 
 
 
 def write_part(comparison: Comparison, paths: Sequence[Path], span: tuple[int, int], out: Path) -> dict[str, Any]:
-    """Write a part: pairs number ``start`` … ``stop`` - 1 of the files of ``keep_pairs``; return its manifest entry.
+    """Write a part with pairs ``start`` to ``stop`` - 1 of the files of ``keep_pairs``; return its manifest entry.
 
     Memory: the texts of the pairs, and those of a row group.
     """

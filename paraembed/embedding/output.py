@@ -1,4 +1,4 @@
-"""Finished output of ``jobs/embed.py``: its vectors, block by block, and its rows by their number."""
+"""Read a finished output of ``jobs/embed.py``: vectors block by block, and rows by number."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -50,14 +50,16 @@ class _Manifest(TypedDict):
 
 
 class Block(NamedTuple):
-    """Vectors float32 [n, d] of consecutive rows; ``first`` is the number of the first row."""
+    """Vectors float32 [n, d] of consecutive rows, starting at row ``first``."""
 
     first: int
     vectors: Vectors
 
 
 class _Group(NamedTuple):
-    """A row group: its part, its number there, the number of its first row in the output, its rows."""
+    """A row group: its part, its number in the part, the number of its first row in the output, and its number of
+    rows.
+    """
 
     part: int
     number: int
@@ -66,13 +68,13 @@ class _Group(NamedTuple):
 
 
 class Embeddings:
-    """A finished output. Rows are numbered from 0 in the order of the parts, which is that of the input.
+    """A finished output. Rows are numbered from 0 in the order of the parts, which is the order of the input.
 
     Args:
         place: folder or URI that ``jobs/embed.py`` wrote.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: there is no such folder.
+        FileNotFoundError, NotADirectoryError: the folder does not exist.
         ValueError: the output is not finished, or damaged.
     """
 
@@ -80,7 +82,7 @@ class Embeddings:
         self.store = _finished_store(place)
         where, manifest = f"{self.store}/{MANIFEST}", read_json(self.store, MANIFEST, most_bytes=MOST_JSON_BYTES)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise ValueError(f"{where} is not of format {FORMAT!r}; expected a folder that jobs/embed.py wrote")
+            raise ValueError(f"{where} does not have the format {FORMAT!r}; expected a folder that jobs/embed.py wrote")
         known: Any = checked(_Manifest, manifest, where)
         self.digest = self.store.sha256(MANIFEST)
         """SHA-256 of the manifest, which has the digests of the parts."""
@@ -116,9 +118,9 @@ class Embeddings:
         return int(self.starts[-1])
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
-        """Yield the vectors of the rows ``start`` … ``stop`` - 1, a row group at a time; threads read ahead.
+        """Yield the vectors of rows ``start`` to ``stop`` - 1, one row group at a time, while threads read ahead.
 
-        int8 vectors are not multiplied by their scale: it is positive, so it changes no cosine.
+        int8 vectors are not multiplied by their scale, because a positive factor does not change a cosine.
 
         Memory: three row groups; those of ``jobs/embed.py`` have about 32 MB.
 
@@ -143,7 +145,7 @@ class Embeddings:
                     reading.cancel()
 
     def take(self, numbers: RowNumbers, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of the rows with these numbers, in the order of the numbers.
+        """Return columns of the rows with these numbers, in the order of the numbers.
 
         Raises:
             FileNotFoundError, ValueError: a part is missing or damaged.
@@ -160,7 +162,7 @@ class Embeddings:
         return pa.concat_tables(tables).unify_dictionaries().combine_chunks().take(pa.array(order.reshape(-1)))
 
     def _groups(self, start: int, stop: int) -> Iterator[_Group]:
-        """Yield the row groups that have rows from ``start`` to before ``stop``."""
+        """Yield the row groups that contain rows from ``start`` to ``stop`` - 1."""
         for part in range(len(self.names)):
             if self.starts[part] < stop and self.starts[part + 1] > start:
                 with self._open_part(part) as file:
@@ -181,7 +183,7 @@ class Embeddings:
 
     @contextmanager
     def _open_part(self, part: int) -> Iterator[pq.ParquetFile]:
-        """Open a part; one that is missing, cannot be read or is not that of the manifest is an error that names it."""
+        """Open a part; if it is missing, unreadable or not that of the manifest, raise an error that names it."""
         name = self.names[part]
         try:
             with self.store.open(name) as raw, pq.ParquetFile(raw) as file:
@@ -205,7 +207,7 @@ def _finished_store(place: Place) -> Store:
     """Return the store of a finished output.
 
     Raises:
-        FileNotFoundError, NotADirectoryError, ValueError: as ``Embeddings``.
+        FileNotFoundError, NotADirectoryError, ValueError: the same errors as ``Embeddings``.
     """
     store = open_store(place)
     try:

@@ -1,4 +1,4 @@
-"""Nearest rows of a finished output by cosine, exact: products in float32 find candidates, float64 ranks them.
+"""Exact nearest rows of a finished output by cosine: float32 products find candidates, and float64 cosines rank them.
 
 A product in float32 has a rounding error, which depends on the number of rows that BLAS multiplies at once. So it only
 selects the rows that can be among the nearest, with a bound on that error. Their cosines are computed again in float64,
@@ -30,7 +30,7 @@ _TINY, _HUGE = 1e-30, 1e30  # squares of lengths that float32 computes without l
 
 @dataclass(frozen=True)
 class Queries:
-    """Vectors of n queries, finished as those of the output.
+    """Vectors of n queries, truncated and normalized like those of the output.
 
     Attributes:
         texts: the queries.
@@ -47,7 +47,7 @@ class Queries:
 
 @dataclass(frozen=True)
 class Hits:
-    """Nearest rows, those of the first query first, best first.
+    """Nearest rows, ordered by query, best first.
 
     Attributes:
         query: number of the query, int64 [n].
@@ -70,7 +70,7 @@ def query_encoder(
     fetch: Fetch | None = None,
     trust_remote_code: bool = False,
 ) -> TextEncoder:
-    """Open the encoder that embedded an output, with the settings of that run.
+    """Open the encoder of an output, with the settings of that run.
 
     Args:
         embeddings: the output.
@@ -86,20 +86,18 @@ def query_encoder(
     name = name or encoder_name(embeddings.store)
     if not name:
         raise ValueError(
-            f"{embeddings} does not say where encoder {embeddings.encoder[:12]} is; name it with `encoder`"
+            f"{embeddings} does not record where encoder {embeddings.encoder[:12]} is; give it with `encoder`"
         )
     run = read_run(embeddings.store)
     inference = inference_of(run, trust_remote_code)
     encoder = open_encoder(name, inference if prompt is None else replace(inference, prompt=prompt), fetch)
     if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt",))):
-        raise ValueError(
-            f"{name} is another encoder than that of {embeddings}: {changed}; name that one with `encoder`"
-        )
+        raise ValueError(f"{name} is not the encoder of {embeddings}: {changed}; give the right one with `encoder`")
     return encoder
 
 
 def read_queries(path: Path) -> list[str]:
-    """Return the lines of a text file, plain or compressed.
+    """Read the lines of a text file, plain or compressed.
 
     Raises:
         ValueError: the file is empty or binary, or a line is not UTF-8 or too long.
@@ -114,22 +112,24 @@ def read_queries(path: Path) -> list[str]:
 
 
 def embed_queries(encoder: TextEncoder, texts: list[str], embeddings: Embeddings) -> Queries:
-    """Return the vectors of queries, truncated and normalized as the rows of an output.
+    """Embed queries; truncate and normalize their vectors like those of an output's rows.
 
     Raises:
-        ValueError: there is no query, or none of them has a token.
+        ValueError: there are no queries, or none of them has a token.
     """
     embedded = encoder.embed(pa.array(texts, pa.large_string()))
     empty = np.flatnonzero(embedded.num_tokens == 0).tolist()
     if len(empty) == len(texts):
-        raise ValueError("no query has a word; its vector is zero, which is similar to nothing: give a text")
+        raise ValueError(
+            "no query has a token, so their vectors are zero and no row is similar to them; give other queries"
+        )
     unknown = np.flatnonzero((embedded.num_tokens > 0) & (embedded.num_unknown == embedded.num_tokens)).tolist()
     column = finish(embedded.vectors, embeddings.query_settings).columns[0]
     return Queries(texts, column.flatten().to_numpy().reshape(len(texts), -1), empty, unknown)
 
 
 def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
-    """Return the rows with the largest cosines to each query; ties are in the order of the rows.
+    """Return the rows with the largest cosines for each query; ties are in the order of the rows.
 
     A zero vector, of a query or of a row, matches nothing.
 
@@ -144,7 +144,10 @@ def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
     if top < 1:
         raise ValueError(f"`top` is {top}; it must be at least 1")
     if vectors.shape[1] != embeddings.width:
-        raise ValueError(f"queries have {vectors.shape[1]} dimensions; {embeddings} has vectors of {embeddings.width}")
+        raise ValueError(
+            f"queries have {vectors.shape[1]} dimensions, but {embeddings} has vectors of {embeddings.width}; use "
+            "the encoder of the output"
+        )
     queries, has_length = unit(vectors)
     best, error = Best(len(vectors), min(top, embeddings.rows)), margin(embeddings.width)
     rows_at_once = max(1, _TILE_VALUES // max(1, len(vectors)))
@@ -172,9 +175,9 @@ def _products(queries: Vectors, rows: Vectors) -> Vectors:
 
 
 def table_of(embeddings: Embeddings, queries: Queries, hits: Hits) -> pa.Table:
-    """Return hits as a table: number and text of the query, rank, cosine, then id and carried columns of the row.
+    """Return hits as a table: number and text of the query, rank, cosine, then the row's id and copied columns.
 
-    A column of the output with one of these names gets ``output_`` in front.
+    A column of the output with one of these names gets the prefix ``output_``.
     """
     texts = pa.array(queries.texts, pa.string()).take(pa.array(hits.query))
     columns = {
@@ -193,7 +196,7 @@ def table_of(embeddings: Embeddings, queries: Queries, hits: Hits) -> pa.Table:
 
 
 def margin(width: int) -> float:
-    """Return a bound on the error of a cosine of float32 vectors [width] that ``unit`` divided.
+    """Return a bound on the rounding error of a cosine of float32 vectors [width] that ``unit`` normalized.
 
     A sum of d products has an error of at most d · 2⁻²⁴ times the sum of their sizes, in any order (Higham 2002, 3.5);
     the product is such a sum, and each of the two lengths counts half because of its square root.
@@ -202,7 +205,9 @@ def margin(width: int) -> float:
 
 
 def unit(vectors: Vectors) -> tuple[Vectors, npt.NDArray[np.bool_]]:
-    """Return vectors [n, d] divided by their lengths, and whether they have one [n]: zeros stay zeros."""
+    """Return vectors [n, d] divided by their lengths, and whether each has a length above zero [n]; zero vectors stay
+    zero.
+    """
     squares = _squares(vectors)
     extreme = _is_extreme(squares)
     if extreme.any():  # first divided by their largest number, so that no square overflows or vanishes
@@ -215,7 +220,7 @@ def unit(vectors: Vectors) -> tuple[Vectors, npt.NDArray[np.bool_]]:
 
 
 def _squares(vectors: Vectors) -> Vectors:
-    """Return the squares of the lengths, float32 [n]."""
+    """Return the squared lengths, float32 [n]."""
     with np.errstate(over="ignore", under="ignore"):
         squares: Vectors = np.einsum("nd,nd->n", vectors, vectors)
     return squares
@@ -228,7 +233,7 @@ def _is_extreme(squares: Vectors) -> npt.NDArray[np.bool_]:
 def candidates(
     scores_RC: Vectors, row_cuts_R: Vectors, column_cuts_C: Vectors | None, top: int, error: float
 ) -> tuple[Indices, Indices]:
-    """Return row and column of the scores that can be among the ``top`` of their row, or of their column.
+    """Return row and column of all scores that can be among the ``top`` of their row or of their column.
 
     Args:
         scores_RC: approximate cosines; -inf is no score.
@@ -253,7 +258,7 @@ def candidates(
 
 
 def _smallest_of_top(scores: Vectors, top: int, axis: int) -> Vectors:
-    """Return the ``top``-th largest score along an axis; -inf where there are fewer."""
+    """Return the ``top``-th largest score along an axis; -inf if there are fewer scores."""
     size = scores.shape[axis]
     if size < top:
         return np.full(scores.shape[1 - axis], -np.inf, np.float32)
@@ -262,7 +267,7 @@ def _smallest_of_top(scores: Vectors, top: int, axis: int) -> Vectors:
 
 
 def exact_cosines(left: Vectors, left_rows: Indices, right: Vectors, right_rows: Indices) -> Vectors:
-    """Return the cosines of pairs of rows that are not zeros: computed in float64, the same in any batch, as float32.
+    """Return the cosines of pairs of non-zero rows, computed in float64 independently of the batch, as float32.
 
     Args:
         left: float32 [m, d].
@@ -296,14 +301,16 @@ class Best:
         self._least = np.float32(least)
 
     def cuts(self, error: float) -> Vectors:
-        """Return the smallest score with an error that can still count for each item; infinity if none can."""
+        """Return the smallest approximate score that can still count for each item; infinity if no score can."""
         last = self.cosines[:, -1]
         cuts: Vectors = np.maximum(last, self._least) - np.float32(error)
         cuts[last >= 1] = np.inf  # a later row with the cosine 1 comes after these
         return cuts
 
     def add(self, items: Indices, rows: RowNumbers, cosines: Vectors) -> None:
-        """Add rows with their exact cosines; the rows of an item are larger than those that were added before."""
+        """Add rows with their exact cosines; for each item, they must have larger numbers than the rows added
+        before.
+        """
         last = self.cosines[items, -1]
         better = (cosines > last) & (cosines >= self._least)
         if not better.any():

@@ -75,8 +75,7 @@ class Scorer(Protocol):
 
     keeps_best: ClassVar[bool]
     """Whether a sweep scores a trial by its best epoch so far instead of its last epoch. With the best epoch, a single
-    epoch may have no score; with the last epoch, a missing score ends the trial. With the best one, an epoch may be
-    without a score; else that ends the trial.
+    epoch may have no score; with the last epoch, a missing score ends the trial.
     """
 
     def __call__(self, model: Any, /) -> tuple[float, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""Training data and the training result; ``Pairs`` train an encoder."""
+"""Interface of training data, and ``Pairs``, which train an encoder."""
 
 import contextlib
 import logging

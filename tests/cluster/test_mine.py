@@ -123,7 +123,7 @@ def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outp
         assert not (tmp_path / "out").exists()
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    assert "blocks are done already" in done.stderr
+    assert "blocks are already done" in done.stderr
     assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
     assert not work.exists()
 
@@ -131,7 +131,7 @@ def test_a_driver_killed_at_any_step_resumes_to_the_same_bytes(ray_cluster, outp
 @pytest.mark.ray
 def test_more_rows_than_are_compared_need_faiss(outputs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ValueError, match="FAISS, which is not installed: run pip install faiss-cpu, or give a larger"):
+    with pytest.raises(ValueError, match="FAISS is not installed; run pip install faiss-cpu, or give a larger"):
         mine(outputs[0], tmp_path / "out", replace(SETTINGS, exact_rows=299))
     assert not list(tmp_path.iterdir())
 

@@ -139,7 +139,7 @@ def test_outputs_that_cannot_be_compared(encoder, tmp_path):
     with pytest.raises(ValueError, match="has no column 'number' of texts"):
         Comparison(output, None, MineSettings(text_column="number")).check()
     narrow = Embeddings(output_of(encoder, [1, 2], tmp_path / "b", dim=2))
-    with pytest.raises(ValueError, match=r"width 3, and .* width 2; embed both with one encoder"):
+    with pytest.raises(ValueError, match=r"width 3, but .* width 2; embed both with the same encoder"):
         Comparison(output, narrow, MineSettings()).check()
 
 

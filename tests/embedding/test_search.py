@@ -137,7 +137,7 @@ def test_zero_and_out_of_vocabulary_queries(encoder, tmp_path):
     assert (queries.without_tokens, queries.out_of_vocabulary) == ([0, 3], [1])
     assert set(search(embeddings, queries.vectors, 2).query.tolist()) == {1, 2}
     for texts in (["", " "], []):
-        with pytest.raises(ValueError, match="no query has a word"):
+        with pytest.raises(ValueError, match="no query has a token"):
             embed_queries(loaded, texts, embeddings)
     with pytest.raises(ValueError, match="`top` is 0"):
         search(embeddings, queries.vectors, 0)
@@ -145,13 +145,13 @@ def test_zero_and_out_of_vocabulary_queries(encoder, tmp_path):
 
 def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words, tmp_path):
     embeddings = Embeddings(output_of(encoder, ROWS, tmp_path / "out"))
-    with pytest.raises(ValueError, match=r"does not say where encoder \w{12} is; name it with `encoder`"):
+    with pytest.raises(ValueError, match=r"does not record where encoder \w{12} is; give it with `encoder`"):
         query_encoder(embeddings)
     record = tmp_path / "out" / "_reports" / "encoder.json"
     record.write_text(json.dumps({"encoder": str(encoder)}))
     assert query_encoder(embeddings).fingerprint == embeddings.encoder
     other = encoder_of(words + 1, tmp_path / "other")
-    with pytest.raises(ValueError, match=r"other is another encoder than that of .*: fingerprint .*; name that"):
+    with pytest.raises(ValueError, match=r"other is not the encoder of .*: fingerprint .*; give the right one"):
         query_encoder(embeddings, str(other))
     record.write_text("[]")
     with pytest.raises(ValueError, match="does not say"):

@@ -182,7 +182,7 @@ def test_a_parquet_file_that_is_a_bomb_is_refused_by_its_footer(
 def test_values_that_take_no_bytes_in_a_parquet_file_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "ALWAYS_INFLATED", 1 << 20)
     pq.write_table(pa.table({"first": [None] * 300_000, "second": [""] * 300_000}), tmp_path / "p.parquet")
-    with pytest.raises(ValueError, match=r"inflates to 4,800,000 in memory, 600,000 values; .* right, give a larger"):
+    with pytest.raises(ValueError, match=r"inflates to 4,800,000 in memory, 600,000 values; .* valid, give a larger"):
         reasons(tmp_path / "p.parquet", "auto")
 
 
