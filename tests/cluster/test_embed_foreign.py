@@ -1,0 +1,89 @@
+"""Models of other libraries keep the promises of embedding: every row once, the same bytes, no other model on resume."""
+
+import json
+import random
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+
+from paraembed.cluster.embed import embed
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.verify import verify
+from paraembed.settings import Inference
+from tests.cluster.test_embed_kills import WORKER_MOMENTS, digests, moments, run_until_done, watched
+from tests.embedding.without_ray import build
+from tests.encoders.models import minilm, save_tiny
+
+pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
+
+SENTENCES = ["A man is playing a guitar.", "", "Two dogs run through the snow.", "It rains.", "The cat sat on a mat."]
+SMALL = Settings(part_rows=40)
+
+
+@pytest.fixture(autouse=True)
+def tracking(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.getbasetemp() / "foreign-tracking"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    draw, path = random.Random(0), tmp_path / "t.txt"
+    path.write_text("".join(" ".join(draw.choices(SENTENCES, k=draw.randrange(4))) + "\n" for _ in range(120)))
+    return path
+
+
+def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
+    model, out = f"st:{minilm()}", tmp_path / "out"
+    assert embed(model, [corpus], out, SMALL, workers=3).rows == 120
+    build(model, corpus, SMALL, tmp_path / "alone")
+    assert digests(out) == digests(tmp_path / "alone")
+    assert embed(model, [corpus], out, SMALL, workers=1).was_finished
+    manifest = json.loads((out / "_manifest.json").read_text())
+    assert (manifest["model"]["same_bytes"], manifest["model"]["max_tokens"]) == (True, 254)
+    assert manifest["n_tokens"] == sum(pq.read_table(out / f"part-0000{i}-of-00003.parquet")["n_tokens"].to_numpy().sum() for i in range(3))
+    assert all(check.ok for check in verify(out, model, [str(corpus)]))
+    (tmp_path / "alone" / "part-00001-of-00003.parquet").unlink()
+    for inference, field in (
+        (Inference(prompt="query: "), r"model.prompt \(was , is query: \)"),
+        (Inference(precision="bfloat16"), r"model.precision \(was float32, is bfloat16\)"),
+        (Inference(batch_tokens=256), r"model.batch_tokens \(was 4096, is 256\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"begun with another .*{field}"):
+            embed(model, [corpus], tmp_path / "alone", SMALL, inference=inference)
+
+
+@pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
+def test_a_changed_file_is_another_model(corpus, tmp_path, kind):
+    model, out = save_tiny(kind, tmp_path / "model"), tmp_path / "out"
+    build(model, corpus, SMALL, out)
+    shutil.copytree(tmp_path / "model", tmp_path / "moved")
+    (tmp_path / "moved" / "README.md").write_text("another card\n")
+    assert build(f"{kind}:{tmp_path / 'moved'}", corpus, SMALL, out) == {}
+    tokenizer = tmp_path / "moved" / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + " ")
+    with pytest.raises(ValueError, match=r"begun with another model\.files\.tokenizer\.json"):
+        build(f"{kind}:{tmp_path / 'moved'}", corpus, SMALL, out)
+    checks = verify(out, f"{kind}:{tmp_path / 'moved'}", [str(corpus)])
+    assert [check.name for check in checks if not check.ok] == ["sample"]
+    assert all(check.ok for check in verify(out, model, [str(corpus)]))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["st", "m2v", "onnx"])
+def test_kills_cost_nothing(corpus, tmp_path, kind):
+    """Workers and driver die before they make, write or put in place a file of every kind."""
+    model = save_tiny(kind, tmp_path / "model")
+    build(model, corpus, Settings(part_rows=20), tmp_path / "alone")
+    names = sorted(path.name for path in (tmp_path / "alone").glob("part-*"))
+    of_workers = [moment.format(name) for moment, name in zip(WORKER_MOMENTS, names, strict=False)]
+    of_driver = ["rename _manifest.json", "open _SUCCESS"]
+    crashes, out = moments(tmp_path / "crashes", *of_workers, *of_driver), tmp_path / "out"
+    with watched(out):
+        assert run_until_done(model, corpus, out, more=("--part-rows", "20"), crashes=crashes) == len(of_driver)
+    assert not list(crashes.iterdir())
+    assert digests(out) == digests(tmp_path / "alone")

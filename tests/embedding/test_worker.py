@@ -1,0 +1,62 @@
+"""A worker with a device: while one part is encoded, others are read and written."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.worker import PartWorker
+from paraembed.encoders import Embedded
+
+BATCH, SECONDS = 256, 0.005
+
+
+@dataclass
+class Device:
+    """An encoder that takes 5 ms a batch of 256 texts, as a GPU does, and notes when it computes."""
+
+    busy: list = field(default_factory=list)
+    fingerprint, tokenizer, max_tokens, reads_trees, width, identity = "f", "space", None, False, 64, {}
+
+    def packed(self):
+        return self
+
+    def encoder(self):
+        return self
+
+    def embed(self, texts, batch_size, trees=None):
+        start = time.perf_counter()
+        time.sleep(SECONDS * -(-len(texts) // BATCH))
+        self.busy.append((start, time.perf_counter()))
+        counts = np.ones(len(texts), np.int32)
+        return Embedded(np.ones((len(texts), 64), np.float32), counts, counts * 0)
+
+
+def test_parts_overlap_and_encode_in_turn(tmp_path):
+    source, out = tmp_path / "t.txt", tmp_path / "out"
+    source.write_text("the cat sat\n" * 120_000)
+    (out / "_reports").mkdir(parents=True)
+    settings = Settings(part_rows=20_000, batch_size=8192)
+    plan = make_plan(list_inputs([source]), settings)
+    worker, device, parts = PartWorker(), Device(), []
+
+    def embed(part):
+        start = time.perf_counter()
+        rows = worker.embed(device, plan.inputs[0], part, settings, str(out), None).report.rows
+        parts.append((start, time.perf_counter()))
+        return rows
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(embed, plan.parts)) == 120_000
+    assert not any(overlaps(device.busy))
+    assert all(overlaps(parts))
+
+
+def overlaps(spans):
+    """Whether each span begins before the one before it ends."""
+    ordered = sorted(spans)
+    return [second[0] < first[1] for first, second in zip(ordered, ordered[1:], strict=False)]
