@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: ``python jobs/bench.py {embed,encoders,shard,train} [options]``.
+"""Command line of the benchmarks: ``python jobs/bench.py {embed,encoders,models,shard,train} [options]``.
 
 Each option is a field of a dataclass. ``train`` needs only torch, numpy and pyarrow; if Ray and MLflow are installed,
 every benchmark logs one MLflow run. Help and wrong flags are handled before torch or Ray is imported.
@@ -56,6 +56,18 @@ EMBED_PROGRAMS = {
     "many_files": "list and plan many input files",
     "few_groups": "read a part of a Parquet file of few row groups",
     "many_groups": "read a part of a Parquet file of many row groups",
+}
+
+MODEL_PROGRAMS = {
+    "st": "jobs/embed.py --encoder st:MODEL",
+    "st_bare": "SentenceTransformer.encode, write_table",
+    "m2v": "jobs/embed.py --encoder m2v:MODEL",
+    "m2v_bare": "StaticModel.encode, write_table",
+    "lstm_avg": "lstm_avg",
+    "lstm_avg_floor": "matrix products of lstm_avg",
+    "gran": "gran",
+    "gran_floor": "matrix products of gran",
+    "device": "a worker whose encoder takes 5 ms a batch of 256",
 }
 
 
@@ -149,6 +161,26 @@ class Embed(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Models(Options):
+    """Time embedding with transformers, static models of other libraries and recurrent encoders."""
+
+    model: str | None = option("folder of a transformer; default: all-MiniLM-L6-v2", is_path=True, default=None)
+    rows: int = option("sentences for the transformer", 8, 10**9, default=8_000)
+    static_rows: int = option("sentences for the static model", 8, 10**9, default=200_000)
+    recurrent_rows: int = option("sentences for each process with a recurrent encoder", 8, 10**9, default=8_000)
+    device_rows: int = option("sentences for the worker with a device", 8, 10**9, default=300_000)
+    workers: int = option("processes", 1, 1024, default=2)
+    seed: int = option("seed of the sentences", 0, 2**31, default=1)
+    programs: tuple[str, ...] = option(f"programs to run; default: all of {', '.join(MODEL_PROGRAMS)}", default=())
+    folder: str | None = option("folder for temporary files", is_path=True, default=None)
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        super().__post_init__()
+        _check_names("programs", self.programs, MODEL_PROGRAMS)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSize(Checked):
     """Options of every case of a training."""
 
@@ -217,7 +249,13 @@ class Train(Options, TrainingSize):
         return [Case(**common, texts=texts, batch_size=size, encoder=name) for name, texts, size in chosen]
 
 
-BENCHMARKS: dict[str, type[Options]] = {"embed": Embed, "encoders": Encoders, "shard": Shard, "train": Train}
+BENCHMARKS: dict[str, type[Options]] = {
+    "embed": Embed,
+    "encoders": Encoders,
+    "models": Models,
+    "shard": Shard,
+    "train": Train,
+}
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, Options]:

@@ -7,6 +7,7 @@ device. ``train_static_embedding`` is sentence-transformers with its own trainer
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,14 @@ def model2vec_encode(words: Sequence[str]) -> Callable[[list[str]], Any]:
     tokenizer, vectors = _word_pieces(words)
     encode: Callable[[list[str]], Any] = StaticModel(vectors, tokenizer).encode
     return encode
+
+
+def save_model2vec(words: Sequence[str], folder: Path) -> None:
+    """Save a ``StaticModel`` as its released models are; ``words`` are in its vocabulary."""
+    from model2vec import StaticModel  # noqa: PLC0415 - optional
+
+    tokenizer, vectors = _word_pieces(list(dict.fromkeys(words)))
+    StaticModel(vectors, tokenizer).save_pretrained(folder)
 
 
 def static_embedding_encode(words: Sequence[str]) -> Callable[[list[str]], Any]:

