@@ -266,7 +266,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, Options]:
         SystemExit: help was requested, or a flag is unknown.
     """
     parser = argparse.ArgumentParser("bench.py", description="Measure the speed of paraembed on this machine.")
-    commands = parser.add_subparsers(dest="benchmark", metavar="{embed,encoders,shard,train}", required=True)
+    commands = parser.add_subparsers(dest="benchmark", metavar=f"{{{','.join(BENCHMARKS)}}}", required=True)
     for name, kind in BENCHMARKS.items():
         command = commands.add_parser(name, help=kind.__doc__, description=kind.__doc__)
         for option in fields(kind):

@@ -123,7 +123,7 @@ def test_weights_that_could_run_code_are_rejected(tiny, name):
     module = Path(tiny.partition(":")[2]) / "module"
     module.mkdir()
     (module / name).touch()
-    with pytest.raises(ValueError, match=rf"module/{name} has no safetensors"):
+    with pytest.raises(ValueError, match=rf"module/{name}"):
         open_encoder(tiny)
     (module / "model.safetensors").touch()  # then that is what a library loads
     assert open_encoder(tiny).width == 4
