@@ -23,7 +23,7 @@ ONE_WORD = re.compile(
     | gold\ labels? | priors? | unknown\ words?                 # labels; pretrained encoder; OOV token, <unk>
     | boundary\ (?:tokens?|words?)                              # BOS/EOS tokens
     | looks?\ at\ the\ dev\w* | development\ parts?             # evaluation on the dev set
-    | afresh | halvings? | twos                                 # start over; nested subsets; pairs
+    | afresh | growing | halvings? | twos                                 # start over; nested subsets; pairs
     | refuses? | refused | refusing | judges? | judged          # reject, filter
     | dies | die | died | tells? | told                         # fail; log
     | beside | ours | side\ by\ side | in\ words                # next to; this run; adjacent; a clear error

@@ -68,7 +68,7 @@ _SUPERVISED = Space(
         "scheme": _SCHEMES,
     },
     selection=DEV_PEARSON,
-    tuning_data="SICK, or the Stanford Sentiment Treebank, training part",
+    tuning_data="SICK, or the Stanford Sentiment Treebank, training set",
     tuning_pairs=None,
     tuning_epochs=10,
     final_data="the same",

@@ -67,7 +67,7 @@ class Labels:
     model: ClassVar[str] = "model"
     unit: ClassVar[str] = "examples"
     share: ClassVar[str] = "right"
-    texts: ClassVar[str] = "the training part"
+    texts: ClassVar[str] = "the training set"
     warns_of_collapse: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -308,7 +308,7 @@ def test_what_could_not_be_scored_or_begun_is_refused_before_training(data, tmp_
         tiny_encoder_folder,
     )
     assert "max_tokens is 3, but --pretrained sets it to None; leave it out" in call(*pretrained, "--max-tokens", "3")
-    assert "the recipe trains the encoder lstm, and --pretrained is avg" in call(*pretrained, "--encoder", "lstm")
+    assert "the recipe trains the encoder lstm, but --pretrained is avg" in call(*pretrained, "--encoder", "lstm")
     turney = ("--task", "turney", *plain[2:-3], data, "--out", tmp_path / "out", *words)
     assert "the answer of turney depends on the order of two words" in call(*turney, "--scramble", "0.5")
     assert "set train_words" in call(*turney, "--encoder", "avg", "--no-train-words")

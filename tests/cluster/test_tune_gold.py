@@ -186,7 +186,9 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
         r"the mode universal needs a trained encoder: give `pretrained`",
     )
     refused(lambda one: replace(one, data=None), r"--data is missing; add it, or use --dry-run")
-    refused(lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist; the task 'similarity' needs")
+    refused(
+        lambda one: replace(one, data=tmp_path), r"sick/SICK_train.txt does not exist, but the task 'similarity' needs"
+    )
     refused(
         lambda one: replace(one, data_set="sst"), r"the task 'similarity' has no data set 'sst'; allowed: sick, sts"
     )
@@ -195,7 +197,10 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
         r"eval_every is 100, but trials are always scored on the dev set",
     )
     turney = "acl2017/supervised-gran"
-    refused(lambda one: replace(one, space=turney, task="turney"), r"the space .*: scramble is 0\.\d+, and turney")
+    refused(
+        lambda one: replace(one, space=turney, task="turney"),
+        r"the space .*: scramble is 0\.\d+, but the answer of turney",
+    )
     refused(
         lambda one: replace(one, fixed=("head_layer=none",)), r"head_layer is none, but the task similarity needs a"
     )

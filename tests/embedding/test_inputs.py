@@ -223,7 +223,7 @@ def test_entries_that_are_no_files_and_names_that_are_not_utf8_are_refused_by_na
     link = folder / "deep" / "gone.txt"
     link.symlink_to("nowhere")
     for asked in (folder, folder / "deep" / "*.txt", folder.as_uri()):
-        with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is a broken link or not a file"):
+        with pytest.raises(FileNotFoundError, match=r"deep/gone\.txt is a broken link or not a regular file"):
             list_inputs([asked])
     link.unlink()
     os.mkfifo(link)

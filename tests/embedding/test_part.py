@@ -196,7 +196,7 @@ def test_an_input_that_shrank_is_noticed(encoder, out, tmp_path):
     (source,) = inputs = list_inputs([tmp_path / "t.txt"])
     made = make_plan(inputs, Settings())
     (tmp_path / "t.txt").write_text("a\n")
-    with pytest.raises(ValueError, match="has 1 rows, not 3"):
+    with pytest.raises(ValueError, match="has 1 rows instead of 3"):
         embed_part(encoder, source, made.parts[0], made.settings, Folder(out))
     assert not list(out.glob("*part*"))
 

@@ -106,12 +106,12 @@ def test_settings_that_do_not_fit(tmp_path):
     other = tmp_path / "u.parquet"
     pq.write_table(pa.table({"key": [1], "body": ["x"]}), other)
     for inputs, chosen, message in (
-        ([text], Settings(text_column="body"), r"`text_column` is 'body'; .* is text"),
-        ([text], Settings(id_column="key"), r"`id_column` is 'key'; .* is text"),
-        ([text], Settings(tree_column="tree"), r"`tree_column` is 'tree'; .* is text"),
+        ([text], Settings(text_column="body"), r"`text_column` is 'body', but .* is text"),
+        ([text], Settings(id_column="key"), r"`id_column` is 'key', but .* is text"),
+        ([text], Settings(tree_column="tree"), r"`tree_column` is 'tree', but .* is text"),
         ([table], Settings("body", tree_column="key2"), r"no column 'key2'; `tree_column` can be: key, body"),
         ([other], Settings("body", tree_column="key"), r"`tree_column` 'key' is int64; it can be: body"),
-        ([text], Settings(keep=("body",)), r"`keep` is body; a text file has only the column 'text'"),
+        ([text], Settings(keep=("body",)), r"`keep` is body, but a text file has only the column 'text'"),
         ([text], Settings(part_rows=0), r"`part_rows` is 0; it must be at least 1"),
         ([text], Settings(batch_size=-1), r"`batch_size` is -1"),
         ([text], Settings(dim=0), r"`dim` is 0; it must be at least 1"),

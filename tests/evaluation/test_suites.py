@@ -335,7 +335,7 @@ REFUSED = {
     "score last": (b"a\tb\t1\n", "line 1: the score is 'a', which is not a finite number"),
     "other header": (b"sentence1\tsentence2\tscore\n" + ROWS, "line 1: the score is 'sentence1'"),
     "header again": (b"score\tsentence1\tsentence2\n" * 2, "line 2: the score is 'score'"),
-    "no score": (ROWS + b"\ta\tb\n", "line 3: the score is '', not"),
+    "no score": (ROWS + b"\ta\tb\n", "line 3: the score is '', which is not"),
     "NaN": (b"nan\ta\tb\n", "line 1: the score is 'nan', which is not a finite number"),
     "not UTF-8": (ROWS + "1\té\tb\n".encode("latin-1"), "line 3: not UTF-8"),
     "UTF-16": ("1\ta\tb\n".encode("utf-16"), "is a binary file"),
@@ -465,7 +465,9 @@ def test_what_is_not_there(data):
     (words,) = read_suites(["words"], data)
     assert "words is without word/ws353.txt" in words.notes
     (data / "phrase/turney2012_jair.data").unlink()
-    with pytest.raises(FileNotFoundError, match=r"turney2012_jair\.data does not exist; the suite 'turney' needs it"):
+    with pytest.raises(
+        FileNotFoundError, match=r"turney2012_jair\.data does not exist, but the suite 'turney' needs it"
+    ):
         read_suites(["turney"], data)
     with pytest.raises(ValueError, match=r"unknown suite 'glue'; allowed: all, sts, sick, pit2015, words, bigrams"):
         read_suites(["sick", "glue"], data)

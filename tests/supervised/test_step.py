@@ -201,7 +201,7 @@ def test_what_a_task_cannot_have_is_refused():
             {"scramble": 0.5},
             "scramble is 0.5, but the answer of turney depends on the order of two words; allowed: 0",
         ),
-        ("semeval2013", {"mode": "features"}, "that of semeval2013 has no parameters; allowed: scratch, universal"),
+        ("semeval2013", {"mode": "features"}, "the head of semeval2013 has no parameters; allowed: scratch, universal"),
     ):
         with pytest.raises(ValueError, match=message):
             check_recipe(replace(PLAIN, **changes), task)

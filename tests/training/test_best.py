@@ -170,7 +170,7 @@ def test_a_run_goes_on_with_the_evaluation_it_was_begun_with(tmp_path, change, m
     ("given", "message"),
     [
         ({"every": 0.0}, "every is 0.0; expected a number of epochs"),
-        ({"patience": 0}, "patience is 0; allowed: 1 or more"),
+        ({"patience": 0}, "patience is 0; it must be at least 1"),
     ],
 )
 def test_bad_numbers_are_refused(given, message):

@@ -71,7 +71,7 @@ def test_a_trial_below_a_cut_off_stops_and_one_that_fails_says_why(inputs, score
     assert astray.reason.startswith("weights or loss are no longer finite by step ")
     few = run_trial(inputs, Recipe(epochs=1, batch_size=100), 1.0, scorer, {})
     assert few.status == "failed"
-    assert "there are 40 pairs" in few.reason
+    assert "there are only 40 pairs" in few.reason
     wrong = SuiteScorer(scorer.suites, ((1.0, "sts/mean"),))
     assert "sts/mean is not among the scores" in run_trial(inputs, recipe, 1.0, wrong, {}).reason
 

@@ -88,7 +88,7 @@ def test_boundary_tokens_are_read_and_have_no_norm(bos_eos_tokens):
 def test_only_a_gran_with_a_gate_has_one(inputs):
     assert not has_gate(_encoder(AvgConfig()))
     assert not has_gate(_encoder(GranNoGateConfig()))
-    with pytest.raises(CannotMakeError, match="the encoders are avg; only a GRAN has gates"):
+    with pytest.raises(CannotMakeError, match="the encoders are avg, but only a GRAN has gates"):
         gates(replace(inputs, candidates=inputs.candidates[:1]))
 
 
