@@ -1,7 +1,7 @@
-"""Speed of embedding with encoders that compute: transformers, static models of other libraries, recurrent encoders.
+"""Benchmark of embedding with slower encoders: transformers, static models of other libraries, recurrent encoders.
 
-Beside each is what its speed is to be compared with: the bare library that writes Parquet, or the matrix products that
-a recurrent encoder cannot do without.
+Each speed is compared with a lower bound: the bare library that writes Parquet, or the matrix products that a recurrent
+encoder cannot avoid.
 """
 
 import os
@@ -99,7 +99,7 @@ def _start(key: str, options: Models, folder: Path) -> Program:
 
 
 def bare_transformer(clock: Callable[[int], None], model: str, texts: str, out: str, rank: int, world: int) -> None:
-    """Encode a share of the texts as sentence-transformers does, longest first, and write them."""
+    """Encode a part of the texts like sentence-transformers, longest first, and write them."""
     encoder = import_module("sentence_transformers").SentenceTransformer(model, device="cpu", local_files_only=True)
     lines = Path(texts).read_text().splitlines()[rank::world]
     encoder.encode(lines[:64])
@@ -129,7 +129,7 @@ def _write(vectors: Any, path: Path) -> None:
 
 
 def recurrent_encoder(clock: Callable[[int], None], name: str, floor: bool, rows: int, seed: int) -> None:
-    """Embed generated sentences, or do only the matrix products of the same shapes."""
+    """Embed generated sentences, or compute only the matrix products of the same shapes."""
     lines = draw_lines(rows, MEAN_TOKENS, VOCABULARY, seed).decode().splitlines()
     encoder = Encoder(ENCODERS[name](), draw_words(VOCABULARY, WIDTH, 1), "space").requires_grad_(False).eval()
     texts, done = pa.array(lines), 0
@@ -142,7 +142,7 @@ def recurrent_encoder(clock: Callable[[int], None], name: str, floor: bool, rows
 
 
 def _shapes(encoder: Encoder, texts: pa.StringArray) -> list[tuple[int, ...]]:
-    """Return the numbers of texts in each step of each batch that ``embed`` makes."""
+    """Return the number of texts in each step of each batch of ``embed``."""
     tokens = import_module("paraembed.text.tokens").TokenIds(encoder.vocabulary, encoder.tokenizer)(texts)
     by_length = tokens.take(np.argsort(-tokens.lengths, kind="stable"))
     limit = encoder.composition.tokens_at_once or len(by_length.ids)
@@ -154,7 +154,9 @@ def _shapes(encoder: Encoder, texts: pa.StringArray) -> list[tuple[int, ...]]:
 
 @torch.inference_mode()
 def _products(shapes: list[tuple[int, ...]], name: str) -> None:
-    """Per token words → 4 gates; per step states → 4 gates; for GRAN also words → gate and states → gate."""
+    """Compute the products: words → 4 gates for each token, states → 4 gates for each step; for GRAN also words → gate
+    and states → gate.
+    """
     most = max(map(sum, shapes))
     words_TD, gates_DG, gate_DD = torch.ones(most, WIDTH), torch.ones(WIDTH, 4 * WIDTH), torch.ones(WIDTH, WIDTH)
     for sizes in shapes:
@@ -168,7 +170,7 @@ def _products(shapes: list[tuple[int, ...]], name: str) -> None:
 
 @dataclass
 class _Device:
-    """An encoder that takes 5 ms a batch of 256 texts, and notes how long it computed."""
+    """Simulated encoder that takes 5 ms for a batch of 256 texts, and records how long it computed."""
 
     busy: list[tuple[float, float]] = field(default_factory=list)
     fingerprint: str = "device"
@@ -196,7 +198,7 @@ class _Device:
 
 
 def _busy_round(folder: Path, rows: int) -> Round:
-    """Embed as a worker with a GPU does; ``cpu_seconds`` are the seconds in which the device computed."""
+    """Embed like a worker with a GPU; ``cpu_seconds`` is the time in which the device computed."""
     (folder / REPORTS).mkdir(exist_ok=True)
     source = folder.parent / "device.txt"
     source.write_text("the cat sat on the mat\n" * rows)
