@@ -270,7 +270,7 @@ def test_bad_input_is_one_line(data, tmp_path, call):
     words, out = data / "words.txt", tmp_path / "out"
     plain = ("--task", "similarity", "--data", data, "--out", out)
     assert "starts from word vectors; give --words VECTORS" in call(*plain)
-    assert "needs a trained encoder: give --pretrained" in call(*plain, "--words", words, "--mode", "universal")
+    assert "give --pretrained ENCODER" in call(*plain, "--words", words, "--mode", "universal")
     assert "does not exist; expected an encoder folder" in call(
         *plain, "--pretrained", tmp_path / "no", "--mode", "features"
     )
