@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paraembed.checkpoint import load
+    from paraembed.api import load
     from paraembed.encoders import ENCODERS
     from paraembed.papers import RECIPES
 
@@ -12,7 +12,7 @@ __all__ = ["ENCODERS", "RECIPES", "__version__", "load"]
 
 __version__ = "0.2.0"
 
-_HOMES = {"load": "paraembed.checkpoint", "ENCODERS": "paraembed.encoders", "RECIPES": "paraembed.papers"}
+_HOMES = {"load": "paraembed.api", "ENCODERS": "paraembed.encoders", "RECIPES": "paraembed.papers"}
 
 
 def __getattr__(name: str) -> Any:

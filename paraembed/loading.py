@@ -8,7 +8,7 @@ from paraembed import checkpoint
 from paraembed.encoders import Encoder
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.foreign import open_foreign
-from paraembed.encoders.protocol import TextEncoder
+from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.settings import DEFAULT_INFERENCE, Inference, is_peer, is_run
 
 Fetch = Callable[[str, Path], Path]
@@ -17,7 +17,9 @@ folder.
 """
 
 
-def open_encoder(name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None) -> TextEncoder:
+def open_encoder(
+    name: str, inference: Inference = DEFAULT_INFERENCE, fetch: Fetch | None = None
+) -> Encoder | ForeignEncoder:
     """Return an encoder by its name.
 
     Args:

@@ -51,7 +51,9 @@ _RAY_LOGGERS = {
 }
 # Retries and tracebacks, which the records that wait in the spool replace.
 _MLFLOW_LOGGERS = dict.fromkeys(("mlflow.store.db.utils", "urllib3.connectionpool", "alembic"), logging.CRITICAL)
-_JOB_LOGGERS = dict.fromkeys(("mlflow", "alembic", "ray", "urllib3"), logging.WARNING)
+_JOB_LOGGERS = dict.fromkeys(
+    ("mlflow", "alembic", "ray", "urllib3", "sentence_transformers", "transformers", "httpx"), logging.WARNING
+)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 

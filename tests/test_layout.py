@@ -28,7 +28,7 @@ ORDER = (
     ),
     *("checkpoint", "loading", "recipe", "papers", "plots", "evaluation", "training", "supervised", "export"),
     "embedding",
-    *("tuning", "tracking", "cluster", "commands"),
+    *("tuning", "tracking", "cluster", "api", "commands"),
 )
 CORE = ORDER[: ORDER.index("tracking")]
 

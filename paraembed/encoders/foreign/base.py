@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from paraembed.encoders.base import BATCH_SIZE, Embedded
+from paraembed.encoders.base import BATCH_SIZE, Embedded, warn_of_unread
 from paraembed.encoders.devices import require_device
 from paraembed.encoders.foreign.files import ModelFiles, PackedFiles
 from paraembed.io.fingerprint import differences, digest_of
@@ -100,9 +100,11 @@ class ForeignEncoder:
         num_cut = 0 if self.max_tokens is None else int((counts > self.max_tokens).sum())
         return Embedded(vectors, counts, unknown, num_cut)
 
-    def encode(self, texts: Sequence[str]) -> Matrix:
-        """Return vectors [n, H] of n texts."""
-        return self.embed(pa.array(texts, pa.large_string())).vectors
+    def encode(self, texts: str | Sequence[str]) -> Matrix:
+        """Return the vectors [n, H] of n texts, or the vector [H] of one; a warning says how many were truncated."""
+        embedded = self.embed(pa.array([texts] if isinstance(texts, str) else texts, pa.large_string()))
+        warn_of_unread(embedded, self.max_tokens)
+        return embedded.vectors[0] if isinstance(texts, str) else embedded.vectors
 
     def _more_identity(self) -> Mapping[str, Any]:
         return {}
