@@ -156,7 +156,7 @@ def test_bad_counts_are_refused(text, message, tmp_path):
     ("name", "changes", "message"),
     [
         ("tf", {}, r"unknown baseline 'tf'; allowed: avg, sif, "),
-        ("sif-common", {"counts": None, "corpus": None}, r"sif-common needs .* give `counts` and `corpus`"),
+        ("sif-common", {"counts": None, "corpus": None}, r"sif-common needs .* set `counts` and `corpus`"),
         ("l1", {"trained": None}, "l1 needs more files than word vectors; set `trained`"),
         ("sif-common", {"removed": 4}, r"removed is 4, but vectors have only 4 dimensions; allowed: 1 to 3"),
         ("sif", {"removed": 0}, "removed is 0; at least 1 component"),

@@ -76,5 +76,5 @@ def test_the_mean_of_a_folder(tmp_path, inputs):
 def test_what_it_needs_is_said(tmp_path, inputs):
     with pytest.raises(CannotMakeError, match="`margin_pairs`"):
         margin(inputs)
-    with pytest.raises(CannotMakeError, match="holds 1 pair"):
+    with pytest.raises(CannotMakeError, match="has 1 pair"):
         margin(replace(inputs, options=AnalysisOptions(margin_pairs=_pair_shards(tmp_path / "pairs", 1))))

@@ -62,7 +62,7 @@ def test_words_that_a_user_asks_for(inputs):
 def test_a_vocabulary_of_one_word_has_no_ends(inputs):
     words = Words(pa.array([UNKNOWN, "cat"]), np.ones((2, 2), np.float32))
     candidate = Candidate("avg", "", Encoder(AvgConfig(), words, "space"))
-    with pytest.raises(CannotMakeError, match="two words"):
+    with pytest.raises(CannotMakeError, match="two or more words"):
         norms(replace(inputs, candidates=(candidate,)))
 
 
