@@ -215,7 +215,7 @@ def _finished_store(place: Place) -> Store:
     except NotADirectoryError:
         raise NotADirectoryError(f"{store} is a file; expected a folder that jobs/embed.py wrote") from None
     if not names:
-        raise FileNotFoundError(f"{store} does not exist, or is empty; expected a folder that jobs/embed.py wrote")
+        raise FileNotFoundError(f"{store} does not exist or is empty; expected a folder that jobs/embed.py wrote")
     if not is_committed(store):
         raise ValueError(f"{store} is not finished; run the same jobs/embed.py command again to finish it")
     return store
