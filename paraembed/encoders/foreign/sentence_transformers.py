@@ -13,6 +13,8 @@ from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, token_counts
 from paraembed.encoders.foreign.files import ModelFiles
 from paraembed.settings import Inference
 
+_DIMENSION_5 = "get_sentence_embedding_dimension"  # of sentence-transformers 5
+
 
 class SentenceTransformerEncoder(InBatches):
     """Model of sentence-transformers, with transformer blocks or static embeddings, on any of its backends."""
@@ -39,7 +41,8 @@ class SentenceTransformerEncoder(InBatches):
         self._tokenizer = self._model.tokenizer
         self._is_static = hasattr(self._tokenizer, "encode_batch_fast")  # of `tokenizers`; no special tokens, no limit
         limit = None if self._is_static else self._model.max_seq_length
-        width = self._model.get_embedding_dimension() or len(self._compute(["a"])[0])
+        name = "get_embedding_dimension" if hasattr(self._model, "get_embedding_dimension") else _DIMENSION_5
+        width = getattr(self._model, name)() or len(self._compute(["a"])[0])
         super().__init__(files, inference, width, None if limit is None else max(0, limit - self._overhead))
 
     @property
