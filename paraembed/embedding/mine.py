@@ -116,8 +116,10 @@ def neighbors(comparison: Comparison, block: int, path: Path) -> None:
     pairs: list[Pairs] = []
     for rows in comparison.seconds.blocks(start if comparison.other is None else 0):
         unit_rows, of_rows = unit(rows.vectors), Best(len(rows.vectors), comparison.top, settings.threshold)
-        for left in _tiles(len(firsts)):
-            for right in _tiles(len(rows.vectors)):
+        for left in tiles(len(firsts)):
+            for right in tiles(len(rows.vectors)):
+                if comparison.other is None and rows.first + right.stop <= start + left.start + 1:
+                    continue  # no second row is after the first ones
                 scores = units[0][left] @ unit_rows[0][right].T
                 scores[~units[1][left]] = -np.inf
                 scores[:, ~unit_rows[1][right]] = -np.inf
@@ -168,7 +170,8 @@ def gather(comparison: Comparison, block: int, paths: Sequence[Path], path: Path
     save(path, _distinct(np.concatenate(pieces)))
 
 
-def _tiles(rows: int) -> list[slice]:
+def tiles(rows: int) -> list[slice]:
+    """Return the slices of rows that are multiplied at a time."""
     return [slice(start, min(rows, start + _TILE_ROWS)) for start in range(0, rows, _TILE_ROWS)]
 
 

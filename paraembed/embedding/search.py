@@ -156,7 +156,8 @@ def search(embeddings: Embeddings, vectors: Vectors, top: int) -> Hits:
         for start in range(0, len(block.vectors), rows_at_once):
             rows = block.vectors[start : start + rows_at_once]
             scores = _products(queries, rows)
-            scores[~has_length] = -np.inf
+            if not has_length.all():
+                scores[~has_length] = -np.inf
             query, row = candidates(scores, best.cuts(error), None, best.top, error)
             best.add(query, block.first + start + row, exact_cosines(vectors, query, rows, row))
     return best.hits()
@@ -170,7 +171,8 @@ def _products(queries: Vectors, rows: Vectors) -> Vectors:
         squares = _squares(rows)
     scores = queries @ rows.T
     scores *= np.divide(1, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
-    scores[:, squares == 0] = -np.inf
+    if not squares.all():
+        scores[:, squares == 0] = -np.inf
     return scores
 
 
@@ -243,18 +245,31 @@ def candidates(
         error: bound on the error of a score.
     """
     num_rows, num_columns = scores_RC.shape
-    columns = np.full(num_columns, np.inf, np.float32) if column_cuts_C is None else column_cuts_C
-    few = _DENSE * top * (num_rows + (0 if column_cuts_C is None else num_columns))
-    flat = np.flatnonzero(scores_RC >= min(row_cuts_R.min(initial=np.inf), columns.min(initial=np.inf)))
-    if len(flat) > few:
-        row_cuts_R = np.maximum(row_cuts_R, _smallest_of_top(scores_RC, top, 1) - 2 * error)
-        if column_cuts_C is not None:
-            columns = np.maximum(columns, _smallest_of_top(scores_RC, top, 0) - 2 * error)
-        flat = np.flatnonzero((scores_RC >= row_cuts_R[:, None]) | (scores_RC >= columns))
+    if column_cuts_C is None:
+        flat, few = np.flatnonzero(scores_RC >= row_cuts_R[:, None]), _DENSE * top * num_rows
+        column_cuts_C = np.full(num_columns, np.inf, np.float32)
+        if len(flat) > few:
+            row_cuts_R = np.maximum(row_cuts_R, _smallest_of_top(scores_RC, top, 1) - 2 * error)
+            flat = np.flatnonzero(scores_RC >= row_cuts_R[:, None])
+    else:
+        least, few = min(row_cuts_R.min(), column_cuts_C.min()), _DENSE * top * (num_rows + num_columns)
+        flat = np.flatnonzero(scores_RC >= least)
+        if len(flat) > few:
+            flat = _above(scores_RC, row_cuts_R, column_cuts_C)
+        if len(flat) > few:
+            row_cuts_R = np.maximum(row_cuts_R, _smallest_of_top(scores_RC, top, 1) - 2 * error)
+            column_cuts_C = np.maximum(column_cuts_C, _smallest_of_top(scores_RC, top, 0) - 2 * error)
+            flat = _above(scores_RC, row_cuts_R, column_cuts_C)
     row, column = np.divmod(flat, num_columns)
     scores = scores_RC.reshape(-1)[flat]
-    counts = ((scores >= row_cuts_R[row]) | (scores >= columns[column])) & (scores > -np.inf)
+    counts = ((scores >= row_cuts_R[row]) | (scores >= column_cuts_C[column])) & (scores > -np.inf)
     return row[counts], column[counts]
+
+
+def _above(scores_RC: Vectors, row_cuts_R: Vectors, column_cuts_C: Vectors) -> Indices:
+    above = scores_RC >= row_cuts_R[:, None]
+    above |= scores_RC >= column_cuts_C
+    return np.flatnonzero(above)
 
 
 def _smallest_of_top(scores: Vectors, top: int, axis: int) -> Vectors:
