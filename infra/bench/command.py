@@ -1,4 +1,4 @@
-"""Command line of the benchmarks: ``python jobs/bench.py {embed,encoders,models,shard,train} [options]``.
+"""Command line of the benchmarks: ``python jobs/bench.py {embed,encoders,models,search,shard,train} [options]``.
 
 Each option is a field of a dataclass. ``train`` needs only torch, numpy and pyarrow; if Ray and MLflow are installed,
 every benchmark logs one MLflow run. Help and wrong flags are handled before torch or Ray is imported.
@@ -68,6 +68,16 @@ MODEL_PROGRAMS = {
     "gran": "gran",
     "gran_floor": "matrix products of gran",
     "device": "a worker whose encoder takes 5 ms a batch of 256",
+}
+
+SEARCH_PROGRAMS = {
+    "read": "read the vectors from Parquet",
+    "search_1": "search, one query",
+    "product_1": "matrix product in memory, one query",
+    "search": "search, many queries",
+    "product": "matrix product in memory, many queries",
+    "mine": "neighbors of all blocks",
+    "mine_product": "matrix products of the same tiles in memory",
 }
 
 
@@ -181,6 +191,27 @@ class Models(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Search(Options):
+    """Time the search of embeddings and the mining of pairs next to the bare matrix products."""
+
+    rows: int = option("rows that are searched", 1, 10**9, default=1_000_000)
+    queries: int = option("queries of a search for many", 1, 10_000, default=1000)
+    mine_rows: int = option("rows that are compared with each other", 1, 10**9, default=50_000)
+    threshold: float = option("smallest cosine of a pair", -1, 1, default=0.8)
+    width: int = option("width of the vectors", 1, MAX_WIDTH, default=300)
+    words: int = option("words of the encoder that is generated", 2, 10**8, default=40_000)
+    threads: int = option("threads of a search", 1, 1024, default=2)
+    seed: int = option("seed of word vectors and sentences", 0, 2**31, default=1)
+    programs: tuple[str, ...] = option(f"programs to run; default: all of {', '.join(SEARCH_PROGRAMS)}", default=())
+    folder: str | None = option("folder for temporary files, 1 kB per row", is_path=True, default=None)
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        super().__post_init__()
+        _check_names("programs", self.programs, SEARCH_PROGRAMS)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSize(Checked):
     """Options of every case of a training."""
 
@@ -253,6 +284,7 @@ BENCHMARKS: dict[str, type[Options]] = {
     "embed": Embed,
     "encoders": Encoders,
     "models": Models,
+    "search": Search,
     "shard": Shard,
     "train": Train,
 }
