@@ -33,8 +33,7 @@ demo: $(STAMP)
 	$(BIN)/python jobs/embed.py --encoder $(DEMO)/encoder --input $(DEMO)/sample/sentences.txt --keep text \
 	  --out $(DEMO)/embeddings --part-rows 10000
 	$(BIN)/python jobs/verify.py $(DEMO)/embeddings
-	$(BIN)/python jobs/search.py $(DEMO)/embeddings --encoder $(DEMO)/encoder \
-	  --query "the policeman inspected the big phone" --top 5
+	$(BIN)/python jobs/search.py $(DEMO)/embeddings --query "the policeman inspected the big phone" --top 5
 	@echo
 	@echo "Embeddings:   $(DEMO)/embeddings"
 	@echo "Scores:       $(DEMO)/scores/scores.md"

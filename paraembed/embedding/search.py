@@ -83,14 +83,22 @@ def query_encoder(
         FileNotFoundError, NotADirectoryError: the encoder is missing.
         ValueError: it cannot be loaded, is another encoder, or no name is given and none is recorded.
     """
-    name = name or encoder_name(embeddings.store)
+    recorded = "" if name else encoder_name(embeddings.store)
+    name = name or recorded
     if not name:
         raise ValueError(
             f"{embeddings} does not record where encoder {embeddings.encoder[:12]} is; give it with `encoder`"
         )
     run = read_run(embeddings.store)
     inference = inference_of(run, trust_remote_code)
-    encoder = open_encoder(name, inference if prompt is None else replace(inference, prompt=prompt), fetch)
+    try:
+        encoder = open_encoder(name, inference if prompt is None else replace(inference, prompt=prompt), fetch)
+    except (FileNotFoundError, NotADirectoryError):
+        if not recorded:
+            raise
+        raise FileNotFoundError(
+            f"{embeddings} was embedded with {recorded}, which does not exist; give its new place with `encoder`"
+        ) from None
     if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt",))):
         raise ValueError(f"{name} is not the encoder of {embeddings}: {changed}; give the right one with `encoder`")
     return encoder

@@ -153,6 +153,9 @@ def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words
     other = encoder_of(words + 1, tmp_path / "other")
     with pytest.raises(ValueError, match=r"other is not the encoder of .*: fingerprint .*; give the right one"):
         query_encoder(embeddings, str(other))
+    record.write_text(json.dumps({"encoder": str(tmp_path / "moved")}))
+    with pytest.raises(FileNotFoundError, match=r"embedded with .*/moved, which does not exist"):
+        query_encoder(embeddings)
     record.write_text("[]")
     with pytest.raises(ValueError, match="does not record"):
         query_encoder(embeddings)
