@@ -252,18 +252,19 @@ def candidates(
         top: how many scores of a row or column are wanted.
         error: bound on the error of a score.
     """
+    least = row_cuts_R if column_cuts_C is None else np.minimum(row_cuts_R, column_cuts_C.min())
+    rows = np.flatnonzero(scores_RC.max(axis=1) >= least)  # a third of the time of a comparison of all scores
+    if len(rows) < len(scores_RC):
+        scores_RC, row_cuts_R = scores_RC[rows], row_cuts_R[rows]
     num_rows, num_columns = scores_RC.shape
     if column_cuts_C is None:
-        flat, few = np.flatnonzero(scores_RC >= row_cuts_R[:, None]), _DENSE * top * num_rows
-        column_cuts_C = np.full(num_columns, np.inf, np.float32)
+        few, column_cuts_C = _DENSE * top * num_rows, np.full(num_columns, np.inf, np.float32)
+        flat = np.flatnonzero(scores_RC >= row_cuts_R[:, None])
         if len(flat) > few:
             row_cuts_R = np.maximum(row_cuts_R, _smallest_of_top(scores_RC, top, 1) - 2 * error)
             flat = np.flatnonzero(scores_RC >= row_cuts_R[:, None])
     else:
-        least, few = min(row_cuts_R.min(), column_cuts_C.min()), _DENSE * top * (num_rows + num_columns)
-        flat = np.flatnonzero(scores_RC >= least)
-        if len(flat) > few:
-            flat = _above(scores_RC, row_cuts_R, column_cuts_C)
+        few, flat = _DENSE * top * (num_rows + num_columns), _above(scores_RC, row_cuts_R, column_cuts_C)
         if len(flat) > few:
             row_cuts_R = np.maximum(row_cuts_R, _smallest_of_top(scores_RC, top, 1) - 2 * error)
             column_cuts_C = np.maximum(column_cuts_C, _smallest_of_top(scores_RC, top, 0) - 2 * error)
@@ -271,7 +272,7 @@ def candidates(
     row, column = np.divmod(flat, num_columns)
     scores = scores_RC.reshape(-1)[flat]
     counts = ((scores >= row_cuts_R[row]) | (scores >= column_cuts_C[column])) & (scores > -np.inf)
-    return row[counts], column[counts]
+    return rows[row[counts]], column[counts]
 
 
 def _above(scores_RC: Vectors, row_cuts_R: Vectors, column_cuts_C: Vectors) -> Indices:
