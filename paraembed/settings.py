@@ -70,8 +70,8 @@ DEFAULT_INFERENCE = Inference()
 class Gpus:
     """GPUs of an embedding job."""
 
-    gpus: int = 1
-    """Number of GPUs to use if the encoder computes on GPUs, instead of --workers."""
+    gpus: int | None = None
+    """Number of GPUs to use instead of --workers; default: 1 if the encoder computes on a GPU."""
     gpu_share: float = 1.0
     """Fraction of a GPU per worker process, for example 0.5 for two processes on each GPU."""
 
@@ -82,7 +82,7 @@ class Gpus:
     @property
     def workers(self) -> int:
         """Number of worker processes."""
-        return self.gpus * int(1 / self.gpu_share)
+        return (self.gpus or 1) * int(1 / self.gpu_share)
 
 
 DEFAULT_GPUS = Gpus()

@@ -92,6 +92,8 @@ def embed(
             f"`overwrite` needs a folder, but {home} is on an object store, which cannot replace an output "
             "atomically; give a new `out`, or remove the objects there"
         )
+    if gpus.gpus is not None and inference.device == "auto":  # the driver's machine may have none
+        inference = replace(inference, device="cuda")
     loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading, inference)
     workers, gpu_share = _workers(loaded, workers, gpus)
     if limits.max_rejected is not None and limits.max_rejected < 0:
@@ -148,6 +150,8 @@ def embed(
 def _workers(encoder: TextEncoder, workers: int, gpus: Gpus) -> tuple[int, float]:
     """Return the number of actors, and the fraction of a GPU for each; raise ValueError if there is no GPU."""
     if encoder.identity.get("device") != "cuda":
+        if gpus.gpus is not None:
+            raise ValueError(f"`gpus` is {gpus.gpus}, but the encoder computes on a CPU; leave `gpus` out")
         return workers, 0
     if "RAY_ADDRESS" not in os.environ:  # of a cluster, the workers have the GPUs
         require_device("cuda")

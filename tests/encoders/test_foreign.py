@@ -168,7 +168,7 @@ def test_own_encoders_in_another_precision(tiny_encoder_folder):
 
 def test_a_library_that_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "model2vec", None)
-    with pytest.raises(ValueError, match=r"m2v:x needs model2vec, .* pip install 'paraembed\[m2v\]'"):
+    with pytest.raises(ValueError, match=r"m2v:x needs model2vec, .* pip install model2vec"):
         open_encoder("m2v:x")
 
 

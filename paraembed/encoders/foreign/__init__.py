@@ -15,6 +15,8 @@ _CLASSES = {
     "m2v": "model2vec.Model2VecEncoder",
     "onnx": "onnx.OnnxEncoder",
 }
+# Not the extras of paraembed: on a public index anybody could register that name.
+_PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
 # Read by the libraries of the hub when they are imported.
 _QUIET = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
 
@@ -33,7 +35,7 @@ def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
         import_module(PEERS[kind])
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install 'paraembed[{kind}]'"
+            f"{name} needs {PEERS[kind]}, but {error.name} is not installed; run pip install {_PACKAGES[kind]}"
         ) from None
     return open_files(kind, model_files(wanted, name), inference, name)
 
