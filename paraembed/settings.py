@@ -4,7 +4,7 @@ PyTorch.
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -83,6 +83,12 @@ class Gpus:
     def workers(self) -> int:
         """Number of worker processes."""
         return (self.gpus or 1) * int(1 / self.gpu_share)
+
+    def on(self, inference: Inference) -> Inference:
+        """Return the settings, with a GPU for ``auto`` if ``gpus`` is given: the driver's machine may have none."""
+        if self.gpus is None or inference.device != "auto":
+            return inference
+        return replace(inference, device="cuda")
 
 
 DEFAULT_GPUS = Gpus()

@@ -92,9 +92,7 @@ def embed(
             f"`overwrite` needs a folder, but {home} is on an object store, which cannot replace an output "
             "atomically; give a new `out`, or remove the objects there"
         )
-    if gpus.gpus is not None and inference.device == "auto":  # the driver's machine may have none
-        inference = replace(inference, device="cuda")
-    loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading, inference)
+    loaded, files, settings = _prepared(encoder, inputs, home, settings, workers, limits.reading, gpus.on(inference))
     workers, gpu_share = _workers(loaded, workers, gpus)
     if limits.max_rejected is not None and limits.max_rejected < 0:
         raise ValueError(f"`max_rejected` is {limits.max_rejected}; it must be at least 0")
