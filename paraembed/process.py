@@ -158,6 +158,13 @@ def use_one_thread() -> None:
     pa.set_cpu_count(1)
 
 
+def use_faiss_threads(threads: int) -> None:
+    """Let FAISS use a number of threads. It stays: the process is a worker's own, one of many."""
+    import faiss  # noqa: PLC0415 - optional
+
+    faiss.omp_set_num_threads(threads)
+
+
 def use_exact_cudnn() -> None:
     """Let cuDNN compute in float32. By default it rounds to TF32 (10 bits), unlike torch's own matrix products.
 

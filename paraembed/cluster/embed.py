@@ -102,7 +102,7 @@ def embed(
     run = _run(store, loaded, files, settings, overwrite)
     with ExitStack() as stack:
         is_held = replaced is not None and _hold(stack, replaced)
-        reports = stack.enter_context(manifest.begun_run(store, run, str(encoder)))
+        reports = stack.enter_context(manifest.begun_run(store, run))
         todo = [part for part in run.plan.parts if part.name not in reports]
         if not todo and not replaced and manifest.is_finished(store, reports):
             rows = sum(report.rows for report in reports.values())
@@ -110,7 +110,7 @@ def embed(
             say(f"{home} is already finished, {rows:,} rows; nothing to do")
             return Outcome(rows, len(run.plan.parts), 0, was_finished=True)
         _say_plan(run.plan, todo, workers, home)
-        manifest.uncommit(store)
+        manifest.uncommit(store, str(encoder))
         tries, peaks = Counter[str](), [0]
         pool = None
         if todo:

@@ -2,7 +2,7 @@
 
 An inverted file (IVF) of the unit vectors, in float32: an output of n rows and width d takes n · (4 d + 8) bytes, which
 processes of a machine share. It searches the lists that are closest to a row, as many as a sample needs to find the
-wanted fraction of its true nearest rows. FAISS is optional: ``pip install "paraembed[faiss]"``.
+wanted fraction of its true nearest rows. FAISS is optional: ``pip install faiss-cpu``.
 """
 
 from functools import lru_cache
@@ -16,6 +16,7 @@ from paraembed.console import doing
 from paraembed.embedding.output import Embeddings, RowNumbers, Vectors
 from paraembed.embedding.search import exact_cosines, search, unit
 from paraembed.io.atomic import write_json
+from paraembed.process import use_faiss_threads
 
 _LISTS = 4  # times the square root of the rows, as FAISS recommends up to a million vectors
 _ROWS_A_LIST = 39  # to train on: with fewer, FAISS warns
@@ -52,7 +53,7 @@ def build_index(embeddings: Embeddings, path: Path, top: int, recall: float, thr
         threads: threads of FAISS.
     """
     faiss = import_faiss()
-    faiss.omp_set_num_threads(threads)
+    use_faiss_threads(threads)
     rows = embeddings.rows
     num_lists = max(1, min(int(_LISTS * rows**0.5), rows // _ROWS_A_LIST))
     width, metric = embeddings.width, faiss.METRIC_INNER_PRODUCT
@@ -114,7 +115,7 @@ def _choose_probes(embeddings: Embeddings, index: Any, top: int, recall: float) 
 def open_index(path: Path) -> Any:
     """Return an index, memory-mapped from its file, which uses one thread."""
     faiss = import_faiss()
-    faiss.omp_set_num_threads(1)
+    use_faiss_threads(1)
     return faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
 
 

@@ -133,10 +133,8 @@ def read_run(store: Store) -> Run:
 
 
 @contextmanager
-def begun_run(store: Store, run: Run, encoder: str = "") -> Iterator[dict[str, PartReport]]:
+def begun_run(store: Store, run: Run) -> Iterator[dict[str, PartReport]]:
     """Lock a place for a run; yield the reports of the finished parts, by name.
-
-    ``encoder`` is the name of the encoder for jobs/search.py, see ``open_encoder``.
 
     Raises:
         ValueError: another run is writing there, or was started there after ``run`` was planned.
@@ -149,8 +147,6 @@ def begun_run(store: Store, run: Run, encoder: str = "") -> Iterator[dict[str, P
         _check_same(store, run)
         for name in (REPORTS, REJECTED):  # after the plan, by which the next run recognizes the folder
             store.make_folder(name)
-        if encoder and encoder_name(store) != encoder:
-            write_json(store, ENCODER, {"encoder": encoder})
         yield finished_parts(store, run)
 
 
@@ -226,9 +222,10 @@ def is_finished(store: Store, reports: dict[str, PartReport]) -> bool:
     return manifest.get("parts") == _entries(reports)
 
 
-def uncommit(store: Store) -> None:
-    """Remove ``_SUCCESS``, before parts are replaced."""
+def uncommit(store: Store, encoder: str) -> None:
+    """Remove ``_SUCCESS``, before parts are replaced; keep the name of the encoder for jobs/search.py."""
     store.delete(SUCCESS)
+    write_json(store, ENCODER, {"encoder": encoder})
 
 
 def commit(

@@ -53,7 +53,7 @@ def test_a_transformer_on_any_number_of_workers(corpus, tmp_path, ray_cluster):
         (Inference(precision="bfloat16"), r"model.precision \(was float32, is bfloat16\)"),
         (Inference(batch_tokens=256), r"model.batch_tokens \(was 4096, is 256\)"),
     ):
-        with pytest.raises(ValueError, match=rf"begun with another .*{field}"):
+        with pytest.raises(ValueError, match=rf"started with another .*{field}"):
             embed(model, [corpus], tmp_path / "alone", SMALL, inference=inference)
 
 
@@ -66,7 +66,7 @@ def test_a_changed_file_is_another_model(corpus, tmp_path, kind):
     assert build(f"{kind}:{tmp_path / 'moved'}", corpus, SMALL, out) == {}
     tokenizer = tmp_path / "moved" / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text() + " ")
-    with pytest.raises(ValueError, match=r"begun with another model\.files\.tokenizer\.json"):
+    with pytest.raises(ValueError, match=r"started with another model\.files\.tokenizer\.json"):
         build(f"{kind}:{tmp_path / 'moved'}", corpus, SMALL, out)
     checks = verify(out, f"{kind}:{tmp_path / 'moved'}", [str(corpus)])
     assert [check.name for check in checks if not check.ok] == ["sample"]

@@ -129,6 +129,15 @@ def test_weights_that_could_run_code_are_rejected(tiny, name):
     assert open_encoder(tiny).width == 4
 
 
+def test_code_of_a_model_is_not_run(tmp_path):
+    folder = Path(save_tiny("st", tmp_path / "model").partition(":")[2])
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\nclass Evil: pass\n")
+    (folder / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]')
+    with pytest.raises(ValueError, match=r"evil\.Evil .*`trust_remote_code`"):
+        open_encoder(f"st:{folder}")
+    assert not (tmp_path / "trace").exists()
+
+
 def test_bad_models(tiny, tmp_path):
     kind, _, folder = tiny.partition(":")
     with pytest.raises(ValueError, match=f"{folder}/none is not a folder"):

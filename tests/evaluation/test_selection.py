@@ -62,7 +62,9 @@ def test_bad_flags_are_said(tmp_path):
         with pytest.raises(ValueError, match=message):
             read_sets(names, data, files, selection)
     (suite,) = read_sets([], None, [tmp_path / "pairs.tsv"], Selection(patience=3))
-    with pytest.raises(ValueError, match=r"`select` sts/mean: .* allowed: pairs/pairs/pearson, pairs/pairs/spearman"):
+    with pytest.raises(
+        ValueError, match=r"`select` is sts/mean, .* allowed: pairs/pairs/pearson, pairs/pairs/spearman"
+    ):
         Pairs(Recipe(), tmp_path, tmp_path, [suite], Selection(select="sts/mean")).scoring(9)
     assert Pairs(Recipe(), tmp_path, tmp_path).scoring(9) is None
     for wrong, message in [

@@ -11,6 +11,7 @@ import torch
 
 from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, token_counts
 from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.io.fingerprint import read_json
 from paraembed.settings import Inference
 
 _DIMENSION_5 = "get_sentence_embedding_dimension"  # of sentence-transformers 5
@@ -23,6 +24,8 @@ class SentenceTransformerEncoder(InBatches):
     libraries: ClassVar[tuple[str, ...]] = ("sentence-transformers", "transformers", "tokenizers", "torch")
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
+        if not inference.trust_remote_code:
+            _check_modules(files)
         options: dict[str, Any] = {"use_safetensors": True, "dtype": getattr(torch, inference.precision)}
         import_module("transformers.utils.logging").disable_progress_bar()
         self._model = import_module("sentence_transformers").SentenceTransformer(
@@ -79,3 +82,11 @@ class SentenceTransformerEncoder(InBatches):
             list(texts), batch_size=len(texts), prompt=self._prompt, show_progress_bar=False, convert_to_numpy=True
         )
         return np.asarray(vectors, np.float32)
+
+
+def _check_modules(files: ModelFiles) -> None:
+    """Raise ValueError if a module of the model is not of sentence-transformers, whose version 5 would run its code."""
+    modules = read_json(files.folder / "modules.json") if "modules.json" in files.names else []
+    kinds = [str(module.get("type", "")) for module in modules]
+    if other := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise ValueError(f"module {other[0][:80]} is Python code that comes with the model; see `trust_remote_code`")
