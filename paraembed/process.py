@@ -43,6 +43,9 @@ MLFLOW = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # bars on stderr, one a file
 }
+# Read by the libraries of the Hugging Face hub when they are imported.
+HUB = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
+HUB_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}  # in workers, which get the files from the driver
 _RAY_LOGGERS = {
     "ray": logging.ERROR,
     "ray.data": logging.ERROR,
@@ -57,12 +60,13 @@ _JOB_LOGGERS = dict.fromkeys(
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
-def set_environment(variables: Mapping[str, str]) -> None:
+def set_environment(variables: Mapping[str, str], *, override: bool = False) -> None:
     """Set environment variables unless the user has set them. They last, because a library may read them at any later
-    import.
+    import. ``override``: set them in any case.
     """
     for name, value in variables.items():
-        os.environ.setdefault(name, value)
+        if override or name not in os.environ:
+            os.environ[name] = value
 
 
 @contextmanager

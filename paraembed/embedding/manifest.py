@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +27,8 @@ from paraembed.embedding.store import Folder, Store, is_there, read_bytes, read_
 from paraembed.io.atomic import SUCCESS
 from paraembed.io.fingerprint import differences, digest_of
 from paraembed.io.resume import foreign_work, other_work
-from paraembed.options import checked
+from paraembed.options import Range, checked
+from paraembed.settings import Backend, Precision
 from paraembed.stops import RunFailedError
 
 FORMAT = "paraembed-embeddings-2"
@@ -67,7 +68,17 @@ class _PlanFile(TypedDict):
     encoder: str
     tokeniser: str
     plan: Any
-    model: NotRequired[dict[str, Any]]
+    model: NotRequired[Any]
+
+
+class _Model(TypedDict):
+    """What is read of the identity of an encoder."""
+
+    device: Literal["cpu", "cuda"]
+    precision: Precision
+    prompt: NotRequired[str | None]
+    backend: NotRequired[Backend]
+    batch_tokens: NotRequired[Annotated[int, Range(1, 2**31 - 1)] | None]
 
 
 def check_folder(store: Store) -> bool:
@@ -127,7 +138,10 @@ def read_run(store: Store) -> Run:
         run = checked(_PlanFile, value, PLAN)
         if run["format"] != FORMAT:
             raise ValueError(f"format is {str(run['format'])[:80]!r}, not {FORMAT!r}")
-        return Run(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]), run.get("model", {}))
+        model = value.get("model", {})
+        if model != {}:
+            checked(_Model, model, "model")
+        return Run(run["encoder"], run["tokeniser"], plan_from_json(run["plan"]), model)
     except ValueError as error:
         raise ValueError(f"{store}/{PLAN} is damaged ({error}); remove {store} and start over") from None
 
@@ -291,6 +305,8 @@ def tolerance(identity: Mapping[str, Any]) -> float:
     """
     if not identity:
         return 1e-5
+    if identity.get("quantized") or identity.get("backend", "torch") != "torch":
+        return 5e-2
     return {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}[identity["precision"]]
 
 

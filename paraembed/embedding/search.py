@@ -20,6 +20,7 @@ from paraembed.embedding.vectors import finish
 from paraembed.encoders.protocol import TextEncoder
 from paraembed.io.lines import read_lines
 from paraembed.loading import Fetch, open_encoder
+from paraembed.settings import is_peer
 
 Indices = npt.NDArray[np.intp]
 _TILE_VALUES = 1 << 22  # scores of a product: 16 MB
@@ -89,17 +90,14 @@ def query_encoder(
         raise ValueError(
             f"{embeddings} does not record where encoder {embeddings.encoder[:12]} is; give it with `encoder`"
         )
+    if recorded and not Path(recorded.partition(":")[2] if is_peer(recorded) else recorded).exists():
+        raise FileNotFoundError(
+            f"{embeddings} was embedded with {recorded}, which is no folder of this machine; give it with `encoder`"
+        )
     run = read_run(embeddings.store)
     inference = inference_of(run, trust_remote_code)
-    try:
-        encoder = open_encoder(name, inference if prompt is None else replace(inference, prompt=prompt), fetch)
-    except (FileNotFoundError, NotADirectoryError):
-        if not recorded:
-            raise
-        raise FileNotFoundError(
-            f"{embeddings} was embedded with {recorded}, which does not exist; give its new place with `encoder`"
-        ) from None
-    if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt",))):
+    encoder = open_encoder(name, inference if prompt is None else replace(inference, prompt=prompt), fetch)
+    if changed := changed_encoder(run, encoder, *(() if prompt is None else ("prompt", "max_tokens"))):
         raise ValueError(f"{name} is not the encoder of {embeddings}: {changed}; give the right one with `encoder`")
     return encoder
 

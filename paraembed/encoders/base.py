@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from paraembed.compiled import COMPILED
 from paraembed.encoders.added import add_words
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig
-from paraembed.encoders.devices import Place, require_device
+from paraembed.encoders.devices import ComputeDevice, require_device
 from paraembed.settings import Precision
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
@@ -184,8 +184,9 @@ class Encoder(nn.Module):
             draw_as_released(self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
         self.fingerprint = ""
-        self.device: Place = "cpu"
+        self.device: ComputeDevice = "cpu"
         self.precision: Precision = "float32"
+        self._halves = False
         self.provenance: dict[str, Any] = {}
 
     @property
@@ -205,7 +206,7 @@ class Encoder(nn.Module):
             return {}
         return {"device": self.device, "precision": self.precision}
 
-    def placed(self, device: Place, precision: Precision) -> "Encoder":
+    def placed(self, device: ComputeDevice, precision: Precision) -> "Encoder":
         """Return this encoder with another device and number type; it is moved when it first embeds."""
         self.device, self.precision = device, precision
         return self
@@ -415,13 +416,30 @@ class Encoder(nn.Module):
             add_words(self.matrix.detach().numpy(), texts, self.composition.adds == "mean", vectors)
         elif limit is None or len(texts.ids) <= limit:
             if len(texts):
-                vectors[:] = _to_numpy(self(texts))
+                vectors[:] = self._computed(texts)
         else:
             order = np.argsort(-texts.lengths, kind="stable")  # texts of about one length together
             by_length = texts.take(order)
             cuts = np.searchsorted(by_length.offsets, np.arange(0, len(texts.ids), limit))
             for first, last in pairwise(np.unique([*cuts, len(texts)])):
-                vectors[order[first:last]] = _to_numpy(self(by_length.slice(first, last)))
+                vectors[order[first:last]] = self._computed(by_length.slice(first, last))
+
+    def _computed(self, texts: Ragged) -> npt.NDArray[np.float32]:
+        """Return the vectors [n, H] of n non-empty texts, in halves if a GPU has too little memory for them."""
+        try:
+            return _to_numpy(self(texts))
+        except torch.OutOfMemoryError:
+            if len(texts) == 1:
+                raise ValueError(
+                    "the GPU has too little free memory for one text; stop other programs that use it, or use the CPU"
+                ) from None
+        if not self._halves:
+            log.warning("the GPU has too little free memory for %d texts; continuing with smaller batches", len(texts))
+            self._halves = True
+        torch.cuda.empty_cache()
+        middle = len(texts) // 2
+        parts = texts.slice(0, middle), texts.slice(middle, len(texts))
+        return np.concatenate([self._computed(part) for part in parts])
 
 
 def _to_numpy(vectors_NH: Tensor) -> npt.NDArray[np.float32]:

@@ -6,10 +6,10 @@ import torch
 
 from paraembed.settings import Device
 
-Place = Literal["cpu", "cuda"]
+ComputeDevice = Literal["cpu", "cuda"]
 
 
-def chosen_device(device: Device, *, gains: bool) -> Place:
+def chosen_device(device: Device, *, gains: bool) -> ComputeDevice:
     """Return the device for a setting; ``auto`` is a GPU if there is one and it makes the encoder faster."""
     if device == "auto":
         return "cuda" if gains and torch.cuda.is_available() else "cpu"

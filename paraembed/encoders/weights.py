@@ -10,7 +10,7 @@ import torch
 
 from paraembed.encoders.base import Encoder
 from paraembed.encoders.configs import BosEosTokens, EncoderConfig
-from paraembed.encoders.devices import Place
+from paraembed.encoders.devices import ComputeDevice
 from paraembed.settings import Precision
 from paraembed.text.vocabulary import Words
 
@@ -36,7 +36,7 @@ class Weights:
     bos_eos_tokens: BosEosTokens
     max_tokens: int | None
     fingerprint: str
-    device: Place
+    device: ComputeDevice
     precision: Precision
     vocabulary: pa.StringArray
     tensors: dict[str, npt.NDArray[Any]]

@@ -154,7 +154,7 @@ def test_the_recorded_encoder_is_used_and_another_one_is_rejected(encoder, words
     with pytest.raises(ValueError, match=r"other is not the encoder of .*: fingerprint .*; give the right one"):
         query_encoder(embeddings, str(other))
     record.write_text(json.dumps({"encoder": str(tmp_path / "moved")}))
-    with pytest.raises(FileNotFoundError, match=r"embedded with .*/moved, which does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"embedded with .*/moved, which"):
         query_encoder(embeddings)
     record.write_text("[]")
     with pytest.raises(ValueError, match="does not record"):

@@ -1,13 +1,13 @@
 """Encoders of other libraries, computed by these libraries: ``st:``, ``m2v:``, ``onnx:``."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.foreign.base import ForeignEncoder
 from paraembed.encoders.foreign.files import ModelFiles, model_files
-from paraembed.process import set_environment
+from paraembed.process import HUB, set_environment
 from paraembed.settings import PEERS, Inference
 
 _CLASSES = {
@@ -17,8 +17,6 @@ _CLASSES = {
 }
 # Not the extras of paraembed: on a public index anybody could register that name.
 _PACKAGES = {"st": "sentence-transformers", "m2v": "model2vec", "onnx": "onnxruntime tokenizers"}
-# Read by the libraries of the hub when they are imported.
-_QUIET = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
 
 
 def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
@@ -30,7 +28,7 @@ def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
             support a setting.
     """
     kind, _, wanted = name.partition(":")
-    set_environment(_QUIET)
+    set_environment(HUB)
     try:
         import_module(PEERS[kind])
     except ModuleNotFoundError as error:
@@ -42,11 +40,19 @@ def open_foreign(name: str, inference: Inference) -> ForeignEncoder:
 
 def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) -> ForeignEncoder:
     """Return the encoder of a model's files; see ``open_foreign``."""
-    inference = replace(inference, device=chosen_device(inference.device, gains=kind != "m2v"))
+    set_environment(HUB)
     module, _, kind_of = _CLASSES[kind].partition(".")
-    encoder: Callable[[ModelFiles, Inference], ForeignEncoder] = getattr(import_module(f"{__name__}.{module}"), kind_of)
+    encoder: type[ForeignEncoder] = getattr(import_module(f"{__name__}.{module}"), kind_of)
+    for setting in fields(Inference):
+        value = getattr(inference, setting.name)
+        if setting.name not in {"device", *encoder.settings} and value not in {None, "", setting.default}:
+            raise ValueError(f"`{setting.name}` is {value!r}, but {kind}: models do not support it; leave it out")
+    if kind == "m2v" and inference.device == "cuda":
+        raise ValueError("`device` is cuda, but m2v: models compute on CPUs; leave it out")
+    inference = replace(inference, device=chosen_device(inference.device, gains=kind != "m2v"))
+    make: Callable[[ModelFiles, Inference], ForeignEncoder] = encoder
     try:
-        return encoder(files, inference)
+        return make(files, inference)
     except Exception as error:  # libraries raise errors of any kind for damaged files
         reason, *_ = str(error).strip().splitlines() or [repr(error)]
         raise ValueError(f"{name} is not a model that {PEERS[kind]} can load: {reason[:300]}") from error

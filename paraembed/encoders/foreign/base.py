@@ -18,10 +18,9 @@ from paraembed.encoders.base import BATCH_SIZE, Embedded, warn_of_unread
 from paraembed.encoders.devices import require_device
 from paraembed.encoders.foreign.files import ModelFiles, PackedFiles
 from paraembed.io.fingerprint import differences, digest_of
-from paraembed.process import set_environment
+from paraembed.process import HUB_OFFLINE, set_environment
 from paraembed.settings import Inference
 
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}  # read by the libraries of the hub on their import
 _BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 
 Ids = npt.NDArray[np.int32]
@@ -35,6 +34,7 @@ class ForeignEncoder:
 
     Attributes:
         kind: prefix of its name, a key of ``PEERS``.
+        settings: fields of ``Inference``, other than the device, that it supports.
         libraries: packages whose versions decide the vectors.
         files: files of the model.
         inference: settings, with the actual device, prompt and batch size instead of the defaults.
@@ -45,7 +45,8 @@ class ForeignEncoder:
     """
 
     kind: ClassVar[str]
-    libraries: ClassVar[tuple[str, ...]]
+    settings: ClassVar[frozenset[str]]
+    libraries: tuple[str, ...]
     tokenizer = "model"
     reads_trees = False
 
@@ -134,12 +135,12 @@ class PackedModel:
         """
         from paraembed.encoders.foreign import open_files  # noqa: PLC0415 - it imports the classes above
 
-        set_environment(_OFFLINE)
+        set_environment(HUB_OFFLINE, override=True)
         encoder = open_files(self.kind, self.files.unpacked(self.digest), self.inference, f"{self.kind}:{self.digest}")
         if changed := differences(self.identity, encoder.identity):
             raise ValueError(
-                f"the {changed} of a worker's machine differs from the driver's; install the same versions on every "
-                "machine"
+                f"the {changed} of a worker's machine differs from the driver's; install the same versions on "
+                "every machine"
             )
         return encoder
 
@@ -203,3 +204,4 @@ class InBatches(ForeignEncoder):
                 self._budget,
             )
         self._budget //= 2
+        torch.cuda.empty_cache()

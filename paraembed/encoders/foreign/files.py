@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import shutil
+import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -10,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from paraembed.io.atomic import new_folder
-from paraembed.io.fingerprint import sha256_of
+from paraembed.io.fingerprint import digest_of, sha256_of
 
 _UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.h5", "*.msgpack")
-_NO_PART = ("*.md", ".*")  # of a model: its card, a cache of the hub
+_LOADED = ("model.safetensors", "model.safetensors.index.json")  # which loaders prefer to other weights
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,13 @@ class ModelFiles:
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file, by name."""
         return {name: sha256_of(self.folder / name) for name in self.names}
+
+    def is_whole(self, digest: str) -> bool:
+        """Return whether the files have the digest of ``digests``."""
+        try:
+            return digest_of(self.digests) == digest
+        except OSError:
+            return False
 
     @property
     def stamp(self) -> str:
@@ -53,28 +61,42 @@ def model_files(wanted: str, name: str) -> ModelFiles:
         ValueError: the folder or name does not exist, or the weights have a format that can run code when they are
             read.
     """
-    folder = Path(wanted)
-    if folder.is_file():
-        folder = folder.parent
-    elif not folder.is_dir():
-        folder = _fetched(wanted, name)
-    folder = folder.absolute()
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not wanted:
+        raise ValueError(f"{name} names no model; add its folder, or its name on the hub, after the colon")
+    folder = (Path(wanted) if Path(wanted).is_dir() else _fetched(wanted, name)).absolute()
+    paths = [path for path in sorted(folder.rglob("*")) if not _is_ignored(path.relative_to(folder))]
+    # Loaders follow links to folders, but rglob does not: their files would be in no digest.
+    if link := next((path for path in paths if path.is_symlink() and path.is_dir()), None):
+        raise ValueError(
+            f"{name}: {link.relative_to(folder)} is a link to a folder; replace it by a copy of the folder"
+        )
+    files = [path for path in paths if path.is_file()]
+    if adapter := next((path for path in files if path.name == "adapter_config.json"), None):
+        raise ValueError(
+            f"{name}: {adapter.relative_to(folder)} says that this is an adapter of another model; merge the two and "
+            "save the result"
+        )
     for unsafe in files:
         if any(unsafe.match(pattern) for pattern in _UNSAFE) and not _is_harmless(unsafe):
             raise ValueError(
                 f"{name}: {unsafe.relative_to(folder)} is not available as safetensors, and other formats can run "
                 "code when they are loaded; save the model again as safetensors"
             )
-    names = (path.relative_to(folder) for path in files)
-    return ModelFiles(folder, tuple(str(path) for path in names if not any(map(path.match, _NO_PART))))
+    return ModelFiles(folder, tuple(str(path.relative_to(folder)) for path in files))
+
+
+def _is_ignored(path: Path) -> bool:
+    """Return whether a path below a model's folder is no part of the model: its card, a hidden file or folder."""
+    return path.name == "README.md" or any(part.startswith(".") for part in path.parts)
 
 
 def _is_harmless(weights: Path) -> bool:
     """Return whether a weights file is harmless: it is not the one that is loaded, or it holds OpenVINO's numbers
     (``.bin`` with ``.xml``).
     """
-    return bool(list(weights.parent.glob("*.safetensors"))) or weights.with_suffix(".xml").is_file()
+    if any((weights.parent / name).is_file() for name in _LOADED):
+        return True
+    return weights.match("openvino_model*.bin") and weights.with_suffix(".xml").is_file()
 
 
 def _fetched(wanted: str, name: str) -> Path:
@@ -86,7 +108,7 @@ def _fetched(wanted: str, name: str) -> Path:
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{name}: the folder {wanted} does not exist, and the hub has no such model: "
-            f"{str(error).splitlines()[0][:300]}"
+            f"{str(error).partition(chr(10))[0][:300]}"
         ) from None
 
 
@@ -125,13 +147,23 @@ class PackedFiles:
             pass  # another machine, without the driver's disk
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = cache / "paraembed" / "models" / digest
+        if folder.exists() and not ModelFiles(folder, here.names).is_whole(digest):
+            shutil.rmtree(folder)
         if not folder.exists():
-            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with new_folder(folder) as new:
-                for name, content in self.contents.items():
-                    (new / name).parent.mkdir(parents=True, exist_ok=True)
-                    content.tofile(new / name)
+            self._write(folder)
         return ModelFiles(folder, here.names)
+
+    def _write(self, folder: Path) -> None:
+        """Write the files to a folder that appears when it is complete."""
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        for name, content in self.contents.items():
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            content.tofile(new / name)
+        try:
+            new.rename(folder)
+        except OSError:  # another worker was faster
+            shutil.rmtree(new)
 
 
 def _mapped(path: Path) -> npt.NDArray[np.uint8]:

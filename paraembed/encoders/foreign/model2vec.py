@@ -19,7 +19,8 @@ class Model2VecEncoder(ForeignEncoder):
     """Static model of model2vec: the mean of the vectors of known tokens."""
 
     kind: ClassVar[str] = "m2v"
-    libraries: ClassVar[tuple[str, ...]] = ("model2vec", "tokenizers")
+    settings: ClassVar[frozenset[str]] = frozenset()
+    libraries = ("model2vec", "tokenizers")
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
         model = import_module("model2vec").StaticModel.from_pretrained(files.folder)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, token_counts
 from paraembed.encoders.foreign.files import ModelFiles
@@ -15,6 +16,7 @@ from paraembed.settings import Inference
 
 _GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
 _VECTORS = ("sentence_embedding", "embedding", "embeddings", "vectors")  # outputs that are vectors of texts already
+_QUANTIZED = b"DynamicQuantizeLinear"  # operator: its scales depend on the other texts of the batch
 _MOST_TOKENS = 512  # where no file of the model has another limit
 
 
@@ -27,14 +29,10 @@ class OnnxEncoder(InBatches):
     """
 
     kind: ClassVar[str] = "onnx"
-    libraries: ClassVar[tuple[str, ...]] = ("onnxruntime", "tokenizers")
+    settings: ClassVar[frozenset[str]] = frozenset({"prompt", "batch_tokens"})
+    libraries = ("onnxruntime", "tokenizers")
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
-        if inference.precision != "float32":
-            raise ValueError(
-                f"`precision` is {inference.precision}, but the number types of an onnx: model are fixed in its "
-                "graph; leave it out"
-            )
         runtime, tokenizers = import_module("onnxruntime"), import_module("tokenizers")
         graph = next((name for name in _GRAPHS if name in files.names), None)
         if graph is None or "tokenizer.json" not in files.names:
@@ -56,8 +54,9 @@ class OnnxEncoder(InBatches):
         padding = self._tokenizer.padding or {}
         self._pad = int(padding.get("pad_id", 0))
         self._tokenizer.no_padding()
-        self._prompt = inference.prompt or ""
-        self._pooling, self._normalizes = _pooling(files)
+        self._prompt = _default_prompt(files) if inference.prompt is None else inference.prompt
+        self._pooling, self._normalizes = _pooling(files, has_prompt=bool(self._prompt))
+        self._is_quantized = _QUANTIZED in (files.folder / graph).read_bytes()
         limit = _limit(files)
         self._limit = limit
         width = len(self._compute(["a"])[0])
@@ -69,7 +68,7 @@ class OnnxEncoder(InBatches):
         return int(self._tokenizer.num_special_tokens_to_add(is_pair=False)) + prompt
 
     def _more_identity(self) -> Mapping[str, Any]:
-        return {"pooling": self._pooling, "normalizes": self._normalizes}
+        return {"pooling": self._pooling, "normalizes": self._normalizes, "quantized": self._is_quantized}
 
     def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -88,7 +87,12 @@ class OnnxEncoder(InBatches):
         ids[mask.astype(bool)] = np.concatenate([encoding.ids for encoding in encodings])
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         feed = {name: value for name, value in given.items() if name in self._inputs}
-        output = self._session.run([self._output], feed)[0].astype(np.float32)
+        try:
+            output = self._session.run([self._output], feed)[0].astype(np.float32)
+        except Exception as error:
+            if "allocate memory" in str(error):  # ONNX Runtime has no type of its own for it
+                raise torch.OutOfMemoryError(str(error)) from None
+            raise
         vectors: Matrix = output if output.ndim == 2 else _POOLED[self._pooling](output, mask)
         if self._normalizes:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
@@ -109,17 +113,27 @@ def _first(states_NLH: Matrix, mask_NL: npt.NDArray[np.int64]) -> Matrix:  # noq
 _POOLED: dict[str, Callable[[Matrix, npt.NDArray[np.int64]], Matrix]] = {"mean": _mean, "cls": _first}
 
 
-def _pooling(files: ModelFiles) -> tuple[str, bool]:
+def _default_prompt(files: ModelFiles) -> str:
+    """Return the prompt that the model puts before each text by itself."""
+    config = _json(files, "config_sentence_transformers.json") or {}
+    return str((config.get("prompts") or {}).get(config.get("default_prompt_name")) or "")
+
+
+def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str, bool]:
     """Return how token vectors are pooled, and whether the text vector is normalized.
 
     Raises:
-        ValueError: the pooling is not supported.
+        ValueError: the model has other modules, or the pooling is not supported.
     """
-    modules = _json(files, "modules.json") or []
-    normalizes = any(str(module.get("type", "")).endswith("Normalize") for module in modules)
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in _json(files, "modules.json") or []]
+    if other := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
+        raise ValueError(f"modules.json names {min(other)}, which onnx: does not support; load the model with st:")
+    normalizes = "Normalize" in kinds
     config = _json(files, "1_Pooling/config.json")
     if config is None:
         return "mean", normalizes
+    if has_prompt and config.get("include_prompt") is False:
+        raise ValueError("onnx: cannot leave the prompt out of the mean, as 1_Pooling/config.json asks; use st:")
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     active = [name for name, value in config.items() if name.startswith("pooling_mode") and value is True]
     modes = [known.get(name) for name in active] or [config.get("pooling_mode", "mean")]

@@ -14,6 +14,9 @@ from paraembed.encoders.foreign.files import ModelFiles
 from paraembed.io.fingerprint import read_json
 from paraembed.settings import Inference
 
+_LIBRARIES = ("sentence-transformers", "transformers", "tokenizers", "torch")
+_OF_BACKEND = {"torch": (), "onnx": ("optimum", "onnxruntime"), "openvino": ("optimum-intel", "openvino")}
+_SETTINGS = ("precision", "prompt", "backend", "batch_tokens", "trust_remote_code")
 _DIMENSION_5 = "get_sentence_embedding_dimension"  # of sentence-transformers 5
 
 
@@ -21,11 +24,15 @@ class SentenceTransformerEncoder(InBatches):
     """Model of sentence-transformers, with transformer blocks or static embeddings, on any of its backends."""
 
     kind: ClassVar[str] = "st"
-    libraries: ClassVar[tuple[str, ...]] = ("sentence-transformers", "transformers", "tokenizers", "torch")
+    settings: ClassVar[frozenset[str]] = frozenset(_SETTINGS)
 
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
-        if not inference.trust_remote_code:
-            _check_modules(files)
+        self.libraries = (*_LIBRARIES, *_OF_BACKEND[inference.backend])
+        if inference.backend != "torch" and inference.precision != "float32":
+            raise ValueError(
+                f"`precision` is {inference.precision}, but {inference.backend} computes as its graph says"
+            )
+        _check_code(files, is_trusted=inference.trust_remote_code)
         options: dict[str, Any] = {"use_safetensors": True, "dtype": getattr(torch, inference.precision)}
         import_module("transformers.utils.logging").disable_progress_bar()
         self._model = import_module("sentence_transformers").SentenceTransformer(
@@ -34,7 +41,7 @@ class SentenceTransformerEncoder(InBatches):
             backend=inference.backend,
             local_files_only=True,
             trust_remote_code=inference.trust_remote_code,
-            model_kwargs=options if inference.backend == "torch" else {},
+            model_kwargs=options if inference.backend == "torch" else _one_thread(inference.backend),
         )
         self._model.eval()
         if inference.prompt is None:
@@ -61,7 +68,7 @@ class SentenceTransformerEncoder(InBatches):
         return self._model.to(self.inference.device)
 
     def _more_identity(self) -> Mapping[str, Any]:
-        return {"backend": self.inference.backend}
+        return {"backend": self.inference.backend, "trust_remote_code": self.inference.trust_remote_code}
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if self._is_static:
@@ -84,9 +91,26 @@ class SentenceTransformerEncoder(InBatches):
         return np.asarray(vectors, np.float32)
 
 
-def _check_modules(files: ModelFiles) -> None:
-    """Raise ValueError if a module of the model is not of sentence-transformers, whose version 5 would run its code."""
+def _one_thread(backend: str) -> dict[str, Any]:
+    """Return the settings of a backend that computes on one thread, as each worker does."""
+    if backend == "openvino":
+        return {"ov_config": {"INFERENCE_NUM_THREADS": 1}}
+    options = import_module("onnxruntime").SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return {"session_options": options}
+
+
+def _check_code(files: ModelFiles, *, is_trusted: bool) -> None:
+    """Raise ValueError if a model runs Python code of its own without trust, or code that is not in its folder.
+
+    Version 5 of sentence-transformers runs the code of a folder without asking.
+    """
     modules = read_json(files.folder / "modules.json") if "modules.json" in files.names else []
     kinds = [str(module.get("type", "")) for module in modules]
-    if other := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+    for name in files.names:
+        if name.rpartition("/")[2] == "router_config.json":
+            kinds += map(str, read_json(files.folder / name).get("types", {}).values())
+        if name.rpartition("/")[2] == "config.json" and "--" in str(read_json(files.folder / name).get("auto_map", "")):
+            raise ValueError(f"{name} names Python code of another model; save the model with its code")
+    if not is_trusted and (other := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]):
         raise ValueError(f"module {other[0][:80]} is Python code that comes with the model; see `trust_remote_code`")
