@@ -253,7 +253,7 @@ def test_files_that_a_user_put_beside_the_output_survive(inputs, tmp_path):
     for folder in (tmp_path / ".out.old", tmp_path / ".out.partial"):
         folder.mkdir()
         (folder / "chapter1.txt").write_text("dear")
-        with pytest.raises(ValueError, match=rf"{re.escape(str(folder))} holds .*jobs/shard\.py .*: chapter1\.txt"):
+        with pytest.raises(ValueError, match=rf"{re.escape(str(folder))} contains .*jobs/shard\.py .*: chapter1\.txt"):
             shard_pairs(inputs, tmp_path / "out", SETTINGS)
         assert (folder / "chapter1.txt").read_text() == "dear"
         assert not (tmp_path / "out").exists()
@@ -272,7 +272,7 @@ def test_files_that_a_user_put_beside_the_output_survive(inputs, tmp_path):
 def test_files_that_a_user_put_into_an_output_are_not_overwritten(ray_cluster, inputs, tmp_path):
     shard_pairs(inputs, tmp_path / "out", SETTINGS)
     (tmp_path / "out" / "notes.txt").write_text("dear")
-    with pytest.raises(ValueError, match=r"out holds .*jobs/shard\.py .*: notes\.txt"):
+    with pytest.raises(ValueError, match=r"out contains .*jobs/shard\.py .*: notes\.txt"):
         shard_pairs(inputs, tmp_path / "out", SETTINGS_LARGE, overwrite=True)
     assert (tmp_path / "out" / "notes.txt").read_text() == "dear"
     (tmp_path / "out" / "notes.txt").unlink()

@@ -175,15 +175,15 @@ def test_wrong_combinations_are_said_before_anything_runs(data, tmp_path):
         lambda one: replace(one, pairs=data), r"--pairs does not apply, because the space .* trains on labeled examples"
     )
     refused(lambda one: replace(one, final_pairs=data), r"--final-pairs does not apply")
-    refused(lambda one: replace(one, sample=100), r"--sample does not apply: .* all of a task's training set")
-    refused(lambda one: replace(one, metric="sts/mean"), r"--metric does not apply: .* by its dev set")
-    refused(lambda one: replace(one, space="acl2017/avg"), r"--task does not apply: .* acl2017/avg trains on pairs")
+    refused(lambda one: replace(one, sample=100), r"--sample does not apply, .* all of a task's training set")
+    refused(lambda one: replace(one, metric="sts/mean"), r"--metric does not apply, .* by its dev set")
+    refused(lambda one: replace(one, space="acl2017/avg"), r"--task does not apply, .* acl2017/avg trains on pairs")
     refused(lambda one: replace(one, words=None), r"the mode scratch starts from word vectors; give `words` VECTORS")
     refused(lambda one: replace(one, pretrained=data / "avg"), r"give `words` VECTORS, and no `pretrained`")
     universal = "iclr2016/universal-avg"
     refused(
         lambda one: replace(one, space=universal),
-        r"the mode universal needs a trained encoder: give `pretrained`",
+        r"the mode universal needs a trained encoder; give `pretrained`",
     )
     refused(lambda one: replace(one, data=None), r"--data is missing; add it, or use --dry-run")
     refused(

@@ -239,7 +239,7 @@ def test_flags_that_would_be_ignored_are_refused():
         tune(Tune("smoke", words=Path("words.txt")))
     with pytest.raises(ValueError, match="`fixed` epochs: give a trial's epochs with `epochs`"):
         tune(Tune("smoke", dry_run=True, fixed=("epochs=3",)))
-    with pytest.raises(ValueError, match=r"`metric` pairs: expected pairs/NAME/pearson"):
+    with pytest.raises(ValueError, match=r"`metric` is pairs; expected pairs/NAME/pearson"):
         tune(Tune("smoke", dry_run=True, metric="pairs"))
 
 
