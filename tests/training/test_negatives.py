@@ -236,9 +236,7 @@ def test_many_texts_are_chosen_for_in_blocks(pairs):
 
 
 def test_a_worker_cannot_choose_from_the_others_mega_batch():
-    with pytest.raises(
-        ValueError, match=r"mega_batch_size is 4, and negative_pool_workers is 'all'.*set negative_pool_workers to own"
-    ):
+    with pytest.raises(ValueError, match=r"mega_batch_size is 4.*negative_pool_workers is 'all'.* own$"):
         replace(RECIPE, negative_pool_workers="all")
 
 
