@@ -127,7 +127,7 @@ def test_unusable_word_vectors(pairs, call, tmp_path, rows, message):
         (["--batch-size", "1"], "batch_size is 1; allowed: 2 to 1e+06"),
         (["--tokenizer", "moses"], "unknown tokenizer 'moses'; allowed: ptb-v1, space"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
-        (["--gpus"], "--gpus: PyTorch sees no GPU on this machine"),
+        (["--gpus"], "--gpus is set, but PyTorch finds no GPU"),
         ([], "batch_size is 100, but there are only 2 pairs to train on; give --batch-size 2 or less, or more pairs"),
         (["--batch-size", "2", "--workers", "9"], "batch_size is 2 for each of 9 workers, but there are only 2 pairs"),
         (["--checkpoint-minutes", "-1"], "checkpoint_minutes is -1.0; allowed: 0 to inf"),

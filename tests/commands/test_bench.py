@@ -76,7 +76,10 @@ def test_only_what_is_named(bench, capsys):
         ("--rounds 0", "rounds is 0; allowed: 1 to 1000"),
         ("--width 0", "width is 0; allowed: 1 to 65536"),
         ("--mean-tokens 0.5", "mean_tokens is 0.5; allowed: 1 to 10000"),
-        ("--distinct-words 5000", "distinct_words is 5000, but 3,000 tokens per step contain fewer than 2,890"),
+        (
+            "--distinct-words 5000",
+            "distinct_words is 5000, but 3,000 tokens per step contain fewer than 2,890; give fewer",
+        ),
         ("--threads 0", "threads is 0; allowed: 1 to 1024"),
         pytest.param(
             "--device cuda",

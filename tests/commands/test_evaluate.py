@@ -119,7 +119,7 @@ def test_the_run_of_a_training_is_an_encoder(evaluate, folder, store, capsys):
         assert evaluate(f"--encoder {run_id} --pairs test-pairs.tsv --out out") == 2
         err = capsys.readouterr().err
         assert err.count("\n") == 1
-        assert f"has no encoder of the run {run_id}" in err
+        assert f"has no encoder of {run_id}" in err
 
 
 def test_word_overlap_needs_no_encoder_and_earlier_files_do_not_stay(evaluate, folder):
@@ -221,7 +221,7 @@ MISTAKES = {
     "a baseline of nothing": ("--encoder encoder --baseline sif --pairs test-pairs.tsv", "add --words FILE"),
     "resamples": ("--encoder encoder --pairs test-pairs.tsv --resamples -1", "--resamples is -1; it must be"),
     "choices": ("--encoder encoder --held-out test-pairs.tsv --choices 1", "--choices is 1; it must be at least 2"),
-    "a peer that is not there": ("--encoder st:none/none/none --pairs test-pairs.tsv", "sentence_transformers"),
+    "a peer that is not there": ("--encoder st:none/none/none --pairs test-pairs.tsv", "st:none/none/none"),
     "a suite without its file": ("--encoder encoder --suite turney --data .", "the suite 'turney' needs it"),
     "a suite with its own flag": ("--encoder encoder --suite choose --data .", "; give it with --held-out PAIRS"),
     "counts for nothing": ("--encoder encoder --pairs test-pairs.tsv --counts c", "only used by --baseline sif or"),
