@@ -6,18 +6,27 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.compiled import compiled
+from paraembed.text.oov import add_hashed
 from paraembed.text.ragged import Ragged
 
 Floats = npt.NDArray[np.float32]
 
 
-def add_words(matrix_VD: Floats, texts: Ragged, mean: bool, vectors_ND: Floats) -> None:
+def add_words(
+    matrix_VD: Floats, texts: Ragged, mean: bool, vectors_ND: Floats, oov_length: float | None = None
+) -> None:
     """Write the sum or the mean of the word vectors of N texts; zeros for a text without words.
+
+    With ``oov_length``, negative ids are codes of OOV tokens, whose hashed vectors have this length.
 
     Words are added in the order of the text and in float32, like in PyTorch's ``embedding_bag``, but without a second
     thread and without copies.
     """
-    _add_words(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND)
+    if oov_length is None:
+        _add_words(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND)
+    else:
+        value = np.float32(oov_length / matrix_VD.shape[1] ** 0.5)
+        _add_words_and_codes(matrix_VD, texts.ids, texts.offsets, mean, vectors_ND, value)
 
 
 @partial(compiled, fastmath=False)  # the order of the text on every processor
@@ -43,5 +52,31 @@ def _add_words(
             start += 1
         if mean and end > offsets_N1[text]:
             share = np.float32(1) / np.float32(end - offsets_N1[text])
+            for place in range(width):
+                vectors_ND[text, place] *= share
+
+
+@partial(compiled, fastmath=False)
+def _add_words_and_codes(
+    matrix_VD: Floats,
+    ids_T: npt.NDArray[np.int32],
+    offsets_N1: npt.NDArray[np.int64],
+    mean: bool,
+    vectors_ND: Floats,
+    value: np.float32,
+) -> None:
+    width = matrix_VD.shape[1]
+    for text in range(len(offsets_N1) - 1):
+        start, end = offsets_N1[text], offsets_N1[text + 1]
+        vectors_ND[text] = 0
+        for token in range(start, end):
+            row = ids_T[token]
+            if row < 0:
+                add_hashed(row, value, vectors_ND[text])
+            else:
+                for place in range(width):
+                    vectors_ND[text, place] += matrix_VD[row, place]
+        if mean and end > start:
+            share = np.float32(1) / np.float32(end - start)
             for place in range(width):
                 vectors_ND[text, place] *= share

@@ -21,9 +21,11 @@ from torch import Tensor, nn
 
 from paraembed.compiled import COMPILED
 from paraembed.encoders.added import add_words
-from paraembed.encoders.configs import BosEosTokens, EncoderConfig
+from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice, require_device
 from paraembed.settings import Precision
+from paraembed.text import WORDPIECE
+from paraembed.text.oov import hashed_vectors
 from paraembed.text.ragged import Ragged
 from paraembed.text.tokenize import tokenize
 from paraembed.text.tokens import TokenIds, as_strings
@@ -148,6 +150,7 @@ class Encoder(nn.Module):
         tokenizer: name of the tokenizer.
         bos_eos_tokens: which of the tokens ``START`` and ``END`` are added around every text (Wieting 2017 footnote 4).
         max_tokens: maximum tokens per text; longer texts are truncated. None: no maximum.
+        oov: vectors of OOV tokens when texts are embedded; training only knows the shared vector.
         vocabulary: string array [V].
         matrix: word matrix W_w, parameter [V, D].
         composition: W_c.
@@ -166,12 +169,13 @@ class Encoder(nn.Module):
         *,
         bos_eos_tokens: BosEosTokens = "none",
         max_tokens: int | None = None,
+        oov: Oov = "shared",
         init: Literal["ours", "released"] = "ours",
     ) -> None:
         super().__init__()
         self.config = config
         self.tokenizer = tokenizer
-        self.bos_eos_tokens, self.max_tokens = bos_eos_tokens, max_tokens
+        self.bos_eos_tokens, self.max_tokens, self.oov = bos_eos_tokens, max_tokens, oov
         self.vocabulary = words.vocabulary
         self._start = word_row(words.vocabulary, START) if bos_eos_tokens in {"start", "both"} else None
         self._end = word_row(words.vocabulary, END) if bos_eos_tokens in {"end", "both"} else None
@@ -183,6 +187,8 @@ class Encoder(nn.Module):
 
             draw_as_released(self.composition, generator)
         self.composition.for_vocabulary(len(words.vocabulary))
+        if oov != "shared" and (self.composition.reads_trees or (oov == "hashed" and tokenizer == WORDPIECE)):
+            raise ValueError(f"`oov` is {oov}, but {config.name} with the tokenizer {tokenizer} has only shared")
         self.fingerprint = ""
         self.device: ComputeDevice = "cpu"
         self.precision: Precision = "float32"
@@ -211,7 +217,7 @@ class Encoder(nn.Module):
         self.device, self.precision = device, precision
         return self
 
-    def packed(self) -> "Weights":
+    def packed(self, *, is_local: bool = False) -> "Weights":  # noqa: ARG002 - processes of a machine share the arrays
         """Return the encoder in a form for other processes."""
         from paraembed.encoders.weights import Weights  # noqa: PLC0415 - it imports this module
 
@@ -377,10 +383,14 @@ class Encoder(nn.Module):
             ragged = Ragged(ids, tokens.offsets, read.merges)
         else:
             ragged = self._token_ids(block)
-        unknown = np.flatnonzero(ragged.ids == self._unknown)
+        is_unknown = ragged.ids < 0 if self.oov == "hashed" else ragged.ids == self._unknown
+        unknown = np.flatnonzero(is_unknown)
         lengths, vectors = ragged.lengths, embedded.vectors[start:stop]
         embedded.num_tokens[start:stop] = lengths
         embedded.num_unknown[start:stop] = np.diff(np.searchsorted(unknown, ragged.offsets))
+        if self.oov == "drop" and len(unknown):
+            ragged = Ragged(ragged.ids[~is_unknown], ragged.offsets - np.searchsorted(unknown, ragged.offsets))
+            lengths = ragged.lengths
         filled = lengths > 0
         if filled.all():  # the copy below costs as much as the mean itself
             self._write_vectors(ragged, vectors)
@@ -392,7 +402,12 @@ class Encoder(nn.Module):
 
     @cached_property
     def _token_ids(self) -> TokenIds:
-        return TokenIds(self.vocabulary, self.tokenizer)
+        return TokenIds(self.vocabulary, self.tokenizer, hashes_unknown=self.oov == "hashed")
+
+    @property
+    def _oov_length(self) -> float | None:
+        """Length of the hashed vectors of OOV tokens; None if they are not hashed."""
+        return float(torch.linalg.vector_norm(self.matrix[self._unknown].float())) if self.oov == "hashed" else None
 
     @cached_property
     def _unknown(self) -> int:
@@ -413,7 +428,7 @@ class Encoder(nn.Module):
         texts = self.with_boundaries(texts if self.max_tokens is None else texts.cut(self.max_tokens))
         limit = self.composition.tokens_at_once
         if self._adds_words:
-            add_words(self.matrix.detach().numpy(), texts, self.composition.adds == "mean", vectors)
+            add_words(self.matrix.detach().numpy(), texts, self.composition.adds == "mean", vectors, self._oov_length)
         elif limit is None or len(texts.ids) <= limit:
             if len(texts):
                 vectors[:] = self._computed(texts)
@@ -427,7 +442,7 @@ class Encoder(nn.Module):
     def _computed(self, texts: Ragged) -> npt.NDArray[np.float32]:
         """Return the vectors [n, H] of n non-empty texts, in halves if a GPU has too little memory for them."""
         try:
-            return _to_numpy(self(texts))
+            return _to_numpy(self._with_codes(texts) if self.oov == "hashed" else self(texts))
         except torch.OutOfMemoryError:
             if len(texts) == 1:
                 raise ValueError(
@@ -440,6 +455,16 @@ class Encoder(nn.Module):
         middle = len(texts) // 2
         parts = texts.slice(0, middle), texts.slice(middle, len(texts))
         return np.concatenate([self._computed(part) for part in parts])
+
+    def _with_codes(self, texts: Ragged) -> Tensor:
+        """Return the vectors [n, H] of n non-empty texts in which negative ids are codes of OOV tokens."""
+        is_code = texts.ids < 0
+        codes, of_tokens = np.unique(texts.ids[is_code], return_inverse=True)
+        hashed_UD = torch.from_numpy(hashed_vectors(codes, self._oov_length or 0, self.matrix.shape[1]))
+        ids, rows = texts.ids.copy(), texts.ids.copy()
+        ids[is_code], rows[is_code] = self._unknown, len(self.matrix) + of_tokens.reshape(-1)
+        rows_RD = torch.cat([self.matrix, hashed_UD.to(self.matrix)])
+        return self.compose(rows_RD, torch.from_numpy(rows).to(rows_RD.device), Ragged(ids, texts.offsets))
 
 
 def _to_numpy(vectors_NH: Tensor) -> npt.NDArray[np.float32]:

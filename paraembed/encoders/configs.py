@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 MAX_WIDTH = 65_536  # longest text vector: a matrix of its square fits in memory
 _RANGES = {"width": (1, MAX_WIDTH), "filters": (1, MAX_WIDTH), "layers": (1, 4)}
 BosEosTokens = Literal["none", "start", "end", "both"]
+Oov = Literal["shared", "hashed", "drop"]
+"""Vectors of out-of-vocabulary (OOV) tokens: all that of <unk>; for each type a random direction, computed from a hash,
+with the length of <unk>; or none, the token is dropped.
+"""
 Pool = Literal["mean", "last", "last_by_length"]
 """How the vectors of the tokens become a text vector: their mean, the last vector, or the last vector divided by the
 number of tokens.

@@ -16,7 +16,11 @@ def chosen_device(device: Device, *, gains: bool) -> ComputeDevice:
     return device
 
 
-def require_device(device: str) -> None:
-    """Raise ValueError if this machine does not have the device."""
-    if device == "cuda" and not torch.cuda.is_available():
+def require_device(device: str, count: int = 1) -> None:
+    """Raise ValueError if this machine does not have the device, or not as many GPUs."""
+    if device != "cuda":
+        return
+    if not torch.cuda.is_available():
         raise ValueError("`device` is cuda, but PyTorch finds no GPU on this machine; use cpu, or check its driver")
+    if count > (available := torch.cuda.device_count()):
+        raise ValueError(f"`gpus` is {count}, but PyTorch finds only {available} on this machine; give fewer")

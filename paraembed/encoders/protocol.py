@@ -46,8 +46,8 @@ class TextEncoder(Embeds, Protocol):
         for a text without one.
         """
 
-    def packed(self) -> "Packed":
-        """Return the encoder in a form for other processes."""
+    def packed(self, *, is_local: bool = False) -> "Packed":
+        """Return the encoder in a form for other processes; ``is_local``: only for those of this machine."""
 
 
 class Packed(Protocol):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 
 from paraembed.encoders.base import Encoder
-from paraembed.encoders.configs import BosEosTokens, EncoderConfig
+from paraembed.encoders.configs import BosEosTokens, EncoderConfig, Oov
 from paraembed.encoders.devices import ComputeDevice
 from paraembed.settings import Precision
 from paraembed.text.vocabulary import Words
@@ -24,6 +24,7 @@ class Weights:
         tokenizer: name of the tokenizer.
         bos_eos_tokens: see ``Encoder``.
         max_tokens: see ``Encoder``.
+        oov: see ``Encoder``.
         fingerprint: fingerprint of the encoder folder.
         device: device of the computation.
         precision: number type of the computation.
@@ -35,6 +36,7 @@ class Weights:
     tokenizer: str
     bos_eos_tokens: BosEosTokens
     max_tokens: int | None
+    oov: Oov
     fingerprint: str
     device: ComputeDevice
     precision: Precision
@@ -45,17 +47,16 @@ class Weights:
     def of(cls, encoder: Encoder) -> "Weights":
         """Return the weights of an encoder, without a copy if it is on a CPU in float32."""
         tensors = {name: tensor.to("cpu", torch.float32).numpy() for name, tensor in encoder.state_dict().items()}
-        options = encoder.config, encoder.tokenizer, encoder.bos_eos_tokens, encoder.max_tokens, encoder.fingerprint
-        return cls(*options, encoder.device, encoder.precision, encoder.vocabulary, tensors)
+        options = encoder.config, encoder.tokenizer, encoder.bos_eos_tokens, encoder.max_tokens, encoder.oov
+        return cls(*options, encoder.fingerprint, encoder.device, encoder.precision, encoder.vocabulary, tensors)
 
     def encoder(self) -> Encoder:
         """Return an encoder on these arrays, which are read-only because several processes share them."""
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
             words = Words(self.vocabulary, self.tensors["matrix"])
-            encoder = Encoder(
-                self.config, words, self.tokenizer, bos_eos_tokens=self.bos_eos_tokens, max_tokens=self.max_tokens
-            )
+            options: dict[str, Any] = {"max_tokens": self.max_tokens, "oov": self.oov}
+            encoder = Encoder(self.config, words, self.tokenizer, bos_eos_tokens=self.bos_eos_tokens, **options)
             tensors = {name: torch.from_numpy(array) for name, array in self.tensors.items()}
             encoder.load_state_dict(tensors, assign=True)
         encoder.requires_grad_(False).eval()

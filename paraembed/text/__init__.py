@@ -1,9 +1,13 @@
 """Texts to word ids. This module holds the tokenizer names, so that settings can be checked without importing Arrow."""
 
 TOKENIZERS = ("ptb-v1", "space")
+"""Tokenizers that split a text into words."""
+WORDPIECE = "wordpiece"
+"""Tokenizer of encoders that divide the words into the pieces of their vocabulary; see ``paraembed.text.wordpiece``."""
 
 
-def check_tokenizer(name: str) -> None:
-    """Raise ValueError if ``name`` is not a tokenizer."""
-    if name not in TOKENIZERS:
-        raise ValueError(f"unknown tokenizer {name[:80]!r}; allowed: {', '.join(TOKENIZERS)}")
+def check_tokenizer(name: str, *, of_encoder: bool = False) -> None:
+    """Raise ValueError if ``name`` is not a tokenizer; that of an encoder may need its vocabulary."""
+    allowed = (*TOKENIZERS, WORDPIECE) if of_encoder else TOKENIZERS
+    if name not in allowed:
+        raise ValueError(f"unknown tokenizer {name[:80]!r}; allowed: {', '.join(allowed)}")

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paraembed.compiled import compiled, inlined
+from paraembed.text.oov import oov_code
 
 Octets = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -24,10 +25,10 @@ _NONE = -1
 
 _BLANK, _HASH, _QUOTE, _COMMA, _DASH, _DOT, _SLASH, _COLON, _AT, _UNDERSCORE, _BACKTICK = b" #',-./:@_`"
 _ZERO, _NINE, _A, _D, _E, _H, _L, _M, _N, _P, _R, _S, _T, _V, _W, _Z = b"09adehlmnprstvwz"
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ALL_BITS, _LOW_HALF, _HALF = np.uint64(2**64 - 1), np.uint64(2**32 - 1), np.uint64(32)
 _ONE, _BIT_0, _BIT_1 = np.uint64(1), np.uint64(0x0101010101010101), np.uint64(0x0202020202020202)
-_signed: Any = np.int64  # numba takes a signed and an unsigned number for a fraction
+signed: Any = np.int64  # numba takes a signed and an unsigned number for a fraction
 
 
 @compiled
@@ -49,7 +50,8 @@ def scan(
 ) -> int:
     """Write ``ids`` and ``offsets``; return the number of the first text with invalid UTF-8 or an unknown character.
 
-    If all texts are valid, return the number of texts.
+    If all texts are valid, return the number of texts. ``unknown`` is the id of OOV tokens; if it is negative, they get
+    their ``oov_code``.
     """
     count = 0
     for text in range(len(places) - 1):
@@ -63,17 +65,20 @@ def scan(
             others = ~kind_eights[pos] & _BIT_1
             first_other = others & (~others + _ONE)
             before = (first_other >> _ONE) - _ONE  # all bits of the bytes before it
-            length = _signed((before & _BIT_0) * _BIT_0 >> np.uint64(56))  # how many bytes these are
+            length = signed((before & _BIT_0) * _BIT_0 >> np.uint64(56))  # how many bytes these are
             if others != 0 and kinds[pos + length] == SPACE:
                 if length:
-                    ids[count] = _found(slots, _short_slot(line_eights[pos] & before, length, slots), unknown)
+                    row = row_of(slots, short_slot(line_eights[pos] & before, length, slots), unknown)
+                    ids[count] = row if row >= 0 else oov_code(line, pos, pos + length)
                     count += 1
                 pos += length + 1
                 continue
             stop = _token_stop(line, kinds, pos)
             first = _clitics(line, kinds, pos, stop)
             while pos < stop:
-                ids[count] = _found(slots, _slot(line_eights, pos, first, word_eights, word_places, slots), unknown)
+                slot = slot_of_word(line_eights, pos, first, word_eights, word_places, slots)
+                row = row_of(slots, slot, unknown)
+                ids[count] = row if row >= 0 else oov_code(line, pos, first)
                 count += 1
                 pos, first = first, _behind_clitic(line, first)
         offsets[text + 1] = count
@@ -85,16 +90,16 @@ def _copy(octets: Octets, pos: int, stop: int, lower: Points, kind_of: Octets, l
     """Copy a text to the line buffer, with the kind of each byte; return the length of the line, or -1."""
     filled = 0
     while pos < stop:
-        point = _signed(octets[pos])
+        point = signed(octets[pos])
         size = 1 if point < 0x80 else 2 if point < 0xE0 else 3 if point < 0xF0 else 4
         if pos + size > stop:
             return -1
         if size > 1:
-            point = _decoded(octets, pos, size)
+            point = decoded(octets, pos, size)
             if point < 0 or point >= len(lower):
                 return -1
         pos += size
-        kind, point = kind_of[point], _signed(lower[point])
+        kind, point = kind_of[point], signed(lower[point])
         if point < 0x80:
             line[filled], kinds[filled] = _BLANK if kind == SPACE else point, kind
             filled += 1
@@ -104,20 +109,20 @@ def _copy(octets: Octets, pos: int, stop: int, lower: Points, kind_of: Octets, l
             filled += 1
         elif kind == SYMBOL:
             line[filled], kinds[filled] = _BLANK, SPACE
-            filled = _put(point, LETTER, line, kinds, filled + 1)
+            filled = put(point, LETTER, line, kinds, filled + 1)
             line[filled], kinds[filled] = _BLANK, SPACE
             filled += 1
         else:
-            filled = _put(point, kind, line, kinds, _split_quote(line, kinds, filled))
+            filled = put(point, kind, line, kinds, _split_quote(line, kinds, filled))
     for place in range(filled, filled + PADDING):
         line[place], kinds[place] = _BLANK, SPACE
     return filled
 
 
 @inlined
-def _decoded(octets: Octets, pos: int, size: int) -> int:
+def decoded(octets: Octets, pos: int, size: int) -> int:
     """Return the code point of the multi-byte character that begins at ``pos``; -1 if it is not UTF-8."""
-    point = _signed(octets[pos]) & 0x7F >> size
+    point = signed(octets[pos]) & 0x7F >> size
     for place in range(pos + 1, pos + size):
         if octets[place] & 0xC0 != 0x80:
             return -1
@@ -128,7 +133,7 @@ def _decoded(octets: Octets, pos: int, size: int) -> int:
 
 
 @compiled
-def _put(point: int, kind: int, line: Octets, kinds: Octets, filled: int) -> int:
+def put(point: int, kind: int, line: Octets, kinds: Octets, filled: int) -> int:
     """Write a non-ASCII character as UTF-8; return the position after it."""
     size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
     for place in range(filled + size - 1, filled, -1):
@@ -186,13 +191,13 @@ def _token_stop(line: Octets, kinds: Octets, pos: int) -> int:
     """Return the end of the token that starts at ``pos``, including its clitics."""
     if kinds[pos] == MARK:
         return _mark_stop(line, kinds, pos)
-    stop = _behind_word(kinds, pos)
+    stop = behind_word(kinds, pos)
     mark = line[stop]
     if kinds[stop] == SPACE:
         return stop
     if mark in (_DASH, _QUOTE):
         while (line[stop] == _DASH or line[stop] == _QUOTE) and kinds[stop + 1] >= LETTER:
-            stop = _behind_word(kinds, stop + 1)
+            stop = behind_word(kinds, stop + 1)
         return stop
     # Other letters after a mark can start anywhere in the word; the word before the mark is a token then.
     begin, end = stop, _NONE
@@ -208,7 +213,8 @@ def _token_stop(line: Octets, kinds: Octets, pos: int) -> int:
 
 
 @inlined
-def _behind_word(kinds: Octets, pos: int) -> int:
+def behind_word(kinds: Octets, pos: int) -> int:
+    """Return the position after the letters and numbers from ``pos`` on."""
     while kinds[pos] >= LETTER:
         pos += 1
     return pos
@@ -223,7 +229,7 @@ def _is_ascii_word(octet: int) -> bool:
 def _mark_stop(line: Octets, kinds: Octets, pos: int) -> int:
     mark = line[pos]
     if mark in (_HASH, _AT):
-        return _behind_word(kinds, pos + 1)
+        return behind_word(kinds, pos + 1)
     if mark == _QUOTE:
         stop = _behind_clitic(line, pos)
         if stop > pos and not _is_ascii_word(line[stop]):
@@ -292,25 +298,25 @@ def _number(line: Octets, kinds: Octets, pos: int, stop: int) -> tuple[int, int]
 
 
 @inlined
-def _found(slots: Eights, slot: int, unknown: int) -> int:
+def row_of(slots: Eights, slot: int, unknown: int) -> int:
     """Return the vocabulary row that a slot holds."""
-    row: int = _signed(slots[slot, 1] & _LOW_HALF) - 1
+    row: int = signed(slots[slot, 1] & _LOW_HALF) - 1
     return row if row >= 0 else unknown
 
 
 @inlined
 def _code(eight: np.uint64, before: np.uint64) -> np.uint64:
-    return (eight ^ eight >> _HALF ^ before) * _GOLDEN  # the upper half of a product holds what all lower bits say
+    return (eight ^ eight >> _HALF ^ before) * GOLDEN  # the upper half of a product holds what all lower bits say
 
 
 @inlined
 def _first_slot(code: np.uint64, slots: Eights) -> int:
-    slot: int = _signed(code >> _HALF) & len(slots) - 1
+    slot: int = signed(code >> _HALF) & len(slots) - 1
     return slot
 
 
 @inlined
-def _short_slot(head: np.uint64, length: int, slots: Eights) -> int:
+def short_slot(head: np.uint64, length: int, slots: Eights) -> int:
     """Return the slot of the word ``head``, at most eight bytes long, or the free slot for it."""
     slot = _first_slot(_code(head, np.uint64(length)), slots)
     while slots[slot, 1] != 0 and (slots[slot, 0] != head or slots[slot, 1] >> _HALF != np.uint64(length)):
@@ -319,19 +325,19 @@ def _short_slot(head: np.uint64, length: int, slots: Eights) -> int:
 
 
 @compiled
-def _slot(eights: Eights, pos: int, stop: int, word_eights: Eights, word_places: Places, slots: Eights) -> int:
+def slot_of_word(eights: Eights, pos: int, stop: int, word_eights: Eights, word_places: Places, slots: Eights) -> int:
     """Return the slot of the word ``pos`` … ``stop`` - 1, or the free slot for it."""
     length = stop - pos
     head = _eight(eights, pos, stop)
     if length <= 8:
-        return _short_slot(head, length, slots)
+        return short_slot(head, length, slots)
     code = _code(head, np.uint64(length))
     for place in range(pos + 8, stop - 8, 8):
         code = _code(eights[place], code)
     slot = _first_slot(_code(eights[stop - 8], code), slots)
     while slots[slot, 1] != 0:
         if slots[slot, 0] == head and slots[slot, 1] >> _HALF == np.uint64(length):
-            word, place = word_places[_found(slots, slot, 0)], 8
+            word, place = word_places[row_of(slots, slot, 0)], 8
             end = word + length
             while place < length and _eight(eights, pos + place, stop) == _eight(word_eights, word + place, end):
                 place += 8
@@ -352,7 +358,7 @@ def _eight(eights: Eights, pos: int, stop: int) -> np.uint64:
 def fill_slots(eights: Eights, places: Places, slots: Eights) -> None:
     """Insert words into empty slots; of equal words the first is kept."""
     for row in range(len(places) - 1):
-        slot = _slot(eights, places[row], places[row + 1], eights, places, slots)
+        slot = slot_of_word(eights, places[row], places[row + 1], eights, places, slots)
         if slots[slot, 1] == 0:
             slots[slot, 0] = _eight(eights, places[row], places[row + 1])
             slots[slot, 1] = np.uint64(places[row + 1] - places[row]) << _HALF | np.uint64(row + 1)

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paraembed.compiled import COMPILED
-from paraembed.text import check_tokenizer
-from paraembed.text.ragged import Ragged
+from paraembed.text import WORDPIECE, check_tokenizer
+from paraembed.text.oov import codes_of
+from paraembed.text.ragged import Ragged, joined
 from paraembed.text.scan import (
     LETTER,
     MARK,
@@ -29,11 +30,15 @@ from paraembed.text.scan import (
     fill_slots,
     scan,
 )
+from paraembed.text.scan_pieces import Strings, Table, lengths_of, scan_pieces
 from paraembed.text.tokenize import NO_TEXT, QUOTES, SYMBOLS, tokenize
-from paraembed.text.vocabulary import unknown_row, word_ids
+from paraembed.text.vocabulary import UNKNOWN, unknown_row, word_ids
+from paraembed.text.wordpiece import OOV, PREFIX, WordPieces, characters, specials_of
 
 _REACHES = (0x10000, 0x110000)
 """Sizes of the character table: the first takes 35 ms to compute, all of Unicode 250 ms."""
+_GROWTH = 3
+"""Most bytes that a byte of a text becomes in the line of word pieces: syllables of Hangul become three characters."""
 
 
 class TokenIds:
@@ -41,19 +46,25 @@ class TokenIds:
 
     Args:
         vocabulary: string array [V].
-        tokenizer: one of ``paraembed.text.TOKENIZERS``.
+        tokenizer: one of ``paraembed.text.TOKENIZERS``, or ``WORDPIECE``.
+        hashes_unknown: give OOV tokens their negative ``oov_code``, not the row of <unk>; for tokenizers of words.
 
     Raises:
         ValueError: the tokenizer is unknown, or the vocabulary has no row for OOV tokens or is not a string array.
     """
 
-    def __init__(self, vocabulary: pa.StringArray, tokenizer: str) -> None:
-        check_tokenizer(tokenizer)
+    def __init__(self, vocabulary: pa.StringArray, tokenizer: str, *, hashes_unknown: bool = False) -> None:
+        check_tokenizer(tokenizer, of_encoder=True)
         vocabulary = vocabulary.cast(pa.string())  # what index_in, in the definition, compares tokens with
         self.vocabulary, self.tokenizer = vocabulary, tokenizer
-        self._unknown = unknown_row(vocabulary)
-        if COMPILED:
-            self._eights, self._places, self._slots = _word_table(vocabulary)
+        row = unknown_row(vocabulary)
+        self._unknown = -1 if hashes_unknown else row
+        if tokenizer == WORDPIECE:
+            self._pieces = WordPieces(vocabulary)
+            if COMPILED:
+                self._of_pieces = _piece_tables(vocabulary)
+        elif COMPILED:
+            self._of_words = _word_table(vocabulary)
 
     def __call__(self, texts: pa.StringArray) -> Ragged:
         """Return the rows of the tokens in the vocabulary; OOV tokens have the row of <unk>.
@@ -65,24 +76,51 @@ class TokenIds:
             ValueError: a text is not UTF-8.
         """
         if not COMPILED:
+            if self.tokenizer == WORDPIECE:
+                return self._pieces(texts)
             tokens = tokenize(as_strings(texts), self.tokenizer)
-            return Ragged(word_ids(tokens.flat, self.vocabulary), tokens.offsets)
+            ids = word_ids(tokens.flat, self.vocabulary)
+            if self._unknown < 0:
+                is_oov = ids == unknown_row(self.vocabulary)
+                ids[is_oov] = codes_of(tokens.flat.filter(pa.array(is_oov)))
+            return Ragged(ids, tokens.offsets)
         if not pa.types.is_large_string(texts.type):
             texts = texts.cast(pa.string())
         octets, places = _buffers(pc.fill_null(texts, "") if texts.null_count else texts)
-        size = 2 * int(np.diff(places).max(initial=0)) + 2 * PADDING  # "°" of two bytes becomes " ° "
+        growth = _GROWTH if self.tokenizer == WORDPIECE else 2  # "°" of two bytes becomes " ° "
+        size = growth * int(np.diff(places).max(initial=0)) + 2 * PADDING
         line, kinds = np.empty(size, np.uint8), np.empty(size, np.uint8)
         ids = np.empty(places[-1] - places[0], np.int32)  # a token has a byte at least
         offsets = np.zeros(len(places), np.int64)
+        eights, unordered = (_eights(line), _eights(kinds)), np.zeros(len(texts), np.uint8)
         done = 0
-        for reach in _REACHES:
-            lower, kind_of = _characters(self.tokenizer, reach)
-            of_line = lower, kind_of, line, kinds, _eights(line), _eights(kinds)
-            of_words = self._eights, self._places, self._slots, self._unknown
-            done = scan(octets, places, *of_line, *of_words, ids, offsets)
-            if done == len(texts):
-                return Ragged(ids[: offsets[-1]].copy(), offsets)
-        raise ValueError(f"text {done + 1} of {len(texts)} is not UTF-8; correct its encoding")
+        if self.tokenizer == WORDPIECE:
+            points, kind_of, expansions = _piece_characters()
+            done = scan_pieces(
+                *(octets, places, points, kind_of, expansions, line, kinds, *eights),
+                *(*self._of_pieces, self._unknown, ids, offsets, unordered),
+            )
+        else:
+            word_eights, word_places, slots = self._of_words
+            for reach in _REACHES:
+                lower, kind_of = _characters(self.tokenizer, reach)
+                of_line = lower, kind_of, line, kinds, *eights
+                done = scan(octets, places, *of_line, word_eights, word_places, slots, self._unknown, ids, offsets)
+                if done == len(texts):
+                    break
+        if done < len(texts):
+            raise ValueError(f"text {done + 1} of {len(texts)} is not UTF-8; correct its encoding")
+        return self._with_unordered(texts, Ragged(ids[: offsets[-1]].copy(), offsets), unordered)
+
+    def _with_unordered(self, texts: pa.StringArray, ragged: Ragged, unordered: Octets) -> Ragged:
+        """Return the ids of all texts; those that the loops cannot divide, since Unicode moves their accents, come from
+        the definition.
+        """
+        parts, start = list[Ragged](), 0
+        for row in np.flatnonzero(unordered).tolist():
+            parts += [ragged.slice(start, row), self._pieces(texts[row : row + 1])]
+            start = row + 1
+        return joined(*parts, ragged.slice(start, len(ragged))) if parts else ragged
 
 
 def _word_table(vocabulary: pa.StringArray) -> tuple[Eights, Places, Eights]:
@@ -137,6 +175,39 @@ def _eights(octets: Octets) -> Eights:
     return np.ndarray(len(octets) - 7, "<u8", octets.data, strides=(1,))
 
 
+def _piece_tables(vocabulary: pa.StringArray) -> tuple[Strings, Table, Table]:
+    """Return the special tokens of a vocabulary of word pieces, and the tables of the pieces that begin and that
+    continue a word.
+    """
+    words = [OOV if word == UNKNOWN else word for word in vocabulary.to_pylist()]
+    continuing = [
+        word.removeprefix(PREFIX) if word.startswith(PREFIX) else "" for word in words
+    ]  # "" is never looked up
+    specials = _buffers(pa.array(specials_of(words), pa.string()))
+    heads, tails = (_word_table(pa.array(of_table, pa.string())) for of_table in (words, continuing))
+    return specials, (*heads, lengths_of(*heads[:2])), (*tails, lengths_of(*tails[:2]))
+
+
+@lru_cache(maxsize=1)
+def _piece_characters() -> tuple[Points, Octets, tuple[Points, Places]]:
+    """Return the replacements and kinds of all characters, int32 and uint8 [0x110000], for ``scan_pieces``.
+
+    Of ``EXPANDED`` characters, the replacement is the number of an expansion; the third value holds the code points of
+    the expansions and the start of each.
+    """
+    of_all = characters()
+    points, kinds = np.arange(0x110000, dtype=np.int32), of_all.kinds.copy()
+    expansions = list[str]()
+    for point, text in of_all.replacements.items():
+        if len(text) == 1 and of_all.kinds[ord(text)] == LETTER:
+            points[point], kinds[point] = ord(text), LETTER
+        else:
+            points[point] = len(expansions)
+            expansions.append(text)
+    starts = np.concatenate(([0], np.cumsum([len(text) for text in expansions])))
+    return points, kinds, (_points(pa.array(["".join(expansions)])), starts)
+
+
 @lru_cache(maxsize=4)
 def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
     """Return the replacements of the characters below ``reach``, int32 [reach], and their kinds, uint8 [reach]."""
@@ -168,6 +239,11 @@ def _characters(tokenizer: str, reach: int) -> tuple[Points, Octets]:
         kinds[match(curly)] = MARK
     kinds[match(NO_TEXT) | is_space] = SPACE
     return changed, kinds
+
+
+def character_kinds(tokenizer: str) -> Octets:
+    """Return the kind of every Unicode character, one of those in ``text.scan``, uint8 [0x110000]."""
+    return _characters(tokenizer, _REACHES[-1])[1]
 
 
 def _points(text: pa.StringArray) -> Points:

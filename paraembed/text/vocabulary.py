@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from paraembed.io.lines import Lines, read_lines
 from paraembed.io.places import open_regular
+from paraembed.text.word_formats import Block, binary_blocks, is_binary, model_blocks
 
 LOW_COVERAGE = 0.5
 """Fraction of tokens with a vector below which a warning is logged."""
@@ -83,13 +84,14 @@ def word_ids(tokens: pa.StringArray, vocabulary: pa.StringArray) -> npt.NDArray[
 
 
 def read_words(path: Path, max_words: int | None = None) -> Words:
-    """Read a word-vector text file.
+    """Read a word-vector file.
 
     Words are lower-cased, like all inputs. Of rows that become the same word, the first is kept; exact repetitions of a
     word are counted in a warning.
 
     Args:
-        path: text file, plain or ``.gz``.
+        path: text file, plain or ``.gz``; word2vec's binary form, ``.bin`` or ``.bin.gz``; or ``model.safetensors`` of
+            a static model (see ``text.word_formats``).
         max_words: vocabulary cut: keep only the first N rows (files are ordered by frequency). If the file has no
             vector for OOV tokens, the mean of the other rows becomes that vector.
 
@@ -115,7 +117,7 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
     kept: list[npt.NDArray[np.float32]] = []
     repeated = num_rows = num_beyond = 0
     sum_all = sum_beyond = np.zeros(1)
-    for words, block in _blocks(path):
+    for words, block in _any_blocks(path):
         fresh, beyond = [], []
         num_rows += len(words)
         for row, (spelling, lower) in enumerate(zip(words, pc.utf8_lower(pa.array(words)).to_pylist(), strict=True)):
@@ -140,6 +142,12 @@ def read_words(path: Path, max_words: int | None = None) -> Words:
         rows[UNKNOWN] = len(rows)
         kept.append(mean.astype(np.float32)[None])
     return Words(pa.array(list(rows), pa.string()), np.concatenate(kept))
+
+
+def _any_blocks(path: Path) -> Iterator[Block]:
+    if is_binary(path):
+        return binary_blocks(path)
+    return model_blocks(path, UNKNOWN) if path.suffix == ".safetensors" else _blocks(path)
 
 
 def _blocks(path: Path) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:

@@ -1,5 +1,6 @@
 """Encoders of other libraries: their vectors are those of the library, with our counts, identity and batches."""
 
+import json
 import pickle
 import shutil
 import sys
@@ -12,11 +13,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paraembed.encoders.foreign.base import InBatches, token_counts
+from paraembed.encoders.foreign.base import InBatches, ragged, token_counts
 from paraembed.encoders.foreign.files import ModelFiles
 from paraembed.loading import open_encoder
 from paraembed.settings import Inference
 from tests.encoders.models import MATRIX, minilm, save_onnx, save_tiny
+from tests.text.pieces import RARE, SPECIAL
+from tests.text.pieces import library as uncased_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("default")  # of the libraries
 
@@ -104,9 +107,14 @@ def test_a_model_travels_with_its_files(tiny, tmp_path, monkeypatch):
     sent = pickle.dumps(encoder.packed(), protocol=5, buffer_callback=buffers.append)  # as Ray's object store does
     shared = [bytes(buffer) for buffer in buffers]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    local = pickle.dumps(encoder.packed(is_local=True))
+    assert len(local) < 10_000
+    assert pickle.loads(local).encoder().fingerprint == encoder.fingerprint
     here = pickle.loads(sent, buffers=shared).encoder()
     assert here.files.folder == encoder.files.folder
     Path(tiny.partition(":")[2]).rename(tmp_path / "moved")  # as on a machine without the driver's disk
+    with pytest.raises(ValueError, match="changed while the job ran"):
+        pickle.loads(local).encoder()
     there = [pickle.loads(sent, buffers=shared).encoder() for _ in range(2)]
     for arrived in (here, *there):
         assert arrived.fingerprint == encoder.fingerprint
@@ -198,16 +206,50 @@ def test_less_memory_halves_the_batches_of_own_encoders(tiny_encoder_folder, cap
     assert (sum(sizes), len(caplog.records)) == (5, 1)
 
 
+def test_texts_that_model2vec_truncates_are_counted(tmp_path):
+    """It truncates to 4 tokens, before that to 4 times the median length of its words, which is 3 characters."""
+    name = save_tiny("m2v", tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"max_length": 4}))
+    library = pytest.importorskip("model2vec").StaticModel.from_pretrained(tmp_path / "model")
+    assert (library.max_length, library.median_token_length) == (4, 3)
+    texts = ["on", "on on on on", "on on on on on", "the mat      mat", "cat          "]
+    result = open_encoder(name).embed(pa.array(texts))
+    assert result.num_cut == 2
+    assert np.allclose(result.vectors, library.encode(texts), atol=1e-6)
+    assert result.num_tokens.tolist() == [1, 4, 5, 3, 1]
+
+
+def test_the_compiled_tokenizer_of_an_uncased_model_is_the_library(tmp_path):
+    library, draw = pytest.importorskip("model2vec"), np.random.default_rng(3)
+    tokenizer, vocabulary = uncased_tokenizer()
+    vectors = draw.standard_normal((len(vocabulary), 8), dtype=np.float32)
+    model = library.StaticModel(vectors, tokenizer, max_length=12)
+    model.save_pretrained(tmp_path / "model")
+    encoder = open_encoder(f"m2v:{tmp_path / 'model'}")
+    pieces = [*RARE, *SPECIAL, "guitar", "unaffable", "don't", "x" * 120, "The"]
+    texts = ["", " ", *pieces, *(" ".join(draw.choice(pieces, 9)) for _ in range(300)), *filter(None, SENTENCES)]
+    result = encoder.embed(pa.array([*texts, None]))
+    assert encoder._token_ids is not None
+    assert np.allclose(result.vectors[:-1], model.encode(texts), atol=1e-5)
+    encoder._token_ids = None
+    expected = encoder.embed(pa.array([*texts, None], pa.large_string()))
+    for name in ("vectors", "num_tokens", "num_unknown", "num_cut"):
+        assert np.array_equal(getattr(result, name), getattr(expected, name)), name
+    assert result.num_cut > 100
+    assert open_encoder(save_tiny("m2v", tmp_path / "words"))._token_ids is None
+
+
 def test_bad_models(tiny, tmp_path):
     kind, _, folder = tiny.partition(":")
     with pytest.raises(ValueError, match=f"{folder}/none is not a folder"):
         open_encoder(f"{kind}:{folder}/none")
     for file in Path(folder).glob("*.json"):
         file.unlink()
-    with pytest.raises(ValueError, match=f"{kind}:.* is not a model that"):
+    with pytest.raises(ValueError, match=f"{kind}:.*( is not a model that|/model: a file is missing; expected)"):
         open_encoder(tiny)
     save_onnx(tmp_path / "onnx", modules=["Dense"])
-    with pytest.raises(ValueError, match="Dense"):
+    with pytest.raises(ValueError, match=r"onnx:\S+/onnx: modules.json names Dense, which"):
         open_encoder(f"onnx:{tmp_path / 'onnx'}")
 
 
@@ -274,7 +316,7 @@ class Counting(InBatches):
         super().__init__(ModelFiles(Path(), ()), Inference(device="cpu", batch_tokens=batch_tokens), 2, 10)
 
     def _count(self, texts):
-        return token_counts([list(map(int, text.split())) for text in texts], 0)
+        return token_counts(ragged([list(map(int, text.split())) for text in texts]), 0)
 
     def _compute(self, texts):
         size = len(texts) * (min(10, max(len(text.split()) for text in texts)) + 2)

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from paraembed.encoders.devices import chosen_device
 from paraembed.encoders.foreign.base import ForeignEncoder
-from paraembed.encoders.foreign.files import ModelFiles, model_files
+from paraembed.encoders.foreign.files import ModelError, ModelFiles, model_files
 from paraembed.process import HUB, set_environment
 from paraembed.settings import PEERS, Inference
 
@@ -47,12 +47,14 @@ def open_files(kind: str, files: ModelFiles, inference: Inference, name: str) ->
         value = getattr(inference, setting.name)
         if setting.name not in {"device", *encoder.settings} and value not in {None, "", setting.default}:
             raise ValueError(f"`{setting.name}` is {value!r}, but {kind}: models do not support it; leave it out")
-    if kind == "m2v" and inference.device == "cuda":
-        raise ValueError("`device` is cuda, but m2v: models compute on CPUs; leave it out")
-    inference = replace(inference, device=chosen_device(inference.device, gains=kind != "m2v"))
+    if inference.device == "cuda" and (reason := encoder.no_gpu()):
+        raise ValueError(f"`device` is cuda, but {reason}")
+    inference = replace(inference, device=chosen_device(inference.device, gains=not encoder.no_gpu()))
     make: Callable[[ModelFiles, Inference], ForeignEncoder] = encoder
     try:
         return make(files, inference)
+    except ModelError as error:
+        raise ValueError(f"{name}: {error}") from None
     except Exception as error:  # libraries raise errors of any kind for damaged files
         reason, *_ = str(error).strip().splitlines() or [repr(error)]
         raise ValueError(f"{name} is not a model that {PEERS[kind]} can load: {reason[:300]}") from error

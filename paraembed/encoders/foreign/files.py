@@ -18,6 +18,10 @@ _UNSAFE = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.h5", "*.m
 _LOADED = ("model.safetensors", "model.safetensors.index.json")  # which loaders prefer to other weights
 
 
+class ModelError(ValueError):
+    """The files of a model are readable, but this package does not support the model or a setting for it."""
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """Files of a model.
@@ -114,22 +118,25 @@ def _fetched(wanted: str, name: str) -> Path:
 
 @dataclass(frozen=True)
 class PackedFiles:
-    """Content of a model's files, for machines that do not share a disk with the driver.
+    """Files of a model, with their contents for machines that do not share a disk with the driver.
 
     Attributes:
         folder: folder of the model on the driver's machine.
         stamp: see ``ModelFiles``.
-        contents: path of each file → its bytes, uint8.
+        names: see ``ModelFiles``.
+        contents: path of each file → its bytes, uint8; empty if all processes see the driver's disk.
     """
 
     folder: str
     stamp: str
+    names: tuple[str, ...]
     contents: dict[str, npt.NDArray[np.uint8]]
 
     @classmethod
-    def of(cls, files: ModelFiles) -> "PackedFiles":
-        """Return the memory-mapped files, which are not read yet."""
-        return cls(str(files.folder), files.stamp, {name: _mapped(files.folder / name) for name in files.names})
+    def of(cls, files: ModelFiles, *, is_local: bool) -> "PackedFiles":
+        """Return the memory-mapped files, which are not read yet; without contents for processes of this machine."""
+        contents = {} if is_local else {name: _mapped(files.folder / name) for name in files.names}
+        return cls(str(files.folder), files.stamp, files.names, contents)
 
     def unpacked(self, digest: str) -> ModelFiles:
         """Return the model's files on this machine: the driver's files if they are visible here, otherwise a copy.
@@ -138,13 +145,18 @@ class PackedFiles:
 
         Args:
             digest: digest of the files, which names the copy.
+
+        Raises:
+            ValueError: the files changed, and their contents are not packed.
         """
-        here = ModelFiles(Path(self.folder), tuple(self.contents))
+        here = ModelFiles(Path(self.folder), self.names)
         try:
             if here.stamp == self.stamp:
                 return here
         except OSError:
             pass  # another machine, without the driver's disk
+        if not self.contents:
+            raise ValueError(f"the model in {self.folder} changed while the job ran; run the same command again")
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = cache / "paraembed" / "models" / digest
         if folder.exists() and not ModelFiles(folder, here.names).is_whole(digest):

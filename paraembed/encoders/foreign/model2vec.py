@@ -1,18 +1,26 @@
-"""``m2v:`` models of model2vec: its tokenizer and its vectors, averaged by a compiled loop of this package."""
+"""``m2v:`` models of model2vec: its tokenizer and its vectors, averaged by a compiled loop of this package.
 
-from collections.abc import Sequence
+If its tokenizer is that of uncased BERT, a compiled loop computes the same ids.
+"""
+
+import json
 from dataclasses import replace
 from importlib import import_module
-from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from paraembed.encoders.added import add_words
-from paraembed.encoders.foreign.base import ForeignEncoder, Ids, Matrix, token_counts
+from paraembed.encoders.base import Embedded
+from paraembed.encoders.foreign.base import ForeignEncoder, ragged, token_counts
 from paraembed.encoders.foreign.files import ModelFiles
 from paraembed.settings import Inference
-from paraembed.text.ragged import Ragged
+from paraembed.text import WORDPIECE
+from paraembed.text.ragged import Ragged, joined
+from paraembed.text.tokens import TokenIds
+from paraembed.text.wordpiece import uncased_vocabulary
 
 
 class Model2VecEncoder(ForeignEncoder):
@@ -34,31 +42,58 @@ class Model2VecEncoder(ForeignEncoder):
         self._most_characters = None if model.max_length is None else model.max_length * model.median_token_length
         self._tokenizer = model.tokenizer
         self._tokenizer.no_truncation()
+        self._token_ids = _compiled(self._tokenizer)
         used = replace(inference, device="cpu", prompt="", batch_tokens=None)
         super().__init__(files, used, table.shape[1], model.max_length)
 
-    def _computed(self, texts: Sequence[str]) -> tuple[Matrix, Ids, Ids]:
+    @classmethod
+    def no_gpu(cls) -> str:
+        """Return that model2vec has no GPU code."""
+        return "m2v: models compute on CPUs; leave it out"
+
+    def _computed(self, texts: pa.StringArray) -> Embedded:
         ids = self._ids(texts)
         counts, unknown = token_counts(ids, self._unknown)
-        if self._most_characters is not None:
-            self._cut(texts, ids, self._most_characters)
-        known = ids if self._unknown is None else [[row for row in text if row != self._unknown] for text in ids]
-        lengths = np.fromiter(map(len, known), np.int64, len(known))
-        flat = np.fromiter(chain.from_iterable(known), np.int32, int(lengths.sum()))
+        read = self._cut(texts, ids)
+        num_cut = int((read.lengths < counts).sum())
+        if self._unknown is not None:
+            known = read.ids != self._unknown
+            read = Ragged(read.ids[known], np.concatenate([[0], np.cumsum(known)])[read.offsets])
         vectors = np.empty((len(texts), self.width), np.float32)
-        add_words(self._table, Ragged(flat, np.concatenate([[0], np.cumsum(lengths)])), True, vectors)
+        add_words(self._table, read, True, vectors)
         if self._normalizes:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + np.float32(1e-32)
-        return vectors, counts, unknown
+        return Embedded(vectors, counts, unknown, num_cut)
 
-    def _cut(self, texts: Sequence[str], ids: list[list[int]], most_characters: int) -> None:
+    def _cut(self, texts: pa.StringArray, ids: Ragged) -> Ragged:
         """Truncate long texts like model2vec: first to a number of characters, then to ``max_tokens`` tokens."""
-        long = [row for row, text in enumerate(texts) if len(text) > most_characters]
-        for row, of_text in zip(long, self._ids([texts[row][:most_characters] for row in long]), strict=True):
-            ids[row] = of_text
-        for row, of_text in enumerate(ids):
-            if len(of_text) > (self.max_tokens or 0):
-                ids[row] = of_text[: self.max_tokens]
+        if self.max_tokens is None or self._most_characters is None:
+            return ids
+        long = np.flatnonzero(pc.utf8_length(texts).to_numpy(zero_copy_only=False) > self._most_characters)
+        if len(long):
+            starts = pc.utf8_slice_codeunits(texts.take(pa.array(long)), 0, self._most_characters)
+            rows = np.arange(len(texts))
+            rows[long] = len(texts) + np.arange(len(long))
+            ids = joined(ids, self._ids(starts)).take(rows)
+        return ids.cut(self.max_tokens)
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    def _ids(self, texts: pa.StringArray) -> Ragged:
+        if self._token_ids is not None:
+            return self._token_ids(texts)
+        return ragged(
+            [
+                encoding.ids
+                for encoding in self._tokenizer.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
+            ]
+        )
+
+
+def _compiled(tokenizer: Any) -> TokenIds | None:
+    """Return the compiled loops for an uncased WordPiece tokenizer, 25 times as fast as the library; None for other
+    tokenizers.
+    """
+    try:
+        vocabulary = uncased_vocabulary(json.loads(tokenizer.to_str()))
+    except ValueError:
+        return None
+    return TokenIds(vocabulary, WORDPIECE)

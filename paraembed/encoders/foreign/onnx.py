@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, token_counts
-from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, ragged, token_counts
+from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
 from paraembed.settings import Inference
 
 _GRAPHS = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "onnx/model_optimized.onnx")
 _VECTORS = ("sentence_embedding", "embedding", "embeddings", "vectors")  # outputs that are vectors of texts already
 _QUANTIZED = b"DynamicQuantizeLinear"  # operator: its scales depend on the other texts of the batch
+_CUDA = "CUDAExecutionProvider"
 _MOST_TOKENS = 512  # where no file of the model has another limit
 
 
@@ -36,16 +37,15 @@ class OnnxEncoder(InBatches):
         runtime, tokenizers = import_module("onnxruntime"), import_module("tokenizers")
         graph = next((name for name in _GRAPHS if name in files.names), None)
         if graph is None or "tokenizer.json" not in files.names:
-            raise ValueError(f"{files.folder} lacks a file; expected tokenizer.json and one of {', '.join(_GRAPHS)}")
+            raise ModelError(f"a file is missing; expected tokenizer.json and one of {', '.join(_GRAPHS)}")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        provider = "CUDAExecutionProvider" if inference.device == "cuda" else "CPUExecutionProvider"
-        if provider not in runtime.get_available_providers():
-            raise ValueError(
-                "`device` is cuda, but the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or "
-                "use cpu"
-            )
+        provider = _CUDA if inference.device == "cuda" else "CPUExecutionProvider"
         self._session = runtime.InferenceSession(str(files.folder / graph), options, providers=[provider])
+        if provider not in self._session.get_providers():  # ONNX Runtime only warns if CUDA's libraries are missing
+            raise ModelError(
+                "`device` is cuda, but ONNX Runtime finds no GPU or CUDA library; use cpu, or install them"
+            )
         self._inputs = {value.name for value in self._session.get_inputs()}
         outputs = [value.name for value in self._session.get_outputs()]
         self._output = next((name for name in _VECTORS if name in outputs), outputs[0])
@@ -62,6 +62,13 @@ class OnnxEncoder(InBatches):
         width = len(self._compute(["a"])[0])
         super().__init__(files, replace(inference, prompt=self._prompt), width, max(0, limit - self._overhead))
 
+    @classmethod
+    def no_gpu(cls) -> str:
+        """Return the reason if the installed ONNX Runtime is that for CPUs."""
+        if _CUDA in import_module("onnxruntime").get_available_providers():
+            return ""
+        return "the installed onnxruntime does not support CUDA; install onnxruntime-gpu, or use cpu"
+
     @property
     def _overhead(self) -> int:
         prompt = len(self._tokenizer.encode(self._prompt, add_special_tokens=False).ids) if self._prompt else 0
@@ -73,9 +80,8 @@ class OnnxEncoder(InBatches):
     def _count(self, texts: Sequence[str]) -> tuple[Ids, Ids]:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         unknown = getattr(self._tokenizer.model, "unk_token", None)
-        return token_counts(
-            [encoding.ids for encoding in encodings], self._tokenizer.token_to_id(unknown) if unknown else None
-        )
+        ids = ragged([encoding.ids for encoding in encodings])
+        return token_counts(ids, self._tokenizer.token_to_id(unknown) if unknown else None)
 
     def _compute(self, texts: Sequence[str]) -> Matrix:
         self._tokenizer.enable_truncation(self._limit)
@@ -123,24 +129,22 @@ def _pooling(files: ModelFiles, *, has_prompt: bool) -> tuple[str, bool]:
     """Return how token vectors are pooled, and whether the text vector is normalized.
 
     Raises:
-        ValueError: the model has other modules, or the pooling is not supported.
+        ModelError: the model has other modules, or the pooling is not supported.
     """
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in _json(files, "modules.json") or []]
     if other := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
-        raise ValueError(f"modules.json names {min(other)}, which onnx: does not support; load the model with st:")
+        raise ModelError(f"modules.json names {min(other)}, which onnx: does not support; load the model with st:")
     normalizes = "Normalize" in kinds
     config = _json(files, "1_Pooling/config.json")
     if config is None:
         return "mean", normalizes
     if has_prompt and config.get("include_prompt") is False:
-        raise ValueError("onnx: cannot leave the prompt out of the mean, as 1_Pooling/config.json asks; use st:")
+        raise ModelError("onnx: cannot leave the prompt out of the mean, as 1_Pooling/config.json asks; use st:")
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     active = [name for name, value in config.items() if name.startswith("pooling_mode") and value is True]
     modes = [known.get(name) for name in active] or [config.get("pooling_mode", "mean")]
     if len(modes) != 1 or modes[0] not in _POOLED:
-        raise ValueError(
-            f"{files.folder}/1_Pooling/config.json: onnx: supports only mean and cls pooling; load the model with st:"
-        )
+        raise ModelError("1_Pooling/config.json: onnx: supports only mean and cls pooling; load the model with st:")
     return str(modes[0]), normalizes
 
 

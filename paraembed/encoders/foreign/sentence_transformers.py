@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, token_counts
-from paraembed.encoders.foreign.files import ModelFiles
+from paraembed.encoders.foreign.base import Ids, InBatches, Matrix, ragged, token_counts
+from paraembed.encoders.foreign.files import ModelError, ModelFiles
 from paraembed.io.fingerprint import read_json
 from paraembed.settings import Inference
 
@@ -29,7 +29,7 @@ class SentenceTransformerEncoder(InBatches):
     def __init__(self, files: ModelFiles, inference: Inference) -> None:
         self.libraries = (*_LIBRARIES, *_OF_BACKEND[inference.backend])
         if inference.backend != "torch" and inference.precision != "float32":
-            raise ValueError(
+            raise ModelError(
                 f"`precision` is {inference.precision}, but {inference.backend} computes as its graph says"
             )
         _check_code(files, is_trusted=inference.trust_remote_code)
@@ -82,7 +82,7 @@ class SentenceTransformerEncoder(InBatches):
             unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
         else:
             unknown = self._tokenizer.unk_token_id
-        return token_counts(self._ids(texts), unknown)
+        return token_counts(ragged(self._ids(texts)), unknown)
 
     def _compute(self, texts: Sequence[str]) -> Matrix:
         vectors = self._on_device.encode(
@@ -101,7 +101,7 @@ def _one_thread(backend: str) -> dict[str, Any]:
 
 
 def _check_code(files: ModelFiles, *, is_trusted: bool) -> None:
-    """Raise ValueError if a model runs Python code of its own without trust, or code that is not in its folder.
+    """Raise ModelError if a model runs Python code of its own without trust, or code that is not in its folder.
 
     Version 5 of sentence-transformers runs the code of a folder without asking.
     """
@@ -111,6 +111,6 @@ def _check_code(files: ModelFiles, *, is_trusted: bool) -> None:
         if name.rpartition("/")[2] == "router_config.json":
             kinds += map(str, read_json(files.folder / name).get("types", {}).values())
         if name.rpartition("/")[2] == "config.json" and "--" in str(read_json(files.folder / name).get("auto_map", "")):
-            raise ValueError(f"{name} names Python code of another model; save the model with its code")
+            raise ModelError(f"{name} names Python code of another model; save the model with its code")
     if not is_trusted and (other := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]):
-        raise ValueError(f"module {other[0][:80]} is Python code that comes with the model; see `trust_remote_code`")
+        raise ModelError(f"module {other[0][:80]} is Python code that comes with the model; see `trust_remote_code`")

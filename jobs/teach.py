@@ -1,0 +1,9 @@
+"""Teach a static encoder the vectors of a sentence encoder: see ``python jobs/teach.py --help``."""
+
+import sys
+
+if __name__ == "__main__":
+    sys.path.append(f"{sys.path[0]}/..")  # a checkout need not be installed
+    from paraembed.commands import main
+
+    sys.exit(main("teach"))

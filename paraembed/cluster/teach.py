@@ -1,0 +1,379 @@
+"""Teach a student on Ray, in stages: texts, units, the teacher's vectors, regression, student.
+
+Each stage is a folder in the work folder. Its name ends with a digest of everything that decides its content, and it
+appears when it is complete, so a stopped job resumes, and jobs with other settings share the stages that are equal.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paraembed import checkpoint
+from paraembed.cluster.embed import embed
+from paraembed.cluster.session import ray_session, run_tasks
+from paraembed.console import doing, duration, print_table, say
+from paraembed.distillation.ridge import COLUMNS, Normal, Regression
+from paraembed.distillation.settings import DEFAULT_TEACHING, TeachSettings
+from paraembed.distillation.student import Matrix, of_mean_length, principal, prior_of, with_rare_length
+from paraembed.distillation.texts import COUNT, TEXT, UNIT, VOCABULARY, left_out, read_texts, write_texts, write_units
+from paraembed.embedding.estimate import estimate
+from paraembed.embedding.inputs import InputFile, list_inputs
+from paraembed.embedding.output import Embeddings
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.settings import Settings
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig, Oov
+from paraembed.encoders.protocol import TextEncoder
+from paraembed.io.atomic import new_folder, work_folder, write_file, write_json
+from paraembed.io.escape import markdown
+from paraembed.io.fingerprint import digest_of, read_json, sha256_of
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.io.resume import other_work
+from paraembed.loading import open_encoder
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
+from paraembed.text import WORDPIECE
+from paraembed.text.vocabulary import Words
+from paraembed.text.wordpiece import read_vocabulary
+from paraembed.tracking.fetch import fetch_encoder
+from paraembed.tracking.runs import Run, send_left, tracked_run
+
+FORMAT = "paraembed-teach-1"
+MANIFEST = "_manifest.json"  # no input of embed
+_PRIOR = "prior.npy"
+_DIGITS = 12
+_PART_ROWS = 10_000  # of the teacher's vectors: what a stopped job loses
+
+
+@dataclass(frozen=True)
+class Request:
+    """What decides a student.
+
+    Attributes:
+        teacher: name of the teacher, see ``open_encoder``.
+        texts: input files, folders, globs or URIs.
+        text_columns: columns with texts; empty for .txt files.
+        leave_out: files of evaluation sets, whose texts are left out.
+        settings: settings of the student.
+        inference: settings of the teacher.
+        reading: limits on reading an input file.
+    """
+
+    teacher: str
+    texts: Sequence[str]
+    text_columns: tuple[str, ...] = ()
+    leave_out: tuple[Path, ...] = ()
+    settings: TeachSettings = DEFAULT_TEACHING
+    inference: Inference = DEFAULT_INFERENCE
+    reading: TableLimits = DEFAULT_TABLE_LIMITS
+
+
+def teach(
+    request: Request, out: Path, work: Path, *, workers: int = 2, gpus: Gpus = DEFAULT_GPUS, overwrite: bool = False
+) -> tuple[dict[str, Any], bool]:
+    """Write a student of a teacher; the same call resumes.
+
+    Args:
+        request: what decides the student.
+        out: encoder folder to write.
+        work: folder of the stages, which is kept.
+        workers: number of tasks at a time, one CPU each.
+        gpus: GPUs of the teacher.
+        overwrite: replace another encoder at ``out``.
+
+    Returns:
+        How the student was taught, as recorded in its folder, and whether it was finished before.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: an input is missing.
+        ValueError: an input or setting cannot be used, ``out`` holds something else, or another job uses ``work``.
+    """
+    check_workers(workers)
+    doing("reading the teacher")
+    teacher = open_encoder(request.teacher, gpus.on(request.inference), fetch_encoder)
+    pieces = _pieces(teacher) if request.settings.units == "wordpiece" else None
+    doing("finding the texts")
+    files = list_inputs(request.texts, request.reading)
+    _check_dim(request.settings, teacher.width)
+    before = _student_at(out)
+    with work_folder(work):
+        stages = _Stages(work, request, files, teacher, pieces, workers, gpus)
+        if before.get("identity") == stages.student:
+            send_left(out)
+            say(f"{out} is already finished; nothing to do")
+            return before, True
+        if before and not overwrite:
+            raise other_work(out, "teacher, text or setting")
+        doing("starting Ray and MLflow")
+        with tracked_run(f"teach {out.name}", out) as run, ray_session(workers):
+            _describe(run, request, teacher, workers)
+            record = stages.write_student(out)
+            run.metrics({"units": record["units"], "texts": record["texts"], "explained": record["explained"]})
+    return record, False
+
+
+def dry_run(request: Request, *, workers: int = 2) -> None:
+    """Print what each stage takes, from two seconds of embedding; nothing is written.
+
+    Raises:
+        FileNotFoundError, ValueError: the same errors as ``teach``.
+    """
+    check_workers(workers)
+    doing("reading the teacher")
+    teacher = open_encoder(request.teacher, request.inference, fetch_encoder)
+    if request.settings.units == "wordpiece":
+        _pieces(teacher)
+    _check_dim(request.settings, teacher.width)
+    files = list_inputs(request.texts, request.reading)
+    doing("embedding a sample with the teacher")
+    columns = request.text_columns
+    expected = estimate(teacher, make_plan(files, Settings(text_column=columns[0] if columns else None)), workers)
+    rows = expected.rows * max(1, len(columns))
+    seconds = rows / max(expected.rows_per_second, 1e-9)
+    lines = [
+        ("texts", f"{rows:,}", "about a second for 20,000 texts"),
+        ("teacher's vectors", f"at most {rows:,}", f"{duration(seconds)} ({expected.rows_per_second:,.0f} texts/s)"),
+        ("units alone", "the units", "at the same rate or faster"),
+        ("regression", f"{-(-teacher.width // COLUMNS)} slices", "about a minute for 300,000 texts and 2 workers"),
+    ]
+    print_table(("stage", "rows", f"time, {workers} workers"), lines)
+
+
+def _pieces(teacher: TextEncoder) -> Any:
+    """Return the vocabulary of the teacher's tokenizer; raise ValueError if it is not one of word pieces."""
+    files = getattr(teacher, "files", None)
+    if files is None or "tokenizer.json" not in files.names:
+        raise ValueError("`units` is wordpiece, but the teacher has no tokenizer.json; use `units` word")
+    try:
+        return read_vocabulary(files.folder / "tokenizer.json")
+    except ValueError as error:
+        raise ValueError(f"`units` is wordpiece, but {error}; use `units` word") from None
+
+
+def _check_dim(settings: TeachSettings, width: int) -> None:
+    if settings.dim is not None and settings.dim > width:
+        raise ValueError(
+            f"`dim` is {settings.dim}, but the teacher's vectors have {width} dimensions; give at most {width}"
+        )
+
+
+def _student_at(out: Path) -> dict[str, Any]:
+    """Return how the student at ``out`` was taught; an empty result if there is no encoder.
+
+    Raises:
+        ValueError: there is something else than an encoder.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return {}
+    return dict((checkpoint.read_config(out).get("provenance") or {}).get("taught") or {"identity": ""})
+
+
+def _describe(run: Run, request: Request, teacher: TextEncoder, workers: int) -> None:
+    run.params({"teacher": request.teacher, **asdict(request.settings)})
+    run.tags({"workers": str(workers), "teacher_fingerprint": teacher.fingerprint})
+    run.link("encoder_run", "fingerprint", teacher.fingerprint)
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """Stages of a job, see the module. The properties are their digests."""
+
+    work: Path
+    request: Request
+    files: tuple[InputFile, ...]
+    teacher: TextEncoder
+    pieces: pa.StringArray | None
+    workers: int
+    gpus: Gpus
+
+    @cached_property
+    def texts(self) -> str:
+        inputs = [{"size": file.size, "sha256": file.sha256, "kind": file.kind} for file in self.files]
+        sets = sorted(sha256_of(path) for path in self.request.leave_out)
+        return _digest(FORMAT, inputs, self.request.text_columns, sets)
+
+    @cached_property
+    def units(self) -> str:
+        settings = self.request.settings
+        if self.pieces is not None:
+            return _digest(self.texts, settings.units, self.pieces.to_pylist())
+        return _digest(self.texts, settings.units, settings.min_count, settings.max_words)
+
+    @cached_property
+    def vectors(self) -> str:
+        return _digest(self.texts, self.teacher.fingerprint, dict(self.teacher.identity))
+
+    @cached_property
+    def alone(self) -> str:
+        return _digest(self.units, self.teacher.fingerprint, dict(self.teacher.identity))
+
+    @cached_property
+    def prior(self) -> str:
+        return _digest(self.alone, self.request.settings.smoothing)
+
+    @cached_property
+    def ridge(self) -> str:
+        return _digest(self.prior, self.vectors, self.request.settings.l2, self.request.settings.steps)
+
+    @cached_property
+    def student(self) -> str:
+        return _digest(self.ridge, self.request.settings.dim, self.oov)
+
+    @property
+    def oov(self) -> Oov:
+        """Vectors of OOV tokens."""
+        return self.request.settings.oov if self.pieces is None else "shared"
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a stage."""
+        return self.work / f"{name}-{getattr(self, name)}"
+
+    def write_student(self, out: Path) -> dict[str, Any]:
+        """Run the stages that are missing, and write the student; return its provenance."""
+        texts = self._stage("texts", self._write_texts)
+        say(
+            f"{texts['kept']:,} distinct texts of {texts['read']:,}; {texts['left_out']:,} were left out, because the "
+            "evaluation sets have them"
+        )
+        units = self._stage("units", partial(write_units, self.folder("texts"), self.pieces, self.request.settings))
+        share = units["unknown_tokens"] / max(1, units["tokens"])
+        say(f"{units['units']:,} units; {share:.2%} of {units['tokens']:,} tokens are out of vocabulary")
+        self._embed("vectors", self.folder("texts"))
+        self._embed("alone", self.folder("units") / VOCABULARY)
+        self._write_prior()
+        explained = self._write_ridge()
+        say(f"the student explains {explained:.1%} of the variance of the teacher's vectors")
+        record = {
+            "identity": self.student,
+            "teacher": self.request.teacher,
+            "teacher_fingerprint": self.teacher.fingerprint,
+            "settings": asdict(self.request.settings),
+            "text_files": [file.name for file in self.files],
+            "texts": texts["kept"],
+            "left_out": texts["left_out"],
+            "units": units["units"],
+            "explained": explained,
+        }
+        matrix = checkpoint.load(self.folder("ridge")).matrix.numpy()
+        if self.request.settings.dim is not None:
+            matrix = principal(matrix, self._regression(), self.request.settings.dim)
+        if self.oov == "hashed":
+            matrix = with_rare_length(matrix, len(matrix) - 1)
+        self._save(of_mean_length(matrix), out, record, f"A student of {self.request.teacher}", oov=self.oov)
+        return record
+
+    def _stage(self, name: str, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+        """Return the manifest of a stage; if it is missing, make it."""
+        folder = self.folder(name)
+        if not (folder / MANIFEST).is_file():
+            doing(f"writing the {name}")
+            with new_folder(folder) as new:
+                counts = make(new)
+                files = {path.name: sha256_of(path) for path in sorted(new.iterdir())}
+                write_json(new / MANIFEST, {"format": FORMAT, "stage": name, **counts, "files": files})
+        manifest: dict[str, Any] = read_json(folder / MANIFEST, dict[str, Any])
+        for file, digest in manifest["files"].items():
+            if not (folder / file).is_file() or sha256_of(folder / file) != digest:
+                raise ValueError(
+                    f"{folder / file} is missing or damaged; remove {folder} and run the same command again"
+                )
+        return manifest
+
+    def _write_texts(self, folder: Path) -> dict[str, Any]:
+        evaluation = left_out(self.request.leave_out)
+        return write_texts(read_texts(self.files, self.request.text_columns), evaluation, folder)
+
+    def _embed(self, name: str, texts: Path) -> None:
+        """Write the teacher's vectors of texts, as ``jobs/embed.py`` does."""
+        settings = Settings(text_column=TEXT, part_rows=_PART_ROWS)
+        options: dict[str, Any] = {"inference": self.request.inference, "gpus": self.gpus}
+        embed(self.request.teacher, [texts], self.folder(name), settings, workers=self.workers, **options)
+
+    def _vocabulary(self) -> pa.Table:
+        return pq.read_table(self.folder("units") / VOCABULARY, columns=[UNIT, COUNT])
+
+    def _save(
+        self, matrix: Matrix, out: Path, record: dict[str, Any], title: str, *, oov: Oov = "shared", **more: Any
+    ) -> None:
+        words = Words(self._vocabulary()[UNIT].combine_chunks().cast(pa.string()), matrix)
+        tokenizer = "ptb-v1" if self.pieces is None else WORDPIECE
+        lines = [f"* {name}: {markdown(str(value))}" for name, value in record.items() if name != "settings"]
+        card = "\n".join([f"# {markdown(title)}", "", "Written by jobs/teach.py.", "", *lines, ""])
+        encoder = Encoder(AvgConfig(), words, tokenizer, oov=oov)
+        checkpoint.save(encoder, out, recipe={}, provenance={"taught": record}, model_card=card, **more)
+
+    def _write_prior(self) -> None:
+        """Write the prior as an encoder."""
+        folder = self.folder("prior")
+        if folder.exists():
+            return
+        doing("writing the prior")
+        vectors = [block.vectors for block in Embeddings(self.folder("alone")).blocks()]
+        counts = self._vocabulary()[COUNT].to_numpy()
+        matrix = prior_of(np.concatenate(vectors), counts, self.request.settings.smoothing)
+        record = {"identity": self.prior, "teacher": self.request.teacher}
+        self._save(matrix, folder, record, "Units alone", write_more=lambda new: np.save(new / _PRIOR, matrix))
+
+    def _regression(self) -> Regression:
+        settings = self.request.settings
+        folders = self.folder("units"), self.folder("vectors"), self.folder("prior") / _PRIOR
+        return Regression(*folders, settings.l2, settings.steps)
+
+    def _write_ridge(self) -> float:
+        """Write the result of the regression as an encoder; return the fraction of the variance that it explains."""
+        folder = self.folder("ridge")
+        if not folder.exists():
+            parts = folder.with_name(f".{folder.name}.partial")
+            parts.mkdir(exist_ok=True)
+            width = self.teacher.width
+            slices = [slice(start, min(start + COLUMNS, width)) for start in range(0, width, COLUMNS)]
+            sums = self._slices("summing for the regression", parts, "sums", slices, partial(_sum, self._regression()))
+            products, squares = (sum(float(part[name].sum()) for part in sums) for name in ("products", "squares"))
+            scale = products / squares if squares else 0.0
+            solve = partial(_solve, self._regression(), parts, scale)
+            solved = self._slices("solving the regression", parts, "solved", slices, solve)
+            errors, total = (
+                sum(float(part["errors"].sum()) for part in solved),
+                sum(float(part["total"].sum()) for part in sums),
+            )
+            record = {"identity": self.ridge, "explained": 1 - errors / total if total else 0.0}
+            self._save(np.concatenate([part["matrix"] for part in solved], axis=1), folder, record, "Regression")
+            shutil.rmtree(parts)
+        return float(checkpoint.read_config(folder)["provenance"]["taught"]["explained"])
+
+    def _slices(
+        self, what: str, folder: Path, name: str, slices: list[slice], make: Callable[..., dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the arrays of each slice of columns; tasks compute those that no earlier run has written."""
+        files = [folder / f"{name}-{number:05d}.npz" for number in range(len(slices))]
+        todo = [number for number, path in enumerate(files) if not path.exists()]
+
+        def write(number: int) -> None:
+            arrays = make(number=number, columns=slices[number])
+            write_file(files[number], lambda file: np.savez(file, **arrays))
+
+        doing(f"{what}: {len(files)} slices")
+        for done, _ in enumerate(run_tasks(write, todo, self.workers), len(files) - len(todo) + 1):
+            doing(f"{what}: {done} of {len(files)} slices are done")
+        return [dict(np.load(path, allow_pickle=False)) for path in files]
+
+
+def _digest(*values: Any) -> str:
+    return digest_of(list(values))[:_DIGITS]
+
+
+def _sum(regression: Regression, number: int, columns: slice) -> dict[str, Any]:  # noqa: ARG001 - as _solve
+    return regression.normal(columns)._asdict()
+
+
+def _solve(regression: Regression, parts: Path, scale: float, number: int, columns: slice) -> dict[str, Any]:
+    with np.load(parts / f"sums-{number:05d}.npz", allow_pickle=False) as arrays:
+        normal = Normal(**{name: arrays[name] for name in Normal._fields})
+    matrix, errors = regression.solve(normal, columns, scale)
+    return {"matrix": matrix, "errors": errors}

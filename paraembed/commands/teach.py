@@ -1,0 +1,83 @@
+"""Command ``teach``, from a sentence encoder and texts to a static encoder: see ``python jobs/teach.py --help``."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from paraembed.commands.job import run
+from paraembed.commands.paths import absolute, absolute_place, existing, named_encoder
+from paraembed.console import say
+from paraembed.distillation.settings import TeachSettings
+from paraembed.io.limits import DEFAULT_TABLE_LIMITS, TableLimits
+from paraembed.settings import DEFAULT_GPUS, DEFAULT_INFERENCE, Gpus, Inference, check_workers
+
+GROUPS = {
+    "data": "max_line_bytes max_inflation max_field_lines",
+    "student": "smoothing l2 steps",
+    "teacher": "prompt backend batch_tokens trust_remote_code device precision gpus gpu_share",
+}
+
+
+@dataclass(frozen=True)
+class Teach:
+    """Teach a static encoder, one vector per word or word piece, the text vectors of a sentence encoder.
+
+    Stages: distinct texts, units and counts, the teacher's vectors of the texts and of each unit, and a regression from
+    the former to the latter. The same command resumes a stopped or killed run; runs with other settings share the
+    stages in --work that are equal.
+    """
+
+    teacher: Annotated[str, tyro.conf.arg(metavar="FOLDER|st:MODEL|m2v:MODEL|onnx:FOLDER|RUN")]
+    """Sentence encoder, as jobs/embed.py --encoder takes it."""
+    texts: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE [FILE ...]")]
+    """Files, folders, globs or URIs: .txt (one text per line), .jsonl, .csv, .tsv, also .gz, .zst, .bz2; .parquet."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    """Encoder folder to write."""
+    text_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN ...]")] = ()
+    """Columns with texts, for example 'first second' of pair shards; required for all formats except .txt."""
+    leave_out: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FILE ...]")] = ()
+    """Evaluation sets, files or folders; texts that equal one of their cells in letters and digits are left out."""
+    work: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder of the stages, which is kept; default: <out>.teach."""
+    settings: Annotated[TeachSettings, tyro.conf.arg(name="")] = field(default_factory=TeachSettings)
+    workers: int = 2
+    """Number of worker processes, one CPU each."""
+    overwrite: bool = False
+    """Replace another encoder at --out."""
+    dry_run: bool = False
+    """Print what each stage takes, measured by two seconds of embedding, and exit."""
+    inference: Annotated[Inference, tyro.conf.arg(name="")] = DEFAULT_INFERENCE
+    gpu: Annotated[Gpus, tyro.conf.arg(name="")] = DEFAULT_GPUS
+    reading: Annotated[TableLimits, tyro.conf.arg(name="")] = DEFAULT_TABLE_LIMITS
+
+
+def main(flags: Teach) -> None:
+    """Teach, and print the next command."""
+    check_workers(flags.workers)
+    teacher, out = named_encoder(flags.teacher, "--teacher"), absolute(flags.out, "--out")
+    work = absolute(flags.work or out.with_name(f"{out.name}.teach"), "--work")
+    texts = [str(absolute_place(argument, "--texts")) for argument in flags.texts]
+    sets = [existing(path, "--leave-out") for path in flags.leave_out]
+    from paraembed.cluster.teach import Request, dry_run, teach
+
+    files = [file for path in sets for file in _files_of(path)]
+    data = teacher, texts, flags.text_column, tuple(files)
+    request = Request(*data, flags.settings, flags.inference, flags.reading)
+    if flags.dry_run:
+        dry_run(request, workers=flags.workers)
+        return
+    _, was_finished = teach(request, out, work, workers=flags.workers, gpus=flags.gpu, overwrite=flags.overwrite)
+    if not was_finished:
+        say(f"wrote {flags.out}; next: python jobs/evaluate.py --encoder {flags.out} …")
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the files below a folder, or the file itself."""
+    return sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]
+
+
+def command() -> int:
+    """Run the job with this process's command line."""
+    return run(main, Teach, GROUPS)

@@ -1,0 +1,159 @@
+"""Ridge regression of unit vectors: the mean of a text's unit vectors approximates the teacher's vector of the text.
+
+With the rows of A [n, V] the relative frequencies of the units in each text, T [n, d] the teacher's centered vectors
+and S [V, d] the prior, W minimizes ‖A W - T‖² + λ‖W - S‖². Conjugate gradients with a Jacobi preconditioner solve the
+normal equations (AᵀA + λI)(W - S) = Aᵀ(T - A S), all columns at once in float64.
+
+The columns are independent, so each task computes a slice of them: with any number of workers the same bytes, and no
+exchange of the [V, d] sums of row blocks. The rows are read in blocks, the ids from a memory map and T from Parquet.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from paraembed.distillation.texts import IDS, OFFSETS
+from paraembed.embedding.output import Embeddings
+from paraembed.io.places import Place
+
+Floats = npt.NDArray[np.float64]
+
+COLUMNS = 96
+"""Columns of a task: with 128,000 units, six arrays of 98 MB."""
+_BLOCK_ROWS = 32_768
+
+
+class Normal(NamedTuple):
+    """Sums over all texts for a slice of k columns.
+
+    Attributes:
+        targets: AᵀT with T not yet centered [V, k].
+        prior: AᵀA S [V, k].
+        means: mean of T [k].
+        products: Σ A S ∘ (T - mean) [k].
+        squares: Σ (A S)² [k].
+        total: Σ (T - mean)² [k].
+    """
+
+    targets: Floats
+    prior: Floats
+    means: Floats
+    products: Floats
+    squares: Floats
+    total: Floats
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Problem of a regression.
+
+    Attributes:
+        units: folder of ``write_units``.
+        vectors: output of ``jobs/embed.py`` with the teacher's vectors of the same texts.
+        prior: float32 [V, d], an .npy file.
+        l2: λ as a multiple of the mean diagonal of AᵀA.
+        steps: steps of conjugate gradients.
+    """
+
+    units: Path
+    vectors: Place
+    prior: Path
+    l2: float
+    steps: int
+
+    def normal(self, columns: slice) -> Normal:
+        """Return the sums for a slice of columns, in one pass over ids and vectors."""
+        prior_VK = np.load(self.prior, mmap_mode="r")[:, columns].astype(np.float64)
+        targets_VK, of_prior_VK = np.zeros_like(prior_VK), np.zeros_like(prior_VK)
+        sums = np.zeros((5, prior_VK.shape[1]))
+        num_rows = 0
+        for A, T in self._blocks_with_vectors(columns):
+            estimates = A @ prior_VK
+            targets_VK += A.T @ T
+            of_prior_VK += A.T @ estimates
+            sums += [T.sum(0), (estimates * T).sum(0), estimates.sum(0), (estimates**2).sum(0), (T**2).sum(0)]
+            num_rows += len(T)
+        sum_T, products, sum_estimates, squares, total = sums
+        means = sum_T / num_rows
+        centered = products - means * sum_estimates, squares, total - num_rows * means**2
+        return Normal(targets_VK, of_prior_VK, means, *centered)
+
+    def solve(self, normal: Normal, columns: slice, scale: float) -> tuple[npt.NDArray[np.float32], Floats]:
+        """Return W [V, k] and the sums of its squared errors [k], for a slice of columns.
+
+        Args:
+            normal: result of ``normal``.
+            columns: the slice.
+            scale: factor of the prior, so that S is the best multiple of it.
+        """
+        prior_VK = scale * np.load(self.prior, mmap_mode="r")[:, columns].astype(np.float64)
+        diagonal_V, sums_V = self._diagonal(len(prior_VK))
+        weight = self.l2 * diagonal_V.sum() / max(1, np.count_nonzero(diagonal_V))
+        right = normal.targets - sums_V[:, None] * normal.means - scale * normal.prior
+        change = self._conjugate_gradients(right, diagonal_V, weight)
+        # ‖R - A X‖² = ‖R‖² - 2 Xᵀ AᵀR + Xᵀ AᵀA X, with R = T - A S
+        errors = normal.total - 2 * scale * normal.products + scale**2 * normal.squares
+        errors += (change * (self._product(change) - 2 * right)).sum(0)
+        return (prior_VK + change).astype(np.float32), errors
+
+    def _conjugate_gradients(self, right_VK: Floats, diagonal_V: Floats, weight: float) -> Floats:
+        jacobi_V1 = (diagonal_V + weight)[:, None]
+        solution, residual = np.zeros_like(right_VK), right_VK.copy()
+        preconditioned = residual / jacobi_V1
+        direction = preconditioned.copy()
+        energy = (residual * preconditioned).sum(0)
+        for _ in range(self.steps):
+            product = self._product(direction) + weight * direction
+            length = _ratio(energy, (direction * product).sum(0))
+            solution += length * direction
+            residual -= length * product
+            preconditioned = residual / jacobi_V1
+            before, energy = energy, (residual * preconditioned).sum(0)
+            direction = preconditioned + _ratio(energy, before) * direction
+        return solution
+
+    def _product(self, matrix_VK: Floats) -> Floats:
+        """Return AᵀA X."""
+        total = np.zeros_like(matrix_VK)
+        for _, A in self.blocks(len(matrix_VK)):
+            total += A.T @ (A @ matrix_VK)
+        return total
+
+    def _diagonal(self, num_units: int) -> tuple[Floats, Floats]:
+        """Return the diagonal of AᵀA [V], and Aᵀ1 [V]."""
+        diagonal, sums = np.zeros(num_units), np.zeros(num_units)
+        for _, A in self.blocks(num_units):
+            A.sum_duplicates()
+            diagonal += np.bincount(A.indices, A.data**2, minlength=num_units)
+            sums += np.bincount(A.indices, A.data, minlength=num_units)
+        return diagonal, sums
+
+    def blocks(self, num_units: int) -> Iterator[tuple[int, sparse.csr_matrix]]:
+        """Yield the first row of each block of A, and the block."""
+        offsets = np.load(self.units / OFFSETS, mmap_mode="r")
+        for start in range(0, len(offsets) - 1, _BLOCK_ROWS):
+            yield start, self.rows(start, min(start + _BLOCK_ROWS, len(offsets) - 1), num_units)
+
+    def _blocks_with_vectors(self, columns: slice) -> Iterator[tuple[sparse.csr_matrix, Floats]]:
+        num_units = len(np.load(self.prior, mmap_mode="r"))
+        for block in Embeddings(self.vectors).blocks():
+            vectors = block.vectors[:, columns].astype(np.float64)
+            yield self.rows(block.first, block.first + len(vectors), num_units), vectors
+
+    def rows(self, start: int, stop: int, num_units: int) -> sparse.csr_matrix:
+        """Return rows ``start`` to ``stop`` - 1 of A."""
+        offsets = np.load(self.units / OFFSETS, mmap_mode="r")[start : stop + 1]
+        ids = np.array(np.load(self.units / IDS, mmap_mode="r")[offsets[0] : offsets[-1]])  # scipy sorts them in place
+        lengths = np.diff(offsets)
+        shares = np.repeat(1 / np.maximum(lengths, 1), lengths)
+        return sparse.csr_matrix((shares, ids, offsets - offsets[0]), shape=(len(lengths), num_units))
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    """Return above / below; 0 where both vanish, for columns that are solved exactly."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)

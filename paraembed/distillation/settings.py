@@ -1,0 +1,48 @@
+"""Settings of ``jobs/teach.py`` that decide the student; this module imports nothing slow."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from paraembed.options import check_fields
+
+Units = Literal["word", "wordpiece"]
+
+
+@dataclass(frozen=True)
+class TeachSettings:
+    """Settings that, together with the texts and the teacher, decide the student."""
+
+    units: Units = "word"
+    """Units with a vector: words of the texts, split by ptb-v1 (word); or the pieces of the teacher's tokenizer, which
+    must be that of an uncased BERT (wordpiece).
+    """
+    min_count: int = 2
+    """Minimum occurrences of a word; rarer words share the vector of <unk>."""
+    max_words: int | None = None
+    """Maximum number of words, the most frequent ones; default: all."""
+    smoothing: float = 1e-3
+    """Smoothing a of the prior: the teacher's vector of a unit alone, centered, times a / (a + p(unit)) (Arora et al.
+    2017).
+    """
+    l2: float = 1.0
+    """L2 penalty of the regression towards the prior, as a multiple of the mean diagonal of the normal equations."""
+    steps: int = 12
+    """Steps of conjugate gradients."""
+    oov: Literal["shared", "hashed", "drop"] = "hashed"
+    """Vectors of out-of-vocabulary words: one for all (shared); for each word a random direction, computed from a hash,
+    as long as the vectors of rare words (hashed); or none (drop). Word pieces have shared ones.
+    """
+    dim: int | None = None
+    """Dimensions of the student, the first principal components of its text vectors; default: those of the teacher."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a value is not allowed."""
+        most = 2**31 - 1
+        ranges = {"min_count": (1, most), "max_words": (1, most), "steps": (0, 10_000), "dim": (1, 65_536)}
+        check_fields(self, ranges)
+        for name in ("smoothing", "l2"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be above 0")
+
+
+DEFAULT_TEACHING = TeachSettings()

@@ -1,0 +1,187 @@
+"""Texts for the teacher: distinct, without those of the evaluation sets; their units, counts and ids."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paraembed.distillation.settings import TeachSettings
+from paraembed.embedding.inputs import InputFile
+from paraembed.embedding.plan import make_plan
+from paraembed.embedding.rows import read_part, stream_parts
+from paraembed.embedding.settings import Settings
+from paraembed.io.inflate import read_blocks
+from paraembed.io.tables import read_quoted
+from paraembed.pairs.hashing import hash_strings
+from paraembed.text import WORDPIECE
+from paraembed.text.tokenize import tokenize
+from paraembed.text.tokens import TokenIds, as_strings
+from paraembed.text.vocabulary import UNKNOWN
+from paraembed.text.wordpiece import PREFIX
+
+TEXT, COUNT, UNIT = "text", "count", "unit"
+VOCABULARY, IDS, OFFSETS = "vocabulary.parquet", "ids.npy", "offsets.npy"
+_PART_ROWS, _GROUP_ROWS = 100_000, 10_000
+_MOST_BYTES = 1 << 30  # of a file of evaluation texts
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def read_texts(files: tuple[InputFile, ...], columns: Sequence[str]) -> Iterator[pa.StringArray]:
+    """Yield the texts of input files, string arrays [n]; the texts of several columns are separate texts.
+
+    Args:
+        files: result of ``list_inputs``.
+        columns: text columns; empty for .txt files.
+
+    Raises:
+        ValueError: a file is damaged, or lacks a column.
+    """
+    settings = Settings(text_column=columns[0] if columns else None, keep=tuple(columns[1:]))
+    plan = make_plan(files, settings)
+    for number, source in enumerate(plan.inputs):
+        parts = [part for part in plan.parts if part.file == number]
+        for part, data in stream_parts(source, parts) if source.is_chain else ((part, None) for part in parts):
+            for rows in read_part(source, part, settings, data):
+                yield rows.texts
+                for column in rows.carried[1:]:
+                    yield column.cast(pa.string())
+
+
+def keys_of(texts: pa.StringArray) -> pa.StringArray:
+    """Return texts [n] in a form for comparisons: letters and digits in lower case, joined by single spaces."""
+    lower = pc.utf8_lower(pc.fill_null(texts, ""))
+    return pc.utf8_trim_whitespace(pc.replace_substring_regex(lower, r"[^\pL\pN]+", " "))
+
+
+def left_out(paths: Iterable[Path]) -> Hashes:
+    """Return the hashes of the texts in evaluation sets, in the form of ``keys_of``, sorted.
+
+    Args:
+        paths: text files, plain or compressed; each tab-separated cell of a line is a text, and each cell of a .csv.
+
+    Raises:
+        OSError, ValueError: a file cannot be read.
+    """
+    hashes = [np.zeros(0, np.uint64)]
+    for path in paths:
+        if ".csv" in path.suffixes:
+            cells = [cell for _, row in read_quoted(path, _MOST_BYTES) for cell in row]
+        else:
+            text = b"".join(read_blocks(path, 1 << 20)).decode("utf-8", "replace")
+            cells = [cell for line in text.splitlines() for cell in line.split("\t")]
+        keys = keys_of(pa.array(cells, pa.string()))
+        hashes.append(hash_strings(keys.filter(pc.not_equal(keys, ""))))
+    return np.unique(np.concatenate(hashes))
+
+
+def write_texts(texts: Iterable[pa.StringArray], evaluation: Hashes, folder: Path) -> dict[str, int]:
+    """Write the distinct texts, in the order of the input, to Parquet files with a column ``text``.
+
+    Texts are compared by hashes of 64 bits: among 10 million, the probability that two distinct ones are taken for one
+    is 3·10⁻⁶.
+
+    Args:
+        texts: string arrays; empty texts and nulls are left out.
+        evaluation: result of ``left_out``; equal texts are left out.
+        folder: folder to write.
+
+    Returns:
+        Numbers of texts read, kept, left out because an evaluation set has them, and repeated.
+    """
+    counts = Counter(read=0, kept=0, left_out=0, repeated=0)
+    seen, waiting, number = np.zeros(0, np.uint64), list[pa.StringArray](), 0
+
+    def write(block: pa.StringArray) -> None:
+        name = folder / f"part-{number:05d}.parquet"
+        pq.write_table(pa.table({TEXT: block}), name, compression="zstd", row_group_size=_GROUP_ROWS)
+
+    for array in texts:
+        block = pc.utf8_trim_whitespace(pc.fill_null(array, ""))
+        block = block.filter(pc.not_equal(block, ""))
+        counts["read"] += len(block)
+        is_kept = ~np.isin(hash_strings(keys_of(block)), evaluation)
+        counts["left_out"] += int((~is_kept).sum())
+        hashes, firsts = np.unique(hash_strings(block), return_index=True)
+        is_new = np.zeros(len(block), bool)
+        is_new[firsts[~np.isin(hashes, seen, assume_unique=True)]] = True
+        counts["repeated"] += int((is_kept & ~is_new).sum())
+        seen = np.union1d(seen, hashes)
+        waiting.append(block.filter(pa.array(is_kept & is_new)))
+        while sum(map(len, waiting)) >= _PART_ROWS:
+            whole = pa.concat_arrays(waiting)
+            write(whole.slice(0, _PART_ROWS))
+            waiting, number = [whole.slice(_PART_ROWS)], number + 1
+    if sum(map(len, waiting)):
+        write(pa.concat_arrays(waiting))
+        number += 1
+    counts["kept"] = counts["read"] - counts["left_out"] - counts["repeated"]
+    if not counts["kept"]:
+        raise ValueError(f"no text is left of {counts['read']:,}; {counts['left_out']:,} are in evaluation sets")
+    return dict(counts)
+
+
+def written_texts(folder: Path) -> Iterator[pa.StringArray]:
+    """Yield the texts of ``write_texts``, in order."""
+    for path in sorted(folder.glob("part-*.parquet")):
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group, columns=[TEXT])[TEXT].combine_chunks()
+
+
+def write_units(texts: Path, pieces: pa.StringArray | None, settings: TeachSettings, folder: Path) -> dict[str, Any]:
+    """Write the vocabulary with counts, and all texts as ids.
+
+    Args:
+        texts: folder of ``write_texts``.
+        pieces: vocabulary of word pieces; None: the words of the texts.
+        settings: which words are kept.
+        folder: folder to write: ``vocabulary.parquet`` with the columns unit, text (what the teacher embeds) and count;
+            ``ids.npy`` int32 [T], ``offsets.npy`` int64 [n + 1].
+
+    Returns:
+        Counts for the manifest.
+    """
+    vocabulary = _frequent_words(texts, settings) if pieces is None else pieces
+    tokenizer = "ptb-v1" if pieces is None else WORDPIECE
+    to_ids, lengths = TokenIds(vocabulary, tokenizer), list[npt.NDArray[np.int64]]()
+    counts = np.zeros(len(vocabulary), np.int64)
+    with (folder / "ids.raw").open("wb") as file:
+        for block in written_texts(texts):
+            ragged = to_ids(block)
+            file.write(ragged.ids.tobytes())
+            lengths.append(ragged.lengths)
+            counts += np.bincount(ragged.ids, minlength=len(vocabulary))
+    offsets = np.concatenate(([0], np.cumsum(np.concatenate(lengths))))
+    raw = np.fromfile(folder / "ids.raw", np.int32)
+    np.save(folder / IDS, raw)
+    np.save(folder / OFFSETS, offsets)
+    (folder / "ids.raw").unlink()
+    alone = [unit.removeprefix(PREFIX) if pieces is not None else unit for unit in vocabulary.to_pylist()]
+    columns = {UNIT: vocabulary, TEXT: ["" if unit == UNKNOWN else unit for unit in alone], COUNT: counts}
+    pq.write_table(pa.table(columns), folder / VOCABULARY, compression="zstd", row_group_size=_GROUP_ROWS)
+    num_unknown = int(counts[pc.index(vocabulary, UNKNOWN).as_py()])
+    return {"units": len(vocabulary), "tokens": int(offsets[-1]), "unknown_tokens": num_unknown}
+
+
+def _frequent_words(texts: Path, settings: TeachSettings) -> pa.StringArray:
+    """Return the words of the texts, the most frequent first; ``UNKNOWN`` is the last."""
+    counts = Counter[str]()
+    for block in written_texts(texts):
+        table = pc.value_counts(tokenize(as_strings(block), "ptb-v1").flat)
+        counts.update(dict(zip(table.field("values").to_pylist(), table.field("counts").to_pylist(), strict=True)))
+    words = sorted(
+        (word for word in counts if counts[word] >= settings.min_count), key=lambda word: (-counts[word], word)
+    )
+    words = [word for word in words if "\n" not in word][: settings.max_words]
+    if not words:
+        raise ValueError(
+            f"no word occurs `min_count` = {settings.min_count} times; give more texts, or a smaller value"
+        )
+    return pa.array([*words, UNKNOWN], pa.string())

@@ -1,0 +1,299 @@
+"""Scan texts for words and divide them into WordPieces, in loops over bytes compiled by numba; see ``wordpiece``.
+
+As in ``scan``, each text is first copied to a line buffer, where its words are ranges of bytes. ASCII punctuation is
+the only kind of word that needs no spaces around it there.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from paraembed.compiled import compiled, inlined
+from paraembed.text.scan import (
+    GOLDEN,
+    PADDING,
+    Eights,
+    Octets,
+    Places,
+    Points,
+    behind_word,
+    decoded,
+    put,
+    row_of,
+    short_slot,
+    signed,
+    slot_of_word,
+)
+from paraembed.text.wordpiece import (
+    COMBINING,
+    DROP,
+    EXPANDED,
+    LETTER,
+    MARK,
+    MOST_CHARACTERS,
+    SPACE,
+    SYMBOL,
+)
+
+Table = tuple[Eights, Places, Eights, npt.NDArray[np.uint64]]
+"""Pieces in a hash table, see ``tokens``: bytes, starts, slots, and ``lengths_of``."""
+Strings = tuple[Octets, Places]
+"""Bytes of strings, and the start of each."""
+
+_NONE = -1
+_MANY = 63  # bytes of a piece
+_CODE_BITS = 14
+_CODE_SHIFT, _THREE_BYTES = np.uint64(64 - _CODE_BITS), np.uint64(0xFFFFFF)
+_INVALID, _UNORDERED = -1, -2
+_BLANK, _BRACKET = b" ["
+_BIT_0, _BIT_1, _ONE = np.uint64(0x0101010101010101), np.uint64(0x0202020202020202), np.uint64(1)
+
+
+@compiled
+def scan_pieces(
+    octets: Octets,
+    places: Places,
+    points: Points,
+    kind_of: Octets,
+    expansions: tuple[Points, Places],
+    line: Octets,
+    kinds: Octets,
+    line_eights: Eights,
+    kind_eights: Eights,
+    specials: Strings,
+    heads: Table,
+    tails: Table,
+    unknown: int,
+    ids: npt.NDArray[np.int32],
+    offsets: Places,
+    unordered: Octets,
+) -> int:
+    """Write ``ids`` and ``offsets``; return the number of the first text with invalid UTF-8 or an unknown character.
+
+    If all texts are valid, return the number of texts. A text whose accents would have to be put in order gets no ids;
+    it is marked in ``unordered``.
+    """
+    count = 0
+    for text in range(len(places) - 1):
+        unordered[text] = 0
+        filled = _copy(octets, places[text], places[text + 1], points, kind_of, expansions, specials, line, kinds)
+        if filled == _INVALID:
+            return text
+        if filled == _UNORDERED:
+            unordered[text], filled = 1, 0
+        pos = 0
+        while pos < filled:
+            # As in ``scan``: a word of up to seven bytes is found without a loop or a branch on its length.
+            others = ~kind_eights[pos] & _BIT_1
+            first_other = others & (~others + _ONE)
+            before = (first_other >> _ONE) - _ONE
+            if others != 0:
+                stop = pos + signed((before & _BIT_0) * _BIT_0 >> np.uint64(56))
+                row = row_of(heads[2], short_slot(line_eights[pos] & before, stop - pos, heads[2]), _NONE)
+            else:
+                stop = behind_word(kinds, pos)
+                row = row_of(heads[2], slot_of_word(line_eights, pos, stop, heads[0], heads[1], heads[2]), _NONE)
+            if row >= 0:
+                ids[count] = row
+                count += 1
+            elif stop > pos:
+                count = _divide(line, line_eights, pos, stop, heads, tails, unknown, ids, count)
+            if kinds[stop] == MARK:
+                ids[count] = row_of(heads[2], short_slot(np.uint64(line[stop]), 1, heads[2]), unknown)
+                count += 1
+            pos = stop + 1
+        offsets[text + 1] = count
+    return len(places) - 1
+
+
+@inlined
+def _divide(
+    line: Octets,
+    eights: Eights,
+    pos: int,
+    stop: int,
+    heads: Table,
+    tails: Table,
+    unknown: int,
+    ids: npt.NDArray[np.int32],
+    count: int,
+) -> int:
+    """Write the rows of the longest pieces, from the left, of the word ``pos`` … ``stop`` - 1; return the new count.
+
+    A word without such pieces, or with too many characters, is an OOV token.
+    """
+    if _too_long(line, pos, stop):
+        ids[count] = unknown
+        return count + 1
+    done, table = count, heads
+    while pos < stop:
+        row, length = _longest(eights, pos, stop, table)
+        if row < 0:
+            ids[count] = unknown
+            return count + 1
+        ids[done] = row
+        done += 1
+        pos, table = pos + length, tails
+    return done
+
+
+@inlined
+def _longest(eights: Eights, pos: int, stop: int, table: Table) -> tuple[int, int]:
+    """Return row and bytes of the longest piece that starts at ``pos``; row ``_NONE`` if there is none.
+
+    Pieces are whole characters, so the next one starts with a whole character, too.
+    """
+    word_eights, word_places, slots, lengths = table
+    of_start = lengths[_start_code(eights[pos])]
+    length = stop - pos
+    if length >= _MANY:
+        if of_start >> np.uint64(_MANY) == 0:
+            length = _MANY - 1
+        while length >= _MANY:
+            row = row_of(slots, slot_of_word(eights, pos, pos + length, word_eights, word_places, slots), _NONE)
+            if row >= 0:
+                return row, length
+            length -= 1
+    while length > 0:
+        if of_start >> np.uint64(length) & _ONE != 0:
+            row = row_of(slots, slot_of_word(eights, pos, pos + length, word_eights, word_places, slots), _NONE)
+            if row >= 0:
+                return row, length
+        length -= 1
+    return _NONE, 0
+
+
+@inlined
+def _start_code(eight: np.uint64) -> int:
+    code: int = signed((eight & _THREE_BYTES) * GOLDEN >> _CODE_SHIFT)
+    return code
+
+
+@compiled
+def lengths_of(eights: Eights, places: Places) -> Eights:
+    """Return the lengths of the pieces that start with the same three bytes, uint64 [2^14], by a hash of these bytes.
+
+    Bit n is set if a piece has n bytes; the last bit also means all greater lengths.
+    """
+    lengths = np.zeros(1 << _CODE_BITS, np.uint64)
+    for row in range(len(places) - 1):
+        length = places[row + 1] - places[row]
+        bit = _ONE << np.uint64(min(length, _MANY))
+        if length >= 3:
+            lengths[_start_code(eights[places[row]])] |= bit
+        elif length > 0:
+            lengths |= bit
+    return lengths
+
+
+@inlined
+def _too_long(line: Octets, pos: int, stop: int) -> bool:
+    if stop - pos <= MOST_CHARACTERS:
+        return False
+    characters = 0
+    for place in range(pos, stop):
+        characters += line[place] & 0xC0 != 0x80
+    return characters > MOST_CHARACTERS
+
+
+@compiled
+def _copy(
+    octets: Octets,
+    pos: int,
+    stop: int,
+    points: Points,
+    kind_of: Octets,
+    expansions: tuple[Points, Places],
+    specials: Strings,
+    line: Octets,
+    kinds: Octets,
+) -> int:
+    """Copy a text to the line buffer; return the length of the line, ``_INVALID`` or ``_UNORDERED``."""
+    filled = combining = 0
+    while pos < stop:
+        point = signed(octets[pos])
+        if point < 0x80:
+            length = _special(octets, pos, stop, specials) if point == _BRACKET else 0
+            if length:
+                filled = _put_special(octets, pos, length, line, kinds, filled)
+                pos += length
+                combining = 0
+                continue
+            kind = kind_of[point]
+            if kind != DROP:
+                line[filled], kinds[filled] = points[point], kind
+                filled += 1
+                combining = 0
+            pos += 1
+            continue
+        size = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
+        point = decoded(octets, pos, size) if pos + size <= stop else _NONE
+        if point < 0 or point >= len(points):
+            return _INVALID
+        pos += size
+        kind = kind_of[point]
+        if kind == EXPANDED:
+            replacement, starts = expansions
+            number = points[point]
+            for place in range(starts[number], starts[number + 1]):
+                point = signed(replacement[place])
+                kind = SPACE if point == _BLANK else max(LETTER, kind_of[point])
+                filled, combining = _put_one(point, kind, line, kinds, filled, combining)
+        else:
+            filled, combining = _put_one(signed(points[point]), kind, line, kinds, filled, combining)
+        if combining < 0:
+            return _UNORDERED
+    for place in range(filled, filled + PADDING):
+        line[place], kinds[place] = _BLANK, SPACE
+    return filled
+
+
+@inlined
+def _put_one(point: int, kind: int, line: Octets, kinds: Octets, filled: int, combining: int) -> tuple[int, int]:
+    """Write a character; return the position after it, and the kind of the last accent if no other character follows
+    it, else 0; ``_NONE`` if the accents are not in order.
+    """
+    if kind == DROP:
+        return filled, combining
+    if kind >= COMBINING:
+        if combining > signed(kind) or combining < 0:
+            return filled, _NONE
+        return put(point, LETTER, line, kinds, filled), signed(kind)
+    if kind in (SPACE, SYMBOL):
+        line[filled], kinds[filled] = _BLANK, SPACE
+        filled += 1
+    if kind == SYMBOL:
+        filled = put(point, LETTER, line, kinds, filled)
+        line[filled], kinds[filled] = _BLANK, SPACE
+        filled += 1
+    if kind == LETTER:
+        if point < 0x80:
+            line[filled], kinds[filled] = point, LETTER
+            filled += 1
+        else:
+            filled = put(point, LETTER, line, kinds, filled)
+    return filled, min(combining, 0)
+
+
+@compiled
+def _put_special(octets: Octets, pos: int, length: int, line: Octets, kinds: Octets, filled: int) -> int:
+    """Write a special token, with spaces around it; return the position after it."""
+    line[filled], kinds[filled] = _BLANK, SPACE
+    for place in range(length):
+        line[filled + 1 + place], kinds[filled + 1 + place] = octets[pos + place], LETTER
+    line[filled + length + 1], kinds[filled + length + 1] = _BLANK, SPACE
+    return filled + length + 2
+
+
+@compiled
+def _special(octets: Octets, pos: int, stop: int, specials: Strings) -> int:
+    """Return the length of the special token that starts at ``pos``; 0 if there is none."""
+    names, starts = specials
+    for number in range(len(starts) - 1):
+        length: int = starts[number + 1] - starts[number]
+        if pos + length <= stop:
+            equal = 0
+            while equal < length and octets[pos + equal] == names[starts[number] + equal]:
+                equal += 1
+            if equal == length:
+                return length
+    return 0

@@ -1,0 +1,140 @@
+"""Teaching on Ray: what a student learns, stages that are shared, and jobs that are killed at every stage."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paraembed import checkpoint
+from paraembed.cluster.teach import Request, dry_run, teach
+from paraembed.distillation.settings import TeachSettings
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig
+from paraembed.io.fingerprint import sha256_of
+from paraembed.text.vocabulary import UNKNOWN, Words
+
+JOB = Path(__file__).parents[2] / "jobs" / "teach.py"
+EXACT = TeachSettings(l2=1e-4, steps=60, min_count=1)
+
+
+@pytest.fixture(autouse=True)
+def _own_mlflow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A teacher that weights words by their vectors' lengths, and 2,000 texts of its words."""
+    folder = tmp_path_factory.mktemp("teach")
+    draw = np.random.default_rng(0)
+    names = [f"w{number}" for number in range(150)]
+    matrix = draw.standard_normal((151, 100), dtype=np.float32) * draw.random((151, 1), np.float32)
+    teacher = Encoder(AvgConfig(), Words(pa.array([UNKNOWN, *names]), matrix), "space")
+    checkpoint.save(teacher, folder / "teacher", recipe={}, provenance={}, model_card="")
+    texts = [" ".join(draw.choice(names, draw.integers(2, 12))) for _ in range(2000)]
+    (folder / "texts.txt").write_text("\n".join(texts))
+    (folder / "set.tsv").write_text(f"5\t{texts[0].upper()}\t{texts[7]}!\n")
+    return folder
+
+
+def request(data, settings=EXACT, **more):
+    return Request(
+        str(data / "teacher"), [str(data / "texts.txt")], leave_out=(data / "set.tsv",), settings=settings, **more
+    )
+
+
+def contents(folder):
+    return {path.name: sha256_of(path) for path in folder.iterdir()}
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(900)
+def test_a_student_learns_an_average_and_workers_do_not_change_a_byte(ray_cluster, data, tmp_path, capsys):
+    record, was_finished = teach(request(data), tmp_path / "1", tmp_path / "work1", workers=1)
+    assert not was_finished
+    distinct = set((data / "texts.txt").read_text().splitlines())
+    assert (record["texts"], record["left_out"], record["units"]) == (len(distinct) - 2, 2, 151)
+    assert record["explained"] > 0.999
+    teach(request(data), tmp_path / "2", tmp_path / "work2", workers=2)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    teacher, student = checkpoint.load(data / "teacher"), checkpoint.load(tmp_path / "1")
+    texts = (data / "texts.txt").read_text().splitlines()
+    expected, found = teacher.encode(texts), student.encode(texts)
+    expected -= expected.mean(axis=0)
+    cosines = (expected * found).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(found, axis=1)
+    assert cosines.min() > 0.99
+    assert teach(request(data), tmp_path / "1", tmp_path / "work1") == (record, True)
+    assert f"{tmp_path}/1 is already finished" in capsys.readouterr().err
+
+
+@pytest.mark.ray
+def test_other_settings_share_the_stages(ray_cluster, data, tmp_path, capsys):
+    few = replace(EXACT, dim=7)
+    teach(request(data), tmp_path / "all", tmp_path / "work")
+    before = {path.name for path in (tmp_path / "work").iterdir()}
+    with pytest.raises(ValueError, match=r"all was started with another .*`overwrite`"):
+        teach(request(data, few), tmp_path / "all", tmp_path / "work")
+    teach(request(data, few), tmp_path / "all", tmp_path / "work", overwrite=True)
+    assert {path.name for path in (tmp_path / "work").iterdir()} == before
+    assert sorted(name.partition("-")[0] for name in before) == ["alone", "prior", "ridge", "texts", "units", "vectors"]
+    student = checkpoint.load(tmp_path / "all")
+    assert (student.width, student.oov) == (7, "hashed")
+    assert np.abs(student.encode("unheard") - student.encode("of")).max() > 0.01
+    for name in ("prior", "ridge"):
+        (folder,) = (tmp_path / "work").glob(f"{name}-*")
+        assert checkpoint.load(folder).encode("w3 w5").shape == (100,)
+    (part,) = (tmp_path / "work").glob("texts-*/part-*")
+    part.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"part-00000.parquet is missing or damaged; remove .*texts-"):
+        teach(request(data), tmp_path / "other", tmp_path / "work")
+
+
+@pytest.mark.ray
+def test_wrong_requests_change_nothing(data, tmp_path, capsys):
+    for settings, message in (
+        (TeachSettings(dim=101), "`dim` is 101, but the teacher's vectors have 100 dimensions"),
+        (TeachSettings(units="wordpiece"), "the teacher has no tokenizer.json; use `units` word"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            teach(request(data, settings), tmp_path / "out", tmp_path / "work")
+        with pytest.raises(ValueError, match=message):
+            dry_run(request(data, settings))
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.txt").write_text("dear")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match=r"no config.json; expected an encoder folder"):
+            teach(request(data), tmp_path / "thesis", tmp_path / "work", overwrite=overwrite)
+    dry_run(request(data))
+    assert "2,000" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_job_killed_at_every_stage_resumes_to_the_same_bytes(ray_cluster, data, tmp_path, monkeypatch):
+    teach(request(data), tmp_path / "unbroken", tmp_path / "other")
+    inputs = ["--teacher", data / "teacher", "--texts", data / "texts.txt", "--leave-out", data / "set.tsv"]
+    settings = ["--l2", "1e-4", "--steps", "60", "--min-count", "1", "--work", tmp_path / "work"]
+    command = list(map(str, [sys.executable, JOB, *inputs, *settings, "--out", tmp_path / "out"]))
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    stages = ("texts-*", "units-*", "vectors-*/_plan.json", "alone-*/part-*", "prior-*", ".ridge-*/sums-00000.npz")
+    for awaited in stages:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        while not list((tmp_path / "work").glob(awaited)):
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not (tmp_path / "out").exists()
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
+    assert not list((tmp_path / "work").glob(".*"))

@@ -1,0 +1,115 @@
+"""The regression against a dense solve, its statistics, and the steps before and after it."""
+
+import numpy as np
+import pytest
+
+from paraembed.distillation import ridge
+from paraembed.distillation.ridge import Regression
+from paraembed.distillation.student import of_mean_length, principal, prior_of, with_rare_length
+from paraembed.distillation.texts import IDS, OFFSETS
+from tests.embedding.output_of import encoder_of, output_of
+
+TEXTS, UNITS, WIDTH = 90, 12, 5
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory):
+    """A regression of 90 texts, two of them empty, on 12 units, two of which no text has; its A, T and prior."""
+    folder = tmp_path_factory.mktemp("ridge")
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(1, 9, TEXTS)
+    lengths[[3, 50]] = 0
+    ids = draw.integers(0, UNITS - 2, lengths.sum()).astype(np.int32)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    np.save(folder / IDS, ids)
+    np.save(folder / OFFSETS, offsets)
+    vectors = draw.standard_normal((TEXTS, WIDTH)).astype(np.float32) + 0.5
+    out = output_of(encoder_of(vectors, folder / "encoder"), range(TEXTS), folder / "vectors")
+    prior = draw.standard_normal((UNITS, WIDTH)).astype(np.float32)
+    np.save(folder / "prior.npy", prior)
+    dense = np.zeros((TEXTS, UNITS))
+    for text in range(TEXTS):
+        for row in ids[offsets[text] : offsets[text + 1]]:
+            dense[text, row] += 1 / lengths[text]
+    return Regression(folder, out, folder / "prior.npy", 0.7, 100), dense, vectors.astype(np.float64), prior
+
+
+def solved(regression, width=WIDTH, scale=None):
+    slices = [slice(start, min(start + width, WIDTH)) for start in range(0, WIDTH, width)]
+    sums = [regression.normal(columns) for columns in slices]
+    if scale is None:
+        scale = sum(part.products.sum() for part in sums) / sum(part.squares.sum() for part in sums)
+    parts = [regression.solve(part, columns, scale) for part, columns in zip(sums, slices, strict=True)]
+    return np.concatenate([part[0] for part in parts], axis=1), np.concatenate([part[1] for part in parts]), scale, sums
+
+
+@pytest.mark.parametrize("block_rows", [7, 1000])
+def test_the_result_is_that_of_a_dense_solve(problem, block_rows, monkeypatch):
+    monkeypatch.setattr(ridge, "_BLOCK_ROWS", block_rows)
+    regression, A, T, prior = problem
+    found, errors, scale, (sums,) = solved(regression)
+    centered = T - T.mean(axis=0)
+    estimate = A @ prior.astype(np.float64)
+    assert scale == pytest.approx((estimate * centered).sum() / (estimate**2).sum(), rel=1e-12)
+    used = np.count_nonzero((A**2).sum(0))
+    assert used == UNITS - 2
+    weight = regression.l2 * (A**2).sum() / used
+    S = scale * prior.astype(np.float64)
+    expected = S + np.linalg.solve(A.T @ A + weight * np.eye(UNITS), A.T @ (centered - A @ S))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(found[-2:], S[-2:].astype(np.float32))
+    np.testing.assert_allclose(errors, ((centered - A @ expected) ** 2).sum(0), rtol=1e-6)
+    np.testing.assert_allclose(sums.total, (centered**2).sum(0), rtol=1e-9)
+
+
+def test_slices_of_columns_are_independent(problem):
+    regression, *_ = problem
+    whole, errors, scale, _ = solved(regression)
+    found, of_slices, other, _ = solved(regression, width=2, scale=scale)
+    np.testing.assert_allclose(found, whole, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(of_slices, errors, rtol=1e-9)
+    assert solved(regression, width=2, scale=scale)[0].tobytes() == found.tobytes()
+    assert other == scale
+
+
+def test_each_step_lowers_the_objective(problem):
+    regression, A, T, prior = problem
+    centered, weight = T - T.mean(axis=0), regression.l2 * (A**2).sum() / (UNITS - 2)
+
+    def objective(steps):
+        found, _, scale, _ = solved(Regression(*list(vars(regression).values())[:3], regression.l2, steps))
+        return ((A @ found - centered) ** 2).sum() + weight * ((found - scale * prior) ** 2).sum()
+
+    values = [objective(steps) for steps in range(6)]
+    assert values == sorted(values, reverse=True)
+    assert values[0] - values[-1] > 0.9 * (values[0] - objective(100)) > 0
+
+
+def test_principal_components_keep_the_products_of_the_text_vectors(problem):
+    regression, A, _, prior = problem
+    found = principal(prior, regression, WIDTH)
+    np.testing.assert_allclose(A @ found @ found.T @ A.T, A @ prior @ prior.T @ A.T, atol=1e-5)
+    variances = ((A @ found) ** 2).sum(0)
+    assert (np.diff(variances) < 0).all()
+    few = principal(prior, regression, 2)
+    np.testing.assert_allclose(few, found[:, :2], atol=1e-6)
+    lost = ((A @ prior) ** 2).sum() - ((A @ few) ** 2).sum()
+    assert lost == pytest.approx(np.linalg.eigvalsh((A @ prior).T @ (A @ prior))[:3].sum(), rel=1e-5)
+
+
+def test_prior_and_mean_length():
+    alone = np.array([[3, 0], [0, 1], [0, 0], [1, 1]], np.float32)
+    counts = np.array([6, 3, 1, 0])
+    mean = (6 * alone[0] + 3 * alone[1]) / 9
+    weights = 0.1 / (0.1 + counts / 10)
+    expected = (alone - mean) * weights[:, None] * [[1], [1], [0], [1]]
+    found = prior_of(alone, counts, 0.1)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    lengths = np.linalg.norm(of_mean_length(found), axis=1)
+    assert lengths[[0, 1, 3]].mean() == pytest.approx(1)
+    for unknown in (0, 3):
+        matrix = np.diag([4, 3, 2, 1, 0]).astype(np.float32)[[4, 0, 1, 2] if unknown == 0 else [0, 1, 2, 3]]
+        scaled = with_rare_length(matrix, unknown)
+        assert np.linalg.norm(scaled[unknown]) == pytest.approx(np.mean([9, 4]) ** 0.5)
+        np.testing.assert_array_equal(np.delete(scaled, unknown, 0), np.delete(matrix, unknown, 0))
+    np.testing.assert_array_equal(of_mean_length(np.zeros((2, 3), np.float32)), np.zeros((2, 3)))

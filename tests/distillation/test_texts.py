@@ -1,0 +1,124 @@
+"""Texts of a student: distinct, none of an evaluation set; units with their counts and ids."""
+
+import gzip
+import re
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paraembed.distillation.settings import TeachSettings
+from paraembed.distillation.texts import (
+    IDS,
+    OFFSETS,
+    VOCABULARY,
+    keys_of,
+    left_out,
+    read_texts,
+    write_texts,
+    write_units,
+    written_texts,
+)
+from paraembed.embedding.inputs import list_inputs
+from paraembed.text.vocabulary import UNKNOWN
+
+
+def kept(folder):
+    return [text for block in written_texts(folder) for text in block.to_pylist()]
+
+
+def test_texts_of_evaluation_sets_are_left_out_whatever_their_case_and_marks(tmp_path):
+    (tmp_path / "a.tsv").write_text("score\ts1\ts2\n5\tA dog, runs!\tDer Hund läuft.\n")
+    (tmp_path / "c.csv").write_text('s1,s2\n"Yes, it is","no"\n')
+    with gzip.open(tmp_path / "b.txt.gz", "wt") as file:
+        file.write("...\nthe END\n")
+    evaluation = left_out(sorted(path for path in tmp_path.iterdir()))
+    texts = [
+        "a dog runs",
+        "A  DOG -- runs",
+        "der hund lauft",
+        "der hund läuft",
+        "yes it is",
+        "the 'end'",
+        "?!",
+        "a dog",
+    ]
+    folder = tmp_path / "out"
+    folder.mkdir()
+    counts = write_texts([pa.array(texts), pa.array(["", None, "a dog", " a dog "])], evaluation, folder)
+    assert kept(folder) == ["der hund lauft", "?!", "a dog"]
+    assert counts == {"read": 10, "kept": 3, "left_out": 5, "repeated": 2}
+
+
+@settings(deadline=None, max_examples=100)
+@given(blocks=st.lists(st.lists(st.none() | st.sampled_from(["a", "A", "b c", "B-C", " ", "é", "x"]), max_size=8)))
+def test_each_text_once_in_order(blocks, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "set.txt").write_text("b c\n")
+    texts = [text.strip() for block in blocks for text in block if text is not None and text.strip()]
+    expected = [text for text in dict.fromkeys(texts) if re.sub(r"\W+", " ", text.lower()) != "b c"]
+    arrays = [pa.array(block, pa.string()) for block in blocks]
+    if not expected:
+        with pytest.raises(ValueError, match="no text is left"):
+            write_texts(arrays, left_out([folder / "set.txt"]), folder)
+        return
+    counts = write_texts(arrays, left_out([folder / "set.txt"]), folder)
+    assert kept(folder) == expected
+    assert (counts["read"], counts["kept"]) == (len(texts), len(expected))
+
+
+def test_parts_of_many_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr("paraembed.distillation.texts._PART_ROWS", 7)
+    texts = [f"text {number}" for number in range(40)]
+    write_texts([pa.array(texts[:5]), pa.array(texts[5:31]), pa.array(texts[31:])], left_out([]), tmp_path)
+    assert kept(tmp_path) == texts
+    assert [pq.read_metadata(path).num_rows for path in sorted(tmp_path.glob("*.parquet"))] == [7] * 5 + [5]
+
+
+def test_columns_and_compressed_files(tmp_path):
+    pq.write_table(pa.table({"first": ["a", "b"], "n": [1, 2], "second": ["c", None]}), tmp_path / "p.parquet")
+    found = pa.concat_arrays(read_texts(list_inputs([tmp_path / "p.parquet"]), ("first", "second")))
+    assert sorted(filter(None, found.to_pylist())) == ["a", "b", "c"]
+    with gzip.open(tmp_path / "t.txt.gz", "wt") as file:
+        file.write("x y\nz\n")
+    assert pa.concat_arrays(read_texts(list_inputs([tmp_path / "t.txt.gz"]), ())).to_pylist() == ["x y", "z"]
+
+
+def test_units_have_the_counts_and_ids_of_the_texts(tmp_path):
+    texts = ["the cat's mat", "The cat ...", "a cat", "unaffable unaffable cats", "..."]
+    write_texts([pa.array(texts)], left_out([]), tmp_path)
+    words = tmp_path / "words"
+    words.mkdir()
+    found = write_units(tmp_path, None, TeachSettings(min_count=2, max_words=3), words)
+    table = pq.read_table(words / VOCABULARY).to_pydict()
+    assert list(zip(table["unit"], table["count"], strict=True)) == [("cat", 3), ("...", 2), ("the", 2), (UNKNOWN, 6)]
+    assert table["text"] == ["cat", "...", "the", ""]
+    assert found == {"units": 4, "tokens": 13, "unknown_tokens": 6}
+    ids, offsets = np.load(words / IDS), np.load(words / OFFSETS)
+    assert ids[offsets[1] : offsets[2]].tolist() == [2, 0, 1]
+    pieces = tmp_path / "pieces"
+    pieces.mkdir()
+    vocabulary = pa.array(["cat", UNKNOWN, "##s", "un", "##affable", "[CLS]"])
+    write_units(tmp_path, vocabulary, TeachSettings(), pieces)
+    table = pq.read_table(pieces / VOCABULARY).to_pydict()
+    assert table["text"] == ["cat", "", "s", "un", "affable", "[CLS]"]
+    ids = np.load(pieces / IDS).tolist()
+    assert Counter(ids) == Counter({1: 12, 0: 4, 2: 1, 3: 2, 4: 2})
+    assert table["count"] == [Counter(ids)[row] for row in range(6)]
+
+
+def test_letters_of_all_scripts_count(tmp_path):
+    assert keys_of(pa.array(["Мир, мир!", "日本", None, "--"])).to_pylist() == ["мир мир", "日本", "", ""]
+
+
+def test_settings_are_checked(tmp_path):
+    for wrong in ({"min_count": 0}, {"l2": 0.0}, {"smoothing": float("inf")}, {"dim": 0}, {"units": "letters"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            TeachSettings(**wrong)
+    write_texts([pa.array(["a b"])], left_out([]), tmp_path)
+    with pytest.raises(ValueError, match="no word occurs `min_count` = 9 times"):
+        write_units(tmp_path, None, TeachSettings(min_count=9), tmp_path)

@@ -1,0 +1,92 @@
+"""Word vectors in binary files and static models: the same words and bits as in text."""
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from safetensors.numpy import save_file
+
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig
+from paraembed.export.folder import write_folder
+from paraembed.text import word_formats
+from paraembed.text.vocabulary import UNKNOWN, Words, read_words
+
+WORDS = ["the", "cät", "New_York", "中"]
+MATRIX = np.random.default_rng(0).standard_normal((4, 3), np.float32)
+
+
+def binary(words=WORDS, matrix=MATRIX, feed=b"\n", header=None):
+    rows = [word.encode() + b" " + row.astype("<f4").tobytes() + feed for word, row in zip(words, matrix, strict=True)]
+    return (header or f"{len(words)} {matrix.shape[1]}\n".encode()) + b"".join(rows)
+
+
+@pytest.mark.parametrize("feed", [b"", b"\n"])
+@pytest.mark.parametrize("at_once", [15, 16, 40, 1 << 24])
+def test_binary_files(feed, at_once, tmp_path, monkeypatch):
+    monkeypatch.setattr(word_formats, "_BYTES", at_once)
+    (tmp_path / "v.bin").write_bytes(binary(feed=feed))
+    (tmp_path / "v.bin.gz").write_bytes(gzip.compress(binary(feed=feed)))
+    for name in ("v.bin", "v.bin.gz"):
+        words = read_words(tmp_path / name, 3)
+        assert words.vocabulary.to_pylist() == ["the", "cät", "new_york", UNKNOWN]
+        np.testing.assert_array_equal(words.matrix, MATRIX)  # the fourth row is the mean of those that were cut
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "expected word2vec's binary form"),
+        (b"the 0.1 0.2\n", "first line is b'the 0.1 0.2'"),
+        (binary()[:-3], r"row 4 of 4 is truncated"),
+        (binary() + b"more", r"longer than the 4 rows"),
+        (binary(header=b"9 3\n"), r"row 5 of 9 is truncated"),
+        (binary(header=b"4 9\n"), "truncated|not UTF-8|not finite"),
+        (binary(["a", "b"], np.array([[1, 2], [3, np.nan]], np.float32)), "vector of 'b' is not finite"),
+        (b"1 1\n\xff\xfe " + b"\0" * 4, r"word of row 1 is b'\\xff\\xfe', which is not UTF-8"),
+    ],
+)
+def test_damaged_binary_files_are_refused(data, message, tmp_path):
+    (tmp_path / "v.bin").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        read_words(tmp_path / "v.bin")
+
+
+@pytest.mark.parametrize("to", ["sentence-transformers", "model2vec"])
+def test_an_exported_model_has_the_words_of_its_encoder(to, tmp_path, monkeypatch):
+    monkeypatch.setattr("paraembed.export.folder.check_ids", lambda *_: None)
+    matrix = np.random.default_rng(1).standard_normal((4, 3), np.float32)
+    words = Words(pa.array(["the", UNKNOWN, "cat", "中"]), matrix)
+    write_folder(Encoder(AvgConfig(), words, "ptb-v1"), to, tmp_path / "model")
+    read = read_words(tmp_path / "model" / "model.safetensors")
+    assert read.vocabulary.equals(words.vocabulary)
+    np.testing.assert_array_equal(read.matrix, matrix)
+
+
+def test_a_quantized_vocabulary_is_unfolded(tmp_path):
+    table = np.array([[1, 2], [3, 4]], np.float16)
+    parts = {"mapping": np.array([1, 0, 1]), "weights": np.array([1, 2, 0.5], np.float32)}
+    save_file({"embeddings": table, **parts}, tmp_path / "model.safetensors")
+    model = {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1, "b": 2}, "unk_token": "[UNK]"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
+    words = read_words(tmp_path / "model.safetensors")
+    assert words.vocabulary.to_pylist() == ["a", UNKNOWN, "b"]
+    np.testing.assert_array_equal(words.matrix, [[3, 4], [2, 4], [1.5, 2]])
+
+
+@pytest.mark.parametrize(
+    ("model", "table", "message"),
+    [
+        ({"type": "WordPiece", "vocab": {"a": 0}}, "embeddings", r"divides words into pieces \(WordPiece\)"),
+        ({"type": "WordLevel", "vocab": {"a": 1}}, "embeddings", "no vocabulary with the ids 0 to V - 1"),
+        ({"type": "WordLevel", "vocab": {"a": 0, "b": 1}}, "embeddings", "has 1 rows, but tokenizer.json 2 words"),
+        ({"type": "WordLevel", "vocab": {"a": 0}}, "layer.0", "only static models have word vectors"),
+    ],
+)
+def test_models_without_word_vectors_are_refused(model, table, message, tmp_path):
+    save_file({table: np.ones((1, 2), np.float32)}, tmp_path / "model.safetensors")
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
+    with pytest.raises(ValueError, match=message):
+        read_words(tmp_path / "model.safetensors")

@@ -1,0 +1,162 @@
+"""WordPiece: the ids of the `tokenizers` library, in the definition and in the compiled loops."""
+
+import gzip
+import random
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra import uncased
+from paraembed import checkpoint
+from paraembed.encoders import Encoder
+from paraembed.encoders.configs import AvgConfig
+from paraembed.text import WORDPIECE, check_tokenizer, scan_pieces, tokens
+from paraembed.text.tokens import TokenIds
+from paraembed.text.vocabulary import UNKNOWN, Words
+from paraembed.text.wordpiece import WordPieces, uncased_vocabulary
+from tests.text.pieces import RARE, SPECIAL, Texts, ids_of, library, small
+
+SHARED = Path(__file__).parents[3] / "shared/data"
+
+
+def check(texts, tokenizer, vocabulary):
+    """That the loops and the definition give the library's ids."""
+    expected = ids_of(tokenizer, texts)
+    for ids in (TokenIds(vocabulary, WORDPIECE), WordPieces(vocabulary)):
+        found = ids(pa.array(texts, pa.string()))
+        assert [found.ids[start:end].tolist() for start, end in pairwise(found.offsets)] == expected
+        assert (found.ids.dtype, found.offsets.dtype) == (np.int32, np.int64)
+
+
+def test_hard_texts():
+    tokenizer, vocabulary = library()
+    texts = Texts(vocabulary)
+    rng = random.Random(0)
+    alone = [*SPECIAL, *RARE, "", " ", "a" * 100, "a" * 101, "é" * 100, "e\u0301" * 101, "a[MASK]b", "[MASK][MASK]"]
+    check([*alone, " ".join(alone), *(texts.text(rng) for _ in range(2_000))], tokenizer, vocabulary)
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
+def test_any_text(texts):
+    check(texts, *library())
+
+
+def test_accents_are_put_in_unicode_order():
+    tokenizer, vocabulary = library()
+    high, low, barrier = "\U0001e944", "\u1b44", "\u0e31"  # of the classes 230 and 9, and an accent of class 0
+    texts = [f"a{high}{low}", f"a{high}\x00{low}", f"a{high}{barrier}{low}", f"{high}b{low}", f"x {high}\u0301{low} y"]
+    found = TokenIds(vocabulary, WORDPIECE)(pa.array(texts))
+    assert len(found.ids) == sum(map(len, ids_of(tokenizer, texts)))
+    letters = ["[UNK]", "a", f"##{low}", f"##{high}", f"##{low}{high}", f"##{high}{low}", "b", "x", high, low]
+    contents, tokenizer = small(letters)
+    check([*texts, "a", *texts], tokenizer, uncased_vocabulary(contents))
+
+
+@pytest.mark.parametrize(
+    "words", [["[UNK]", "a", "##b", "##bb", "[MASK]"], ["##a", "é", "a" * 70, "##" + "b" * 80, "[UNK]"]]
+)
+def test_small_and_long_pieces(words):
+    contents, tokenizer = small(words)
+    vocabulary = uncased_vocabulary(contents)
+    pieces = ["a", "b", "[MASK]", "[PAD]", " ", "é", "a" * 70, "b" * 80, "b" * 79, "c", "a" * 69]
+    rng = random.Random(1)
+    check(["".join(rng.choices(pieces, k=6)) for _ in range(300)], tokenizer, vocabulary)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
+def test_real_texts():
+    tokenizer, vocabulary = library()
+    with gzip.open(SHARED / "train/text/gutenberg-prose.sentences.txt.gz", "rt", encoding="utf-8") as file:
+        texts = [line.rstrip("\n") for line in islice(file, 20_000)]
+    for path in sorted((SHARED / "eval/sts").glob("20*/*.tsv")):
+        texts += path.read_text(encoding="utf-8").splitlines()
+    found = TokenIds(vocabulary, WORDPIECE)(pa.array(texts))
+    expected = ids_of(tokenizer, texts)
+    assert np.array_equal(found.lengths, [len(ids) for ids in expected])
+    assert np.array_equal(found.ids, [row for ids in expected for row in ids])
+
+
+@pytest.mark.slow
+def test_the_table_is_that_of_the_library(tmp_path):
+    pytest.importorskip("tokenizers")
+    uncased.main(tmp_path / "table.npz")
+    with np.load(tmp_path / "table.npz") as made, np.load(Path(tokens.__file__).with_name("uncased.npz")) as kept:
+        assert sorted(made) == sorted(kept)
+        for name in made:
+            np.testing.assert_array_equal(made[name], kept[name])
+
+
+@pytest.mark.skipif(not tokens.COMPILED, reason="needs numba")
+def test_the_loops_are_compiled_once_for_all_texts():
+    vocabulary = pa.array(["a", UNKNOWN, "##b"])
+    for texts in (["ab", None, "c"], [], ["\u1b44\U0001e944\u1b44"]):
+        for kind in (pa.string(), pa.large_string()):
+            TokenIds(vocabulary, WORDPIECE)(pa.array(texts, kind))
+    assert len(scan_pieces.scan_pieces.signatures) == 1
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_nulls_slices_and_invalid_texts(compiled, monkeypatch):
+    monkeypatch.setattr(tokens, "COMPILED", compiled and tokens.COMPILED)
+    ids = TokenIds(pa.array(["[CLS]", UNKNOWN, "un", "##do"]), WORDPIECE)
+    texts = pa.array(["x", "undo [CLS]", None, "", "Ündo[UNK] un"]).slice(1)
+    assert ids(texts).ids.tolist() == [2, 3, 0, 2, 3, 1, 2]
+    assert ids(texts).offsets.tolist() == [0, 3, 3, 3, 7]
+    if compiled:
+        with pytest.raises(ValueError, match="text 2 of 2 is not UTF-8"):
+            ids(pa.array([b"a", b"a\xe2\x80"]).view(pa.string()))
+
+
+def test_an_encoder_of_word_pieces_is_saved_and_loaded(tmp_path):
+    _, vocabulary = library()
+    matrix = np.random.default_rng(0).standard_normal((len(vocabulary), 4), np.float32)
+    encoder = Encoder(AvgConfig(), Words(vocabulary, matrix), WORDPIECE)
+    checkpoint.save(encoder, tmp_path / "encoder", recipe={}, provenance={}, model_card="x\n")
+    loaded = checkpoint.load(tmp_path / "encoder")
+    texts = ["Unaffable cafés", "\u2603", ""]
+    ids = ids_of(library()[0], texts)
+    expected = [matrix[row].mean(axis=0) if row else np.zeros(4) for row in ids]
+    np.testing.assert_allclose(loaded.encode(texts), expected, rtol=1e-6)
+    assert loaded.embed(pa.array(texts)).num_unknown.tolist() == [0, 1, 0]
+    assert loaded.packed().encoder().encode(texts).tobytes() == loaded.encode(texts).tobytes()
+
+
+WRONG = {
+    "cased": (("normalizer", "lowercase", False), "normalizer"),
+    "accents": (("normalizer", "strip_accents", False), "normalizer"),
+    "splitter": (("pre_tokenizer", "type", "Whitespace"), "pre-tokenizer"),
+    "model": (("model", "type", "BPE"), "expected WordPiece"),
+    "prefix": (("model", "continuing_subword_prefix", "@@"), "expected WordPiece"),
+    "longer words": (("model", "max_input_chars_per_word", 200), "expected WordPiece"),
+    "gap": (("model", "vocab", {"[UNK]": 0, "a": 2}), "gaps"),
+    "no row for OOV tokens": (("model", "vocab", {"[PAD]": 0, "a": 1}), "no \\[UNK\\]"),
+    "special token that is not added": (("model", "vocab", {"[UNK]": 0, "[CLS]": 1}), "added tokens"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+def test_other_tokenizers_are_refused(change, message):
+    contents, _ = small(["[UNK]", "a"])
+    part, name, value = change
+    contents[part] = {**(contents[part] or {}), name: value}
+    with pytest.raises(ValueError, match=message):
+        uncased_vocabulary(contents)
+
+
+def test_other_added_tokens_are_refused():
+    contents, tokenizer = small(["[UNK]", "a"])
+    tokenizer.add_special_tokens(["<new>"])
+    with pytest.raises(ValueError, match="added tokens"):
+        uncased_vocabulary({**contents, "added_tokens": [*contents["added_tokens"], {"content": "<new>"}]})
+
+
+def test_only_encoders_divide_words():
+    check_tokenizer(WORDPIECE, of_encoder=True)
+    with pytest.raises(ValueError, match="'wordpiece'; allowed: ptb-v1, space"):
+        check_tokenizer(WORDPIECE)
