@@ -1,13 +1,16 @@
 """jobs/export.py as a user runs it."""
 
+import json
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 from paraembed import checkpoint
 from paraembed.encoders import Encoder, config_from_dict
+from paraembed.loading import open_encoder
 from paraembed.text.vocabulary import START, UNKNOWN, Words, read_words
 
 VOCABULARY = [START, "the", "cat", UNKNOWN]
@@ -47,10 +50,65 @@ def test_word2vec_text_that_train_reads(export, tmp_path, capsys):
     )
 
 
+def test_a_model_folder_that_embeds_like_the_encoder(export, tmp_path, capsys):
+    pytest.importorskip("sentence_transformers")
+    encoder = save("proj", tmp_path / "encoder", ["the", "cat", UNKNOWN])
+    (tmp_path / "texts.txt").write_text("The cat's, U.S.\n\nzebra\n")
+    line = "--encoder encoder --to sentence-transformers --out model"
+    assert export(f"{line} --check texts.txt") == 0
+    printed = capsys.readouterr().err
+    assert "wrote model: model folder with text vectors of width 3" in printed
+    assert "--encoder st:model" in printed
+    texts = ["the cat sat", "", "zebra"]
+    np.testing.assert_allclose(open_encoder("st:model").encode(texts), encoder.encode(texts), rtol=0, atol=1e-6)
+
+    assert export(line) == 2
+    assert "already exists; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert export(f"{line} --overwrite") == 0
+    (tmp_path / "model" / "notes.txt").touch()
+    assert export(f"{line} --overwrite") == 2
+    assert "notes.txt is not a file of an exported model" in capsys.readouterr().err
+
+
+def test_a_hub_folder_has_a_card(export, run_job, tmp_path, capsys):
+    save("avg", tmp_path / "encoder", ["the", "cat", UNKNOWN])
+    (tmp_path / "pairs.tsv").write_text("1\tthe cat\tcat\n5\tthe\tthe\n2\tcat\tthe the cat\n")
+    assert run_job("evaluate", "--encoder encoder --pairs pairs.tsv --out scored --no-analyses") == 0
+    line = "--encoder encoder --to hub --out model --overwrite"
+    assert export(f"{line} --license apache-2.0 --scores scored/scores.json") == 0
+    _, head, body = (tmp_path / "model" / "README.md").read_text().split("---\n", 2)
+    about = yaml.safe_load(head)
+    assert (about["license"], about["library_name"]) == ("apache-2.0", "sentence-transformers")
+    result = about["model-index"][0]["results"][0]
+    scores = json.loads((tmp_path / "scored" / "scores.json").read_text())["encoders"][0]["scores"]
+    name = result["dataset"]["name"]
+    assert result["metrics"] == [{"type": "pearson", "value": scores[name]["pearson"]}]
+    assert "SentenceTransformer" in body
+    assert (tmp_path / "model" / "modules.json").is_file()
+
+    assert export(line) == 0
+    assert set(yaml.safe_load((tmp_path / "model" / "README.md").read_text().split("---\n")[1])) & {"license"} == set()
+    capsys.readouterr()
+    assert export(f"{line} --scores encoder/config.json") == 2
+    assert "config.json is not the scores.json that jobs/evaluate.py writes" in capsys.readouterr().err
+    assert export(f"{line.replace('hub', 'onnx')} --license mit") == 2
+    assert "--license and --scores are for the model card of --to hub, not onnx" in capsys.readouterr().err
+
+
+def test_an_onnx_folder_of_any_encoder(export, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    encoder = save("lstm", tmp_path / "encoder")
+    assert export("--encoder encoder --to onnx --out model") == 0
+    texts = ["the cat sat", "", "zebra"]
+    np.testing.assert_allclose(open_encoder("onnx:model").encode(texts), encoder.encode(texts), rtol=0, atol=1e-5)
+
+
 def test_bad_input_is_said_in_words(export, tmp_path, capsys):
     save("avg", tmp_path / "encoder", ["new york", UNKNOWN])
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
+    save("sum", tmp_path / "sum", ["the", UNKNOWN])
     for line, message in [
         ("--encoder none --to word2vec --out v.txt", "none does not exist; expected an encoder folder"),
         ("--encoder file --to word2vec --out v.txt", "file is a file; expected an encoder folder"),
@@ -58,10 +116,15 @@ def test_bad_input_is_said_in_words(export, tmp_path, capsys):
         ("--encoder encoder --to word2vec --out empty", "empty is a folder; give --out a file name"),
         ("--encoder encoder --to word2vec --out v.txt", "cannot represent, such as 'new york'"),
         ("--encoder encoder --to word2vec --out file/v.txt", "File exists"),
+        ("--encoder encoder --to word2vec --out v.txt --check file", "--check compares tokens, but word2vec text has"),
+        ("--encoder encoder --to model2vec --out file", "file is a file; give --out the name of a folder"),
+        ("--encoder encoder --to model2vec --out v.txt --check none", "none does not exist"),
+        ("--encoder sum --to model2vec --out v.txt", "static models only compute means; those of avg have the same"),
+        ("--encoder sum --to sentence-transformers --out v.txt", "export the encoder with --to onnx"),
     ]:
         assert export(line) == 2
         assert f"error: {message}" in (told := capsys.readouterr().err) or message in told
         assert "Traceback" not in told
-    assert export("--encoder encoder --to onnx --out v.txt") == 2
+    assert export("--encoder encoder --to pickle --out v.txt") == 2
     assert "word2vec" in capsys.readouterr().err
     assert not (tmp_path / "v.txt").exists()

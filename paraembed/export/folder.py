@@ -1,0 +1,61 @@
+"""Write an encoder as a model folder of another library, whole or not at all."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from paraembed.encoders.base import Encoder
+from paraembed.export.onnx import write_onnx
+from paraembed.export.static import static_form, write_model2vec, write_sentence_transformers
+from paraembed.export.tokenizer import check_ids, tokenizer_json
+from paraembed.io.atomic import foreign_file, new_folder
+
+_OWN = re.compile(
+    r"(\d_\w+/)?(config|modules|tokenizer|tokenizer_config|config_sentence_transformers|special_tokens_map)\.json"
+    r"|(\d_\w+/)?model\.safetensors|(onnx/)?model\.onnx|README\.md"
+)
+"""Files of the model folders; a folder with other files is not replaced."""
+
+
+def check_target(out: Path, *, overwrite: bool) -> None:
+    """Check that a model folder may be written.
+
+    Raises:
+        ValueError: the path is a file, or exists without ``overwrite``, or the folder has files of something else.
+    """
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give `out` the name of a folder")
+    if out.exists() and not overwrite:
+        raise ValueError(f"{out} already exists; choose another `out`, or replace it with `overwrite`")
+    if out.exists() and (other := foreign_file(out, _OWN)):
+        raise ValueError(f"{other} is not a file of an exported model, so {out} is not replaced; choose another `out`")
+
+
+def write_folder(encoder: Encoder, to: str, out: Path, texts: Sequence[str] = (), card: str | None = None) -> None:
+    """Write a model folder atomically, after its tokenizer was compared with the encoder's.
+
+    Args:
+        encoder: the encoder.
+        to: ``sentence-transformers``, ``hub`` (the same), ``model2vec`` or ``onnx``.
+        out: folder to write; an existing one is replaced (see ``check_target``).
+        texts: texts whose ids are compared, in addition to a built-in sample.
+        card: model card; None: none is written.
+
+    Raises:
+        ValueError: the library cannot compute the encoder's vectors, or the ids of a text differ.
+    """
+    form, limit = None, encoder.max_tokens
+    if to != "onnx":
+        form = static_form(encoder)
+        limit = form.max_tokens
+    tokenizer = tokenizer_json(encoder, "mark" if to == "model2vec" else "token", limit)
+    check_ids(encoder, tokenizer, texts)
+    with new_folder(out) as folder:
+        if form is None:
+            write_onnx(encoder, tokenizer, folder)
+        else:
+            (write_model2vec if to == "model2vec" else write_sentence_transformers)(form, tokenizer, folder)
+        if card is not None:
+            (folder / "README.md").write_text(card, encoding="utf-8")

@@ -1,0 +1,123 @@
+"""Static models: their own libraries compute the vectors of the encoder, in a process without paraembed."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from paraembed.encoders import Encoder, config_from_dict
+from paraembed.export.folder import check_target, write_folder
+from paraembed.export.static import static_form
+from paraembed.text.vocabulary import END, START, UNKNOWN, Words
+
+TEXTS = [
+    *("The cat's on the mat, isn't it?", "zebra", "", " \u00a0 ", "the", "cat cat cat zebra", UNKNOWN, "İ THE"),
+    *(" ".join(["the cat on a mat"] * 20), "中 THE 中 cat"),
+]
+CODE = {
+    "sentence-transformers": "from sentence_transformers import SentenceTransformer as Model; make = Model",
+    "model2vec": "from model2vec import StaticModel as Model; make = Model.from_pretrained",
+}
+LOADED = """
+import json, sys
+import numpy as np
+{}
+texts = json.load(sys.stdin)
+for name in map(str, range(int(sys.argv[1]))):
+    np.save(name, make(name).encode(texts))
+assert "paraembed" not in sys.modules
+"""
+ENCODERS = [
+    {"name": "avg"},
+    {"name": "scaled_avg"},
+    {"name": "word"},
+    {"name": "proj", "width": 3},
+    {"name": "dan", "layers": 3, "activation": "tanh", "width": 5},
+    {"name": "dan", "layers": 1, "activation": "relu"},
+]
+
+
+def encoder_of(config, tokenizer="ptb-v1", **options):
+    """Encoder whose parameters are all random."""
+    vocabulary = pa.array(["the", "cat", "'s", "on", UNKNOWN, "mat", ",", "a", "中", START, END, ""])
+    rng = np.random.default_rng(len(config["name"]))
+    matrix = rng.standard_normal((len(vocabulary), 4), np.float32)
+    encoder = Encoder(config_from_dict(config), Words(vocabulary, matrix), tokenizer, **options)
+    for parameter in encoder.composition.parameters():
+        parameter.data.copy_(parameter.data.new_tensor(rng.standard_normal(parameter.shape)))
+    return encoder.requires_grad_(False).eval()
+
+
+def check_loaded(to, encoders, folder):
+    """That the library computes the vectors of the encoders, in a process of its own."""
+    pytest.importorskip(to.replace("-", "_"))
+    for number, encoder in enumerate(encoders):
+        write_folder(encoder, to, folder / str(number))
+    code = [sys.executable, "-W", "ignore", "-c", LOADED.format(CODE[to]), str(len(encoders))]
+    subprocess.run(code, input=json.dumps(TEXTS), text=True, check=True, cwd=folder, capture_output=True)
+    for number, encoder in enumerate(encoders):
+        vectors = np.load(folder / f"{number}.npy")
+        np.testing.assert_allclose(vectors, encoder.encode(TEXTS), rtol=1e-6, atol=1e-6, err_msg=encoder.config.name)
+        assert vectors[1].any() or to != "model2vec"  # OOV tokens count
+        assert not vectors[2:4].any()
+
+
+def test_sentence_transformers_computes_the_same_vectors(tmp_path):
+    cut = encoder_of({"name": "avg"}, max_tokens=3)
+    check_loaded("sentence-transformers", [cut, *map(encoder_of, ENCODERS)], tmp_path)
+
+
+def test_model2vec_computes_the_same_vectors_of_unknown_words_too(tmp_path):
+    static = [encoder_of(config, "space") for config in ENCODERS if config["name"] in {"avg", "scaled_avg", "proj"}]
+    check_loaded("model2vec", static, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "to", "message"),
+    [
+        ({"name": "sum"}, {}, "sentence-transformers", "vector of sum is a sum, .* `to` onnx"),
+        ({"name": "lstm"}, {}, "sentence-transformers", "vector of lstm depends on the order .* `to` onnx"),
+        ({"name": "cnn"}, {}, "model2vec", "vector of cnn is a maximum"),
+        ({"name": "avg"}, {"bos_eos_tokens": "both"}, "sentence-transformers", r"adds BOS/EOS tokens \(both\)"),
+        ({"name": "dan"}, {}, "model2vec", "has layers on the mean, .* `to` sentence-transformers"),
+        ({"name": "avg"}, {"max_tokens": 9}, "model2vec", "has at most 9 tokens per text"),
+    ],
+)
+def test_what_a_library_cannot_compute_is_refused(config, options, to, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        write_folder(encoder_of(config, **options), to, tmp_path / "model")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_bytes_depend_only_on_the_encoder(tmp_path):
+    for name in ("a", "b"):
+        write_folder(encoder_of({"name": "dan", "layers": 2}), "sentence-transformers", tmp_path / name)
+    files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert len(files) == 8
+    assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
+
+
+def test_only_exported_models_are_replaced(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    write_folder(encoder_of({"name": "avg"}), "model2vec", tmp_path / "model")
+    check_target(tmp_path / "empty", overwrite=False)
+    check_target(tmp_path / "model", overwrite=True)
+    for name, overwrite, message in [
+        ("file", True, "is a file"),
+        ("model", False, "already exists"),
+        ("mine", True, "thesis.tex is not a file of an exported model"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            check_target(tmp_path / name, overwrite=overwrite)
+
+
+def test_the_bias_does_not_reach_a_text_without_tokens():
+    form = static_form(encoder_of({"name": "dan", "layers": 2, "width": 5}))
+    assert [layer.shape for layer in form.layers] == [(6, 5), (5, 6)]
+    assert form.table.shape[1] == 5
