@@ -1,7 +1,10 @@
 """infra/ray-cluster against Ray's own schema, infra/slurm, and what listens where."""
 
+import os
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = sorted((ROOT / "infra" / "ray-cluster").glob("*.yaml"))
-SBATCH = ROOT / "infra" / "slurm" / "embed.sbatch"
+SBATCH = ROOT / "infra" / "slurm" / "job.sbatch"
 
 
 def cluster(path):
@@ -52,7 +55,7 @@ def test_machines_of_aws_have_room_for_rays_own_image():
     least = min(disks(defaults))
     assert least > 0
     sizes = disks(yaml.safe_load((ROOT / "infra" / "ray-cluster" / "aws.yaml").read_text()))
-    assert len(sizes) == 2
+    assert len(sizes) == 3
     assert min(sizes) >= least
 
 
@@ -66,7 +69,8 @@ def test_the_slurm_script_is_shell_and_says_what_it_needs():
     subprocess.run(["bash", "-n", SBATCH], check=True)
     text = SBATCH.read_text()
     options = re.findall(r"^#SBATCH --([a-z-]+)", text, re.MULTILINE)
-    assert {"nodes", "ntasks-per-node", "cpus-per-task", "mem", "time", "requeue"} <= set(options)
+    wanted = {"nodes", "ntasks-per-node", "cpus-per-task", "mem", "time", "exclusive", "requeue", "signal"}
+    assert wanted <= set(options)
     assert "set -euo pipefail" in text
     assert "RAY_AUTH_MODE=token" in text
     assert "umask 077" in text
@@ -82,3 +86,59 @@ def test_every_ray_starts_below_a_private_folder(page):
     assert commands
     assert [command for command in commands if not private.search(command)] == []
     assert text.index("umask 077") < text.index("ray start --")
+
+
+STANDINS = {
+    "scontrol": 'if [ "$1" = show ]; then printf "one\\ntwo\\n"; else echo "$*" >> "$LOG"; fi',
+    "srun": 'case "$*" in *hostname*) echo 127.0.0.2 ;; *) exec sleep 60 ;; esac',
+    "ray": "exit 0",
+    "python": 'if [ "$1" = -c ]; then echo token; exit; fi\necho "$RAY_ADDRESS" "$*" >> "$LOG"\n'
+    '[ -z "$WAITS" ] || exec sleep 60',
+}
+
+
+@pytest.mark.parametrize(
+    ("job", "gpus", "ends_with"),
+    [
+        ("embed", None, "--workers 15"),
+        ("embed", "2", "--workers 15 --gpus 4"),
+        ("shard", None, "--workers 15"),
+        ("train", "4", "--workers 8 --gpus"),
+        ("train", None, "--workers 2"),
+        ("tune", "2", "--workers 1 --gpus"),
+    ],
+)
+def test_the_slurm_script_gives_a_job_what_the_allocation_has(tmp_path, job, gpus, ends_with):
+    """With stand-ins for Slurm's commands, Ray and Python, which say how they were called."""
+    assert submitted(tmp_path, job, gpus).wait(60) == 0
+    assert (tmp_path / "log").read_text() == f"127.0.0.2:20007 {tmp_path}/jobs/{job}.py --out out {ends_with}\n"
+    assert not list((tmp_path / ".ray").iterdir())
+
+
+def test_a_slurm_job_is_requeued_at_its_time_limit(tmp_path):
+    process = submitted(tmp_path, "train", None, WAITS="yes")
+    while not (tmp_path / "log").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)  # until its trap is set
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(30) == 0
+    assert (tmp_path / "log").read_text().splitlines()[1:] == ["requeue 7"]
+
+
+def submitted(folder, job, gpus, **more):
+    binaries = folder / ".venv" / "bin"
+    binaries.mkdir(parents=True)
+    for name, text in STANDINS.items():
+        (binaries / name).write_text(f"#!/bin/sh\n{text}\n")
+        (binaries / name).chmod(0o755)
+    values = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+    }
+    values |= {"SLURM_SUBMIT_DIR": str(folder), "HOME": str(folder), "LOG": str(folder / "log"), "WAITS": "", **more}
+    values |= {"SLURM_GPUS_ON_NODE": gpus} if gpus else {}
+    environment = {"PATH": os.environ["PATH"], **values}
+    return subprocess.Popen(["bash", SBATCH, job, "--out", "out"], env=environment)

@@ -14,6 +14,7 @@ from ray._private import ray_constants
 
 from infra import sizing
 from paraembed.cluster import metrics
+from tests.infra.test_kuberay import base
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "infra" / "README.md").read_text()
@@ -60,7 +61,7 @@ def test_prometheus_looks_where_ray_says():
     listed, pods = config["scrape_configs"]
     (file,) = listed["file_sd_configs"][0]["files"]
     assert Path(file).name == ray_constants.PROMETHEUS_SERVICE_DISCOVERY_FILE
-    job = yaml.safe_load((ROOT / "infra" / "kuberay" / "rayjob-embed.yaml").read_text())
+    job = base()["RayJob", "paraembed-embed"]
     ports = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"]
     kept = {rule["regex"] for rule in pods["relabel_configs"]}
     assert {port["name"] for port in ports} & kept

@@ -29,9 +29,29 @@ def by_name(documents):
 
 
 def base():
-    listed = yaml.safe_load((KUBERAY / "kustomization.yaml").read_text())["resources"]
+    """What ``kubectl kustomize`` makes of the base, as far as it uses kustomize; see the test that compares them."""
+    own = yaml.safe_load((KUBERAY / "kustomization.yaml").read_text())
+    listed = own["resources"]
     assert sorted(listed) == sorted(path.name for path in KUBERAY.glob("*.yaml") if path.stem != "kustomization")
-    return by_name([yaml.safe_load((KUBERAY / name).read_text()) for name in listed])
+    documents = [yaml.safe_load((KUBERAY / name).read_text()) for name in listed]
+    common = yaml.safe_load((KUBERAY / "cluster" / "kustomization.yaml").read_text())
+    for patch in (*common["patches"], *own["patches"]):
+        for document in documents:
+            if document["kind"] == patch["target"]["kind"]:
+                apply(yaml.safe_load(patch["patch"]), document)
+    ((name, tag),) = [(image["name"], image["newTag"]) for image in own["images"]]
+    return by_name(json.loads(json.dumps(documents).replace(f'"image": "{name}"', f'"image": "{name}:{tag}"')))
+
+
+def apply(patch, document):
+    """Apply the operations add and replace of a JSON patch (RFC 6902)."""
+    for step in patch:
+        *folders, last = step["path"].strip("/").split("/")
+        place = document
+        for folder in folders:
+            place = place[int(folder) if isinstance(place, list) else folder]
+        assert step["op"] == "add" or (step["op"] == "replace" and last in place)
+        place[last] = step["value"]
 
 
 def rendered(folder):
@@ -66,7 +86,7 @@ def rayjobs(manifests):
     return found
 
 
-def test_kustomize_leaves_the_base_as_it_is():
+def test_kustomize_makes_the_same_of_the_base():
     assert rendered(KUBERAY) == base()
 
 
@@ -122,15 +142,73 @@ def test_jobs_agree_with_each_other_and_with_what_is_pinned(manifests):
             assert resources["requests"].get("nvidia.com/gpu") == resources["limits"].get("nvidia.com/gpu")
             assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
             assert container["workingDir"] == "/data"
+            assert resources["requests"]["ephemeral-storage"] == resources["limits"]["ephemeral-storage"]
+            assert pod["imagePullSecrets"] == [{"name": "paraembed-registry"}]
+            assert "/data/logs/" in container["lifecycle"]["preStop"]["exec"]["command"][-1]
             (volume,) = pod["volumes"]
             assert (volume["name"], volume["persistentVolumeClaim"]["claimName"] in claims) == ("data", True)
-            assert pod["securityContext"]["runAsNonRoot"]
-            assert container["securityContext"]["allowPrivilegeEscalation"] is False
         (head,) = pods(job)[0]["containers"]
         ports = {"gcs-server": 6379, "dashboard": 8265, "client": 10001, "metrics": 8080}
         assert {port["name"]: port["containerPort"] for port in head["ports"]} == ports
     (image,) = images
     assert re.fullmatch(rf"paraembed:{re.escape(version)}(-cpu|-cu\d+)?", image)
+
+
+def test_every_pod_fits_pod_security_restricted(manifests):
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/, profile restricted."""
+    for job in rayjobs(manifests).values():
+        for pod in (*pods(job), job["spec"]["submitterPodTemplate"]["spec"]):
+            assert pod["securityContext"]["runAsNonRoot"]
+            assert pod["securityContext"]["runAsUser"] > 0
+            assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            for container in pod["containers"]:
+                assert_restricted(container["securityContext"])
+            assert all("persistentVolumeClaim" in volume for volume in pod.get("volumes", ()))
+        cluster = job["spec"]["rayClusterSpec"]
+        if cluster.get("enableInTreeAutoscaling"):
+            assert_restricted(cluster["autoscalerOptions"]["securityContext"])
+
+
+def assert_restricted(context):
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_heads_are_not_on_spot_machines(manifests):
+    for job in rayjobs(manifests).values():
+        (term,) = pods(job)[0]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        refused = {rule["key"]: rule["values"] for rule in term["matchExpressions"] if rule["operator"] == "NotIn"}
+        wanted = {
+            rule["key"]: rule["values"]
+            for choice in pods(manifests["RayJob", "paraembed-embed"])[1]["affinity"]["nodeAffinity"][
+                "preferredDuringSchedulingIgnoredDuringExecution"
+            ]
+            for rule in choice["preference"]["matchExpressions"]
+        }
+        assert refused == wanted
+
+
+def test_the_network_policy_is_of_all_pods(manifests):
+    policy = manifests["NetworkPolicy", "paraembed"]["spec"]
+    name = {"app.kubernetes.io/name": "paraembed"}
+    assert policy["podSelector"]["matchLabels"] == name
+    assert policy["policyTypes"] == ["Ingress"]
+    inside, *others = policy["ingress"]
+    assert inside == {"from": [{"podSelector": {"matchLabels": name}}]}
+    assert [[port["port"] for port in rule["ports"]] for rule in others] == [[8265], [8080]]
+    for job in rayjobs(manifests).values():
+        cluster = job["spec"]["rayClusterSpec"]
+        groups = (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
+        templates = [job["spec"]["submitterPodTemplate"], *(group["template"] for group in groups)]
+        assert [template["metadata"]["labels"] for template in templates] == [name] * len(templates)
+
+
+def test_the_storage_class_is_a_parameter(manifests):
+    claim = manifests["PersistentVolumeClaim", "paraembed-data"]["spec"]
+    assert claim["storageClassName"]
+    assert claim["accessModes"] == ["ReadWriteMany"]
 
 
 def test_workers_are_cpus_that_are_there(manifests):

@@ -1,0 +1,316 @@
+"""Check of training and embedding on a GPU, in one command: ``python infra/bench/gpu_check.py [--device cpu]``.
+
+Each section runs in a process of its own, for at most five minutes, so that one that fails or hangs leaves the others.
+A table shows what was measured next to what was expected; the exit status is 1 if a check failed. It needs a checkout
+with torch, numpy and pyarrow, and pytest for the tests. ``--device cpu`` runs the same code with small sizes.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+ROOT = Path(__file__).parents[2]
+sys.path[0] = str(ROOT)  # a bare machine has the files, not the package
+
+from infra.bench.generated import draw_texts, draw_words, word_chances  # noqa: E402
+from paraembed.encoders import Encoder, config_from_dict  # noqa: E402
+from paraembed.recipe import Recipe  # noqa: E402
+from paraembed.text.ragged import Ragged  # noqa: E402
+from paraembed.training.fast.gpu import DeviceStep  # noqa: E402
+from paraembed.training.step import Step  # noqa: E402
+
+_SECONDS = 300
+_ENCODERS = ("avg", "proj", "lstm_avg", "gran", "bigran", "gru", "scaled_avg")
+_LARGEST = 1e-3  # difference of weights of order 0.1 after some hundred steps of Adam, which enlarges roundings
+_GROWTH = 1.05  # of memory
+_TIMED = ("avg", "lstm_avg", "gran")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Line of the table."""
+
+    what: str
+    measured: str
+    expected: str
+    ok: bool = True
+
+
+@dataclass(frozen=True)
+class Size:
+    """Sizes of the checks, on a GPU or, to try the program, on a CPU."""
+
+    device: torch.device
+    words: int
+    width: int
+    steps: int
+    batch_sizes: tuple[int, ...]
+    texts: int
+    long_text: int
+
+    @classmethod
+    def of(cls, device: str) -> "Size":
+        """Return the sizes for a device."""
+        if device == "cuda":
+            return cls(torch.device("cuda"), 40_000, 300, 2000, (100, 4096), 200_000, 100_000)
+        return cls(torch.device("cpu"), 500, 16, 20, (20,), 400, 2000)
+
+    def encoder(self, name: str) -> Encoder:
+        """Return an encoder with random weights, equal at every call."""
+        return Encoder(config_from_dict({"name": name}), draw_words(self.words, self.width, 1), "space").to(self.device)
+
+    def pairs(self, num_pairs: int, mean_tokens: float = 8.0) -> Ragged:
+        """Return generated pairs."""
+        return draw_texts(2 * num_pairs, mean_tokens, word_chances(self.words), 3)
+
+    def wait(self) -> None:
+        """Wait for the GPU."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def reserved(self) -> int:
+        """Return the bytes that PyTorch holds on the GPU."""
+        return torch.cuda.memory_reserved() if self.device.type == "cuda" else 0
+
+
+def run_steps(step: Step | DeviceStep, pairs: Ragged, number: int) -> Iterator[Tensor]:
+    """Train for a number of steps, over several epochs; yield the results."""
+    numbers = count(1)
+    batches = chain.from_iterable(step.batches(pairs, epoch) for epoch in count())
+    for batch in islice(batches, number):
+        yield step(batch, next(numbers))  # type: ignore[arg-type]
+
+
+def _weights(encoder: Encoder) -> Tensor:
+    return torch.cat([parameter.detach().flatten().cpu() for parameter in encoder.parameters()])
+
+
+def _step(encoder: Encoder, recipe: Recipe, pairs: Ragged, kind: str) -> Step | DeviceStep:
+    """Return a step: recorded (graphs), with the collectives of several workers (exchange), eager, or plain."""
+    if kind == "plain":
+        return Step(encoder, recipe, pairs, compiled=False)
+    step = DeviceStep(encoder, recipe, pairs)
+    step.exchanges = kind == "exchange"
+    if kind == "eager":
+        step.graphs.turn_off()
+    return step
+
+
+def _trained(size: Size, recipe: Recipe, pairs: Ragged, kind: str) -> Tensor:
+    encoder = size.encoder(recipe.encoder.name)
+    encoder = encoder.cpu() if kind == "plain" else encoder
+    step = _step(encoder, recipe, pairs, kind)
+    for _ in run_steps(step, pairs, size.steps // 10):
+        pass
+    return _weights(encoder)
+
+
+def agreement(size: Size) -> Iterator[Row]:
+    """Recorded steps against eager ones, equal runs, and the step of the CPU."""
+    pairs = size.pairs(size.steps * 5)
+    changes: list[dict[str, Any]] = [{}, {"dropout": 0.2}, {"mega_batch_size": 3}]
+    changes += [{"precision": "bfloat16"}, {"negatives": "mix", "clip": 1.0}] if size.device.type == "cuda" else []
+    for name in _ENCODERS:
+        for change in [*changes, *([{"update": "dense"}] if name == "avg" else [])]:
+            recipe = replace(Recipe(batch_size=size.batch_sizes[0]), encoder=config_from_dict({"name": name}), **change)
+            recorded = _trained(size, recipe, pairs, "graphs")
+            kinds = ["graphs", "eager"]
+            kinds += [] if change.keys() & {"dropout", "precision"} else ["plain"]  # which draw or round otherwise
+            for kind in kinds:
+                far = (_trained(size, recipe, pairs, kind) - recorded).abs().max().item()
+                most = _LARGEST if kind == "plain" else 0.0
+                text = f"{name} {change}: {'again' if kind == 'graphs' else 'CPU' if kind == 'plain' else kind}"
+                yield Row(text, f"{far:.1e}", f"≤ {most:.0e}", far <= most)
+
+
+def exchange(size: Size) -> Iterator[Row]:
+    """The collectives of several workers, by one: NCCL within recorded steps."""
+    pairs = size.pairs(size.steps * 5)
+    with tempfile.TemporaryDirectory() as folder:
+        backend = "nccl" if size.device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=0, world_size=1)
+        for name in ("avg", "lstm_avg", "gran"):
+            changes: list[dict[str, Any]] = [{}, {"negative_pool_workers": "all"}, {"update": "dense"}]
+            for change in changes:
+                recipe = replace(Recipe(config_from_dict({"name": name}), batch_size=size.batch_sizes[0]), **change)
+                alone, with_itself = (_trained(size, recipe, pairs, kind) for kind in ("graphs", "exchange"))
+                far = (alone - with_itself).abs().max().item()
+                yield Row(f"{name} {change} through {backend}", f"{far:.1e}", "≤ 1e-03", far <= _LARGEST)
+        dist.destroy_process_group()
+
+
+def tests(size: Size) -> Iterator[Row]:
+    """The tests that need a GPU."""
+    if size.device.type != "cuda":
+        return
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-x", "tests/training", "tests/encoders"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or [""]
+    print(done.stdout[-5000:], file=sys.stderr)
+    yield Row("pytest -m gpu", lines[-1], "passed", done.returncode == 0)
+
+
+def memory(size: Size) -> Iterator[Row]:
+    """Memory and speed over many steps of many shapes."""
+    pairs = size.pairs(size.batch_sizes[0] * size.steps // 2, 15.0)
+    for name in ("avg", "gran"):
+        recipe = Recipe(config_from_dict({"name": name}), batch_size=size.batch_sizes[0], dropout=0.1)
+        step, half = DeviceStep(size.encoder(name), recipe, pairs), 0
+        for number, _ in enumerate(run_steps(step, pairs, size.steps), 1):
+            if number == size.steps // 2:
+                half = size.reserved()
+        size.wait()
+        grown = size.reserved() / max(1, half)
+        text = f"{size.reserved() / 2**20:,.0f} MB, × {grown:.2f}"
+        yield Row(f"{name}: memory after {size.steps:,} steps against half", text, "× ≤ 1.05", grown <= _GROWTH)
+
+
+def outlier(size: Size) -> Iterator[Row]:
+    """One very long text among phrases."""
+    phrases = size.pairs(size.texts // 4, 4.0)
+    ids = np.concatenate([phrases.ids, np.full(size.long_text, 7, np.int32)])
+    pairs = Ragged(ids, np.append(phrases.offsets[:-1], len(ids)))
+    step = DeviceStep(size.encoder("avg"), Recipe(batch_size=size.batch_sizes[0]), pairs)
+    tokens = sorted(len(batch.ids_T) for batch in step.batches(pairs, 0))  # type: ignore[union-attr]
+    start = time.perf_counter()
+    for _ in run_steps(step, pairs, len(tokens)):
+        pass
+    size.wait()
+    seconds = time.perf_counter() - start
+    yield Row(
+        "tokens of the second-largest step against the median",
+        f"× {tokens[-2] / tokens[len(tokens) // 2]:.2f}",
+        "× ≤ 2",
+        tokens[-2] <= 2 * tokens[len(tokens) // 2],
+    )
+    yield Row(f"{len(tokens):,} steps, one of {tokens[-1]:,} tokens", f"{seconds:.1f} s", "≤ 30 s", seconds <= 30)
+
+
+def steps(size: Size) -> Iterator[Row]:
+    """Time of a step: recorded, eager, and that of the plain step."""
+    for name in _TIMED:
+        for batch_size in size.batch_sizes:
+            number = max(6, size.steps // (1 if batch_size <= 100 else 20))
+            pairs = size.pairs(batch_size * min(number, 300))
+            recipe = Recipe(config_from_dict({"name": name}), batch_size=batch_size)
+            rates = {}
+            for kind in ("graphs", "eager", "plain"):
+                encoder = size.encoder(name)
+                step = _step(encoder, recipe, pairs, kind)
+                start = 0.0
+                for done, _ in enumerate(run_steps(step, pairs, number)):
+                    if done == number // 2:
+                        size.wait()
+                        start = time.perf_counter()
+                size.wait()
+                rates[kind] = batch_size * (number - number // 2 - 1) / (time.perf_counter() - start)
+            times = ", ".join(f"{kind} {1000 * batch_size / rate:.3f} ms" for kind, rate in rates.items())
+            ok = size.device.type == "cpu" or rates["graphs"] >= rates["eager"]
+            text = f"{times}; {rates['graphs']:,.0f} pairs/s"
+            yield Row(f"{name}, batch {batch_size:,}: a step", text, "graphs ≤ eager", ok)
+
+
+def embed(size: Size) -> Iterator[Row]:
+    """Texts per second of encode, and how far vectors are from those of the CPU."""
+    texts = draw_texts(size.texts, 19.0, word_chances(size.words), 3)
+    vocabulary = np.array(draw_words(size.words, 1, 1).vocabulary.to_pylist(), object)
+    strings = pa.array([" ".join(vocabulary[texts.slice(text, text + 1).ids]) for text in range(len(texts))])
+    for name in (*_TIMED, "bigran"):
+        encoder = size.encoder(name).requires_grad_(False).eval()
+        kept = strings.slice(0, 200)
+        by_cpu = size.encoder(name).requires_grad_(False).cpu()
+        far = float(np.abs(encoder.embed(kept).vectors - by_cpu.embed(kept).vectors).max())
+        start = time.perf_counter()
+        encoder.embed(strings)
+        rate = len(strings) / (time.perf_counter() - start)
+        yield Row(f"{name}: encode", f"{rate:,.0f} texts/s, {far:.0e} from the CPU", "≤ 1e-04", far <= 1e-4)
+
+
+def _bench(*flags: str) -> Iterator[Row]:
+    command = [sys.executable, "jobs/bench.py", "train", "--device", "cuda", "--rounds", "1", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    print(done.stdout[-8000:], done.stderr[-3000:], file=sys.stderr)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("| paraembed", "* "))]
+    for line in lines or done.stderr.strip().splitlines()[-1:]:
+        yield Row("bench.py train", line.strip("*| "), "", done.returncode == 0)
+
+
+def bench(size: Size) -> Iterator[Row]:
+    """The benchmark of training."""
+    if size.device.type == "cuda":
+        yield from _bench("--texts", "phrases", "--batch-sizes", "100", "4096", "--encoders", *_TIMED)
+
+
+def scale(size: Size) -> Iterator[Row]:
+    """Ten epochs of pairs like those of PPDB XXL."""
+    if size.device.type == "cuda":
+        yield from _bench("--scale")
+
+
+SECTIONS: dict[str, Callable[[Size], Iterator[Row]]] = {
+    section.__name__: section for section in (agreement, exchange, tests, memory, outlier, steps, embed, bench, scale)
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the sections; return the exit status."""
+    parser = argparse.ArgumentParser("gpu_check.py", description="Check training and embedding on a GPU.")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cuda, or cpu to try the program")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="sections to run (all)")
+    parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.device == "cuda" and not torch.cuda.is_available():
+        print("PyTorch finds no GPU; install torch for CUDA, or give --device cpu to try the program", file=sys.stderr)
+        return 2
+    if chosen.section:
+        torch.set_num_threads(1)
+        for row in SECTIONS[chosen.section](Size.of(chosen.device)):
+            print(json.dumps(asdict(row)), flush=True)
+        return 0
+    rows = [(section, row) for section in chosen.sections for row in _rows(section, chosen.device)]
+    print("| section | what | measured | expected | |\n|---|---|---|---|---|")
+    for section, row in rows:
+        print(f"| {section} | {row.what} | {row.measured} | {row.expected} | {'ok' if row.ok else '**FAILED**'} |")
+    return int(not all(row.ok for _, row in rows))
+
+
+def _rows(section: str, device: str) -> Iterator[Row]:
+    """Run a section in its own process, and yield its rows."""
+    print(f"== {section}", file=sys.stderr, flush=True)
+    command = [sys.executable, __file__, "--device", device, "--section", section]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with tempfile.TemporaryFile("w+") as out:
+        # A session of its own, so that what it starts ends with it.
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, start_new_session=True)  # noqa: S603
+        try:
+            status = process.wait(_SECONDS)
+            problem = f"exit status {status}; its error is above" if status else ""
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            problem = f"not finished after {_SECONDS} s"
+        out.seek(0)
+        for line in out:
+            yield Row(**json.loads(line))
+        if problem:
+            yield Row("the section as a whole", problem, "finished", ok=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
