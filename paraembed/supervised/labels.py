@@ -30,8 +30,7 @@ from paraembed.training.best import Scoring
 from paraembed.training.data import PICTURE, Table, draw, provenance_of, recorded_identity
 from paraembed.training.inputs import (
     Coverage,
-    available_memory,
-    check_memory,
+    Memory,
     coverage_of,
     encoder_for,
     estimate,
@@ -118,6 +117,14 @@ class Labels:
         sizes = {part: len(getattr(self.task, part)) for part in ("train", "dev", "test")}
         return {name: value for name, value in identity.items() if value and name != "recipe"} | sizes
 
+    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Path, int | None]]:
+        """Return the inputs for MLflow; see ``TrainingData``."""
+        begins = [("words", identity["words"], self.words), ("pretrained", identity["prior"], self.pretrained)]
+        return [
+            (self.task.name, identity["data"], self.folder, len(self.task.train)),
+            *((name, digest, path, None) for name, digest, path in begins if path is not None),
+        ]
+
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
         """Return tokens and examples of the training set, and the initial word vectors; see ``TrainingData``."""
         tokens = tokenize(pa.concat_arrays(self.task.train.texts), self.recipe.tokenizer)
@@ -127,7 +134,7 @@ class Labels:
         rows, width = self.encoder.matrix.shape
         return len(tokens.flat), len(self.task.train), (rows, width)
 
-    def check(self, workers: int, workers_here: int, *, gpus: bool) -> None:  # noqa: ARG002
+    def check(self, workers: int) -> None:
         """Raise ValueError if a training could not start, or if its result could not be scored."""
         recipe, task = self.recipe, self.task
         check_recipe(recipe, task.name)
@@ -154,9 +161,11 @@ class Labels:
             )
         if recipe.encoder.reads_trees:
             tree_merges(task.train, tokens, recipe.tokenizer)
+
+    def memory(self, workers: int, *, gpus: bool) -> Memory:  # noqa: ARG002
+        """Return the memory of a number of workers on one machine."""
         num_tokens, num_examples, words = self.size()
-        memory = estimate(words, recipe, num_tokens, num_examples, workers_here, keeps_best=True)
-        check_memory(memory, available_memory(), cuts_words=self.encoder is None)
+        return estimate(words, self.recipe, num_tokens, num_examples, workers, keeps_best=True)
 
     def _check_split(self) -> None:
         """Raise ValueError if the encoder was trained on another split of the data set, which would overlap with the

@@ -5,6 +5,7 @@ Every draw is f(seed, step, worker), so a resumed run draws the same numbers as 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,12 @@ from torch import Tensor
 from paraembed.recipe import SupervisedRecipe, check_recipe
 from paraembed.supervised.model import Supervised
 from paraembed.supervised.tasks import Examples
-from paraembed.text.ragged import Ragged
+from paraembed.text.ragged import Ragged, joined
 from paraembed.text.tokenize import Tokens, tokenize
 from paraembed.text.trees import TreeError, fitting_trees
 from paraembed.text.vocabulary import word_ids
 from paraembed.training.fast import step_kind
-from paraembed.training.pairs import Batch, epoch_order, shares
+from paraembed.training.pairs import Batch, epoch_order, step_bounds, whole_steps
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
 
@@ -120,11 +121,14 @@ def epoch_batches(
     """
     order = epoch_order(len(examples), epoch, seed)
     num_texts = len(examples.texts) // max(1, len(examples))
-    for places_SB, total in shares(len(examples), batch_size, rank, world, first, _CHUNK_EXAMPLES):
-        for places_B in places_SB:
-            chosen = order[places_B]
+    for places_SB in whole_steps(len(examples), batch_size * world, first, _CHUNK_EXAMPLES):
+        total = places_SB.shape[1]
+        bounds = step_bounds(total, batch_size, world)
+        for chosen in order[places_SB]:
             texts = examples.texts.take((num_texts * chosen[:, None] + np.arange(num_texts)).reshape(-1))
-            yield ExampleBatch(texts, total, targets=examples.targets[torch.from_numpy(chosen)])
+            parts = tuple(texts.slice(num_texts * start, num_texts * stop) for start, stop in pairwise(bounds))
+            own = torch.from_numpy(chosen[bounds[rank] : bounds[rank + 1]])
+            yield ExampleBatch(parts[rank], total, parts if world > 1 else (), targets=examples.targets[own])
 
 
 class SupervisedStep:
@@ -188,21 +192,28 @@ class SupervisedStep:
         if self.model.kind.task == "similarity" and self.recipe.target_form == "released":
             targets_N = targets_N + _TARGET_EPS
         result = torch.zeros(2, device=device)
+        step_ids = self.model.encoder.with_boundaries(joined(*batch.parts)).ids if batch.parts else None
         if len(targets_N):
-            outputs_NK = self._outputs(batch.texts, len(targets_N), generator)
+            outputs_NK = self._outputs(batch.texts, step_ids, len(targets_N), generator)
             loss = self.model.losses(outputs_NK, targets_N).sum() / batch.total
             loss.backward()  # type: ignore[no-untyped-call]
             right = self.model.num_right(outputs_NK.detach(), targets_N) / batch.total
             result = torch.stack([loss.detach(), right])
         else:
-            self.update.begin(batch.texts.ids)
+            self.update.begin(batch.texts.ids, step_ids)
         self.update.apply(step)
         return result
 
-    def _outputs(self, texts: Ragged, num_examples: int, generator: np.random.Generator) -> Tensor:
+    def _outputs(
+        self,
+        texts: Ragged,
+        step_ids: npt.NDArray[np.int32] | None,
+        num_examples: int,
+        generator: np.random.Generator,
+    ) -> Tensor:
         encoder, recipe = self.model.encoder, self._read_by
         texts = encoder.with_boundaries(texts)
-        rows_RD, ids = self.update.begin(texts.ids)
+        rows_RD, ids = self.update.begin(texts.ids, step_ids)
         read, ids_T = scrambled_texts(recipe, texts, rows_RD, ids, generator)
         with torch.set_grad_enabled(recipe.mode != "features"):
             vectors_NH = encoder.compose(*dropped(recipe, rows_RD, ids_T, generator), read)

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -19,6 +20,7 @@ from paraembed.training.state import Counters
 
 log = logging.getLogger(__name__)
 
+_PATIENCE = timedelta(hours=6)  # of workers for rank 0 while it evaluates; a dead one is noticed at once, by Ray
 _ROUNDING = 1e-9  # 10 · 0.1 epochs are one, whatever float makes of it
 
 
@@ -209,6 +211,10 @@ class Best:
         self.rank, self.world = rank, world
         self.counters, self.stops = Counters(), False
         self._weights: dict[str, Tensor] = {}
+        # Workers wait for rank 0 on the host, not within a step's collective: that has a limit of minutes.
+        self._group = None
+        if world > 1 and evaluation is not None:
+            self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
     @property
     def decides(self) -> dict[str, Any]:
@@ -254,12 +260,12 @@ class Best:
     def _score(self) -> None:
         """Evaluate the current encoder, and send the score to all workers."""
         assert self.evaluation is not None
-        counters, device = self.counters, self.model.matrix.device
-        number = torch.tensor(math.nan, dtype=torch.float64, device=device)
+        counters = self.counters
+        number = torch.tensor(math.nan, dtype=torch.float64)
         if self.rank == 0:
             number.fill_(self.evaluation.score(counters.step))
-        if self.world > 1:
-            dist.broadcast(number, 0)
+        if self._group is not None:
+            dist.broadcast(number, 0, group=self._group)
         score = number.item() if number.isfinite() else None
         counters.scores.append((counters.step, counters.pairs, score))
         since_best = self._judge()
@@ -280,13 +286,16 @@ class Best:
         On CPUs, other workers may share the word matrix: rank 0 waits until they have read it, and they wait until rank
         0 has written it.
         """
-        waits = self.world > 1 and self.evaluation is not None and not self.model.matrix.is_cuda
+        waits = self._group is not None and not self.model.matrix.is_cuda
         if waits:
-            dist.barrier()
+            dist.barrier(self._group)
         if self.rank == 0 and self.tensors():
             self.model.load_state_dict(self._weights)
         if waits:
-            dist.barrier()
+            dist.barrier(self._group)
+        if self._group is not None:
+            dist.destroy_process_group(self._group)
+            self._group = None
 
     def _judge(self) -> int:
         """Decide whether the run ends; return the number of scores since the best one."""

@@ -30,7 +30,7 @@ from paraembed.settings import MIN_COVERAGE, Selection, check_min_coverage
 from paraembed.text.ragged import Ragged
 from paraembed.training.best import Kept, Scoring
 from paraembed.training.fast import step_kind
-from paraembed.training.inputs import Coverage, available_memory, check_memory, estimate, untrained_encoder
+from paraembed.training.inputs import Coverage, Memory, estimate, untrained_encoder
 from paraembed.training.loop import check_num_pairs, train
 from paraembed.training.pairs import MappedPairs, MemoryLimit, num_cut, num_without_tree, pair_columns, pairs_to_ids
 from paraembed.training.state import Counters
@@ -100,8 +100,14 @@ class TrainingData(Protocol):
     def params(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters that are logged to MLflow."""
 
-    def check(self, workers: int, workers_here: int, *, gpus: bool) -> None:
-        """Raise ValueError if a training could not start, or if this machine is too small for its workers."""
+    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Path, int | None]]:
+        """Return the inputs for MLflow: name, digest, path, number of rows."""
+
+    def check(self, workers: int) -> None:
+        """Raise ValueError if a training could not start, or if its result could not be scored."""
+
+    def memory(self, workers: int, *, gpus: bool) -> Memory:
+        """Return the memory of a number of workers on one machine."""
 
     def size(self) -> tuple[int, int, Path | tuple[int, int]]:
         """Return the approximate number of tokens, the number of examples, and either the word-vector file or rows and
@@ -257,6 +263,11 @@ class Pairs:
         scored = {"evaluation": identity["evaluation"]} if "evaluation" in identity else {}
         return {**scored, "pairs": self.num_pairs, "pairs_digest": identity["pairs"], "words": identity["words"]}
 
+    def datasets(self, identity: dict[str, Any]) -> list[tuple[str, str, Path, int | None]]:
+        """Return the inputs for MLflow; see ``TrainingData``."""
+        pairs = "pairs", str(identity["pairs"]), self.folder, self.num_pairs
+        return [pairs, ("words", identity["words"], self.words, None)]
+
     def size(self) -> tuple[int, int, Path]:
         """Return the approximate number of tokens (from the sizes of the columns), the number of pairs, and the
         word-vector file.
@@ -271,18 +282,19 @@ class Pairs:
                 text_bytes += sum(chunk.total_uncompressed_size for chunks in groups for chunk in chunks)
         return text_bytes // _TOKEN_BYTES, self.num_pairs, self.words
 
-    def check(self, workers: int, workers_here: int, *, gpus: bool) -> None:
-        """Raise ValueError if there are too few pairs or too little memory."""
+    def check(self, workers: int) -> None:
+        """Raise ValueError if there are too few pairs."""
         check_num_pairs(self.num_pairs, self.recipe.batch_size, workers)
+
+    def memory(self, workers: int, *, gpus: bool) -> Memory:
+        """Return the memory of a number of workers on one machine."""
         num_tokens, num_pairs, words = self.size()
         device = "cuda" if gpus else "cpu"
-        are_shared = step_kind(self.recipe.encoder, self.recipe, device, workers_here) == "shared"
-        memory = estimate(
-            *(words, self.recipe, num_tokens, num_pairs, workers_here, self.max_bytes),
-            are_shared=are_shared,
+        return estimate(
+            *(words, self.recipe, num_tokens, num_pairs, workers, self.max_bytes),
+            are_shared=step_kind(self.recipe.encoder, self.recipe, device, workers) == "shared",
             keeps_best=bool(self.suites),
         )
-        check_memory(memory, available_memory())
 
     def untrained(self) -> tuple[Encoder, Coverage]:
         """Return the encoder before training, and the coverage of the pairs by its vocabulary."""

@@ -1,8 +1,11 @@
 """Communication between data-parallel workers within a step.
 
-Sums are computed in the order of the workers, so every worker gets the same bits in every run.
+Every worker knows the order of an epoch, so it knows the texts, and thus the shapes, of all workers' parts of a step.
+Only vectors and gradients are sent, in a few collectives of fixed shapes that a CUDA graph can record. Every worker
+gets the same bits, in every run.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,61 +13,61 @@ import torch.distributed as dist
 from torch import Tensor
 
 _TEXT_BYTES = 2000
+# Their names from torch 2.13 on, and before.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-def gather(tensor_N: Tensor, world: int) -> tuple[Tensor, int]:
-    """Concatenate the tensors of all workers, whose lengths may differ; return it and the first row of this worker's
-    part.
+def gather(tensor_N: Tensor, num_rows: int, world: int) -> Tensor:
+    """Concatenate the tensors of all workers, each padded with zeros to ``num_rows`` rows, in one collective.
 
     Args:
         tensor_N: tensor of this worker, [N, …]; its gradient is the sum over all workers' losses. Every worker must run
             the backward pass, even with an empty tensor.
+        num_rows: maximum N of all workers, which all of them must know.
         world: number of workers.
+
+    Returns:
+        [world · num_rows, …]; the rows of worker r start at r · num_rows.
     """
-    counts = _counts(len(tensor_N), world, tensor_N.device)
-    gathered: Tensor = _Gather.apply(tensor_N, counts)  # type: ignore[no-untyped-call]
-    return gathered, sum(counts[: dist.get_rank()])
+    gathered: Tensor = _Gather.apply(tensor_N, num_rows, world)  # type: ignore[no-untyped-call]
+    return gathered
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor_N: Tensor, counts: list[int]) -> Tensor:
-        rank = dist.get_rank()
-        ctx.mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
-        return torch.cat(all_gather(tensor_N, counts))
+    def forward(ctx: Any, tensor_N: Tensor, num_rows: int, world: int) -> Tensor:
+        ctx.num_own, ctx.num_rows = len(tensor_N), num_rows
+        own = tensor_N.contiguous()
+        if len(own) < num_rows:
+            own = torch.cat([own, own.new_zeros(num_rows - len(own), *own.shape[1:])])
+        everyone = own.new_empty(world * num_rows, *own.shape[1:])
+        _all_gather(everyone, own)
+        return everyone
 
     @staticmethod
-    def backward(ctx: Any, grad_P: Tensor) -> tuple[Tensor, None]:
-        total_P = grad_P.contiguous()
-        dist.all_reduce(total_P)
-        return total_P[ctx.mine], None
+    def backward(ctx: Any, grad_P: Tensor) -> tuple[Tensor, None, None]:
+        return scatter_sum(grad_P, ctx.num_rows)[: ctx.num_own], None, None
 
 
-def exchange_rows(rows_R: Tensor, grad_RD: Tensor, num_rows: int, world: int) -> tuple[Tensor, Tensor]:
-    """Sum row gradients over all workers by sending (row, gradient) pairs, or the whole matrix if it is smaller.
+def scatter_sum(tensor_P: Tensor, num_rows: int) -> Tensor:
+    """Return this worker's ``num_rows`` rows of the sum of a tensor [world · num_rows, …] over all workers."""
+    own = tensor_P.new_empty(num_rows, *tensor_P.shape[1:])
+    _reduce_scatter(own, tensor_P.contiguous())
+    return own
 
-    Args:
-        rows_R: distinct rows of this worker.
-        grad_RD: their gradients.
-        num_rows: V, rows of the matrix.
-        world: number of workers.
 
-    Returns:
-        The distinct rows of all workers, ascending, and the sums of their gradients; equal on every worker.
-    """
-    counts = _counts(len(rows_R), world, rows_R.device)
-    if world * max(counts) > 2 * num_rows:  # a sum over all sends the matrix there and back
-        touched_V, sums_VD = grad_RD.new_zeros(num_rows), grad_RD.new_zeros(num_rows, grad_RD.shape[1])
-        dist.all_reduce(touched_V.index_fill_(0, rows_R, 1.0))
-        dist.all_reduce(sums_VD.index_add_(0, rows_R, grad_RD))
-        unique_U = touched_V.nonzero().flatten()
-        return unique_U, sums_VD.index_select(0, unique_U)
-    all_grads = all_gather(grad_RD, counts)
-    unique_U, place = torch.unique(torch.cat(all_gather(rows_R, counts)), return_inverse=True)
-    sums_UD = grad_RD.new_zeros(len(unique_U), grad_RD.shape[1])
-    for grads, places in zip(all_grads, place.split(counts), strict=True):
-        sums_UD.index_add_(0, places, grads)
-    return unique_U, sums_UD
+def sum_over_workers(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the sums of tensors over all workers, in one collective for each type of number."""
+    sums = list(tensors)
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        flat = torch.cat([tensors[place].reshape(-1) for place in places])  # a copy, which is summed in place
+        dist.all_reduce(flat)
+        parts = flat.split_with_sizes([tensors[place].numel() for place in places])
+        for place, part in zip(places, parts, strict=True):
+            sums[place] = part.view(tensors[place].shape)
+    return sums
 
 
 def gather_texts(text: str, world: int, device: torch.device) -> list[str]:
@@ -76,17 +79,8 @@ def gather_texts(text: str, world: int, device: torch.device) -> list[str]:
     return [bytes(text.tolist()).rstrip(b"\0").decode(errors="ignore") for text in everyone]
 
 
-def _counts(count: int, world: int, device: torch.device) -> list[int]:
-    mine = torch.tensor([count], device=device)
-    counts = [torch.zeros_like(mine) for _ in range(world)]
-    dist.all_gather(counts, mine)
-    return [int(count) for count in counts]
-
-
 def all_gather(tensor_N: Tensor, counts: list[int]) -> list[Tensor]:
-    """Return every worker's tensor; tensors are padded to equal lengths for the transfer."""
-    padded = tensor_N.new_zeros(max(counts), *tensor_N.shape[1:])
-    padded[: len(tensor_N)] = tensor_N
-    everyone = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(everyone, padded)
-    return [tensor[:count] for tensor, count in zip(everyone, counts, strict=True)]
+    """Return every worker's tensor, given the lengths of all of them, of which one is above 0."""
+    everyone = gather(tensor_N, max(counts), len(counts))
+    parts = everyone.split_with_sizes([max(counts)] * len(counts))
+    return [part[:count] for part, count in zip(parts, counts, strict=True)]

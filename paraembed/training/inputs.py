@@ -252,6 +252,7 @@ class Memory:
         workers: number of processes; each needs all of this, except for what is shared and for ``best``.
         are_shared: whether the processes share one word matrix and its copies.
         best: bytes of the best encoder's word matrix, which one process keeps.
+        cuts_words: whether `max_words` can reduce the number of rows.
     """
 
     num_words: int
@@ -262,6 +263,7 @@ class Memory:
     workers: int
     are_shared: bool = False
     best: int = 0
+    cuts_words: bool = True
 
     @property
     def needed(self) -> int:
@@ -315,13 +317,12 @@ def estimate(
     if most_pair_bytes is not None:
         pairs = min(pairs, most_pair_bytes)
     own = matrix + _WORD_BYTES * num_words
-    return Memory(num_words, width, own, matrices * matrix, pairs, workers, are_shared, matrix * keeps_best)
+    best, cuts_words = matrix * keeps_best, isinstance(words, Path)
+    return Memory(num_words, width, own, matrices * matrix, pairs, workers, are_shared, best, cuts_words)
 
 
-def check_memory(memory: Memory, available: int, *, cuts_words: bool = True) -> None:
-    """Raise ValueError if a training needs more memory than is available; ``cuts_words``: suggest max_words in the
-    message.
-    """
+def check_memory(memory: Memory, available: int) -> None:
+    """Raise ValueError if a training needs more memory than is available on a machine."""
     if memory.needed <= available:
         return
     workers = f", for each of {memory.workers} workers" if memory.workers > 1 else ""
@@ -329,7 +330,7 @@ def check_memory(memory: Memory, available: int, *, cuts_words: bool = True) -> 
         (", which share the words and their copies after all of them have read the words") if memory.are_shared else ""
     )
     workers += f", and the best encoder so far {memory.best / _GIB:,.1f} GiB" if memory.best else ""
-    fewer = "keep fewer words with `max_words`, or " if cuts_words else ""
+    fewer = "keep fewer words with `max_words`, or " if memory.cuts_words else ""
     raise ValueError(
         f"the training needs about {memory.needed / _GIB:,.1f} GiB of memory, but only {available / _GIB:,.1f} GiB "
         f"are available: {memory.num_words:,} words of width {memory.width} take {memory.words / _GIB:,.1f} GiB, "

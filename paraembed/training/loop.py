@@ -1,5 +1,6 @@
 """The training loop: epochs of steps, reports, checkpoints. It does not use Ray."""
 
+import hashlib
 import logging
 import math
 import signal
@@ -29,6 +30,9 @@ from paraembed.training.step import TrainingStep, step_for
 
 REPORT_STEPS = 100
 """Steps between reports; a constant, so that a resumed run has the same loss curve as an uninterrupted one."""
+
+_NOTICE_SECONDS = 2.0  # between questions whether a machine is about to be taken away
+_DIGEST_BLOCK = 1 << 20  # numbers whose bits are summed at a time: 16 MB
 
 SKIPPED_STEPS = 20
 """Steps before the trace starts, because the first steps compile, allocate and read."""
@@ -89,6 +93,7 @@ def train(
     on_report: Callable[[Report], None] = lambda _: None,
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
+    is_preempted: Callable[[], bool] | None = None,
 ) -> Counters:
     """Train an encoder in place; resume from the last checkpoint, if there is one.
 
@@ -110,6 +115,8 @@ def train(
             counters name, otherwise with that of the last step. Checkpoints include its state. If workers on one
             machine share the word matrix, the others end with that of rank 0.
         trace: file for a profile of a few steps; see ``traced``.
+        is_preempted: returns whether a machine is about to be taken away; asked about every two seconds, on all workers
+            at the same step. The first time, the state is saved at once, and training continues.
 
     Returns:
         Counters of the whole run.
@@ -140,6 +147,7 @@ def train(
         on_report=on_report,
         evaluation=evaluation,
         trace=trace,
+        is_preempted=is_preempted,
     )
 
 
@@ -154,6 +162,7 @@ def run_steps(
     on_report: Callable[[Report], None] = lambda _: None,
     evaluation: Evaluation | None = None,
     trace: Path | None = None,
+    is_preempted: Callable[[], bool] | None = None,
 ) -> Counters:
     """Run the steps of all epochs; result and errors are those of ``train``.
 
@@ -167,6 +176,7 @@ def run_steps(
         on_report: see ``train``.
         evaluation: see ``train``.
         trace: see ``train``.
+        is_preempted: see ``train``.
     """
     recipe, rank, world = step.recipe, step.rank, step.world
     best = Best(model, evaluation, num_pairs, recipe.epochs, rank, world)
@@ -176,6 +186,7 @@ def run_steps(
     # Loss, active share, whether it is time to save; in float64 the order of the sums decides the last bit at most.
     sums = torch.zeros(3, dtype=torch.float64, device=model.matrix.device)
     means = sums[:2]
+    must_save_now = _Notice(is_preempted, world, means.device)
     if rank == 0:
         means += torch.tensor([counters.loss, counters.active], dtype=torch.float64, device=means.device)
     with _said_by_its_worker(rank, world), _stop_between_steps(world) as stop_asked, traced(trace) as traced_step:
@@ -198,7 +209,7 @@ def run_steps(
                     sums.zero_()
                 if best.stops:
                     break
-                save_is_due |= stop_asked()
+                save_is_due |= stop_asked() or must_save_now()
                 if save_is_due and batch.may_pause and counters.pairs_in_epoch < num_pairs:
                     saver.save(_over_workers(sums.clone(), world))
                     save_is_due = False
@@ -251,8 +262,36 @@ class _Meter:
         )
 
 
+class _Notice:
+    """Notice that a machine is about to be taken away; true at one step, the same on all workers.
+
+    The workers ask at the same steps, about every ``_NOTICE_SECONDS``: as many steps apart as the mean time of the
+    steps before allows.
+    """
+
+    def __init__(self, is_preempted: Callable[[], bool] | None, world: int, device: torch.device) -> None:
+        self.is_preempted, self.world, self.device = is_preempted, world, device
+        self.every = self.left = 1
+        self.asked_at = time.perf_counter()
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        if self.is_preempted is None or self.left:
+            return False
+        now = time.perf_counter()
+        answer = torch.tensor([self.is_preempted(), now - self.asked_at], dtype=torch.float64, device=self.device)
+        num_preempted, seconds = _over_workers(answer, self.world).tolist()
+        fitting = self.every * _NOTICE_SECONDS * self.world / max(seconds, 1e-9)
+        self.every = self.left = max(1, int(min(fitting, 2 * self.every)))
+        self.asked_at = now
+        if num_preempted:
+            self.is_preempted = None
+            log.warning("a machine is about to be taken away; the state is saved now, and training continues")
+        return bool(num_preempted)
+
+
 class AstrayError(ValueError):
-    """Error for a loss or weights that are not finite; every worker raises it at the same step."""
+    """Error for a loss or weights that are not finite, or differ; every worker raises it at the same step."""
 
 
 def _astray(what: str, counters: Counters, recipe: BaseRecipe) -> AstrayError:
@@ -316,11 +355,11 @@ class _Saver:
         if not workers or workers[-1][1] != world:
             if workers and rank == 0:
                 log.warning(
-                    "resuming with %d workers after step %d (%d workers before): batches differ from this step on, "
-                    "so the trained encoder will differ, too; every pair is still seen once per epoch",
-                    world,
+                    "resuming after step %d with another number of workers (%d before, now %d): batches differ from "
+                    "this step on, so the trained encoder will differ, too; every pair is still seen once per epoch",
                     self.counters.step,
                     workers[-1][1],
+                    world,
                 )
             workers.append((self.counters.step + 1, world))
         self._compare_arithmetic()
@@ -357,6 +396,19 @@ class _Saver:
                 "folder that all workers share"
             )
 
+    def _compare_replicas(self, tensors: dict[str, Tensor]) -> None:
+        """Raise AstrayError on all workers unless their tensors are equal to the bit."""
+        if self.step.world == 1:
+            return
+        digest = " ".join(f"{bits_digest(tensor):x}" for tensor in tensors.values())
+        digests = gather_texts(hashlib.sha256(digest.encode()).hexdigest(), self.step.world, self.model.matrix.device)
+        if len(set(digests)) > 1:
+            raise AstrayError(
+                f"the workers' weights or optimizer states differ after step {self.counters.step}, so one of the "
+                "machines computes wrongly; run the same command again on other machines: it resumes from the last "
+                "checkpoint"
+            )
+
     def is_due_by_steps(self) -> bool:
         return bool(self.checkpoints and self.checkpoints.steps and self.counters.step % self.checkpoints.steps == 0)
 
@@ -373,6 +425,7 @@ class _Saver:
         # The norm, not the numbers: from 1e19 on their products, and so the vectors of texts, are infinite.
         if not all(math.isfinite(tensor.norm()) for tensor in (sums, *tensors.values())):
             raise _astray("weights or loss are no longer finite", counters, self.step.recipe)
+        self._compare_replicas(tensors)
         self.saved_at = time.perf_counter()
         counters.skipped_pairs = self.step.skipped_pairs
         if self.checkpoints is None or self.step.rank > 0:
@@ -381,6 +434,7 @@ class _Saver:
         try:
             tensors |= self.best.tensors()
             save_state(self.checkpoints.folder, counters, tensors, self.decides, self.checkpoints.keep)
+            self.checkpoints.saved()
         except OSError as error:
             if not self.has_failed:
                 log.warning(
@@ -392,6 +446,20 @@ class _Saver:
             self.has_failed = True
         else:
             self.has_failed = False
+
+
+def bits_digest(tensor: Tensor) -> int:
+    """Return a digest of the bits of a tensor, computed on its device: a sum of its numbers' bits times their places.
+
+    Sums of integers wrap, and so do not depend on their order.
+    """
+    kind = {4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    digest = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    flat = tensor.detach().contiguous().view(-1).view(kind)
+    for first in range(0, len(flat), _DIGEST_BLOCK):
+        bits = flat[first : first + _DIGEST_BLOCK].long()
+        digest += (bits * torch.arange(first + 1, first + 1 + len(bits), device=tensor.device)).sum()
+    return int(digest)
 
 
 @contextmanager

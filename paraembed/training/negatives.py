@@ -8,7 +8,7 @@ with these negatives. A batch of 100 thus gets negatives as hard as those of a b
 batch of 100. The cost is embedding every text two more times: once for the choice, and once as a negative.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
@@ -22,14 +22,15 @@ from paraembed.encoders import Encoder, encoder_name
 from paraembed.encoders.packed import to_device
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
-from paraembed.training.exchange import gather
-from paraembed.training.objectives import Keys, PairedPhrases, phrase_keys, positive
+from paraembed.training.exchange import all_gather, gather
+from paraembed.training.objectives import Keys, PairedPhrases, phrase_keys, positive, unit
 from paraembed.training.pairs import Batch
 
 Pool = Literal["both_sides", "same_side"]
 Rule = Literal["max", "mix", "rand", "min_violation"]
 
 _ROWS_AT_ONCE = 2048  # of the similarity matrix: 60 batches of 100 pairs would make one of 0.6 GB
+_TEXTS_AT_ONCE = 1024  # embedded without gradient
 _NO = -torch.inf
 
 
@@ -127,19 +128,46 @@ class Negatives:
         self.excludes = self.excludes_equal or self.paired is not None
 
     def __call__(
-        self, vectors_NH: Tensor, selected_NH: Tensor, texts: Ragged, generator: np.random.Generator
+        self,
+        vectors_NH: Tensor,
+        selected_NH: Tensor | None,
+        parts: Sequence[Ragged],
+        rank: int,
+        generator: np.random.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of the candidates [P, H], and the row of each text's negative among them [N]."""
+        """Return the embeddings of the candidates [P, H], and the row of each text's negative among them [N].
+
+        Args:
+            vectors_NH: embeddings of this worker's texts.
+            selected_NH: embeddings by which negatives are selected; None: ``vectors_NH``.
+            parts: texts of each worker.
+            rank: number of this worker.
+            generator: random generator for the rules rand and mix.
+        """
         if not self.gather:
-            return vectors_NH, self.choose(selected_NH, selected_NH, texts, texts, 0, generator)
-        pool_PH, first = gather(vectors_NH, self.world)
-        candidates_PH, _ = gather(selected_NH, self.world)
-        excluded_NP = None
-        if self.excludes:
-            keys = phrase_keys(texts)
-            pool_keys = gather(torch.from_numpy(keys.view(np.int64)).to(self.device), self.world)[0].cpu().numpy()
-            excluded_NP = self._excluded(keys, pool_keys.view(np.uint64))
-        return pool_PH, self._choose(selected_NH, candidates_PH, first, excluded_NP, generator)
+            selected_NH = vectors_NH.detach() if selected_NH is None else selected_NH
+            return vectors_NH, self.choose(selected_NH, selected_NH, parts[rank], parts[rank], 0, generator)
+        pool_PH, candidates_PH = gathered_pool(vectors_NH, selected_NH, max(map(len, parts)), self.world)
+        selected_NH = vectors_NH.detach() if selected_NH is None else selected_NH
+        first = rank * max(map(len, parts))
+        return pool_PH, self._choose(selected_NH, candidates_PH, first, self.excluded_by(parts, rank), generator)
+
+    def excluded_by(self, parts: Sequence[Ragged], rank: int) -> Tensor | None:
+        """Return which candidates are excluded for each text of a worker, bool [N, P]; None if none are.
+
+        The pool is that of this worker or, if workers gather theirs, of all parts, each padded to the longest.
+        """
+        parts, rank = (parts, rank) if self.gather else ([parts[rank]], 0)
+        most = max(map(len, parts))
+        is_padding_P = np.concatenate([np.arange(most) >= len(part) for part in parts])
+        if not self.excludes:
+            if not is_padding_P.any():
+                return None
+            return to_device(np.tile(is_padding_P, (len(parts[rank]), 1)), self.device)
+        keys = [phrase_keys(part) if len(part) else np.zeros(0, np.uint64) for part in parts]
+        pool = np.zeros(len(is_padding_P), np.uint64)
+        pool[~is_padding_P] = np.concatenate(keys)
+        return to_device(self._excluded(keys[rank], pool) | is_padding_P, self.device)
 
     def choose(
         self,
@@ -160,13 +188,12 @@ class Negatives:
             first: first row of the pairs in the pool.
             generator: random generator for the rules rand and mix.
         """
-        excluded_NP = self.excluded(texts, pool_texts) if self.excludes else None
+        excluded_NP = None
+        if self.excludes:
+            keys = phrase_keys(texts)
+            pool_keys = keys if pool_texts is texts else phrase_keys(pool_texts)
+            excluded_NP = to_device(self._excluded(keys, pool_keys), self.device)
         return self._choose(vectors_NH, pool_PH, first, excluded_NP, generator)
-
-    def excluded(self, texts: Ragged, pool_texts: Ragged) -> Tensor:
-        """Return which candidates the recipe excludes for each text, bool [N, P]."""
-        keys = phrase_keys(texts)
-        return self._excluded(keys, keys if pool_texts is texts else phrase_keys(pool_texts))
 
     def draws(self, num_texts: int, generator: np.random.Generator) -> Tensor:
         """Return uniform random numbers for the rules rand and mix, float64 [2, N]; see ``choose``."""
@@ -188,11 +215,26 @@ class Negatives:
         positive_B1 = positive(vectors_NH) if recipe.negatives == "min_violation" else None
         return choose(recipe.negatives, similarity_NP, positive_B1, recipe.margin, draws_2N)
 
-    def _excluded(self, keys: Keys, pool: Keys) -> Tensor:
-        excluded = keys[:, None] == pool if self.excludes_equal else np.zeros((len(keys), len(pool)), np.bool_)
+    def _excluded(self, keys: Keys, pool: Keys) -> npt.NDArray[np.bool_]:
+        excluded: npt.NDArray[np.bool_] = (
+            keys[:, None] == pool if self.excludes_equal else np.zeros((len(keys), len(pool)), np.bool_)
+        )
         if self.paired is not None:
             excluded |= self.paired.among(keys, pool)
-        return to_device(excluded, self.device)
+        return excluded
+
+
+def gathered_pool(vectors_NH: Tensor, selected_NH: Tensor | None, num_rows: int, world: int) -> tuple[Tensor, Tensor]:
+    """Return the vectors of all workers' texts [world · num_rows, H], and those to select negatives by (no gradient).
+
+    Arguments are those of ``Negatives.__call__`` and ``exchange.gather``; both are sent together.
+    """
+    if selected_NH is None:
+        pool_PH = gather(vectors_NH, num_rows, world)
+        return pool_PH, pool_PH.detach()
+    both_P = gather(torch.cat([vectors_NH, selected_NH.detach()], dim=1), num_rows, world)
+    pool_PH, selected_PH = both_P.chunk(2, dim=1)
+    return pool_PH, selected_PH.detach()
 
 
 class _Lemmas:
@@ -228,46 +270,66 @@ def mega_batch_size(batches: Iterator[Batch], recipe: Recipe, first_step: int) -
     step = first_step
     while group := list(islice(batches, mega_size(recipe, step))):
         for number, batch in enumerate(group):
-            ahead = joined(*(member.texts for member in group)) if number == 0 else None
-            yield replace(batch, ahead=ahead, may_pause=number == len(group) - 1)
+            ahead = (joined(*parts) for parts in zip(*(member.by_worker for member in group), strict=True))
+            yield replace(batch, ahead=tuple(ahead) if number == 0 else (), may_pause=number == len(group) - 1)
         step += len(group)
+
+
+@torch.no_grad()
+def compared_vectors(encoder: Encoder, recipe: Recipe, texts: Ragged) -> Tensor:
+    """Return the embeddings [N, H] that the objective compares, without gradient and without regularization."""
+    if not len(texts):
+        return torch.zeros(0, encoder.width, device=encoder.matrix.device)
+    starts = range(0, len(texts), _TEXTS_AT_ONCE)
+    blocks = (texts.slice(start, min(start + _TEXTS_AT_ONCE, len(texts))) for start in starts)
+    vectors_NH = torch.cat([encoder(encoder.with_boundaries(block)) for block in blocks])
+    return unit(vectors_NH) if recipe.similarity == "cosine" else vectors_NH
 
 
 class MegaNegatives:
     """Negatives of a mega-batch, returned batch by batch."""
 
-    def __init__(self, negatives: Negatives) -> None:
-        self.negatives = negatives
-        self._texts, self._done = Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64)), 0
-        self._chosen_G = np.zeros(0, np.int64)
+    def __init__(self, negatives: Negatives, rank: int) -> None:
+        self.negatives, self.rank = negatives, rank
+        self._ahead: tuple[Ragged, ...] = ()
+        self._chosen: list[npt.NDArray[np.int64]] = []
+        self._done: list[int] = []
 
     def is_alone(self, batch: Batch) -> bool:
         """Return whether the mega-batch consists of this batch only."""
-        return batch.ahead is not None and len(batch.ahead) == len(batch.texts)
+        return bool(batch.ahead) and len(batch.ahead[self.rank]) == len(batch.texts)
 
     def __call__(
         self, batch: Batch, vectors_of: Callable[[Ragged], Tensor], generator: np.random.Generator
-    ) -> tuple[Ragged, npt.NDArray[np.int64]]:
-        """Return the texts of a batch followed by its negatives, and the row of each text's negative among them.
+    ) -> tuple[list[Ragged], npt.NDArray[np.int64]]:
+        """Return the texts of each worker's part of a batch, followed by their negatives, and the row of the negative
+        of each of this worker's texts among them.
 
         A row of -1 means no negative. Batches come in the order of ``mega_batch_size``; ``vectors_of`` embeds texts as
-        the objective compares them, without gradient.
+        the objective compares them, without gradient. Workers send what they chose once per mega-batch, 8 bytes a text.
         """
-        if batch.ahead is not None:
-            self._texts, self._done = batch.ahead, 0
-            self._chosen_G = self._choose(batch.ahead, vectors_of(batch.ahead), generator)
-        num_texts = len(batch.texts)
-        chosen_N = self._chosen_G[self._done : self._done + num_texts]
-        self._done += num_texts
-        texts = joined(batch.texts, self._texts.take(np.maximum(chosen_N, 0)))
-        return texts, np.where(chosen_N < 0, -1, num_texts + np.arange(num_texts))
+        if batch.ahead:
+            self._ahead, self._done = batch.ahead, [0] * len(batch.ahead)
+            own = batch.ahead[self.rank]
+            chosen_G = self._choose(own, vectors_of(own), generator)
+            counts = [len(texts) for texts in batch.ahead]
+            parts = all_gather(chosen_G, counts) if len(counts) > 1 else [chosen_G]
+            self._chosen = [part.cpu().numpy() for part in parts]
+        read, own_N = [], np.zeros(0, np.int64)
+        for worker, texts in enumerate(batch.by_worker):
+            first = self._done[worker]
+            chosen_N = self._chosen[worker][first : first + len(texts)]
+            self._done[worker] += len(texts)
+            read.append(joined(texts, self._ahead[worker].take(np.maximum(chosen_N, 0))))
+            if worker == self.rank:
+                own_N = np.where(chosen_N < 0, -1, len(texts) + np.arange(len(texts)))
+        return read, own_N
 
     @torch.no_grad()
-    def _choose(self, texts: Ragged, vectors_GH: Tensor, generator: np.random.Generator) -> npt.NDArray[np.int64]:
+    def _choose(self, texts: Ragged, vectors_GH: Tensor, generator: np.random.Generator) -> Tensor:
         chosen = []
         for first in range(0, len(texts), _ROWS_AT_ONCE):
             block = slice(first, min(first + _ROWS_AT_ONCE, len(texts)))
             own = texts.slice(block.start, block.stop)
             chosen.append(self.negatives.choose(vectors_GH[block], vectors_GH, own, texts, first, generator))
-        joined_G: npt.NDArray[np.int64] = torch.cat(chosen).cpu().numpy() if chosen else np.zeros(0, np.int64)
-        return joined_G
+        return torch.cat(chosen) if chosen else torch.zeros(0, dtype=torch.int64, device=vectors_GH.device)

@@ -7,7 +7,7 @@ Repetitions of a phrase count once. A phrase is identified by a 64-bit hash of i
 collision among the 18M phrases of PPDB XXL is 1e-5.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +17,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from paraembed.pairs.hashing import mixed
-from paraembed.text.ragged import Ragged
+from paraembed.text.ragged import Ragged, joined
 
 SMALLEST_NORM = 1e-8
 """Minimum divisor of a vector, so that a zero vector has cosine 0 and a finite gradient."""
+
+
+def step_draws(seed: int, step: int, rank: int) -> np.random.Generator:
+    """Return the generator of a worker's draws in a step."""
+    return np.random.default_rng((seed, step, rank, 1))  # 1 keeps these draws apart from the order of an epoch
 
 
 def unit(vectors_NH: Tensor) -> Tensor:
@@ -156,6 +161,25 @@ class ContrastPhrases:
         types, place = np.unique(drawn, return_inverse=True)
         numbers = self.types.first[types]
         return Contrast(self.pairs.take(numbers), numbers, torch.from_numpy(place.reshape(drawn.shape)))
+
+
+def with_contrast(
+    phrases: ContrastPhrases,
+    parts: Sequence[Ragged],
+    rank: int,
+    generator: np.random.Generator,
+    seed: int,
+    step: int,
+) -> tuple[list[Ragged], Tensor]:
+    """Return the texts of each worker followed by their contrast phrases, and the indices of a worker's own, [B, k].
+
+    Every worker draws the phrases of all, since the draws are f(seed, step, worker), so that none are sent.
+    """
+    drawn = [
+        phrases.draw(texts, generator if worker == rank else step_draws(seed, step, worker))
+        for worker, texts in enumerate(parts)
+    ]
+    return [joined(texts, own.texts) for texts, own in zip(parts, drawn, strict=True)], drawn[rank].drawn
 
 
 @dataclass(frozen=True)

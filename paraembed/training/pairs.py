@@ -11,6 +11,7 @@ likely.
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -266,14 +267,21 @@ class Batch:
     Attributes:
         texts: texts of its pairs, the two of a pair adjacent; empty if the last step has no pairs left for this worker.
         total: number of pairs in the step over all workers.
-        ahead: the texts of a mega-batch, in the first of its batches.
+        parts: texts of each worker, ``texts`` among them; empty if there is only one worker.
+        ahead: the texts of a mega-batch by worker, in the first of its batches.
         may_pause: whether a run may be interrupted after this batch; false within a mega-batch.
     """
 
     texts: Ragged
     total: int
-    ahead: Ragged | None = None
+    parts: tuple[Ragged, ...] = ()
+    ahead: tuple[Ragged, ...] = ()
     may_pause: bool = True
+
+    @property
+    def by_worker(self) -> tuple[Ragged, ...]:
+        """Texts of each worker."""
+        return self.parts or (self.texts,)
 
 
 def num_steps(num_pairs: int, batch_size: int, world: int = 1, first_pair: int = 0) -> int:
@@ -311,11 +319,12 @@ def epoch_batches(
         ``num_steps(n, batch_size, world, first_pair)`` batches.
     """
     in_order = _in_order(pairs, epoch, seed)
-    for places_SB, total in shares(len(pairs) // 2, batch_size, rank, world, first_pair, _CHUNK_PAIRS):
-        texts = in_order(places_SB.reshape(-1))
-        num_texts = 2 * places_SB.shape[1]
-        for step in range(len(places_SB)):
-            yield Batch(texts.slice(num_texts * step, num_texts * (step + 1)), total)
+    for places_SB in whole_steps(len(pairs) // 2, batch_size * world, first_pair, _CHUNK_PAIRS):
+        texts, total = in_order(places_SB.reshape(-1)), places_SB.shape[1]
+        bounds = step_bounds(total, batch_size, world)
+        for first in range(0, len(texts), 2 * total):
+            parts = tuple(texts.slice(first + 2 * start, first + 2 * stop) for start, stop in pairwise(bounds))
+            yield Batch(parts[rank], total, parts if world > 1 else ())
 
 
 def _in_order(pairs: Ragged, epoch: int, seed: int) -> Callable[[npt.NDArray[np.int64]], Ragged]:
@@ -331,33 +340,28 @@ def epoch_order(num_pairs: int, epoch: int, seed: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng((seed, epoch)).permutation(num_pairs)
 
 
-def shares(
-    num_pairs: int, batch_size: int, rank: int, world: int, first_pair: int, at_once: int
-) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-    """Yield a worker's positions in the epoch's order, for several steps of equal size at a time.
+def whole_steps(num_pairs: int, step_size: int, first_pair: int, at_once: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the positions [S, pairs of a step] of S steps of equal size in the epoch's order.
 
     Args:
         num_pairs: number of pairs in the epoch.
-        batch_size: pairs per step and worker.
-        rank: number of the worker, from 0.
-        world: number of workers.
+        step_size: pairs per step, over all workers; the last step may be smaller.
         first_pair: number of positions that are already finished.
-        at_once: approximate number of this worker's positions to yield at a time.
-
-    Yields:
-        Positions [S, B] of S steps, and the number of pairs in each of them over all workers.
+        at_once: approximate number of positions to yield at a time.
     """
-    step_size = batch_size * world
     smaller = num_pairs - (num_pairs - first_pair) % step_size  # where the last step begins if it is a smaller one
-    steps_at_once = max(1, at_once // batch_size)
-    own = np.arange(rank * batch_size, (rank + 1) * batch_size)
-    for start in range(first_pair, smaller, steps_at_once * step_size):
-        starts = np.arange(start, min(start + steps_at_once * step_size, smaller), step_size)
-        yield starts[:, None] + own, step_size
+    at_once = max(1, at_once // step_size) * step_size
+    for start in range(first_pair, smaller, at_once):
+        yield np.arange(start, min(start + at_once, smaller)).reshape(-1, step_size)
     if smaller < num_pairs:
-        total = num_pairs - smaller
-        first, last = share_bounds(total, world)[rank : rank + 2]
-        yield np.arange(smaller + first, smaller + last)[None], total
+        yield np.arange(smaller, num_pairs)[None]
+
+
+def step_bounds(total: int, batch_size: int, world: int) -> list[int]:
+    """Return the first pair of each worker's part of an epoch's step, and the end of the last part, [world + 1]."""
+    if total == batch_size * world:
+        return [batch_size * rank for rank in range(world + 1)]
+    return share_bounds(total, world)
 
 
 def share_bounds(total: int, world: int) -> list[int]:

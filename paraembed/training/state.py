@@ -10,7 +10,7 @@ No random state is saved, because every draw of a run is f(seed, epoch) or f(see
 import logging
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -35,12 +35,14 @@ class Checkpoints:
         seconds: seconds between checkpoints, checked when a report is due.
         steps: steps between checkpoints; None: by time only.
         keep: number of checkpoints to keep.
+        saved: called on rank 0 after every checkpoint.
     """
 
     folder: Path
     seconds: float = 300.0
     steps: int | None = None
     keep: int = 2
+    saved: Callable[[], object] = lambda: None
 
 
 @dataclass

@@ -4,8 +4,9 @@ parameters.
 Every draw is f(seed, step, worker), so a resumed run draws the same numbers as an uninterrupted one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,14 +19,22 @@ from paraembed.recipe import BaseRecipe, Recipe
 from paraembed.text.ragged import Ragged, joined
 from paraembed.training.fast import StepKind, step_kind
 from paraembed.training.fast.cpu import AdditiveStep
-from paraembed.training.fast.gpu import STEP_DRAWS, DeviceStep
-from paraembed.training.negatives import MegaNegatives, Negatives, mega_batch_size
-from paraembed.training.objectives import ContrastPhrases, contrastive_terms, margin_terms, squared_l2_terms, unit
-from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
+from paraembed.training.fast.gpu import DeviceStep
+from paraembed.training.negatives import MegaNegatives, Negatives, compared_vectors, mega_batch_size
+from paraembed.training.objectives import (
+    ContrastPhrases,
+    contrastive_terms,
+    margin_terms,
+    squared_l2_terms,
+    step_draws,
+    unit,
+    with_contrast,
+)
+from paraembed.training.pairs import Batch, epoch_batches
 from paraembed.training.regularize import dropped, scrambled_texts
 from paraembed.training.update import Update
 
-_TEXTS_AT_ONCE = 1024  # embedded without gradient
+_WORTH_SHARING = 300  # pairs a step and worker, of avg: with 100, two workers on one machine train less than one
 
 
 class TrainingStep(Protocol):
@@ -111,7 +120,7 @@ class Step:
         self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
         self._mega = None
         if self._negatives is not None and recipe.mega_batch_size > 1:
-            self._mega = MegaNegatives(self._negatives)
+            self._mega = MegaNegatives(self._negatives, rank)
         self._additive = None
         if self._negatives is not None and kind in {"additive", "shared"}:
             is_shared = kind == "shared"
@@ -151,20 +160,22 @@ class Step:
         if self.recipe.objective == "margin" and alone:  # no negative exists: nothing moves
             self.skipped_pairs += len(batch.texts) // 2
             return torch.zeros(2, device=self.device)
-        generator = np.random.default_rng((self.recipe.seed, step, self.rank, STEP_DRAWS))
-        texts, negatives_N = batch.texts, None
+        generator = step_draws(self.recipe.seed, step, self.rank)
+        parts: Sequence[Ragged] = batch.by_worker
+        negatives_N = None
         if self._mega is not None:
-            texts, negatives_N = self._mega(batch, self._compared, generator)
+            compared = partial(compared_vectors, self.encoder, self.recipe)
+            parts, negatives_N = self._mega(batch, compared, generator)
         if self._additive is not None:
-            total, active = self._additive(texts, negatives_N, batch.total, step, generator)
+            total, active = self._additive(parts[0], negatives_N, batch.total, step, generator)
             return torch.tensor([total / batch.total, active / (2 * batch.total)])
         terms = torch.zeros(0, 1, device=self.device)
         if self._contrast is not None:
-            terms = self._contrastive(self._contrast, texts, generator)
+            terms = self._contrastive(self._contrast, parts, step, generator)
         elif self._negatives is not None:
-            terms = self._margin(self._negatives, texts, negatives_N, generator)
+            terms = self._margin(self._negatives, parts, negatives_N, generator)
         else:
-            terms = squared_l2_terms(self._encoded(self._reading(texts, generator), generator)[0])
+            terms = squared_l2_terms(self._encoded(self._reading(parts, generator), generator)[0])
         loss = terms.sum() / batch.total
         if loss.requires_grad:  # a share without pairs has no graph
             loss.backward()  # type: ignore[no-untyped-call]
@@ -182,78 +193,82 @@ class Step:
     def _margin(
         self,
         negatives: Negatives,
-        texts: Ragged,
+        parts: Sequence[Ragged],
         chosen_N: npt.NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> Tensor:
-        """Return the terms of the pairs; ``texts`` also holds the texts of already chosen negatives, after those of the
+        """Return the terms of the pairs; ``parts`` also hold the texts of already chosen negatives, after those of the
         pairs.
         """
-        num_texts = len(texts) if chosen_N is None else len(chosen_N)
-        reading = self._reading(texts, generator, num_texts)
+        num_texts = len(parts[self.rank]) if chosen_N is None else len(chosen_N)
+        reading = self._reading(parts, generator, num_texts)
         vectors_MH, chosen_by_MH = self._encoded(reading, generator)
         if self.recipe.similarity == "cosine":
-            vectors_MH, chosen_by_MH = unit(vectors_MH), unit(chosen_by_MH)
+            vectors_MH = unit(vectors_MH)
+            chosen_by_MH = None if chosen_by_MH is None else unit(chosen_by_MH)
         if chosen_N is not None:
             negatives_N = torch.from_numpy(chosen_N).to(self.device)
             return margin_terms(vectors_MH[:num_texts], vectors_MH, negatives_N, self.recipe.margin)
-        if not len(texts) and not negatives.gather:
+        if not num_texts and not negatives.gather:
             return vectors_MH.new_zeros(0, 2)
-        pool_PH, negatives_N = negatives(vectors_MH, chosen_by_MH, texts, generator)
+        pool_PH, negatives_N = negatives(vectors_MH, chosen_by_MH, parts, self.rank, generator)
         if self.recipe.negative_dropout == "fresh" and self._drops:
             pool_PH = self._encoded_again(reading, negatives_N.clamp(min=0), generator)
             negatives_N = torch.where(negatives_N < 0, -1, torch.arange(num_texts, device=self.device))
         return margin_terms(vectors_MH, pool_PH, negatives_N, self.recipe.margin)
 
-    def _compared(self, texts: Ragged) -> Tensor:
-        """Return the embeddings [N, H] that the objective compares, without gradient and without regularization."""
-        if not len(texts):
-            return torch.zeros(0, self.encoder.width, device=self.device)
-        blocks = (
-            texts.slice(start, min(start + _TEXTS_AT_ONCE, len(texts)))
-            for start in range(0, len(texts), _TEXTS_AT_ONCE)
-        )
-        with torch.no_grad():
-            vectors_NH = torch.cat([self.encoder(self.encoder.with_boundaries(block)) for block in blocks])
-            return unit(vectors_NH) if self.recipe.similarity == "cosine" else vectors_NH
-
-    def _contrastive(self, phrases: ContrastPhrases, texts: Ragged, generator: np.random.Generator) -> Tensor:
-        contrast = phrases.draw(texts, generator)
-        reading = self._reading(joined(texts, contrast.texts), generator, len(texts))
-        vectors_MH, _ = self._encoded(reading, generator)
+    def _contrastive(
+        self, phrases: ContrastPhrases, parts: Sequence[Ragged], step: int, generator: np.random.Generator
+    ) -> Tensor:
+        num_texts = len(parts[self.rank])
+        parts, drawn_BK = with_contrast(phrases, parts, self.rank, generator, self.recipe.seed, step)
+        vectors_MH, _ = self._encoded(self._reading(parts, generator, num_texts), generator)
         if self.recipe.similarity == "cosine":
             vectors_MH = unit(vectors_MH)
-        pairs_NH, contrast_CH = vectors_MH[: len(texts)], vectors_MH[len(texts) :]
-        return contrastive_terms(pairs_NH, contrast_CH, contrast.drawn.to(self.device), self.recipe.margin)
+        pairs_NH, contrast_CH = vectors_MH[:num_texts], vectors_MH[num_texts:]
+        return contrastive_terms(pairs_NH, contrast_CH, drawn_BK.to(self.device), self.recipe.margin)
 
     @property
     def _drops(self) -> bool:
         return bool(self.recipe.dropout or self.recipe.word_dropout)
 
-    def _reading(self, texts: Ragged, generator: np.random.Generator, num_scrambled: int | None = None) -> _Reading:
-        """Return the texts as the encoder reads them; only the first ``num_scrambled`` are scrambled (None: all)."""
+    @property
+    def _selects_by_objective(self) -> bool:
+        recipe = self.recipe
+        is_same = not self._drops and (not recipe.scramble or recipe.scramble_time == "before")
+        return is_same or recipe.objective != "margin"
+
+    def _reading(
+        self, parts: Sequence[Ragged], generator: np.random.Generator, num_scrambled: int | None = None
+    ) -> _Reading:
+        """Return this worker's texts as the encoder reads them; only the first ``num_scrambled`` are scrambled (None:
+        all).
+        """
+        texts, step_ids = parts[self.rank], None
         if len(texts):
             texts = self.encoder.with_boundaries(texts)
-        rows_RD, ids = self.update.begin(texts.ids)
+        if len(parts) > 1:
+            step_ids = self.encoder.with_boundaries(joined(*parts)).ids
+        rows_RD, ids = self.update.begin(texts.ids, step_ids)
         if not len(texts):
             return _Reading(rows_RD, ids, texts, torch.from_numpy(ids), texts)
         read, read_ids_T = scrambled_texts(self.recipe, texts, rows_RD, ids, generator, num_scrambled)
         return _Reading(rows_RD, ids, texts, read_ids_T, read)
 
-    def _encoded(self, reading: _Reading, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Return embeddings for the objective, and embeddings without gradient for negative selection, [N, H] each.
+    def _encoded(self, reading: _Reading, generator: np.random.Generator) -> tuple[Tensor, Tensor | None]:
+        """Return embeddings for the objective, and embeddings without gradient for negative selection, [N, H] each; the
+        second is None if they are the same.
 
         Negatives are selected without dropout (as in the released code), and before scrambling if the recipe says so.
         """
         recipe, encoder, rows_RD = self.recipe, self.encoder, reading.rows
         if not len(reading.texts):
             nothing = torch.zeros(0, encoder.width, device=self.device, requires_grad=True)
-            return nothing, nothing.detach()
+            return nothing, None if self._selects_by_objective else nothing.detach()
         read, read_ids_T = reading.read, reading.read_ids
         vectors_NH = encoder.compose(*dropped(recipe, rows_RD, read_ids_T, generator), read)
-        is_chosen_by = not self._drops and (not recipe.scramble or recipe.scramble_time == "before")
-        if is_chosen_by or recipe.objective != "margin":
-            return vectors_NH, vectors_NH.detach()
+        if self._selects_by_objective:
+            return vectors_NH, None
         if recipe.scramble_time == "after":
             read, read_ids_T = reading.texts, torch.from_numpy(reading.ids).to(self.device)
         with torch.no_grad():
@@ -276,10 +291,10 @@ def step_for(encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, wor
     if encoder.matrix.dtype not in {torch.float32, torch.float64}:
         raise ValueError(f"word vectors of {encoder.matrix.dtype} cannot be trained; use float32 or float64")
     device = encoder.matrix.device.type
-    if _kind(encoder, recipe, world, is_on_disk=isinstance(pairs, MappedPairs)) == "graphs":
-        return DeviceStep(encoder, recipe, pairs)
+    if _kind(encoder, recipe, world) == "graphs":
+        return DeviceStep(encoder, recipe, pairs, rank, world)
     if recipe.precision != "float32":
-        where = f"on a {device.upper()}" if device == "cpu" else "with several workers, mega-batches or pairs on disk"
+        where = f"on a {device.upper()}" if device == "cpu" else "with new dropout masks or float64 word vectors"
         raise ValueError(
             f"precision is {recipe.precision!r}, but a training {where} supports only float32; set precision to float32"
         )
@@ -292,14 +307,15 @@ def exchanged(encoder: Encoder, recipe: Recipe, world: int) -> str:
     if kind in {"additive", "shared"}:
         sent = "workers exchange the negatives they chose, 8 bytes per text; each computes all gradients"
         share = "workers on one machine share the words, and each updates a part of them; on several machines, "
-        return f"{share}{sent}" if kind == "shared" else sent
-    if recipe.update == "dense" and recipe.train_words:
+        slow = f"; with a batch_size of {recipe.batch_size}, one worker may be faster than {world}"
+        return (f"{share}{sent}" if kind == "shared" else sent) + slow * (recipe.batch_size < _WORTH_SHARING)
+    if recipe.update == "dense" and recipe.train_words and kind != "graphs":
         return f"workers sum gradients of the whole word matrix, {encoder.matrix.nbytes / 1000000.0:,.0f} MB per step"
-    summed = ["the word vectors in the batch (of the whole matrix if that is less to send)"] * recipe.train_words
+    summed = ["the word vectors in the step"] * recipe.train_words
     summed += ["the other parameters"] * any(True for _ in encoder.composition.parameters())
     return f"workers sum the gradients of {' and of '.join(summed)}"
 
 
-def _kind(encoder: Encoder, recipe: Recipe, world: int, *, is_on_disk: bool = False) -> StepKind:
+def _kind(encoder: Encoder, recipe: Recipe, world: int) -> StepKind:
     matrix = encoder.matrix
-    return step_kind(encoder.config, recipe, matrix.device.type, world, dtype=matrix.dtype, is_on_disk=is_on_disk)
+    return step_kind(encoder.config, recipe, matrix.device.type, world, dtype=matrix.dtype)

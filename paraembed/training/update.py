@@ -9,7 +9,8 @@ Row-sparse AdaGrad equals dense AdaGrad, whose update of the other rows is zero.
 moments and their value, whereas dense Adam lets their moments decay and still moves them. This is "lazy" Adam, as in
 ``torch.optim.SparseAdam``. Bias correction counts the steps of the run.
 
-Data-parallel: the workers exchange (row, gradient) pairs of W_w, and sum the gradients of W_c.
+Data-parallel: every worker knows the rows of all workers, so one all-reduce sums the gradients of these rows and those
+of W_c.
 """
 
 from collections.abc import Sequence
@@ -18,12 +19,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from paraembed.encoders import Encoder, encoder_name
+from paraembed.encoders.packed import to_device
 from paraembed.recipe import BaseRecipe
-from paraembed.training.exchange import exchange_rows
+from paraembed.training.exchange import sum_over_workers
 from paraembed.training.fast.kernels import adagrad_rows, adam_rows, pull_rows
 
 ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-8
@@ -198,6 +199,7 @@ class Update:
         self._targets += [torch.zeros_like(parameter) for parameter in head]
         self._seen = np.zeros(len(self.matrix), np.int32)
         self._leaf_RD, self._rows_R = self.matrix, torch.zeros(0)
+        self._places_R = self._rows_R
         self._has_dense_words = recipe.train_words and recipe.update == "dense"
         rate = recipe.learning_rate
         encoder_rate = recipe.encoder_learning_rate or rate
@@ -221,9 +223,15 @@ class Update:
         self._initial = None if self._initial is None else words[1]
         self._rows.state = dict(zip(self._rows.state, moments, strict=True))
 
-    def begin(self, ids: npt.NDArray[np.int32]) -> tuple[Tensor, npt.NDArray[np.int32]]:
+    def begin(
+        self, ids: npt.NDArray[np.int32], step_ids: npt.NDArray[np.int32] | None = None
+    ) -> tuple[Tensor, npt.NDArray[np.int32]]:
         """Return the word vectors of a step as a leaf of its graph [R, D], and the position of each id among them,
         int32 [T].
+
+        Args:
+            ids: ids of this worker's texts.
+            step_ids: ids of the texts of all workers, in one order on every worker; None: this is the only worker.
         """
         if self._has_dense_words:
             self._leaf_RD = self.encoder.matrix
@@ -231,6 +239,11 @@ class Update:
         rows, local = distinct(ids, self._seen)
         self._rows_R = torch.from_numpy(rows).to(self.matrix.device, torch.int64)
         self._leaf_RD = self.matrix.index_select(0, self._rows_R).requires_grad_(self._rows is not None)
+        if step_ids is not None:
+            all_rows, _ = distinct(step_ids, self._seen)
+            self._seen[all_rows] = np.arange(len(all_rows))
+            self._places_R = to_device(self._seen[rows].astype(np.int64), self.matrix.device)
+            self._rows_R = to_device(all_rows.astype(np.int64), self.matrix.device)
         return self._leaf_RD, local
 
     @torch.no_grad()
@@ -238,17 +251,31 @@ class Update:
         """Update the parameters with the gradients of the backward pass, summed over the workers; ``step`` counts from
         1.
         """
-        rows_R, leaf_RD = self._rows_R, self._leaf_RD
+        leaf_RD = self._leaf_RD
         grad_RD = torch.zeros_like(leaf_RD) if leaf_RD.grad is None else leaf_RD.grad
-        if self.world > 1 and self._has_dense_words:
-            dist.all_reduce(grad_RD)
-        elif self.world > 1 and self._rows is not None:
-            rows_R, grad_RD = exchange_rows(rows_R, grad_RD, len(self.matrix), self.world)
-        self.move(rows_R, grad_RD, bias_of(step))
+        if self.world > 1 and self._rows is not None:
+            grad_RD = grad_RD.new_zeros(len(self._rows_R), grad_RD.shape[1]).index_copy_(0, self._places_R, grad_RD)
+        if self.world > 1:
+            words = [grad_RD] if self.recipe.train_words else []
+            grad_RD = next(iter(self.sum_over_workers(words)), grad_RD)
+        self.move(self._rows_R, grad_RD, bias_of(step))
+
+    @torch.no_grad()
+    def sum_over_workers(self, words: Sequence[Tensor] = ()) -> list[Tensor]:
+        """Sum the gradients of the parameters other than W_w over the workers, and return the sums of ``words``."""
+        grads = [self._own_grad(parameter) for parameter in self.composition]
+        if not (words or grads):
+            return []
+        sums = sum_over_workers([*words, *grads])
+        for parameter, grad in zip(self.composition, sums[len(words) :], strict=True):
+            parameter.grad = grad
+        return sums[: len(words)]
 
     @torch.no_grad()
     def move(self, rows_R: Tensor, grad_RD: Tensor, bias: Bias, counted_R1: Tensor | None = None) -> None:
         """Add the gradients of the penalties, clip, and update.
+
+        The gradients of the other parameters are in their ``grad``, summed over the workers, too.
 
         Args:
             rows_R: rows of W_w; ignored if every row has a gradient.
@@ -282,13 +309,14 @@ class Update:
 
     def _composition_grad(self, number: int) -> Tensor:
         parameter = self.composition[number]
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        if self.world > 1:
-            dist.all_reduce(parameter.grad)
+        grad = self._own_grad(parameter)
         if self._pulls[number]:
-            parameter.grad.add_(parameter - self._targets[number], alpha=self._pulls[number])
-        return parameter.grad
+            grad.add_(parameter - self._targets[number], alpha=self._pulls[number])
+        return grad
+
+    @staticmethod
+    def _own_grad(parameter: nn.Parameter) -> Tensor:
+        return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
     def _clip(self, grads: list[Tensor], counted_R1: Tensor | None) -> None:
         """Scale gradients to a norm of at most ``clip``: per parameter, per gate, or all by one factor."""

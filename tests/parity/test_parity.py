@@ -16,8 +16,7 @@ from paraembed.supervised.model import Kind, Supervised, options_of
 from paraembed.supervised.step import ExampleBatch, SupervisedStep
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.fast.gpu import STEP_DRAWS
-from paraembed.training.objectives import ContrastPhrases
+from paraembed.training.objectives import ContrastPhrases, step_draws
 from paraembed.training.pairs import Batch
 from paraembed.training.step import Step
 from tests.parity import reference
@@ -138,7 +137,7 @@ def check_pairs(recipe, dtype=torch.float64, tolerance=1e-12):
     batches, read = [], []
     for count in range(1, STEPS + 1):
         own = texts[count % BATCHES]
-        draw = np.random.default_rng((recipe.seed, count, 0, STEP_DRAWS))
+        draw = step_draws(recipe.seed, count, rank=0)
         batches.append({"read": own, "pairs": own})
         if phrases is not None:
             contrast = phrases.draw(ragged(own), draw)

@@ -14,7 +14,7 @@ from paraembed.encoders.configs import ProjConfig
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.exchange import exchange_rows, gather, gather_texts
+from paraembed.training.exchange import gather, gather_texts, sum_over_workers
 from paraembed.training.negatives import Negatives, candidate_similarity
 from paraembed.training.pairs import epoch_batches
 from paraembed.training.step import Step
@@ -23,10 +23,10 @@ ALL = Recipe(encoder=ProjConfig(), negative_pool_workers="all", batch_size=5, op
 
 
 def in_two_processes(work, folder):
-    _in_processes(2, work, folder)
+    in_processes(2, work, folder)
 
 
-def _in_processes(count, work, folder):
+def in_processes(count, work, folder):
     # Forked from a server that has imported torch and this module, in 0.1 s in place of 4 s of CPU time each.
     set_forkserver_preload([__name__])
     multiprocessing.start_processes(_start, (count, work, folder), nprocs=count, start_method="forkserver")
@@ -40,38 +40,32 @@ def _start(rank, count, work, folder):
     dist.destroy_process_group()
 
 
-def _exchange(rank, folder):
-    """Of 6 rows, few as (row, gradient) pairs; of 4 rows, all of three workers as one matrix."""
-    few, many = [[3, 1], [1, 5, 4], []][rank], [[3, 1, 0, 2], [1, 2], [0, 3]][rank]
-    found = []
-    for num_rows, rows in ((6, few), (4, many)):
-        grad = torch.arange(1.0, 1 + 2 * len(rows)).view(-1, 2) * 10**rank
-        unique, sums = exchange_rows(torch.tensor(rows, dtype=torch.int64), grad, num_rows, 3)
-        found.append(f"{unique.tolist()} {sums.tolist()}")
-    (folder / f"out{rank}").write_text("\n".join(found))
+def _sum(rank, folder):
+    tensors = [torch.full((2, 2), 10.0**rank), torch.tensor(rank + 1.0), torch.full((1,), rank, dtype=torch.float64)]
+    kept = [tensor.clone() for tensor in tensors]
+    sums = sum_over_workers(tensors)
+    assert all(map(torch.equal, tensors, kept))  # autograd owns them
+    (folder / f"out{rank}").write_text(" ".join(f"{one.dtype} {one.tolist()}" for one in sums))
 
 
-def test_workers_exchange_rows_and_agree(tmp_path):
-    _in_processes(3, _exchange, tmp_path)
-    few = "[1, 3, 4, 5] [[13.0, 24.0], [1.0, 2.0], [50.0, 60.0], [30.0, 40.0]]"
-    many = "[0, 1, 2, 3] [[105.0, 206.0], [13.0, 24.0], [37.0, 48.0], [301.0, 402.0]]"
-    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1, 2)] == [f"{few}\n{many}"] * 3
+def test_one_sum_has_all_tensors(tmp_path):
+    in_processes(3, _sum, tmp_path)
+    sums = "torch.float32 [[111.0, 111.0], [111.0, 111.0]] torch.float32 6.0 torch.float64 [3.0]"
+    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1, 2)] == [sums] * 3
 
 
 def _gather(rank, folder):
     mine = torch.full((2 * rank, 3), float(rank + 1), requires_grad=True)  # worker 0 has none
-    everyone, first = gather(mine, 2)
+    everyone = gather(mine, 2, 2)
     (everyone.sum() * (rank + 1)).backward()
-    (folder / f"out{rank}").write_text(
-        f"{everyone.tolist()} {first} {None if mine.grad is None else mine.grad.tolist()}"
-    )
+    (folder / f"out{rank}").write_text(f"{everyone.tolist()} {None if mine.grad is None else mine.grad.tolist()}")
 
 
 def test_gathered_tensors_carry_gradients_of_all_workers(tmp_path):
     in_two_processes(_gather, tmp_path)
-    rows = [[2.0] * 3] * 2
-    assert (tmp_path / "out0").read_text() == f"{rows} 0 []"
-    assert (tmp_path / "out1").read_text() == f"{rows} 0 {[[3.0] * 3] * 2}"
+    rows = [*[[0.0] * 3] * 2, *[[2.0] * 3] * 2]
+    assert (tmp_path / "out0").read_text() == f"{rows} []"
+    assert (tmp_path / "out1").read_text() == f"{rows} {[[3.0] * 3] * 2}"
 
 
 def encoder_and_pairs():
@@ -125,11 +119,12 @@ def _choose(rank, folder):
     selected = torch.randn(12, 4, generator=torch.Generator().manual_seed(2))
     mine = slice(0, 4) if rank == 0 else slice(4, 12)
     negatives = Negatives(ALL, encoder, pairs, 2)
-    texts = pairs.slice(mine.start, mine.stop)
-    pool, chosen = negatives(vectors[mine], selected[mine], texts, np.random.default_rng(0))
+    parts = pairs.slice(0, 4), pairs.slice(4, 12)
+    pool, chosen = negatives(vectors[mine], selected[mine], parts, rank, np.random.default_rng(0))
     similarity = candidate_similarity(selected[mine], selected, "both_sides", first=mine.start)
-    assert torch.equal(pool, vectors)
-    assert chosen.tolist() == similarity.argmax(dim=1).tolist()
+    assert torch.equal(pool, torch.cat([vectors[:4], torch.zeros(4, 4), vectors[4:]]))
+    place = similarity.argmax(dim=1)
+    assert chosen.tolist() == torch.where(place < 4, place, place + 4).tolist()
     (folder / f"out{rank}").write_text("chosen")
 
 

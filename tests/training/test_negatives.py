@@ -106,7 +106,7 @@ def negatives_of(rule, draws):
     negatives = Negatives(recipe, Encoder(recipe.encoder, words, "space"), texts, 1)
     best = choose("max", candidate_similarity(vectors, vectors, "both_sides"), positive(vectors), 0.4)
     generator = np.random.default_rng(7)
-    return best, torch.stack([negatives(vectors, vectors, texts, generator)[1] for _ in range(draws)])
+    return best, torch.stack([negatives(vectors, None, [texts], 0, generator)[1] for _ in range(draws)])
 
 
 def test_rand_is_uniform_over_the_candidates():
@@ -141,7 +141,7 @@ def chosen_words(recipe, data, batch):
     encoder = Encoder(recipe.encoder, Words(pa.array(NAMES), matrix), "space")
     vectors = unit(torch.from_numpy(matrix[batch.ids]))
     negatives, generator = Negatives(recipe, encoder, data, 1), np.random.default_rng(0)
-    draws = torch.stack([negatives(vectors, vectors, batch, generator)[1] for _ in range(60)])
+    draws = torch.stack([negatives(vectors, None, [batch], 0, generator)[1] for _ in range(60)])
     return [{int(batch.ids[at]) if at >= 0 else -1 for at in column} for column in draws.T]
 
 
@@ -191,9 +191,9 @@ def test_batches_stay_as_they_are_and_the_first_of_a_mega_batch_brings_them_all(
     at = 0
     while at < len(marked):
         group = marked[at : at + mega_size(recipe, first_step + at)]
-        assert group[0].ahead is not None
-        assert group[0].ahead.ids.tolist() == joined(*(one.texts for one in group)).ids.tolist()
-        assert [one.ahead for one in group[1:]] == [None] * (len(group) - 1)
+        (ahead,) = group[0].ahead
+        assert ahead.ids.tolist() == joined(*(one.texts for one in group)).ids.tolist()
+        assert [one.ahead for one in group[1:]] == [()] * (len(group) - 1)
         assert [one.may_pause for one in group] == [False] * (len(group) - 1) + [True]
         at += len(group)
 

@@ -23,7 +23,8 @@ ADAGRAD = Recipe(
 
 def encoded(step, texts):
     generator = np.random.default_rng(1)
-    return step._encoded(step._reading(texts, generator), generator)
+    vectors, chosen_by = step._encoded(step._reading([texts], generator), generator)
+    return vectors, vectors.detach() if chosen_by is None else chosen_by
 
 
 def run(encoder, recipe, pairs, steps=30):

@@ -5,12 +5,15 @@ import re
 import shutil
 from dataclasses import replace
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paraembed.encoders import Encoder
 from paraembed.encoders.configs import ProjConfig
@@ -18,8 +21,10 @@ from paraembed.io.tensors import load_tensors, save_tensors
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
 from paraembed.text.vocabulary import UNKNOWN, Words
-from paraembed.training.loop import _said_by_its_worker, train
+from paraembed.training import loop
+from paraembed.training.loop import _said_by_its_worker, bits_digest, run_steps, train
 from paraembed.training.state import Checkpoints
+from paraembed.training.step import Step
 from tests.training.test_exchange import in_two_processes
 
 AVG = Recipe(batch_size=10, epochs=2, learning_rate=0.01)
@@ -74,7 +79,7 @@ def test_two_workers_go_on_as_two_or_as_one(tmp_path, caplog, recipe):
     assert json.loads((tmp_path / "workers").read_text()) == [[[1, 2]], 2 * NUM_PAIRS, 2 * 62]
     encoder, pairs = data(recipe)
     counters = train(encoder, pairs, recipe, checkpoints=Checkpoints(tmp_path / "as-one"))
-    assert re.search(r"1 workers after step 98 \(2 workers before\)", caplog.text)
+    assert re.search(r"after step 98 .*\(2 before, now 1\)", caplog.text)
     assert counters.workers == [(1, 2), (99, 1)]
     assert counters.pairs == 2 * NUM_PAIRS
     # 36 steps of 20 pairs of the second epoch were done: 514 pairs are left, in steps of 10.
@@ -106,3 +111,63 @@ def test_a_gpu_that_is_too_small_ends_all_workers():
     ):
         raise torch.OutOfMemoryError("no 2 GiB")
     assert isinstance(raised.value.__cause__, ValueError)  # which the job shows
+
+
+def train_with_notice(rank, folder):
+    """Of two workers, the second is told at its 40th question; both save at once, once, and train as without it."""
+    questions = 0
+
+    def is_preempted():
+        nonlocal questions
+        questions += 1
+        return rank == 1 and questions >= 40
+
+    unnoticed, pairs = data(PROJ)
+    train(unnoticed, pairs, PROJ, rank=rank, world=2)
+    encoder, _ = data(PROJ)
+    checkpoints = Checkpoints(folder / "checkpoints", keep=9)
+    with patch.object(loop, "_NOTICE_SECONDS", 0):  # which asks at every step
+        train(encoder, pairs, PROJ, rank=rank, world=2, checkpoints=checkpoints, is_preempted=is_preempted)
+    assert all(torch.equal(one, other) for one, other in zip(unnoticed.parameters(), encoder.parameters(), strict=True))
+    assert questions == 40
+
+
+def test_workers_save_at_the_step_at_which_one_of_them_gets_a_notice(tmp_path):
+    in_two_processes(train_with_notice, tmp_path)
+    saved = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert saved == ["step-0000000040", "step-0000000062", "step-0000000124"]
+
+
+def train_apart(rank, folder):
+    """The last bit of one number of one worker's moments changes after the first epoch."""
+    encoder, pairs = data(PROJ)
+    step = Step(encoder, PROJ, pairs, rank, 2)
+
+    def flip(report):
+        if report.end_of_epoch and rank == 1:
+            step.update.state()["rows.mean"].view(torch.int32)[3, 5] ^= 1
+
+    with pytest.raises(ValueError, match="differ after step 62") as raised:
+        run_steps(encoder, step, pairs, NUM_PAIRS, checkpoints=Checkpoints(folder / "checkpoints"), on_report=flip)
+    (folder / f"out{rank}").write_text(type(raised.value).__name__)
+
+
+def test_workers_that_drift_apart_stop_before_they_save(tmp_path):
+    in_two_processes(train_apart, tmp_path)
+    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["AstrayError"] * 2
+    assert not [*tmp_path.glob("checkpoints/step-*")]
+
+
+@given(numbers=st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=40), data=st.data())
+def test_a_digest_shows_each_changed_bit_and_each_swap(numbers, data):
+    bits = torch.tensor(numbers, dtype=torch.int64).to(torch.int32)
+    digest = bits_digest(bits.view(torch.float32))
+    with patch.object(loop, "_DIGEST_BLOCK", 7):
+        assert bits_digest(bits.view(torch.float32)) == digest
+    place, other = (data.draw(st.integers(0, len(bits) - 1)) for _ in range(2))
+    changed = bits.clone()
+    changed[place] ^= 1 << data.draw(st.integers(0, 30))
+    assert bits_digest(changed.view(torch.float32)) != digest
+    swapped = bits.clone()
+    swapped[[place, other]] = bits[[other, place]]
+    assert (bits_digest(swapped.view(torch.float32)) == digest) == torch.equal(swapped, bits)

@@ -18,7 +18,6 @@ def step_kind(
     world: int,
     *,
     dtype: torch.dtype = torch.float32,
-    is_on_disk: bool = False,
 ) -> StepKind:
     """Return the fastest kind of step for an encoder, a recipe and a device.
 
@@ -30,7 +29,7 @@ def step_kind(
         several
       workers computes the whole step.
     - shared: like additive, but workers on one machine each compute a part of the step, on a shared word matrix.
-    - graphs: one worker on a GPU, without waiting for the GPU.
+    - graphs: on GPUs, recorded as CUDA graphs, without waiting for the GPU.
 
     Args:
         config: configuration of the encoder.
@@ -38,7 +37,6 @@ def step_kind(
         device: cpu or cuda.
         world: number of workers.
         dtype: type of the word vectors.
-        is_on_disk: whether the pairs exceed the memory limit.
     """
     on_pairs = recipe if isinstance(recipe, Recipe) else None
     is_single = on_pairs is not None and on_pairs.mega_batch_size == 1
@@ -46,7 +44,7 @@ def step_kind(
         return "plain"
     if device == "cuda":
         has_shared_masks = on_pairs is not None and on_pairs.negative_dropout == "shared"
-        return "graphs" if is_single and has_shared_masks and world == 1 and not is_on_disk else "plain"
+        return "graphs" if has_shared_masks else "plain"
     if device != "cpu" or not COMPILED:
         return "plain"
     if on_pairs is None or not is_additive(config, on_pairs) or (world > 1 and not is_single):

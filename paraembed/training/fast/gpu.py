@@ -8,10 +8,20 @@ sorted segments instead of by atomic additions, so that equal runs give equal bi
 
 Steps with repeating shapes are recorded as CUDA graphs, one per shape: at batch 100, kernels take microseconds, less
 than their launch. A recorded step reads fixed memory: the inputs of a step are copied there, and the graph is replayed.
+
+Data-parallel: every worker forms the batches of all workers and encodes its own part. One all-gather collects the
+gradients of the texts (avg, sum) or tokens of all workers, so that all of them update the same rows by the same bits;
+one all-reduce sums the gradients of all other parameters. A negative pool of all workers adds an all-gather of vectors
+and a reduce-scatter of their gradients. All shapes are known, so a graph records these collectives, too. NCCL demands
+that all workers record and replay the same steps: what is recorded depends on shapes that all of them know.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +31,21 @@ from torch.nn import functional as F
 from paraembed.encoders import Encoder
 from paraembed.encoders.averages import Avg
 from paraembed.encoders.packed import Steps, to_device
+from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged
+from paraembed.training.exchange import gather, gather_texts, scatter_sum
 from paraembed.training.fast import is_additive
-from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs, Longs
-from paraembed.training.negatives import Negatives, candidate_similarity, choose
+from paraembed.training.fast.gpu_pairs import DeviceBatch, DevicePairs
+from paraembed.training.negatives import (
+    MegaNegatives,
+    Negatives,
+    candidate_similarity,
+    choose,
+    compared_vectors,
+    gathered_pool,
+    mega_batch_size,
+)
 from paraembed.training.objectives import (
     SMALLEST_NORM,
     ContrastPhrases,
@@ -33,10 +53,15 @@ from paraembed.training.objectives import (
     margin_terms,
     positive,
     squared_l2_terms,
+    step_draws,
     unit,
+    with_contrast,
 )
+from paraembed.training.pairs import Batch, MappedPairs, epoch_batches
 from paraembed.training.regularize import drop, drop_factors, scrambled_by
 from paraembed.training.update import Update, bias_of
+
+log = logging.getLogger(__name__)
 
 _MOST_SHAPES = 128  # that are recorded, each with its inputs and the memory of its graph; some dozen come in practice
 _WARM_UP = 3  # steps of a shape before it is recorded; what libraries allocate at first use must not be in a graph
@@ -47,16 +72,21 @@ class Inputs:
     """Inputs of a step on the device.
 
     Attributes:
-        tensors: tensors on the device by name: ids, text and offsets of the batch, and the random draws of the step.
+        tensors: tensors on the device by name: ids, text and offsets of this worker's batch, ids and text of all
+            workers' (``step_ids``, ``step_text``), and the random draws of the step.
         steps: shape of the layout of a recurrent encoder.
         merges: trees of the texts and of the padding, int32 on the CPU; None if the encoder does not read trees.
-        total: number of pairs in the step.
+        total: number of pairs in the step, over all workers.
+        num_texts: number of texts in the largest part of a worker.
+        num_pairs: number of pairs of this worker.
     """
 
     tensors: dict[str, Tensor]
     steps: Steps | None
     merges: Tensor | None
     total: int
+    num_texts: int
+    num_pairs: int
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -66,50 +96,88 @@ class Inputs:
 
 
 class Graphs:
-    """Runner of steps without trees; on a CPU it runs them without recording.
+    """Runner of steps without trees; on a CPU, and if ``records_graphs`` is off, it runs them without recording.
 
     The step function is an argument of every call. If it were stored, it and this object would refer to each other and
     stay in memory until a garbage collection.
+
+    Attributes:
+        checks_inputs: whether a replay fails if memory that the recording read is no longer in use; for tests.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._on_gpu = device, device.type == "cuda"
-        self._memory = torch.cuda.graph_pool_handle() if self._on_gpu else None  # of all shapes
+    checks_inputs = False
+
+    def __init__(self, device: torch.device, world: int = 1) -> None:
+        self._device, self._world = device, world
+        self._records = device.type == "cuda" and records_graphs()
+        self._memory = torch.cuda.graph_pool_handle() if self._records else None  # of all shapes
+        self._stream = torch.cuda.Stream(device) if self._records else None  # type: ignore[no-untyped-call]
         self._recorded: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, Inputs]] = {}
         self._seen: dict[tuple[object, ...], int] = {}
+        self._failed: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, run: Callable[[Inputs], None], inputs: Inputs) -> None:
         """Run a step function, the same one in every call: the first steps of a shape directly, later ones from the
         recording.
         """
-        shape = inputs.shape
-        num_seen = self._seen[shape] = self._seen.get(shape, 0) + 1
-        if not self._on_gpu or num_seen <= _WARM_UP:
+        if not self._records:
             run(inputs)
             return
-        if shape not in self._recorded:
-            if len(self._recorded) == _MOST_SHAPES:
-                run(inputs)
-                return
-            self._recorded[shape] = self._record(run, inputs)
+        shape = inputs.shape
+        num_seen = self._seen[shape] = self._seen.get(shape, 0) + 1
+        if num_seen <= _WARM_UP:
+            self._warm_up(run, inputs)
+            return
+        if shape not in self._recorded and (len(self._recorded) == _MOST_SHAPES or not self._record(run, inputs)):
+            run(inputs)
+            return
         graph, recorded = self._recorded[shape]
         for name, buffer in recorded.tensors.items():
             buffer.copy_(inputs.tensors[name])
         graph.replay()
 
-    def _record(self, run: Callable[[Inputs], None], inputs: Inputs) -> tuple["torch.cuda.CUDAGraph", Inputs]:
-        """Record the step for inputs of this shape; recording does not run it."""
-        recorded = Inputs(
-            {name: tensor.clone() for name, tensor in inputs.tensors.items()}, inputs.steps, None, inputs.total
-        )
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._memory):
-            run(recorded)
-        return graph, recorded
+    def turn_off(self) -> None:
+        """Run all further steps without graphs."""
+        self._records = False
+        self._recorded.clear()
 
+    def _warm_up(self, run: Callable[[Inputs], None], inputs: Inputs) -> None:
+        """Run the step on the stream that records, where libraries then have what they allocate at first use."""
+        assert self._stream is not None
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            run(inputs)
+        current.wait_stream(self._stream)
 
-STEP_DRAWS = 1
-"""Last number in the seed of a step's draws; the order of an epoch is drawn from (seed, epoch)."""
+    def _record(self, run: Callable[[Inputs], None], inputs: Inputs) -> bool:
+        """Record the step for inputs of this shape, without running it; return whether all workers could.
+
+        If one of them could not, none of them replays any graph from here on, because NCCL demands that all workers do.
+        """
+        recorded = replace(inputs, tensors={name: tensor.clone() for name, tensor in inputs.tensors.items()})
+        graph, problem = None, ""
+        try:
+            graph = torch.cuda.CUDAGraph()
+            # thread_local: other threads, such as NCCL's watchdog, may do what a recording may not.
+            how: dict[str, Any] = {"pool": self._memory, "stream": self._stream, "capture_error_mode": "thread_local"}
+            # A recording that fails leaves its stream as the current one; the outer block restores it.
+            current = torch.cuda.stream(torch.cuda.current_stream(self._device))
+            recording = torch.cuda.graph(graph, **how, check_input_liveness=self.checks_inputs)
+            with torch.cuda.device(self._device), current, recording:
+                run(recorded)
+        except RuntimeError as error:
+            problem = str(error).partition("\n")[0]
+        problems = [problem] if self._world == 1 else gather_texts(problem, self._world, self._device)
+        problem = next(filter(None, problems), "")
+        if problem:
+            log.warning("steps run without CUDA graphs, which is slower: a step could not be recorded (%s)", problem)
+            self._failed = graph  # which the memory allocator may still refer to
+            self.turn_off()
+            return False
+        assert graph is not None
+        self._recorded[inputs.shape] = graph, recorded
+        return True
 
 
 class DeviceStep:
@@ -117,33 +185,56 @@ class DeviceStep:
 
     Attributes:
         skipped_pairs: number of pairs that were alone in a batch and had no negative.
+        graphs: runner of the steps.
+        exchanges: whether gradients go through the collectives; for a check, also with one worker.
     """
 
-    def __init__(self, encoder: Encoder, recipe: Recipe, pairs: Ragged) -> None:
-        """Copy the pairs to the encoder's device; arguments and errors are those of ``Step``."""
-        self.encoder, self.recipe, self.rank, self.world = encoder, recipe, 0, 1
+    def __init__(self, encoder: Encoder, recipe: Recipe, pairs: Ragged, rank: int = 0, world: int = 1) -> None:
+        """Copy the pairs to the encoder's device, unless they are on disk; arguments and errors are those of
+        ``Step``.
+        """
+        self.encoder, self.recipe, self.rank, self.world = encoder, recipe, rank, world
         self.skipped_pairs = 0
-        self.update = Update(encoder, recipe, 1)
+        self.update = Update(encoder, recipe, world)
         self.matrix, self.device = encoder.matrix.detach(), encoder.matrix.device
-        self._texts, self._whole = pairs, encoder.with_boundaries(pairs)
         composition, is_contrastive = encoder.composition, recipe.objective == "contrastive"
-        repeats = not composition.reads_trees and not is_contrastive
-        self._pairs = DevicePairs(self._whole, self.device, recurrent=composition.is_recurrent, repeats=repeats)
         self._contrast = ContrastPhrases(pairs, recipe.contrast_phrases) if is_contrastive else None
-        self._negatives = Negatives(recipe, encoder, pairs, 1) if recipe.objective == "margin" else None
-        self._excludes = self._negatives is not None and self._negatives.excludes
-        self._in_closed_form = is_additive(encoder.config, recipe) and not self._excludes
-        is_random = recipe.negatives in {"rand", "mix"} or recipe.scramble or recipe.dropout or recipe.word_dropout
-        self._draws = is_contrastive or bool(is_random)
+        self._negatives = Negatives(recipe, encoder, pairs, world) if recipe.objective == "margin" else None
+        self._mega = None
+        if self._negatives is not None and recipe.mega_batch_size > 1:
+            self._mega = MegaNegatives(self._negatives, rank)
+        # On the device as a whole, unless other texts come with them, or they exceed the memory that is given to them.
+        self._is_whole = not (is_contrastive or self._mega or isinstance(pairs, MappedPairs))
+        self._pairs = DevicePairs(
+            encoder.with_boundaries(pairs) if self._is_whole else None,
+            self.device,
+            recurrent=composition.is_recurrent,
+            repeats=not composition.reads_trees and not is_contrastive,
+            rank=rank,
+            world=world,
+        )
+        self._texts, self.exchanges = pairs, world > 1
+        excludes = self._negatives is not None and self._negatives.excludes
+        self._excludes = self._mega is None and excludes
+        self._in_closed_form = is_additive(encoder.config, recipe) and not excludes
+        self._draws = bool(
+            recipe.negatives in {"rand", "mix"} or recipe.scramble or recipe.dropout or recipe.word_dropout
+        )
         self._is_mean = isinstance(composition, Avg)
         self._result = torch.zeros(2, device=self.device)
         self._bias = torch.ones((), device=self.device), torch.ones((), device=self.device)
-        self._graphs = Graphs(self.device)
+        self.graphs = Graphs(self.device, world)
 
-    def batches(self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1) -> Iterator[DeviceBatch]:  # noqa: ARG002 - the interface of Step
-        """Return the batches of an epoch of the pairs on the device; see ``Step.batches``."""
+    def batches(
+        self, pairs: Ragged, epoch: int, first_pair: int = 0, first_step: int = 1
+    ) -> Iterator[DeviceBatch] | Iterator[Batch]:
+        """Return the batches of an epoch of the pairs, formed on the device if they are there; see ``Step.batches``."""
         recipe = self.recipe
-        return self._pairs.epoch(epoch=epoch, seed=recipe.seed, batch_size=recipe.batch_size, first_pair=first_pair)
+        how = {"epoch": epoch, "seed": recipe.seed, "batch_size": recipe.batch_size, "first_pair": first_pair}
+        if self._is_whole:
+            return self._pairs.epoch(**how)
+        batches = epoch_batches(pairs, rank=self.rank, world=self.world, **how)
+        return batches if self._mega is None else mega_batch_size(batches, recipe, first_step)
 
     def state(self) -> dict[str, Tensor]:
         """Return the optimizers' state as named tensors, like ``Step``."""
@@ -154,40 +245,68 @@ class DeviceStep:
         self.update.load_state(tensors)
 
     @torch.no_grad()
-    def __call__(self, batch: DeviceBatch, step: int) -> Tensor:
+    def __call__(self, batch: DeviceBatch | Batch, step: int) -> Tensor:
         """Train on a batch of ``batches``; ``step`` counts from 1 over the run. The return value is that of
         ``Step``.
         """
-        if batch.total == 1 and self._negatives is not None:  # no negative exists: nothing moves
-            self.skipped_pairs += 1
+        is_alone = batch.total == 1 and (
+            self._mega is None or (isinstance(batch, Batch) and self._mega.is_alone(batch))
+        )
+        if is_alone and self._negatives is not None:  # no negative exists: nothing moves
+            self.skipped_pairs += int(self.rank == 0)
             return torch.zeros_like(self._result)
-        inputs = self._inputs(batch, step)
+        repeats, inputs = self._inputs(batch, step)
         for constant, value in zip(self._bias, bias_of(step), strict=True):
             constant.fill_(value)
-        if batch.repeats:
-            self._graphs(self._train, inputs)
+        if repeats:
+            self.graphs(self._train, inputs)
         else:
             self._train(inputs)
         return self._result.clone()
 
-    def _inputs(self, batch: DeviceBatch, step: int) -> Inputs:
-        """Return the inputs of the device for a batch; every draw is a function of (seed, step), in the order of
-        ``Step``.
+    def _inputs(self, batch: DeviceBatch | Batch, step: int) -> tuple[bool, Inputs]:
+        """Return whether shapes like that of a batch repeat, and its inputs; every draw is a function of (seed, step,
+        rank), in the order of ``Step``.
         """
-        more: dict[str, Tensor] = {}
-        if self._negatives is not None and self._excludes:
-            texts = self._texts.take(batch.texts)
-            more["excluded"] = self._negatives.excluded(texts, texts)
+        generator, more = step_draws(self.recipe.seed, step, self.rank), dict[str, Tensor]()
+        compares_texts = self._excludes or self._gathers_pool
+        if isinstance(batch, DeviceBatch):
+            numbers = batch.parts.numbers
+            texts = [self._texts.take(numbers_N) for numbers_N in numbers] if compares_texts else []
+            num_own = len(numbers[self.rank])
+        else:
+            texts, num_own = list(batch.by_worker), len(batch.texts)
+            batch = self._formed(batch, step, generator, more)
+        if compares_texts:
+            assert self._negatives is not None
+            excluded_NP = self._negatives.excluded_by(texts, self.rank)
+            more |= {} if excluded_NP is None else {"excluded": excluded_NP}
         if self._draws:
-            generator, num_texts = np.random.default_rng((self.recipe.seed, step, 0, STEP_DRAWS)), len(batch.texts)
-            if self._contrast is not None:
-                contrast = self._contrast.draw(self._texts.take(batch.texts), generator)
-                more["contrast"] = to_device(contrast.drawn.numpy(), self.device)
-                together = np.concatenate([batch.texts, contrast.numbers])
-                batch = next(self._pairs.batches(together[None], batch.total))
-            more |= self._drawn(batch, num_texts, generator)
+            more |= self._drawn(batch, num_own, generator)
+        if self.exchanges:
+            more |= {"step_ids": batch.ids.reshape(-1), "step_text": batch.text}
         tensors = {"ids": batch.ids_T, "text": batch.text_T, "offsets": batch.offsets, **more}
-        return Inputs(tensors, batch.steps, self._merges(batch.texts), batch.total)
+        merges = self._merges(batch.parts.of(self.rank)) if self.encoder.composition.reads_trees else None
+        return batch.repeats, Inputs(tensors, batch.steps, merges, batch.total, batch.num_texts, num_own // 2)
+
+    @property
+    def _gathers_pool(self) -> bool:
+        recipe = self.recipe
+        is_pool_of_all = recipe.objective == "margin" and recipe.negative_pool_workers == "all"
+        return self.exchanges and is_pool_of_all and self._mega is None
+
+    def _formed(self, batch: Batch, step: int, generator: np.random.Generator, more: dict[str, Tensor]) -> DeviceBatch:
+        """Form a batch on the device with the texts that come to it; ``more`` gets which of them are the negatives."""
+        parts: Sequence[Ragged] = batch.by_worker
+        if self._mega is not None:
+            compared = partial(compared_vectors, self.encoder, self.recipe)
+            parts, chosen_N = self._mega(batch, compared, generator)
+            more["chosen"] = to_device(chosen_N, self.device)
+        elif self._contrast is not None:
+            parts, drawn_BK = with_contrast(self._contrast, parts, self.rank, generator, self.recipe.seed, step)
+            more["contrast"] = to_device(drawn_BK.numpy(), self.device)
+        whole = [self.encoder.with_boundaries(texts) if len(texts) else texts for texts in parts]
+        return replace(self._pairs.batch_of(whole, batch.total), may_pause=batch.may_pause)
 
     def _drawn(self, batch: DeviceBatch, num_texts: int, generator: np.random.Generator) -> dict[str, Tensor]:
         """Return the random draws of regularizers and negatives; the first ``num_texts`` texts are those of the
@@ -196,44 +315,50 @@ class DeviceStep:
         recipe = self.recipe
         drawn: dict[str, Tensor] = {}
         if recipe.scramble:
-            places = scrambled_by(recipe, self._whole.take(batch.texts[:num_texts]), generator)
-            order = np.arange(len(batch.ids_T))
-            order[: len(places)] = places
+            order = np.arange(batch.num_tokens)
+            if num_texts:
+                places = scrambled_by(recipe, batch.parts.of(self.rank).slice(0, num_texts), generator)
+                order[: len(places)] = places
             drawn["order"] = to_device(order, self.device)
         if recipe.dropout or recipe.word_dropout:
             device_generator = torch.Generator(self.device).manual_seed(int(generator.integers(2**63)))
-            shape = len(batch.ids_T), self.matrix.shape[1]
+            shape = batch.num_tokens, self.matrix.shape[1]
             factors = drop_factors(shape, recipe.dropout, recipe.word_dropout, device_generator, self.matrix)
             drawn |= {f"factor{number}": factor for number, factor in enumerate(factors)}
-        if self._negatives is not None and recipe.negatives in {"rand", "mix"}:
+        if self._negatives is not None and self._mega is None and recipe.negatives in {"rand", "mix"}:
             drawn["draws"] = self._negatives.draws(num_texts, generator)
         return drawn
 
-    def _merges(self, texts: Longs) -> Tensor | None:
-        if not self.encoder.composition.reads_trees:
-            return None
-        taken = self._whole.take(texts)
-        merges = (taken.right_branching() if taken.merges is None else taken).merges
+    @staticmethod
+    def _merges(texts: Ragged) -> Tensor:
+        merges = (texts.right_branching() if texts.merges is None else texts).merges
         assert merges is not None
         return torch.from_numpy(np.append(merges, np.int32(0)))  # the padding is one token
 
     def _train(self, inputs: Inputs) -> None:
         tensors, recipe = inputs.tensors, self.recipe
-        if self._in_closed_form:
-            source_T, values = tensors["text"], self._closed_form(inputs)
-        else:
-            source_T = torch.arange(len(tensors["ids"]), device=self.device)
-            values = self._by_autograd(inputs)
+        values = self._closed_form(inputs) if self._in_closed_form else self._by_autograd(inputs)
+        ids_P, text_WT = tensors.get("step_ids", tensors["ids"]), tensors.get("step_text", tensors["text"][None])
+        if self.exchanges:
+            self.update.sum_over_workers()
         if not recipe.train_words:
-            self.update.move(source_T, values, self._bias)
+            self.update.move(ids_P, values, self._bias)
             return
-        is_token_T = tensors["text"] < len(tensors["offsets"]) - 2
-        rows_T, counted_T1, grad_TD = self._by_row(tensors["ids"], is_token_T, source_T, values)
-        if recipe.update == "dense":
-            grad_VD = torch.zeros_like(self.matrix).index_copy_(0, rows_T, grad_TD)
-            self.update.move(rows_T, grad_VD, self._bias)
+        # Texts or tokens of a worker's part, those of each worker after those of the one before.
+        num_rows = inputs.num_texts + 1 if self._in_closed_form else text_WT.shape[1]
+        if self.exchanges:
+            values = gather(values, num_rows, self.world)
+        if self._in_closed_form:
+            source_P = (text_WT + num_rows * torch.arange(self.world, device=self.device)[:, None]).flatten()
         else:
-            self.update.move(rows_T, grad_TD, self._bias, counted_T1)
+            source_P = torch.arange(len(ids_P), device=self.device)
+        is_token_P = (text_WT < inputs.num_texts).flatten()
+        rows_P, counted_P1, grad_PD = self._by_row(ids_P, is_token_P, source_P, values)
+        if recipe.update == "dense":
+            grad_VD = torch.zeros_like(self.matrix).index_copy_(0, rows_P, grad_PD)
+            self.update.move(rows_P, grad_VD, self._bias)
+        else:
+            self.update.move(rows_P, grad_PD, self._bias, counted_P1)
 
     def _by_row(
         self, ids_T: Tensor, is_token_T: Tensor, source_T: Tensor, values: Tensor
@@ -275,26 +400,37 @@ class DeviceStep:
         grads = torch.autograd.grad(loss, wanted, materialize_grads=True)
         for parameter, grad in zip(reversed(composition), reversed(grads), strict=False):
             parameter.grad = grad
-        self._result.copy_(torch.stack([loss.detach(), (terms > 0).float().mean()]))
+        self._set_result(loss.detach(), (terms > 0).sum(), inputs.total * terms.shape[1])
         return grads[0]
 
-    def _autocast(self, *, enabled: bool = True) -> torch.autocast:
-        is_rounded = enabled and self.recipe.precision == "bfloat16"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=is_rounded)
+    def _set_result(self, loss: Tensor, num_active: Tensor, num_terms: int) -> None:
+        self._result.copy_(torch.stack([loss, num_active / num_terms]))
+
+    def _autocast(self, *, enabled: bool = True) -> AbstractContextManager[None]:
+        if self.recipe.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
 
     def _terms(self, leaf_TD: Tensor, inputs: Inputs) -> Tensor:
-        recipe = self.recipe
-        vectors_NH, chosen_by_NH = self._encoded(leaf_TD, inputs)
+        recipe, num_texts = self.recipe, 2 * inputs.num_pairs
+        vectors_MH, chosen_by_MH = self._encoded(leaf_TD, inputs)
         if recipe.objective == "squared_l2":
-            return squared_l2_terms(vectors_NH)
+            return squared_l2_terms(vectors_MH)
         if recipe.similarity == "cosine":
-            vectors_NH, chosen_by_NH = unit(vectors_NH), unit(chosen_by_NH)
+            vectors_MH, chosen_by_MH = unit(vectors_MH), None if chosen_by_MH is None else unit(chosen_by_MH)
+        vectors_NH = vectors_MH[:num_texts]
         if "contrast" in inputs.tensors:
-            pairs_NH, contrast_CH = vectors_NH[: 2 * inputs.total], vectors_NH[2 * inputs.total :]
-            return contrastive_terms(pairs_NH, contrast_CH, inputs.tensors["contrast"], recipe.margin)
-        return margin_terms(vectors_NH, vectors_NH, self._chosen(chosen_by_NH, inputs), recipe.margin)
+            return contrastive_terms(vectors_NH, vectors_MH[num_texts:], inputs.tensors["contrast"], recipe.margin)
+        if "chosen" in inputs.tensors:
+            return margin_terms(vectors_NH, vectors_MH, inputs.tensors["chosen"], recipe.margin)
+        pool_PH, candidates_PH = vectors_MH, chosen_by_MH
+        if self._gathers_pool:
+            pool_PH, candidates_PH = gathered_pool(vectors_MH, chosen_by_MH, inputs.num_texts, self.world)
+        selected_NH = vectors_NH if chosen_by_MH is None else chosen_by_MH
+        negatives_N = self._chosen(selected_NH, pool_PH if candidates_PH is None else candidates_PH, inputs)
+        return margin_terms(vectors_NH, pool_PH, negatives_N, recipe.margin)
 
-    def _encoded(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def _encoded(self, leaf_TD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
         """Encode the texts of a step, like ``Step._encoded``."""
         recipe, tensors = self.recipe, inputs.tensors
         places_T = torch.arange(len(leaf_TD), device=self.device)
@@ -303,8 +439,8 @@ class DeviceStep:
         rows_ids = drop(leaf_TD, order_T, factors) if factors else (leaf_TD, order_T)
         vectors_NH = self._composed(*rows_ids, order_T, inputs)
         chosen_by_it = not factors and (not recipe.scramble or recipe.scramble_time == "before")
-        if chosen_by_it or recipe.objective != "margin":
-            return vectors_NH, vectors_NH.detach()
+        if chosen_by_it or recipe.objective != "margin" or self._mega is not None:
+            return vectors_NH, None
         before_T = places_T if recipe.scramble_time == "after" else order_T
         with torch.no_grad():
             return vectors_NH, self._composed(leaf_TD.detach(), before_T, before_T, inputs)
@@ -320,15 +456,17 @@ class DeviceStep:
         return vectors[:-1].float()
 
     @torch.no_grad()
-    def _chosen(self, vectors_NH: Tensor, inputs: Inputs) -> Tensor:
+    def _chosen(self, vectors_NH: Tensor, pool_PH: Tensor, inputs: Inputs) -> Tensor:
         recipe, tensors = self.recipe, inputs.tensors
         # The least violating candidate is next to the threshold of its term, which is in float32.
         is_exact = recipe.negatives == "min_violation"
         with self._autocast(enabled=not is_exact):
-            excluded_NN = tensors.get("excluded")
-            similarity_NN = candidate_similarity(vectors_NH, vectors_NH, recipe.negative_pool, excluded_NP=excluded_NN)
+            first, excluded_NP = self.rank * inputs.num_texts * self._gathers_pool, tensors.get("excluded")
+            similarity_NP = candidate_similarity(
+                vectors_NH, pool_PH, recipe.negative_pool, first=first, excluded_NP=excluded_NP
+            )
         positive_B1 = positive(vectors_NH) if is_exact else None
-        return choose(recipe.negatives, similarity_NN, positive_B1, recipe.margin, tensors.get("draws"))
+        return choose(recipe.negatives, similarity_NP, positive_B1, recipe.margin, tensors.get("draws"))
 
     def _closed_form(self, inputs: Inputs) -> Tensor:
         """Return the gradient with respect to any token of a text [N + 1, D] for bag-of-words encoders; zero for the
@@ -336,33 +474,48 @@ class DeviceStep:
 
         This avoids autograd's operators, which would take most of a step of the smallest encoders.
         """
-        lengths_N1 = inputs.tensors["offsets"].diff()[:-1, None].float()
+        lengths_M1 = inputs.tensors["offsets"].diff()[:-1, None].float()
         bags = inputs.tensors["ids"], self.matrix, inputs.tensors["offsets"][:-1]  # the last is the padding
-        vectors_ND = F.embedding_bag(*bags, mode="sum")[:-1]
+        vectors_MD = F.embedding_bag(*bags, mode="sum")[:-1]
         if self._is_mean:
-            vectors_ND = vectors_ND / lengths_N1
-        norms_N1 = vectors_ND.norm(dim=1, keepdim=True)
+            vectors_MD = vectors_MD / lengths_M1
+        norms_M1 = vectors_MD.norm(dim=1, keepdim=True)
         if self.recipe.similarity == "cosine":
-            vectors_ND = vectors_ND / norms_N1.clamp(min=SMALLEST_NORM)
-        negatives_N = self._chosen(vectors_ND, inputs)
-        grad_ND = self._margin_gradient(vectors_ND, negatives_N)
+            vectors_MD = vectors_MD / norms_M1.clamp(min=SMALLEST_NORM)
+        grad_MD = self._margin_gradient(vectors_MD, inputs)
         if self.recipe.similarity == "cosine":
-            along_N1 = (grad_ND * vectors_ND).sum(dim=1, keepdim=True) * (norms_N1 > SMALLEST_NORM)
-            grad_ND = (grad_ND - along_N1 * vectors_ND) / norms_N1.clamp(min=SMALLEST_NORM)
-        return F.pad(grad_ND / lengths_N1 if self._is_mean else grad_ND, (0, 0, 0, 1))
+            along_M1 = (grad_MD * vectors_MD).sum(dim=1, keepdim=True) * (norms_M1 > SMALLEST_NORM)
+            grad_MD = (grad_MD - along_M1 * vectors_MD) / norms_M1.clamp(min=SMALLEST_NORM)
+        grad_MD = grad_MD / lengths_M1 if self._is_mean else grad_MD
+        return F.pad(grad_MD, (0, 0, 0, inputs.num_texts + 1 - len(grad_MD)))
 
-    def _margin_gradient(self, vectors_ND: Tensor, negatives_N: Tensor) -> Tensor:
-        """Return the gradient of the mean loss with respect to the vectors; write the loss and the active fraction to
-        ``_result``.
+    def _margin_gradient(self, vectors_MD: Tensor, inputs: Inputs) -> Tensor:
+        """Return the gradient of the mean loss with respect to the vectors of this worker's pairs, and of negatives
+        that are already chosen; write the loss and the active fraction to ``_result``.
         """
-        pairs = len(vectors_ND) // 2
-        partners_ND = vectors_ND.view(pairs, 2, -1).flip(1).reshape(len(vectors_ND), -1)
-        apart_ND = vectors_ND[negatives_N] - partners_ND
+        pairs, total = inputs.num_pairs, inputs.total
+        vectors_ND, pool_PD = vectors_MD[: 2 * pairs], vectors_MD
+        if self._gathers_pool:
+            pool_PD = gather(vectors_MD, inputs.num_texts, self.world)
+        chosen_N = inputs.tensors.get("chosen")
+        chosen_N = self._chosen(vectors_ND, pool_PD, inputs) if chosen_N is None else chosen_N
+        negatives_N = chosen_N.clamp(min=0)
+        partners_ND = _swapped(vectors_ND)
+        apart_ND = pool_PD[negatives_N] - partners_ND
         terms_N1 = F.relu(self.recipe.margin + (vectors_ND * apart_ND).sum(dim=1, keepdim=True))
+        terms_N1 = terms_N1 * (chosen_N >= 0)[:, None]
         active_N1 = (terms_N1 > 0).to(vectors_ND)
-        self._result.copy_(torch.stack([terms_N1.sum() / pairs, active_N1.mean()]))
-        share_ND = vectors_ND * active_N1 / pairs
+        self._set_result(terms_N1.sum() / total, active_N1.sum(), 2 * total)
+        share_ND = vectors_ND * active_N1 / total
         # Sums the texts whose negative each text is, in a fixed order.
-        as_negative_ND = torch.ops.aten.embedding_dense_backward(share_ND, negatives_N, len(share_ND), -1, False)
-        grad_ND: Tensor = apart_ND * active_N1 / pairs + as_negative_ND
-        return grad_ND - share_ND.view(pairs, 2, -1).flip(1).reshape(len(vectors_ND), -1)
+        grad_PD = torch.ops.aten.embedding_dense_backward(share_ND, negatives_N, len(pool_PD), -1, False)
+        if self._gathers_pool:
+            grad_PD = scatter_sum(grad_PD, inputs.num_texts)[: len(vectors_MD)]
+        by_pairs_ND = apart_ND * active_N1 / total - _swapped(share_ND)
+        grad_MD: Tensor = grad_PD + F.pad(by_pairs_ND, (0, 0, 0, len(vectors_MD) - 2 * pairs))
+        return grad_MD
+
+
+def _swapped(vectors_ND: Tensor) -> Tensor:
+    """Return the vectors with the two of each pair swapped."""
+    return vectors_ND.view(len(vectors_ND) // 2, 2, vectors_ND.shape[1]).flip(1).flatten(0, 1)

@@ -1,16 +1,16 @@
-"""Pairs in GPU memory: batches are formed on the GPU, and the host never waits for it.
+"""Pairs in GPU memory: batches of all workers are formed on every GPU, and the host never waits for it.
 
 ``tests/training/fast/test_gpu_pairs.py`` checks that its batches equal those of ``training.pairs.epoch_batches``.
 
 The host knows the length of every text, so it knows every shape before the GPU has formed the batch.
 
-Shapes in names: S steps, B pairs, N = 2B texts, T tokens with padding, L steps of a recurrent encoder.
+Shapes in names: S steps, W workers, B pairs, N = 2B texts, T tokens with padding, L steps of a recurrent encoder.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,14 @@ import torch
 from torch import Tensor
 
 from paraembed.encoders.packed import Steps, to_device
-from paraembed.text.ragged import Ragged
-from paraembed.training.pairs import epoch_order, shares
+from paraembed.text.ragged import Ragged, joined
+from paraembed.training.pairs import epoch_order, step_bounds, whole_steps
 
 _CHUNK_PAIRS = 65_536  # pairs whose batches are formed together: a dozen launches for all of them, and some 20 MB
 _MOST_COUNTS = 1 << 20  # of texts by their length, on the host: 8 MB
+_MOST_PADDING = (
+    4  # times the median number of tokens in a step; a longer step is not padded, nor are others to its size
+)
 _MOST_SLOTS = 16_384  # of a recurrent encoder with padding: with more, kernels take longer than their launch
 
 Longs = npt.NDArray[np.int64]
@@ -30,106 +33,206 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """Texts of a step, followed by a padding text, so that operators need no special case for padding.
+    """Texts of a step; a padding text follows each worker's part, so that operators need no special case for padding.
 
     Attributes:
-        ids_T: rows of the tokens, int64, text after text; 0 for padding.
-        text_T: number of the text of each token, int64, ascending; N for padding.
-        offsets: start of each text, start of the padding, and end of the padding, int64 [N + 2].
-        texts: numbers of the N texts in the data; on the host.
+        ids: rows of the tokens of each worker's part, int64 [W, T], text after text; 0 for padding.
+        text: number of the text of each token in its part, int64 [W, T], ascending; ``num_texts`` for padding.
+        rank: number of this worker.
+        num_tokens: number of tokens in this worker's part, with its padding, at most T.
+        num_texts: number of texts in the largest part.
+        offsets: start of each text of this worker, start of the padding, and end of the padding, int64 [N + 2].
+        parts: texts of each worker, on the host.
         steps: shape of the layout of a recurrent encoder, with the padding as a text.
-        repeats: whether only a few different shapes of this kind occur.
+        repeats: whether only a few different shapes of this kind occur; the same for all workers.
         total: number of pairs in the step.
         may_pause: whether a run may be interrupted after this batch.
     """
 
-    ids_T: Tensor  # noqa: N815 - the shape
-    text_T: Tensor  # noqa: N815 - the shape
+    ids: Tensor
+    text: Tensor
+    rank: int
+    num_tokens: int
+    num_texts: int
     offsets: Tensor
-    texts: Longs
+    parts: "Parts"
     steps: Steps | None
     repeats: bool
     total: int
     may_pause: bool = True
 
+    @property
+    def ids_T(self) -> Tensor:  # noqa: N802 - the shape
+        """Rows of this worker's tokens, int64 [num_tokens]."""
+        return self.ids[self.rank, : self.num_tokens]
+
+    @property
+    def text_T(self) -> Tensor:  # noqa: N802 - the shape
+        """Text of each of this worker's tokens, int64 [num_tokens]."""
+        return self.text[self.rank, : self.num_tokens]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Texts of each worker's part of a step: their numbers among ``texts``, N for each of them."""
+
+    texts: Ragged
+    numbers: tuple[Longs, ...]
+
+    def of(self, rank: int) -> Ragged:
+        """Return the texts of a worker."""
+        return self.texts.take(self.numbers[rank])
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Texts on a device."""
+
+    texts: Ragged
+    ids: Tensor
+    offsets: Tensor
+    lengths: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, texts: Ragged, device: torch.device) -> "_Source":
+        ids, offsets = (np.require(array, requirements="W") for array in (texts.ids, texts.offsets))  # copies of mapped
+        return cls(texts, to_device(ids, device), to_device(offsets, device), np.diff(texts.offsets).astype(np.int32))
+
 
 class DevicePairs:
-    """All pairs of the data in the memory of a device, without trees."""
+    """Batches of pairs that are formed on a device, without trees."""
 
     def __init__(
-        self, pairs: Ragged, device: torch.device | str, *, recurrent: bool = False, repeats: bool = True
+        self,
+        pairs: Ragged | None,
+        device: torch.device | str,
+        *,
+        recurrent: bool = False,
+        repeats: bool = True,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         """Copy texts to a device.
 
         Args:
-            pairs: 2n texts, which already have the BOS/EOS tokens of the encoder.
+            pairs: 2n texts, which already have the BOS/EOS tokens of the encoder; None: every batch is copied, see
+                ``batch_of``.
             device: target device.
             recurrent: whether batches get ``steps``.
             repeats: whether batches are padded to repeating shapes; batches of a recurrent encoder are not padded if
-                that would make them too long.
+                that would make them too long, and neither are those with far more tokens than others.
+            rank: number of this worker.
+            world: number of workers.
         """
         self.device, self.recurrent, self.repeats = torch.device(device), recurrent, repeats
-        self.ids = torch.tensor(pairs.ids, device=self.device)  # a copy also where the array is mapped
-        self.offsets = torch.tensor(pairs.offsets, device=self.device)
-        self._lengths = np.diff(pairs.offsets).astype(np.int32)
+        self.rank, self.world = rank, world
+        self._source = None if pairs is None else _Source.of(pairs, self.device)
         self._thread = ThreadPoolExecutor(1)
         self._orders: dict[tuple[int, int], Future[Longs]] = {}
         self._grids: dict[tuple[int, int], tuple[tuple[int, ...], Tensor]] = {}
 
     def epoch(self, *, epoch: int, seed: int, batch_size: int, first_pair: int = 0) -> Iterator[DeviceBatch]:
-        """Yield the same batches as ``epoch_batches`` for one worker, in the same order.
+        """Yield the same batches as ``epoch_batches``, in the same order.
 
         Their tensors are views that later batches do not overwrite; use them on the CUDA stream that is current here.
         """
-        order = self._order(epoch, seed)
+        assert self._source is not None
+        order = self._order(len(self._source.lengths) // 2, epoch, seed)
+        step_size = batch_size * self.world
         # A chunk decides on padding, and that on what dropout draws: one that is begun is formed again as a whole.
         # Where steps were of another size, those of other numbers of workers, there is none.
         begin = first_pair
-        if first_pair % batch_size == 0:
-            begin -= first_pair % (max(1, _CHUNK_PAIRS // batch_size) * batch_size)
-        chunks = shares(len(order), batch_size, 0, 1, begin, _CHUNK_PAIRS)
-        whole = (self.batches(_texts_of(order[places_SB]), total) for places_SB, total in chunks)
-        yield from islice(chain.from_iterable(whole), (first_pair - begin) // batch_size, None)
+        if first_pair % step_size == 0:
+            begin -= first_pair % (max(1, _CHUNK_PAIRS // step_size) * step_size)
+        chunks = whole_steps(len(order), step_size, begin, _CHUNK_PAIRS)
+        whole = (self._of_chunk(self._source, order[places_SB], batch_size) for places_SB in chunks)
+        yield from islice(chain.from_iterable(whole), (first_pair - begin) // step_size, None)
 
-    def batches(self, texts_SN: Longs, total: int) -> Iterator[DeviceBatch]:
-        """Yield the batches of S steps, given the numbers of their texts; ``total``: number of pairs of each step."""
-        lengths_SN = self._lengths[texts_SN]
-        num_tokens_S, longest_S = lengths_SN.sum(axis=1), lengths_SN.max(axis=1)
-        num_texts = texts_SN.shape[1] + 1
-        most_tokens = _padded(int(num_tokens_S.max()) + 1, 8)
+    def _of_chunk(self, source: _Source, pairs_SB: Longs, batch_size: int) -> Iterator[DeviceBatch]:
+        total = pairs_SB.shape[1]
+        bounds = step_bounds(total, batch_size, self.world)
+        return self._batches(source, [_texts_of(pairs_SB[:, first:last]) for first, last in pairwise(bounds)], total)
+
+    def batch_of(self, parts: Sequence[Ragged], total: int) -> DeviceBatch:
+        """Return the batch of a step that is given by the texts of each worker, with their BOS/EOS tokens."""
+        bounds = np.cumsum([0, *map(len, parts)])
+        numbers = [np.arange(first, last)[None] for first, last in pairwise(bounds)]
+        return next(self._batches(_Source.of(joined(*parts), self.device), numbers, total))
+
+    def _batches(self, source: _Source, parts: list[Longs], total: int) -> Iterator[DeviceBatch]:
+        """Yield the batches of S steps, given the numbers of each worker's texts [S, N], N for each worker."""
+        lengths = [source.lengths[texts_SN] for texts_SN in parts]
+        num_tokens_SW = 1 + np.stack([lengths_SN.sum(axis=1) for lengths_SN in lengths], axis=1)  # with the padding
+        longest_S = np.max([lengths_SN.max(axis=1, initial=1) for lengths_SN in lengths], axis=0)
+        most_S, num_texts = num_tokens_SW.max(axis=1), max(texts_SN.shape[1] for texts_SN in parts)
         num_steps_S = [_padded(int(longest), 4) for longest in longest_S]
-        repeats_S = [
-            self.repeats and not (self.recurrent and num_texts * num_steps > _MOST_SLOTS) for num_steps in num_steps_S
-        ]
-        ends_S = np.where(repeats_S, most_tokens, num_tokens_S + 1)
-        ids_ST, text_ST, offsets_SN2 = self._formed(texts_SN, ends_S, most_tokens)
-        exact = self._exact_steps(lengths_SN[~np.array(repeats_S)]) if self.recurrent else iter(())
-        for step, (repeats, end) in enumerate(zip(repeats_S, ends_S.tolist(), strict=True)):
-            steps = None
+        is_long_S = most_S > _MOST_PADDING * np.median(most_S)
+        repeats_S = ~is_long_S & (self.repeats and len({texts_SN.shape[1] for texts_SN in parts}) == 1)
+        if self.recurrent:
+            repeats_S &= (num_texts + 1) * np.array(num_steps_S) <= _MOST_SLOTS
+        most_S[repeats_S] = num_tokens_SW[repeats_S] = _padded(int(most_S[repeats_S].max(initial=1)), 8)
+        own_SN = lengths[self.rank]
+        exact = self._exact_steps(own_SN[~repeats_S]) if self.recurrent else iter(())
+        formed = self._formed_steps(source, parts, num_tokens_SW, most_S, is_long_S)
+        for step, (ids_WT, text_WT, offsets) in enumerate(formed):
+            steps, num_tokens = None, int(num_tokens_SW[step, self.rank])
             if self.recurrent:
-                layout = self._grid(num_texts, num_steps_S[step]) if repeats else next(exact)
-                steps = Steps(*layout, num_tokens=end)
+                layout = self._grid(num_texts + 1, num_steps_S[step]) if repeats_S[step] else next(exact)
+                steps = Steps(*layout, num_tokens=num_tokens)
             yield DeviceBatch(
-                ids_ST[step, :end], text_ST[step, :end], offsets_SN2[step], texts_SN[step], steps, repeats, total
+                *(ids_WT, text_WT, self.rank, num_tokens, num_texts, offsets),
+                parts=Parts(source.texts, tuple(texts_SN[step] for texts_SN in parts)),
+                steps=steps,
+                repeats=bool(repeats_S[step]),
+                total=total,
             )
 
-    def _formed(self, texts_SN: Longs, ends_S: Longs, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ids [S, T], texts [S, T] and offsets [S, N + 2] of the given texts, with a dozen operators for all
-        steps.
+    def _formed_steps(
+        self, source: _Source, parts: list[Longs], num_tokens_SW: Longs, most_S: Longs, is_long_S: npt.NDArray[np.bool_]
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield ids [W, T], texts [W, T] and this worker's offsets [N + 2] of each step.
+
+        Args:
+            source: the texts.
+            parts: numbers of each worker's texts.
+            num_tokens_SW: number of tokens of each part, with its padding.
+            most_S: T of each step.
+            is_long_S: steps that are formed apart, since all steps that are formed together take the memory of the
+                longest.
         """
-        num_texts = texts_SN.shape[1]
+        num_texts = max(texts_SN.shape[1] for texts_SN in parts)
+        cuts = 1 + np.flatnonzero(is_long_S[1:] | is_long_S[:-1])
+        for first, last in pairwise([0, *cuts.tolist(), len(most_S)]):
+            steps, most = slice(first, last), int(most_S[first:last].max())
+            formed = [
+                self._formed(source, texts_SN[steps], num_tokens_SW[steps, worker], most, num_texts)
+                for worker, texts_SN in enumerate(parts)
+            ]
+            ids_SWT, text_SWT = (torch.stack(tensors, dim=1) for tensors in list(zip(*formed, strict=True))[:2])
+            for step, size in enumerate(most_S[steps].tolist()):
+                yield ids_SWT[step, :, :size], text_SWT[step, :, :size], formed[self.rank][2][step]
+
+    def _formed(
+        self, source: _Source, texts_SN: Longs, ends_S: Longs, num_tokens: int, num_texts: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ids [S, T], texts [S, T] and offsets [S, N + 2] of the given texts, with a dozen operators for all
+        steps; the text of padding is ``num_texts``.
+        """
+        own_texts = texts_SN.shape[1]
         there_SM = to_device(np.concatenate([texts_SN, ends_S[:, None]], axis=1), self.device)
         texts = there_SM[:, :-1]
-        starts_SN = self.offsets[texts]
-        lengths_SN = self.offsets[texts + 1] - starts_SN
+        starts_SN = source.offsets[texts]
+        lengths_SN = source.offsets[texts + 1] - starts_SN
         ends_SN = lengths_SN.cumsum(1)
         places_ST = torch.arange(num_tokens, device=self.device).repeat(len(texts), 1)
         text_ST = torch.searchsorted(ends_SN, places_ST, right=True)
-        is_token_ST = text_ST < num_texts
-        shifts_SN = starts_SN - ends_SN + lengths_SN
-        positions_ST = places_ST + shifts_SN.gather(1, text_ST.clamp(max=num_texts - 1))
-        ids_ST = self.ids[positions_ST * is_token_ST].long() * is_token_ST
-        return ids_ST, text_ST, torch.cat([torch.zeros_like(ends_SN[:, :1]), ends_SN, there_SM[:, -1:]], dim=1)
+        is_token_ST = text_ST < own_texts
+        if own_texts:
+            shifts_SN = starts_SN - ends_SN + lengths_SN
+            places_ST = places_ST + shifts_SN.gather(1, text_ST.clamp(max=own_texts - 1))
+        ids_ST = source.ids[places_ST * is_token_ST].long() * is_token_ST
+        offsets = torch.cat([torch.zeros_like(there_SM[:, :1]), ends_SN, there_SM[:, -1:]], dim=1)
+        return ids_ST, torch.where(is_token_ST, text_ST, num_texts), offsets
 
     def _grid(self, num_texts: int, num_steps: int) -> tuple[tuple[int, ...], Tensor]:
         """Return a layout with a slot for every text in every step."""
@@ -146,7 +249,7 @@ class DevicePairs:
             yield from self._some_exact_steps(lengths_SN[first : first + at_once])
 
     def _some_exact_steps(self, lengths_SN: npt.NDArray[np.int32]) -> list[tuple[tuple[int, ...], Tensor]]:
-        num_steps, longest = len(lengths_SN), int(lengths_SN.max())
+        num_steps, longest = len(lengths_SN), int(lengths_SN.max(initial=1))
         keys = lengths_SN + (longest + 1) * np.arange(num_steps)[:, None]
         counts = np.bincount(keys.reshape(-1), minlength=num_steps * (longest + 1)).reshape(num_steps, -1)
         at_work_SL = counts[:, :0:-1].cumsum(axis=1)[:, ::-1]
@@ -155,12 +258,11 @@ class DevicePairs:
         sizes_S = [tuple(size for size in sizes if size) for sizes in at_work_SL.tolist()]
         return [(sizes, ends_L[: len(sizes)]) for sizes, ends_L in zip(sizes_S, ends_SL, strict=True)]
 
-    def _order(self, epoch: int, seed: int) -> Longs:
+    def _order(self, num_pairs: int, epoch: int, seed: int) -> Longs:
         """Return the order of an epoch, while a thread computes that of the next (9.1M pairs: 0.35 s; an epoch on a GPU
         takes a few seconds).
         """
         known, self._orders = self._orders, {}
-        num_pairs = len(self._lengths) // 2
         order = known[epoch, seed].result() if (epoch, seed) in known else epoch_order(num_pairs, epoch, seed)
         self._orders[epoch + 1, seed] = self._thread.submit(epoch_order, num_pairs, epoch + 1, seed)
         return order

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,13 +26,16 @@ from paraembed.encoders.configs import (
     SumConfig,
     WordConfig,
 )
+from paraembed.process import records_graphs
 from paraembed.recipe import Recipe
 from paraembed.text.ragged import Ragged, joined
+from paraembed.training import pairs as pairs_module
 from paraembed.training.best import Evaluation
 from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast import step_kind
-from paraembed.training.fast.gpu import DeviceStep
+from paraembed.training.fast.gpu import DeviceStep, Graphs, Inputs
 from paraembed.training.loop import train as whole_training
+from paraembed.training.pairs import MappedPairs
 from paraembed.training.state import Checkpoints
 from paraembed.training.step import Step, step_for
 from tests.training.conftest import encoder_of
@@ -57,6 +61,9 @@ CHANGES = [
     {"encoder": ProjConfig(), "objective": "contrastive", "contrast_phrases": 5, "scramble": 0.5},
     {"encoder": RnnConfig(), "objective": "contrastive", "contrast_phrases": 5, "similarity": "dot"},
     {"encoder": ProjConfig(), "objective": "squared_l2"},
+    {"mega_batch_size": 2, "negatives": "mix"},
+    {"encoder": LstmAvgConfig(), "mega_batch_size": 3, "scramble": 0.5},
+    {"encoder": Gran4Config(), "mega_batch_size": 2, "equal_negatives": "excluded"},
 ]
 ON_A_GPU = [
     {"dropout": 0.2, "word_dropout": 0.1},
@@ -104,7 +111,7 @@ def test_the_step_on_a_device_is_that_of_the_cpu(pairs, changes, padded, device)
         pairs = replace(pairs, merges=merges)
     assert step_kind(ours.config, recipe, "cuda", 1) == "graphs"
     step, plain = DeviceStep(ours, recipe, pairs), Step(theirs, recipe, pairs, compiled=False)
-    if ours.composition.is_recurrent and recipe.objective == "margin":
+    if ours.composition.is_recurrent and recipe.objective == "margin" and recipe.mega_batch_size == 1:
         assert [batch.repeats for batch in step.batches(pairs, 0)] == [padded] * 5
     before = ours.composition.state_dict() if recipe.train_words else {"matrix": ours.matrix.detach().clone()}
     torch.testing.assert_close(train(step, pairs), train(plain, pairs), rtol=1e-5, atol=1e-5)
@@ -132,7 +139,7 @@ def test_what_dropout_draws_is_the_steps(pairs, encoder, changes):
     assert not torch.equal(ends[0], ends[2])
     step = DeviceStep(encoder_of(recipe), recipe, pairs)
     batch = next(step.batches(pairs, 0))
-    first, again, second = (step._inputs(batch, number).tensors["factor0"] for number in (1, 1, 2))
+    first, again, second = (step._inputs(batch, number)[1].tensors["factor0"] for number in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
     share = changes.get("dropout", changes.get("word_dropout"))
@@ -155,6 +162,7 @@ class AsksNothing(TorchDispatchMode):
     "changes", [*CHANGES, {"dropout": 0.2, "word_dropout": 0.1, "encoder": Gran4Config()}], ids=name_of
 )
 def test_nothing_is_asked_of_the_device(pairs, changes, padded):
+    """A mega-batch of several batches is: the host forms its negatives' batches once they are chosen."""
     recipe = replace(BASE, **changes)
     step = DeviceStep(encoder_of(recipe), recipe, pairs)
     steps = 0
@@ -218,10 +226,9 @@ def test_bfloat16_decides_no_threshold(pairs):
 def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
     """Without a garbage collection, which does not know how large a GPU's tensors are."""
     recipe = replace(BASE, **changes)
-    kinds = [Step] if recipe.mega_batch_size > 1 else [Step, DeviceStep]
     gc.disable()
     try:
-        for kind in kinds:
+        for kind in (Step, DeviceStep):
             step = kind(encoder_of(recipe), recipe, pairs)
             train(step, pairs)
             is_held = weakref.ref(step)
@@ -229,6 +236,47 @@ def test_a_finished_step_leaves_the_memory_at_once(pairs, changes):
             assert is_held() is None
     finally:
         gc.enable()
+
+
+def test_pairs_on_disk_are_trained_in_the_order_of_their_windows(pairs):
+    recipe = replace(BASE, encoder=LstmAvgConfig(), negatives="mix")
+    mapped = MappedPairs(pairs.ids, pairs.offsets, window=30)
+    ours, theirs = encoder_of(recipe), encoder_of(recipe)
+    with patch.object(pairs_module, "_BLOCK_PAIRS", 10):  # three blocks a window
+        losses = [train(kind, mapped) for kind in (DeviceStep(ours, recipe, mapped), Step(theirs, recipe, mapped))]
+        in_memory = train(DeviceStep(encoder_of(recipe), recipe, pairs), pairs)
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours.matrix, theirs.matrix, rtol=0, atol=1e-5)
+    assert not torch.allclose(losses[0], in_memory, atol=1e-3)
+
+
+def test_a_step_that_cannot_be_recorded_runs_without_a_graph(caplog):
+    """PyTorch for CPUs cannot record any; after a GPU's, nothing is left that would make the next step fail."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    graphs, total = Graphs(device), torch.zeros(1, device=device)
+    graphs._records = True
+    inputs = Inputs({"ones": torch.ones(1, device=device)}, None, None, 1, 2, 1)
+
+    def run(inputs):
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            inputs.tensors["ones"].item()  # which waits
+        total.add_(inputs.tensors["ones"])
+
+    for _ in range(3):
+        graphs(run, inputs) if device.type == "cuda" else run(inputs)
+    graphs._seen[inputs.shape] = 3
+    graphs(run, inputs)
+    graphs(run, inputs)
+    assert total.item() == 5
+    assert caplog.text.count("steps run without CUDA graphs") == 1
+
+
+@pytest.mark.parametrize(("value", "records"), [(None, True), ("1", True), ("0", False)])
+def test_graphs_are_turned_off_by_the_environment(monkeypatch, value, records):
+    monkeypatch.delenv("PARAEMBED_CUDA_GRAPHS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("PARAEMBED_CUDA_GRAPHS", value)
+    assert records_graphs() == records
 
 
 def test_bfloat16_is_refused_on_a_cpu(pairs):
@@ -248,6 +296,7 @@ def test_equal_runs_on_a_gpu_give_equal_bits_and_the_host_waits_for_none(pairs, 
     for _ in range(2):
         encoder = encoder_of(recipe).to("cuda")
         step = DeviceStep(encoder, recipe, pairs)
+        step.graphs.checks_inputs = True
         numbers = count(1)
         for epoch in range(8):  # the first record the graphs
             with host_may_not_wait() if epoch > 3 else nullcontext():

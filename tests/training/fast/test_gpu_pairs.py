@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paraembed.encoders.packed import pack
-from paraembed.text.ragged import Ragged
+from paraembed.text.ragged import Ragged, joined
 from paraembed.training.fast import gpu_pairs as device_pairs_module
 from paraembed.training.fast.gpu_pairs import DevicePairs
 from paraembed.training.pairs import epoch_batches, num_steps
@@ -26,17 +26,24 @@ def ragged(lengths):
 def assert_same(found, expected):
     texts = expected.texts
     num_texts, num_tokens = len(texts), len(texts.ids)
-    assert (len(found.texts), found.total) == (num_texts, expected.total)
+    assert (len(found.parts.of(found.rank)), found.total) == (num_texts, expected.total)
+    assert found.ids.shape == found.text.shape
+    assert found.ids.shape[1] == max(len(found.ids_T), *(len(part.ids) + 1 for part in expected.by_worker))
+    for worker, part in enumerate(expected.by_worker):
+        rest = found.ids.shape[1] - len(part.ids)
+        assert found.ids[worker].tolist() == [*part.ids.tolist(), *[0] * rest]
+        text = np.repeat(np.arange(len(part)), part.lengths)
+        assert found.text[worker].tolist() == [*text, *[found.num_texts] * rest]
+    assert found.num_texts == max(map(len, expected.by_worker))
     assert (found.ids_T.dtype, found.text_T.dtype, found.offsets.dtype) == (torch.int64,) * 3
     padding = len(found.ids_T) - num_tokens
     assert padding >= 1
     assert found.offsets.tolist() == [*texts.offsets.tolist(), num_tokens + padding]
-    assert found.ids_T.tolist() == [*texts.ids.tolist(), *[0] * padding]
-    assert found.text_T.tolist() == [*np.repeat(np.arange(num_texts), texts.lengths), *[num_texts] * padding]
     if not found.repeats:
         assert padding == 1
     if found.steps is not None:
-        lengths = np.append(texts.lengths, 1)
+        read = joined(*expected.by_worker) if found.repeats else texts
+        lengths = np.append(read.lengths, 1)
         at_work = tuple(int((lengths > step).sum()) for step in range(len(found.steps.sizes)))
         assert found.steps.sizes == ((num_texts + 1,) * len(at_work) if found.repeats else at_work)
         assert len(at_work) >= lengths.max()
@@ -51,18 +58,22 @@ def assert_same(found, expected):
     first_pair=st.integers(0, 12),
     chunk=st.integers(1, 20),
     slots=st.sampled_from([0, 80, 10_000]),
+    most_padding=st.sampled_from([1, 1.2, 4]),
     recurrent=st.booleans(),
+    worker=st.sampled_from([(0, 1), (0, 2), (1, 2), (2, 3)]),
 )
-def test_batches_are_those_of_the_cpu(lengths, batch_size, first_pair, chunk, slots, recurrent):
+def test_batches_are_those_of_the_cpu(lengths, batch_size, first_pair, chunk, slots, most_padding, recurrent, worker):
     pairs = ragged([length for pair in lengths for length in pair])
-    on_device = DevicePairs(pairs, "cpu", recurrent=recurrent)
-    with patch.multiple(device_pairs_module, _CHUNK_PAIRS=chunk, _MOST_SLOTS=slots, _MOST_COUNTS=10 * chunk):
+    rank, world = worker
+    on_device = DevicePairs(pairs, "cpu", recurrent=recurrent, rank=rank, world=world)
+    constants = {"_CHUNK_PAIRS": chunk, "_MOST_SLOTS": slots, "_MOST_COUNTS": 10 * chunk, "_MOST_PADDING": most_padding}
+    with patch.multiple(device_pairs_module, **constants):
         for epoch in (0, 1, 3):  # one that is begun, one made ahead, one that was not expected
             first = min(first_pair, len(lengths))
             given = {"batch_size": batch_size, "first_pair": first, "seed": 5}
             found = list(on_device.epoch(epoch=epoch, **given))
-            expected = list(epoch_batches(pairs, epoch=epoch, **given))
-            assert len(found) == len(expected) == num_steps(len(lengths), batch_size, 1, first)
+            expected = list(epoch_batches(pairs, epoch=epoch, rank=rank, world=world, **given))
+            assert len(found) == len(expected) == num_steps(len(lengths), batch_size, world, first)
             for one, other in zip(found, expected, strict=True):
                 assert_same(one, other)
 
@@ -96,9 +107,8 @@ def test_the_rest_of_an_epoch_has_the_shapes_of_the_whole(lengths, batch_size, c
 def test_the_layout_made_on_a_device_is_that_of_the_host(lengths, backward, padded):
     """Where it is padded, each text still reads its tokens in order; the last text stands for padding."""
     lengths = lengths[: len(lengths) // 2 * 2]
-    numbers = np.arange(len(lengths))[None]
     with patch.object(device_pairs_module, "_MOST_SLOTS", 10_000 if padded else 0):
-        batch = next(DevicePairs(ragged(lengths), "cpu", recurrent=True).batches(numbers, len(lengths) // 2))
+        batch = DevicePairs(None, "cpu", recurrent=True).batch_of([ragged(lengths)], len(lengths) // 2)
     packed = pack(batch.offsets, batch.offsets.device, steps=batch.steps, backward=backward)
     if not padded:
         plain = pack(torch.tensor([0, *np.cumsum([*lengths, 1])]), torch.device("cpu"), backward=backward)
@@ -125,6 +135,16 @@ def test_shapes_repeat_and_hold_little_padding():
     assert len(set(sizes)) <= 3
     assert len({batch.steps.sizes for batch in batches if batch.steps}) <= 5
     assert sum(sizes) < 1.25 * lengths.sum()
+
+
+def test_a_long_text_lengthens_no_other_step():
+    lengths = np.random.default_rng(0).poisson(3, 4000) + 1
+    lengths[77] = 20_000
+    batches = list(DevicePairs(ragged(lengths.tolist()), "cpu").epoch(epoch=0, seed=1, batch_size=100))
+    sizes = sorted(len(batch.ids_T) for batch in batches)
+    assert sizes[-1] > 20_000
+    assert sizes[-2] < 1200
+    assert [batch.repeats for batch in batches].count(False) == 1
 
 
 @pytest.mark.gpu

@@ -1,0 +1,143 @@
+"""Two and three processes, each with a part of a GPU's step, against the same processes with the plain step."""
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paraembed.encoders.configs import Gran4Config, GruConfig, LstmAvgConfig, ProjConfig, SumConfig
+from paraembed.text.ragged import Ragged
+from paraembed.training.fast.gpu import DeviceStep
+from paraembed.training.step import Step
+from tests.training.conftest import encoder_of
+from tests.training.fast.test_gpu import BASE, CHANGES, AsksNothing, name_of
+from tests.training.test_exchange import in_processes
+
+ALL = {"negative_pool_workers": "all"}
+RECIPES = [
+    *(changes for changes in CHANGES if changes.get("objective") != "squared_l2"),
+    {"encoder": ProjConfig(), "objective": "squared_l2", "optimizer": "sgd"},  # Adam would enlarge rounded zeros
+    {**ALL},
+    {**ALL, "encoder": SumConfig(), "similarity": "dot", "negatives": "mix", "clip": 0.05, "clip_form": "global"},
+    {**ALL, "encoder": ProjConfig(), "equal_negatives": "excluded", "negatives": "min_violation"},
+    {**ALL, "encoder": LstmAvgConfig(), "scramble": 0.5, "scramble_time": "after", "negative_pool": "same_side"},
+    {**ALL, "encoder": Gran4Config(), "update": "dense", "paired_negatives": "excluded", "encoder_l2": 0.01},
+    {"encoder": GruConfig(), "objective": "contrastive", "contrast_phrases": 3, "train_words": False},
+]
+
+
+def recipes_of(world):
+    """All for two workers, every third one for three."""
+    return [replace(BASE, batch_size=7, **changes) for changes in (RECIPES if world == 2 else RECIPES[1::3])]
+
+
+def name_of_recipe(recipe):
+    return name_of(RECIPES[recipes_of(2).index(recipe)])
+
+
+def pairs_of(world):
+    """Two steps of 7 pairs for each worker, and one of 5 pairs, of which three workers get 2, 3 and none."""
+    generator = np.random.default_rng(5)
+    lengths = generator.integers(1, 10, 2 * (14 * world + 5))
+    ids = generator.integers(1, 40, lengths.sum(), dtype=np.int32)
+    return Ragged(ids, np.concatenate(([0], np.cumsum(lengths))))
+
+
+class Collectives(TorchDispatchMode):
+    """Counts collectives."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name().partition("::")
+        if name[0] == "c10d":
+            self.counts[name[2]] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def most_collectives(recipe):
+    """Gradients of words; those of other parameters; for a pool of all workers the vectors, and their gradients."""
+    return 2 + 2 * (recipe.negative_pool_workers == "all" and recipe.objective == "margin")
+
+
+@contextmanager
+def counted(most, *, may_ask):
+    """Raises if the block has more collectives, or waits for a result."""
+    collectives = Collectives()
+    with collectives:
+        if may_ask:
+            yield
+        else:
+            with AsksNothing():
+                yield
+    assert sum(collectives.counts.values()) <= most, collectives.counts
+
+
+def run(step, pairs, most, *, may_ask=False):
+    """Train for two epochs; return the losses of this worker's parts."""
+    losses, number = [], 0
+    for epoch in range(2):
+        for batch in step.batches(pairs, epoch, 0, number + 1):
+            number += 1
+            # The negatives of a mega-batch are sent, and come to the host, before its first batch.
+            sends_choice = bool(getattr(batch, "ahead", ()))
+            with counted(most + sends_choice, may_ask=may_ask or sends_choice):
+                losses.append(step(batch, number))
+    return torch.stack(losses)
+
+
+def train_all(world, rank, folder):
+    pairs = pairs_of(world)
+    for number, recipe in enumerate(recipes_of(world)):
+        ours, theirs = encoder_of(recipe), encoder_of(recipe)
+        most = most_collectives(recipe)
+        step, plain = DeviceStep(ours, recipe, pairs, rank, world), Step(theirs, recipe, pairs, rank, world)
+        losses = run(step, pairs, most), run(plain, pairs, most, may_ask=True)
+        torch.testing.assert_close(*losses, rtol=0, atol=1e-5)
+        torch.save([ours.state_dict(), theirs.state_dict(), step.state(), plain.state()], folder / f"{number}.{rank}")
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_workers_with_parts_of_a_step_agree_with_two_collectives_a_step(tmp_path, world):
+    in_processes(world, partial(train_all, world), tmp_path)
+    for number, recipe in enumerate(recipes_of(world)):
+        first, *others = (torch.load(tmp_path / f"{number}.{rank}", weights_only=True) for rank in range(world))
+        start = encoder_of(recipe).state_dict()
+        assert any(not torch.equal(first[0][name], start[name]) for name in start), recipe
+        for other in others:
+            for mine, yours in zip(first, other, strict=True):
+                assert all(torch.equal(mine[name], yours[name]) for name in mine), recipe
+        for mine, plain in zip(first[::2], first[1::2], strict=True):
+            for name in plain:
+                torch.testing.assert_close(mine[name], plain[name], rtol=0, atol=1e-5, msg=str(recipe))
+
+
+@pytest.fixture
+def two_workers():
+    """The first of two workers whose collectives send nothing; PyTorch's own, for tests of shapes."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("recipe", recipes_of(2), ids=name_of_recipe)
+def test_a_step_runs_without_any_number(recipe, two_workers, monkeypatch):
+    """On the meta device there are only shapes: whatever waits for a number, or depends on one, fails."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)  # which the meta device does not know
+    if recipe.mega_batch_size > 1:
+        pytest.skip("the negatives of a mega-batch come to the host")
+    if not getattr(recipe.encoder, "peepholes", True):
+        pytest.skip("torch's own LSTM asks for autocast, which the meta device does not have")
+    pairs = pairs_of(2)
+    step = DeviceStep(encoder_of(recipe).to("meta"), recipe, pairs, 0, 2)
+    for number, batch in enumerate(step.batches(pairs, 0), 1):
+        assert step(batch, number).shape == (2,)
